@@ -1,0 +1,133 @@
+"""Finds what is in the house by walking its folders: no list to edit, a new file is enough.
+
+A public module of `attacks/`, `servers/`, `defenses/`, `models/`, `data/` or `metrics/` may define several
+things; each concrete class (or instance, for metrics and data sets) with a `name` is found.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import inspect
+import pkgutil
+import sys
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from leakgauge.errors import BadInput, LeakgaugeError
+from leakgauge.settings import Settings, unknown_name
+
+FOLDERS = {
+    "attacks": ("attacks", "servers"),
+    "defenses": ("defenses",),
+    "models": ("models",),
+    "data": ("data",),
+    "metrics": ("metrics",),
+}
+
+
+@cache
+def find(kind: str) -> dict[str, Any]:
+    """Everything of one kind by its command-line name, sorted: `find("attacks")["dlg"]`."""
+    found: dict[str, Any] = {}
+    for folder in FOLDERS[kind]:
+        package = importlib.import_module(f"leakgauge.{folder}")
+        for module_info in pkgutil.iter_modules(package.__path__):
+            if module_info.name.startswith("_"):
+                continue
+            module = importlib.import_module(f"{package.__name__}.{module_info.name}")
+            for thing in vars(module).values():
+                name = _public_name(thing, module.__name__)
+                if name is None:
+                    continue
+                if name in found and found[name] is not thing:
+                    raise LeakgaugeError(f"two {kind} are called {name!r}: {found[name]} and {thing}")
+                found[name] = thing
+    return dict(sorted(found.items()))
+
+
+def get(kind: str, name: str) -> Any:
+    """One thing by name; an unknown name is refused with the nearest known one."""
+    known = find(kind)
+    if name not in known:
+        raise unknown_name(
+            {
+                "attacks": "attack",
+                "defenses": "defence",
+                "models": "model",
+                "data": "data set",
+                "metrics": "metric",
+            }[kind],
+            name,
+            known,
+        )
+    return known[name]
+
+
+def build(kind: str, spec: str) -> Any:
+    """An attack, defence or model from `name:field=value,...`, or from `file.py:Class:field=value,...`."""
+    if is_own(spec):
+        path, _, rest = spec.partition(":")
+        thing_name, _, fields = rest.partition(":")
+        cls = own(f"{path}:{thing_name}")
+        if not (inspect.isclass(cls) and issubclass(cls, Settings)):
+            raise BadInput(
+                f"{spec!r}",
+                allowed=f"a class of leakgauge {kind}",
+                got=repr(cls),
+                do="see docs: adding an attack",
+            )
+        return cls.from_text(fields)
+    name, _, fields = spec.partition(":")
+    return get(kind, name).from_text(fields)
+
+
+def is_own(spec: str) -> bool:
+    """Does `spec` point at the user's own code: `file.py:thing` or `package.module:thing`?"""
+    head, sep, _ = spec.partition(":")
+    return head.endswith(".py") or (bool(sep) and "." in head and "/" not in head)
+
+
+def own(spec: str) -> Callable[..., Any]:
+    """The user's own factory or class from `file.py:thing` or `package.module:thing`."""
+    head, _, thing = spec.partition(":")
+    do = "write FILE.py:FACTORY or PACKAGE.MODULE:FACTORY"
+    if not thing:
+        raise BadInput(f"{spec!r}", allowed="a file or module and a name in it", got=repr(spec), do=do)
+    try:
+        if head.endswith(".py"):
+            path = Path(head)
+            if not path.is_file():
+                raise BadInput(f"file {head!r}", allowed="an existing Python file", got="no such file", do=do)
+            loader_spec = importlib.util.spec_from_file_location(f"leakgauge_own_{path.stem}", path)
+            assert loader_spec and loader_spec.loader
+            module = importlib.util.module_from_spec(loader_spec)
+            sys.modules[loader_spec.name] = module  # dataclasses look their module up here
+            loader_spec.loader.exec_module(module)
+        else:
+            module = importlib.import_module(head)
+    except BadInput:
+        raise
+    except Exception as error:
+        raise BadInput(
+            f"{head!r}",
+            allowed="importable",
+            got=f"{type(error).__name__}: {error}",
+            do="mend it, or see --debug",
+        ) from error
+    if not hasattr(module, thing):
+        public = [n for n in vars(module) if not n.startswith("_")]
+        raise unknown_name(f"name in {head!r}", thing, public)
+    found: Callable[..., Any] = getattr(module, thing)
+    return found
+
+
+def _public_name(thing: Any, module_name: str) -> str | None:
+    """The command-line name of a thing that `module_name` itself defines; None for anything else."""
+    if inspect.isclass(thing):
+        mine = issubclass(thing, Settings) and thing.__module__ == module_name
+        return thing.__dict__.get("name") if mine and not thing.__name__.startswith("_") else None
+    owner = getattr(type(thing), "catalogued", False)
+    return str(thing.name) if owner else None

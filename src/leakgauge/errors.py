@@ -1,0 +1,33 @@
+"""What Leakgauge raises on purpose. Each message is one line a stranger can act on."""
+
+from __future__ import annotations
+
+
+class LeakgaugeError(Exception):
+    """Root of every error that Leakgauge raises on purpose."""
+
+
+class BadInput(LeakgaugeError, ValueError):
+    """Something the user gave cannot be used; the command line turns it into exit code 2.
+
+    The message names what is wrong, what is allowed, what came, and what to do.
+    """
+
+    def __init__(self, what: str, *, allowed: str, got: object, do: str) -> None:
+        super().__init__(_one_line(f"{what} must be {allowed}, got {got}; {do}"))
+
+
+class HiddenFact(LeakgaugeError):
+    """An attack asked for a fact that the threat model does not reveal."""
+
+
+class NotApplicable(LeakgaugeError):
+    """An attack or defence does not fit this model; says why and what would fit."""
+
+
+class MissingExtra(LeakgaugeError):
+    """An optional part is not installed; the message says how to get it."""
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())

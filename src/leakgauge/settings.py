@@ -1,0 +1,164 @@
+"""Settings are fields: one definition gives the constructor, the flag, the TOML key and the JSON.
+
+A class whose hyper-parameters a user may set derives from `Settings` and declares each with
+`setting(default, help, ...)`. The checks run here, once, for all of them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import math
+import typing
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+from leakgauge.errors import BadInput
+
+
+def setting(
+    default: Any,
+    help: str,
+    *,
+    low: float | None = None,
+    above: float | None = None,
+    high: float | None = None,
+    choices: Sequence[str] = (),
+) -> Any:
+    """A checked dataclass field. `low` and `high` are inclusive, `above` is an exclusive lower bound."""
+    metadata = {"help": help, "low": low, "above": above, "high": high, "choices": tuple(choices)}
+    return dataclasses.field(default=default, metadata=metadata)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Base of everything that is configured by name and fields: attacks, defences, models."""
+
+    name: ClassVar[str]  # as on the command line
+    summary: ClassVar[str]  # one line
+
+    def __post_init__(self) -> None:
+        for field in dataclasses.fields(self):
+            value = check(f"{self.name}: {field.name}", getattr(self, field.name), type(self), field)
+            object.__setattr__(self, field.name, value)
+
+    @classmethod
+    def from_mapping(cls, values: Mapping[str, Any]) -> Self:
+        """Build from TOML, JSON or parsed flags; unknown keys are refused, the nearest is suggested."""
+        known = {f.name for f in dataclasses.fields(cls)}
+        for key in values:
+            if key not in known:
+                raise unknown_name(f"field of {cls.name}", key, known)
+        return cls(**values)
+
+    @classmethod
+    def from_text(cls, text: str) -> Self:
+        """Build from `field=value,field=value`; the empty text gives the defaults."""
+        values: dict[str, Any] = {}
+        for part in filter(None, text.split(",")):
+            key, sep, value = part.partition("=")
+            if not sep:
+                raise BadInput(
+                    f"{cls.name}: setting {part!r}",
+                    allowed="written field=value",
+                    got=repr(part),
+                    do=f"for example {cls.example()}",
+                )
+            values[key.strip().replace("-", "_")] = value.strip()
+        return cls.from_mapping(values)
+
+    @classmethod
+    def example(cls) -> str:
+        """The name with its first field at its default, as one writes it on the command line."""
+        for field in dataclasses.fields(cls):
+            return f"{cls.name}:{field.name}={field.default}"
+        return cls.name
+
+    def as_dict(self) -> dict[str, Any]:
+        return {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+
+    @property
+    def spec(self) -> str:
+        """Name and the fields that differ from their defaults: `gaussian:std=0.01`."""
+        changed = [
+            f"{f.name}={getattr(self, f.name)}"
+            for f in dataclasses.fields(self)
+            if getattr(self, f.name) != f.default
+        ]
+        return f"{self.name}:{','.join(changed)}" if changed else self.name
+
+
+def check(what: str, value: Any, owner: type, field: dataclasses.Field[Any]) -> Any:
+    """Convert `value` to the field's type and hold it to the field's bounds."""
+    kind = plain_type(owner, field.name)
+    value = _convert(what, value, kind)
+    meta = field.metadata
+    if value is None or not meta:
+        return value
+    if meta["choices"] and value not in meta["choices"]:
+        near = difflib.get_close_matches(str(value), meta["choices"], n=1)
+        do = f"did you mean {near[0]!r}?" if near else "choose one of these"
+        raise BadInput(what, allowed=f"one of {', '.join(meta['choices'])}", got=repr(value), do=do)
+    if isinstance(value, float) and not math.isfinite(value):
+        raise BadInput(what, allowed="a finite number", got=value, do="give a finite number")
+    bounds = _bounds_text(meta)
+    if isinstance(value, (int, float)) and not isinstance(value, bool) and bounds:
+        too_low = (meta["low"] is not None and value < meta["low"]) or (
+            meta["above"] is not None and value <= meta["above"]
+        )
+        if too_low or (meta["high"] is not None and value > meta["high"]):
+            raise BadInput(what, allowed=bounds, got=value, do="choose a value in that range")
+    return value
+
+
+def plain_type(owner: type, field_name: str) -> type:
+    """The field's type without `| None`: one of bool, int, float, str."""
+    hint = typing.get_type_hints(owner)[field_name]
+    options = [t for t in typing.get_args(hint) if t is not type(None)]
+    return options[0] if options and typing.get_origin(hint) is not tuple else hint
+
+
+def unknown_name(what: str, got: str, known: typing.Iterable[str]) -> BadInput:
+    """The error for a name that does not exist, with the nearest one that does."""
+    names = sorted(known)
+    near = difflib.get_close_matches(got, names, n=1, cutoff=0.5)
+    do = f"did you mean {near[0]!r}?" if near else "choose one of these"
+    return BadInput(what, allowed=f"one of {', '.join(names) or '(none)'}", got=repr(got), do=do)
+
+
+def _convert(what: str, value: Any, kind: type) -> Any:
+    if value is None:
+        return None
+    if kind is bool:
+        if isinstance(value, str) and value.lower() in ("true", "false", "yes", "no", "1", "0"):
+            return value.lower() in ("true", "yes", "1")
+        if isinstance(value, bool):
+            return value
+        raise BadInput(what, allowed="true or false", got=repr(value), do="write true or false")
+    if kind in (int, float) and not isinstance(value, bool):
+        try:
+            number = float(value)
+            if kind is float:
+                return number
+            if number.is_integer():
+                return int(value) if not isinstance(value, str) else int(number)
+        except (TypeError, ValueError, OverflowError):
+            pass
+    if kind is str and isinstance(value, str):
+        return value
+    if kind not in (bool, int, float, str):
+        return value
+    words = {int: "a whole number", float: "a number", str: "text"}[kind]
+    raise BadInput(what, allowed=words, got=repr(value), do=f"give {words}")
+
+
+def _bounds_text(meta: Mapping[str, Any]) -> str:
+    parts = []
+    if meta["low"] is not None:
+        parts.append(f"at least {meta['low']:g}")
+    if meta["above"] is not None:
+        parts.append(f"above {meta['above']:g}")
+    if meta["high"] is not None:
+        parts.append(f"at most {meta['high']:g}")
+    return " and ".join(parts)
