@@ -451,6 +451,18 @@ class Interval:
 
 
 @dataclass(frozen=True)
+class Rate:
+    """How many of the attacked records were recovered, with its exact (Clopper-Pearson) 95 % interval."""
+
+    value: float
+    low: float
+    high: float
+    recovered: int
+    records: int
+    criterion: str  # "ssim>=0.6"
+
+
+@dataclass(frozen=True)
 class Summary:
     """One row of the table: an attack against a defence, over all trials; failures are counted in."""
 
@@ -460,10 +472,7 @@ class Summary:
     trials: int
     failed: int  # trials that raised or diverged
     metrics: Mapping[str, Interval]  # "psnr_mean_per_image" -> interval; reduction is in the name
-    recovered: int  # records that meet the criterion
-    records: int  # records attacked
-    success_rate: Interval
-    criterion: str  # "ssim>=0.6"
+    success_rate: Rate
     worst: Mapping[str, float | None]  # the most exposed record: trial, record, scores
     floor: Mapping[str, Mapping[str, Interval]]  # baseline -> metric -> interval
     flags: tuple[str, ...] = ()
@@ -550,7 +559,7 @@ def _summary_from(row: Mapping[str, Any]) -> Summary:
         "metrics": metrics,
         "floor": floor,
         "flags": tuple(row["flags"]),
-        "success_rate": Interval(**row["success_rate"]),
+        "success_rate": Rate(**row["success_rate"]),
     }
     return Summary(**rest)
 

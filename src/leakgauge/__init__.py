@@ -1,0 +1,1 @@
+"""Leakgauge measures what a federated-learning update gives away."""

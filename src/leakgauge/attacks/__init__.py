@@ -1,0 +1,1 @@
+"""One public module = one published attack; `_parts` holds what several share."""

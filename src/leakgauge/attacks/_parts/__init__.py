@@ -1,0 +1,1 @@
+"""Objectives, priors, initialisations and label rules that several attacks share."""

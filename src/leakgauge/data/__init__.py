@@ -1,0 +1,1 @@
+"""Embedded data, readers for the standard formats, and your own data."""

@@ -1,0 +1,1 @@
+"""One public module = one defence, its adaptive attack beside it."""

@@ -1,0 +1,1 @@
+"""Per-trial gradients, batched optimisers, randomness by trial."""

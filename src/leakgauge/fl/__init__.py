@@ -1,0 +1,1 @@
+"""Client steps, what an attacker sees of them, aggregation and partitions."""

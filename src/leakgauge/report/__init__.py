@@ -1,0 +1,1 @@
+"""AuditReport -> html | json | markdown | junit."""

@@ -1,0 +1,1 @@
+"""One public module = one tampering server."""
