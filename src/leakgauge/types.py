@@ -550,6 +550,19 @@ class AuditReport:
         )
 
 
+@dataclass(frozen=True)
+class Pictures:
+    """True samples and what each attack made of them, matched to the true order and clamped to [0, 1]."""
+
+    true: Tensor  # (T, N, *shape)
+    recovered: Mapping[str, Tensor]  # cell name -> (T, N, *shape); see `cell_name`
+
+
+def cell_name(attack: str, defense: str, adaptive: bool) -> str:
+    """What identifies one cell of the attack x defence table."""
+    return f"{attack} | {defense} | {'adaptive' if adaptive else 'plain'}"
+
+
 def _summary_from(row: Mapping[str, Any]) -> Summary:
     own = {f.name for f in dataclasses.fields(Summary)}
     metrics = {k: Interval(**v) for k, v in row.items() if k not in own}
