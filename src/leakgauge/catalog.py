@@ -102,7 +102,8 @@ def own(spec: str) -> Callable[..., Any]:
             if not path.is_file():
                 raise BadInput(f"file {head!r}", allowed="an existing Python file", got="no such file", do=do)
             loader_spec = importlib.util.spec_from_file_location(f"leakgauge_own_{path.stem}", path)
-            assert loader_spec and loader_spec.loader
+            assert loader_spec is not None
+            assert loader_spec.loader is not None
             module = importlib.util.module_from_spec(loader_spec)
             sys.modules[loader_spec.name] = module  # dataclasses look their module up here
             loader_spec.loader.exec_module(module)

@@ -75,6 +75,12 @@ class Settings:
             return f"{cls.name}:{field.name}={field.default}"
         return cls.name
 
+    def with_fields(self, **values: Any) -> Self | None:
+        """A copy with these fields changed; None if it does not have them all."""
+        if not values.keys() <= {f.name for f in dataclasses.fields(self)}:
+            return None
+        return dataclasses.replace(self, **values)
+
     def as_dict(self) -> dict[str, Any]:
         return {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
 
@@ -82,9 +88,7 @@ class Settings:
     def spec(self) -> str:
         """Name and the fields that differ from their defaults: `gaussian:std=0.01`."""
         changed = [
-            f"{f.name}={getattr(self, f.name)}"
-            for f in dataclasses.fields(self)
-            if getattr(self, f.name) != f.default
+            f"{f.name}={getattr(self, f.name)}" for f in dataclasses.fields(self) if getattr(self, f.name) != f.default
         ]
         return f"{self.name}:{','.join(changed)}" if changed else self.name
 
@@ -116,7 +120,8 @@ def plain_type(owner: type, field_name: str) -> type:
     """The field's type without `| None`: one of bool, int, float, str."""
     hint = typing.get_type_hints(owner)[field_name]
     options = [t for t in typing.get_args(hint) if t is not type(None)]
-    return options[0] if options and typing.get_origin(hint) is not tuple else hint
+    plain: type = options[0] if options and typing.get_origin(hint) is not tuple else hint
+    return plain
 
 
 def unknown_name(what: str, got: str, known: typing.Iterable[str]) -> BadInput:

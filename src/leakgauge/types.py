@@ -60,9 +60,7 @@ class LocalTraining(Settings):
     name: ClassVar[str] = "local"
     summary: ClassVar[str] = "the client's local training"
 
-    kind: str = setting(
-        "fedsgd", "what is shared: one gradient, or a weight difference", choices=("fedsgd", "fedavg")
-    )
+    kind: str = setting("fedsgd", "what is shared: one gradient, or a weight difference", choices=("fedsgd", "fedavg"))
     epochs: int = setting(1, "local passes over the client's samples (fedavg)", low=1)
     batch_size: int = setting(0, "local mini-batch, 0 for all samples at once (fedavg)", low=0)
     lr: float = setting(0.01, "local learning rate (fedavg)", above=0)
@@ -280,9 +278,7 @@ class Attack(Settings):
                 )
         return result
 
-    def reconstruct(
-        self, observation: Observation, seeds: tuple[int, ...], progress: Progress
-    ) -> Reconstruction:
+    def reconstruct(self, observation: Observation, seeds: tuple[int, ...], progress: Progress) -> Reconstruction:
         raise NotImplementedError  # abstract
 
 
@@ -373,9 +369,7 @@ class Scenario:
             )
         for name in ("model", "data", "threat_model"):
             if not isinstance(getattr(self, name), str):
-                raise BadInput(
-                    name, allowed="text", got=repr(getattr(self, name)), do=f'write {name} = "..."'
-                )
+                raise BadInput(name, allowed="text", got=repr(getattr(self, name)), do=f'write {name} = "..."')
         for name in ("defenses", "attacks"):
             value = getattr(self, name)
             if isinstance(value, str) or not all(isinstance(v, str) for v in value):
@@ -397,9 +391,7 @@ class Scenario:
         values = dict(values)
         if not isinstance(values.get("local", LocalTraining()), LocalTraining):
             if not isinstance(values["local"], Mapping):
-                raise BadInput(
-                    "local", allowed="a table", got=repr(values["local"]), do="write a [local] section"
-                )
+                raise BadInput("local", allowed="a table", got=repr(values["local"]), do="write a [local] section")
             values["local"] = LocalTraining.from_mapping(values["local"])
         return cls(**values)
 
@@ -532,17 +524,15 @@ class AuditReport:
                 got=repr(plain.get("schema")),
                 do="write the report anew with this version",
             )
+        spec: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in plain["data"].items()}
         return cls(
             scenario=Scenario.from_mapping(plain["scenario"]),
-            data=DataSpec(**{k: tuple(v) if isinstance(v, list) else v for k, v in plain["data"].items()}),
+            data=DataSpec(**spec),
             findings=tuple(
-                Finding(**f | {"records": tuple(f["records"]), "flags": tuple(f["flags"])})
-                for f in plain["findings"]
+                Finding(**f | {"records": tuple(f["records"]), "flags": tuple(f["flags"])}) for f in plain["findings"]
             ),
             summary=tuple(_summary_from(row) for row in plain["summary"]),
-            verdict=Verdict(
-                **plain["verdict"] | {"configurations": tuple(plain["verdict"]["configurations"])}
-            ),
+            verdict=Verdict(**plain["verdict"] | {"configurations": tuple(plain["verdict"]["configurations"])}),
             flags=tuple(Flag(**f) for f in plain["flags"]),
             told=tuple(plain["told"]),
             environment=plain["environment"],

@@ -1,1 +1,19 @@
 """AuditReport -> html | json | markdown | junit."""
+
+from leakgauge.report.html import to_html
+from leakgauge.report.json import from_json, to_json
+from leakgauge.report.junit import to_junit
+from leakgauge.report.markdown import to_markdown
+from leakgauge.report.toml import scenario_toml
+from leakgauge.report.writing import FORMATS, write
+
+__all__ = [
+    "FORMATS",
+    "from_json",
+    "scenario_toml",
+    "to_html",
+    "to_json",
+    "to_junit",
+    "to_markdown",
+    "write",
+]

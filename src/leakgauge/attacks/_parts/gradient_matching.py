@@ -1,0 +1,203 @@
+"""The common core of DLG and its relatives: find inputs whose gradient equals the observed one.
+
+Distance between a trial's gradient g' and the observed g, over all tensors and entries r = g' - g:
+  l2   sum r^2                       what DLG minimises; the likelihood under Gaussian noise
+  l1   sum sqrt(r^2 + e^2) - e       the likelihood under Laplace noise, its corner rounded
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from leakgauge.attacks._parts.priors import total_variation
+from leakgauge.attacks._parts.updates import observed_gradient
+from leakgauge.engine import lbfgs
+from leakgauge.engine.gradients import trial_gradients, working_model
+from leakgauge.engine.randomness import normal
+from leakgauge.settings import setting
+from leakgauge.types import Attack, DataSpec, Fact, LocalTraining, Observation, Progress, Reconstruction
+
+_CORNER = 1e-4  # e of the rounded l1
+_LABEL_STRETCH = 10.0  # the optimiser moves label logits in units of 10: a one-hot label lies far out and flat
+_PATIENCE = 12  # steps (of 20 iterations) without 1 % of progress, after which an attempt is given up
+_PRIOR_SHARPNESS = 10.0  # neighbouring pixels differ by about 1/10: the scale of the TV prior under known noise
+
+
+@dataclass(frozen=True)
+class GradientMatching(Attack):
+    """Fields and loop shared by attacks that match gradients with L-BFGS from a random start."""
+
+    steps: int = setting(300, "L-BFGS steps per attempt, 20 iterations each", low=1)
+    restarts: int = setting(3, "attempts at most; another is made while the threshold is missed", low=1)
+    lr: float = setting(1.0, "L-BFGS step length", above=0)
+    history: int = setting(100, "pairs that L-BFGS remembers", low=1)
+    line_search: str = setting("armijo", "shorten steps that do not go down, or never", choices=("armijo", "fixed"))
+    threshold: float = setting(1e-6, "gradient distance that counts as solved", above=0)
+    distance: str = setting("l2", "how gradients are compared", choices=("l2", "l1"))
+    noise_std: float = setting(0.0, "scale of noise known to be in each entry; brings in a smoothness prior", low=0)
+    match_nonzero: bool = setting(False, "compare only entries that are not exactly zero in the update")
+
+    def match(
+        self, observation: Observation, seeds: tuple[int, ...], progress: Progress, labels: Tensor | None
+    ) -> Reconstruction:
+        """Optimise the inputs, and the labels with them where they are None. Attempts are chosen by own objective."""
+        began = time.perf_counter()
+        puzzle = _puzzle(self, observation, labels)
+        trials, width = observation.trials, puzzle.width
+        best = torch.full((trials, width), torch.nan, device=puzzle.device)
+        value = torch.full((trials,), torch.inf, device=puzzle.device)
+        steps, evaluations = torch.zeros(2, trials, dtype=torch.long, device=puzzle.device)
+        trace: Tensor | None = None
+        open_trials = list(range(trials))
+        for attempt in range(self.restarts):
+            rows = torch.tensor(open_trials, device=puzzle.device)
+            start = puzzle.start([seeds[t] for t in open_trials], attempt)
+            found = self._attempt(puzzle, rows, start, _part_of(progress, attempt, self.restarts))
+            steps[rows] += found.steps
+            evaluations[rows] += found.evaluations
+            better = found.value < value[rows]
+            best[rows] = torch.where(better[:, None], found.x, best[rows])
+            value[rows] = torch.where(better, found.value, value[rows])
+            trace = _merge_trace(trace, found.trace, rows, better, trials)
+            open_trials = [t for t, v in enumerate(value.tolist()) if not v < puzzle.solved_below]
+            if not open_trials:
+                break
+        inputs, logits = puzzle.split(best)
+        found_labels = labels if logits is None else logits.argmax(-1)
+        return Reconstruction(inputs, found_labels, value, steps, evaluations, time.perf_counter() - began, trace)
+
+    def _attempt(self, puzzle: _Puzzle, rows: Tensor, start: Tensor, progress: Progress) -> lbfgs.Minimum:
+        """One attempt at the trials `rows`, from `start` (A, D)."""
+        return lbfgs.minimise(
+            lambda some: puzzle.evaluator(rows[some]),
+            start,
+            steps=self.steps,
+            lr=self.lr,
+            history=self.history,
+            line_search=self.line_search,
+            stop_below=puzzle.solved_below,
+            patience=_PATIENCE,
+            progress=progress,
+        )
+
+
+@dataclass(frozen=True)
+class _Puzzle:
+    """One matching problem per trial, as a function of a flat vector z = (inputs, label logits)."""
+
+    model: nn.Module
+    observed: Mapping[str, Tensor]
+    shape: tuple[int, ...]  # (N, *sample)
+    classes: int
+    labels: Tensor | None
+    attack: GradientMatching
+
+    @property
+    def device(self) -> torch.device:
+        return next(iter(self.observed.values())).device
+
+    @property
+    def pixels(self) -> int:
+        return int(torch.Size(self.shape).numel())
+
+    @property
+    def width(self) -> int:
+        return self.pixels + (self.shape[0] * self.classes if self.labels is None else 0)
+
+    @property
+    def solved_below(self) -> float:
+        """The attack's threshold, or the distance that known noise alone explains, if that is larger."""
+        entries = sum(int(g[0].numel()) for g in self.observed.values())
+        noise = self.attack.noise_std
+        return max(self.attack.threshold, entries * (noise**2 if self.attack.distance == "l2" else noise))
+
+    def start(self, seeds: list[int], attempt: int) -> Tensor:
+        """Inputs and label logits at N(0, 1), as a flat vector: (A, D)."""
+        z = normal(seeds, f"start/{attempt}", (self.width,)).to(self.device)
+        z[:, self.pixels :] /= _LABEL_STRETCH
+        return z
+
+    def split(self, z: Tensor) -> tuple[Tensor, Tensor | None]:
+        """(A, D) -> inputs (A, N, *sample) and logits (A, N, C) or None."""
+        inputs = z[:, : self.pixels].reshape(-1, *self.shape)
+        return inputs, None if self.labels is not None else _LABEL_STRETCH * z[:, self.pixels :].reshape(
+            -1, self.shape[0], self.classes
+        )
+
+    def evaluator(self, rows: Tensor) -> Callable[[Tensor], tuple[Tensor, Tensor]]:
+        """Objective and its gradient for the trials `rows`."""
+        observed = {name: g[rows] for name, g in self.observed.items()}
+        known = {name: g != 0 for name, g in observed.items()} if self.attack.match_nonzero else None
+        labels = None if self.labels is None else self.labels[rows]
+
+        def evaluate(z: Tensor) -> tuple[Tensor, Tensor]:
+            z = z.detach().requires_grad_()
+            inputs, logits = self.split(z)
+            targets = labels if logits is None else torch.softmax(logits, -1)
+            assert targets is not None
+            gradients = trial_gradients(self.model, inputs, targets)
+            value = gradient_distance(gradients, observed, self.attack.distance, known)
+            if self.attack.noise_std:
+                value = value + self._prior_weight * total_variation(inputs)
+            (slope,) = torch.autograd.grad(value.sum(), z)
+            return value.detach(), slope
+
+        return evaluate
+
+    @property
+    def _prior_weight(self) -> float:
+        """Turns the TV prior into the units of the distance: the noise's likelihood is distance / this scale."""
+        noise = self.attack.noise_std
+        return _PRIOR_SHARPNESS * (2 * noise**2 if self.attack.distance == "l2" else noise)
+
+
+def gradient_distance(
+    gradients: Mapping[str, Tensor],
+    observed: Mapping[str, Tensor],
+    distance: str = "l2",
+    known: Mapping[str, Tensor] | None = None,
+) -> Tensor:
+    """Distance per trial (T,) over all tensors; entries where `known` is False are left out."""
+    total = torch.zeros(1)
+    for name, target in observed.items():
+        residual = gradients[name] - target
+        if known is not None:
+            residual = residual * known[name]
+        cost = residual**2 if distance == "l2" else (residual**2 + _CORNER**2).sqrt() - _CORNER
+        total = total.to(cost) + cost.flatten(1).sum(1)
+    return total
+
+
+def _puzzle(attack: GradientMatching, observation: Observation, labels: Tensor | None) -> _Puzzle:
+    data: DataSpec = observation.fact(Fact.INPUT_SPEC)
+    local: LocalTraining = observation.fact(Fact.LOCAL_TRAINING)
+    return _Puzzle(
+        model=working_model(observation.model, local.batchnorm),
+        observed=observed_gradient(observation),
+        shape=(observation.fact(Fact.NUM_SAMPLES), *data.shape),
+        classes=data.classes,
+        labels=labels,
+        attack=attack,
+    )
+
+
+def _part_of(progress: Progress, part: int, parts: int) -> Progress:
+    """Progress of one part among several equal ones."""
+    return lambda share: progress((part + share) / parts)
+
+
+def _merge_trace(old: Tensor | None, new: Tensor, rows: Tensor, better: Tensor, trials: int) -> Tensor:
+    """Keep each trial's trace of the attempt that is kept; shorter ones are filled with nan."""
+    length = max(new.shape[1], 0 if old is None else old.shape[1])
+    merged = torch.full((trials, length), torch.nan, device=new.device, dtype=new.dtype)
+    if old is not None:
+        merged[:, : old.shape[1]] = old
+    kept = rows[better]
+    merged[kept] = torch.nan
+    merged[kept, : new.shape[1]] = new[better]
+    return merged

@@ -1,0 +1,39 @@
+"""From what was shared to the gradient an attack matches."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from leakgauge.errors import NotApplicable
+from leakgauge.fl.fedavg import local_steps
+from leakgauge.models.structure import last_linear
+from leakgauge.types import DataSpec, Fact, LocalTraining, Observation
+
+
+def observed_gradient(observation: Observation) -> dict[str, Tensor]:
+    """The mean-loss gradient behind the update, by name: (T, *parameter).
+
+    A weight difference is divided by minus (rate x local steps): exact for one step, the average gradient along
+    the client's path for more.
+    """
+    if observation.update.kind == "gradient":
+        return dict(observation.update.tensors)
+    local: LocalTraining = observation.fact(Fact.LOCAL_TRAINING)
+    scale = -1.0 / (local.lr * local_steps(observation.fact(Fact.NUM_SAMPLES), local))
+    return {name: tensor * scale for name, tensor in observation.update.tensors.items()}
+
+
+def example_input(observation: Observation) -> Tensor:
+    """One mid-grey sample (1, *shape) on the update's device, to see the model run."""
+    data: DataSpec = observation.fact(Fact.INPUT_SPEC)
+    device = next(iter(observation.update.tensors.values())).device
+    return torch.full((1, *data.shape), 0.5, device=device)
+
+
+def classifier_layer(observation: Observation) -> str:
+    """Name of the linear layer that gives the logits; label rules read its gradient."""
+    name = last_linear(observation.model, example_input(observation))
+    if name is None:
+        raise NotApplicable("label rules need a model that ends in one nn.Linear; use dlg, which optimises the label")
+    return name

@@ -1,0 +1,99 @@
+"""Analytic inversion of a first linear layer: no optimisation, exact for one sample.
+
+Aono et al., "Privacy-Preserving Deep Learning via Additively Homomorphic Encryption", IEEE TIFS 2018. For y = W x + b
+and one sample, row i of the weight's gradient is (dL/dy_i) x and the bias entry is dL/dy_i, so their ratio is x. For
+several samples the ratio is their mean, weighted by dL/dy_i: every record gets a different such mixture.
+
+`combine` says which rows are used: the one with the largest bias entry, or a least-squares fit over all rows, which is
+the best estimate under known noise and, entry by entry, under pruning.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from leakgauge.attacks._parts.labels import single_label
+from leakgauge.attacks._parts.updates import classifier_layer, example_input, observed_gradient
+from leakgauge.errors import NotApplicable
+from leakgauge.models.structure import first_linear, input_affine
+from leakgauge.settings import setting
+from leakgauge.types import Attack, DataSpec, Fact, Observation, Progress, Reconstruction
+
+_TINY = 1e-30
+
+
+@dataclass(frozen=True)
+class Linear(Attack):
+    """First-layer ratio: x = dL/dW_i / dL/db_i.
+
+    Example: `leakgauge attack linear --data breast-cancer --model mlp --trials 4`
+    """
+
+    name: ClassVar[str] = "linear"
+    summary: ClassVar[str] = (
+        "divide the first linear layer's weight gradient by its bias gradient (exact for one sample)"
+    )
+    paper: ClassVar[str] = "Aono et al. 2018, IEEE TIFS 13(5)"
+    needs: ClassVar[frozenset[Fact]] = frozenset({Fact.INPUT_SPEC, Fact.NUM_SAMPLES, Fact.LOCAL_TRAINING})
+
+    combine: str = setting(
+        "largest", "rows used: the largest bias entry, or all by least squares", choices=("largest", "least-squares")
+    )
+    match_nonzero: bool = setting(False, "take zeros in the update as missing, not as zero")
+
+    def reconstruct(self, observation: Observation, seeds: tuple[int, ...], progress: Progress) -> Reconstruction:  # noqa: ARG002
+        began = time.perf_counter()
+        data: DataSpec = observation.fact(Fact.INPUT_SPEC)
+        samples: int = observation.fact(Fact.NUM_SAMPLES)
+        example = example_input(observation)
+        layer, affine = first_linear(observation.model, example), input_affine(observation.model, example)
+        if layer is None or affine is None:
+            raise NotApplicable(
+                "linear needs a model whose first layer with weights is nn.Linear on the flattened input; use dlg"
+            )
+        gradient = observed_gradient(observation)
+        if f"{layer}.bias" not in gradient:
+            raise NotApplicable(
+                f"linear needs a bias in {layer!r}: without it the input is known only up to scale; use dlg"
+            )
+        weight, bias = gradient[f"{layer}.weight"], gradient[f"{layer}.bias"]  # (T, out, in), (T, out)
+        rows = self._rows(weight, bias, samples)  # (T, N, in)
+        scale, shift = affine
+        inputs = ((rows - shift) / scale).reshape(len(rows), samples, *data.shape)
+        labels = single_label(gradient, classifier_layer(observation))[:, None] if samples == 1 else None
+        ones = torch.ones(len(rows), dtype=torch.long)
+        return Reconstruction(
+            inputs, labels, self._misfit(weight, bias, rows), ones, 0 * ones, time.perf_counter() - began
+        )
+
+    def _rows(self, weight: Tensor, bias: Tensor, samples: int) -> Tensor:
+        """What each record's layer input is taken to be: (T, N, in)."""
+        if self.combine == "least-squares" and samples == 1:
+            present = (
+                (weight != 0) & (bias != 0)[..., None]
+                if self.match_nonzero
+                else torch.ones_like(weight, dtype=torch.bool)
+            )
+            over = (weight * bias[..., None] * present).sum(1)
+            under = (bias[..., None] ** 2 * present).sum(1)
+            return (over / under.clamp_min(_TINY))[:, None]
+        largest = (
+            bias.abs().topk(samples, dim=1).indices
+            if samples <= bias.shape[1]
+            else bias.abs().argsort(1, descending=True)
+        )
+        largest = largest[:, torch.arange(samples, device=bias.device) % largest.shape[1]]  # repeats if N > out
+        chosen = weight.gather(1, largest[..., None].expand(-1, -1, weight.shape[2]))
+        divisor = bias.gather(1, largest)[..., None]
+        return chosen / torch.where(divisor == 0, torch.full_like(divisor, _TINY), divisor)
+
+    @staticmethod
+    def _misfit(weight: Tensor, bias: Tensor, rows: Tensor) -> Tensor:
+        """Own objective (T,): how badly `bias x first record` explains the weight gradient, relative to its size."""
+        explained = bias[..., None] * rows[:, :1]
+        return ((weight - explained) ** 2).flatten(1).sum(1) / (weight**2).flatten(1).sum(1).clamp_min(_TINY)

@@ -1,0 +1,131 @@
+"""A labelled data set in memory, and where one comes from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from leakgauge.errors import BadInput
+from leakgauge.types import DataSpec
+
+SPLITS = ("train", "test")  # train is public; victims are drawn from test
+
+IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    """Samples and labels of one split. Images stay bytes until they are taken: a quarter of the memory."""
+
+    spec: DataSpec
+    inputs: Tensor  # (M, *shape), uint8 in 0..255, or float32 in [0, 1]
+    labels: Tensor  # (M,), int64
+
+    def __post_init__(self) -> None:
+        what = f"data set {self.spec.name!r}"
+        if len(self.inputs) == 0:
+            raise BadInput(what, allowed="at least one sample", got="none", do="give it more samples")
+        if tuple(self.inputs.shape[1:]) != self.spec.shape:
+            raise BadInput(
+                f"{what}: each sample",
+                allowed=f"of shape {self.spec.shape}",
+                got=tuple(self.inputs.shape[1:]),
+                do="give all samples this shape",
+            )
+        _check_values(what, self.inputs)
+        _check_labels(what, self.labels, len(self.inputs), self.spec.classes)
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def take(self, indices: Sequence[int] | Tensor) -> tuple[Tensor, Tensor]:
+        """Inputs (..., *shape) as float32 in [0, 1] and labels (...), shaped as `indices` is."""
+        index = torch.as_tensor(indices, dtype=torch.int64)
+        inputs = self.inputs[index]
+        return inputs.float() / 255 if inputs.dtype == torch.uint8 else inputs, self.labels[index]
+
+
+@dataclass(frozen=True)
+class Download:
+    """One file of a data set on its publisher's server."""
+
+    url: str
+    path: str  # where it is kept, relative to the data folder; archives are removed once unpacked
+    checksum: str  # "md5:..." or "sha256:..." of the file as downloaded
+    size: int  # bytes
+    unpacks_to: str = ""  # for archives: the folder inside, which lands in the data folder
+
+
+@dataclass(frozen=True)
+class StandardFile:
+    """A file or folder that a reader looks for, and the published checksum of its contents, if any."""
+
+    paths: tuple[str, ...]  # relative to the data folder, or absolute; the first that exists is meant
+    checksum: str = ""  # of the contents: behind the decompression for .gz
+    optional: bool = False  # the data set can be read without it
+
+
+@dataclass(frozen=True)
+class DataSource:
+    """A named data set: what it is, how to read it, where to get it."""
+
+    catalogued: ClassVar[bool] = True
+
+    name: str
+    summary: str
+    paper: str  # who made it
+    embedded: bool  # True if it comes with the installed packages
+    read: Callable[[Path | None, str], Dataset]  # (data folder or None for the usual one, split)
+    samples: tuple[int, int] | None = None  # train and test, as published; None where it depends
+    files: tuple[StandardFile, ...] = ()
+    downloads: tuple[Download, ...] = ()
+
+
+def check_split(split: str) -> None:
+    if split not in SPLITS:
+        raise BadInput("split", allowed=f"one of {', '.join(SPLITS)}", got=repr(split), do="choose one of these")
+
+
+def _check_values(what: str, inputs: Tensor) -> None:
+    if inputs.dtype == torch.uint8:
+        return
+    if inputs.dtype != torch.float32:
+        raise BadInput(
+            f"{what}: inputs",
+            allowed="uint8 or float32",
+            got=inputs.dtype,
+            do="convert them before you hand them in",
+        )
+    if not bool(torch.isfinite(inputs).all()):
+        raise BadInput(f"{what}: inputs", allowed="finite", got="nan or inf", do="remove or fill those samples")
+    low, high = float(inputs.min()), float(inputs.max())
+    if low < 0 or high > 1:
+        raise BadInput(
+            f"{what}: inputs",
+            allowed="between 0 and 1",
+            got=f"{low:g} to {high:g}",
+            do="scale them, for bytes divide by 255",
+        )
+
+
+def _check_labels(what: str, labels: Tensor, samples: int, classes: int) -> None:
+    if labels.dtype != torch.int64 or labels.shape != (samples,):
+        raise BadInput(
+            f"{what}: labels",
+            allowed=f"{samples} whole numbers (int64), one per sample",
+            got=f"{labels.dtype} of shape {tuple(labels.shape)}",
+            do="give one class number per sample",
+        )
+    low, high = int(labels.min()), int(labels.max())
+    if low < 0 or high >= classes:
+        raise BadInput(
+            f"{what}: labels",
+            allowed=f"between 0 and {classes - 1}",
+            got=f"{low} to {high}",
+            do="number the classes from 0",
+        )

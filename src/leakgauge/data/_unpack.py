@@ -1,0 +1,72 @@
+"""Archives into the data folder: nothing lands outside it, and half an archive never counts."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tarfile
+import tempfile
+import zipfile
+import zlib
+from pathlib import Path, PurePosixPath
+
+from leakgauge.errors import BadInput
+
+
+def unpack(archive: Path, root: Path, folder: str) -> Path:
+    """Unpack beside its destination, then move `folder` into place; files already there are replaced."""
+    staging = Path(tempfile.mkdtemp(prefix=".unpacking-", dir=root))
+    try:
+        if archive.suffix == ".zip":
+            _unzip(archive, staging)
+        else:
+            with tarfile.open(archive) as tar:
+                tar.extractall(staging, filter=_plain_member)
+        if not (staging / folder).is_dir():
+            raise _refused(archive, f"no folder {folder!r}")
+        _move(staging / folder, root / folder)
+    except (tarfile.TarError, zipfile.BadZipFile, zlib.error, EOFError, OSError, RuntimeError) as error:
+        raise _refused(archive, f"{type(error).__name__}: {error}") from error
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)
+    return root / folder
+
+
+def _plain_member(member: tarfile.TarInfo, destination: str) -> tarfile.TarInfo | None:
+    """Files and folders only: data sets have no use for links and devices, attackers do."""
+    if not (member.isreg() or member.isdir()) or not _stays_inside(member.name):
+        raise tarfile.TarError(f"member {member.name!r} is a link, a device, or points outside")
+    return tarfile.data_filter(member, destination)
+
+
+def _unzip(archive: Path, destination: Path) -> None:
+    with zipfile.ZipFile(archive) as zipped:
+        for name in zipped.namelist():
+            if not _stays_inside(name):
+                raise zipfile.BadZipFile(f"member {name!r} points outside")
+        zipped.extractall(destination)  # writes links as plain files
+
+
+def _stays_inside(name: str) -> bool:
+    path = PurePosixPath(name)
+    return not path.is_absolute() and ".." not in path.parts and "\\" not in name and ":" not in name
+
+
+def _move(source: Path, target: Path) -> None:
+    """At once where nothing is there yet, else file by file: a partly filled folder gets completed."""
+    if not target.exists():
+        os.replace(source, target)
+        return
+    for path in sorted(p for p in source.rglob("*") if p.is_file()):
+        place = target / path.relative_to(source)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        os.replace(path, place)
+
+
+def _refused(archive: Path, got: str) -> BadInput:
+    return BadInput(
+        f"archive {str(archive)!r}",
+        allowed="a sound archive of plain files",
+        got=got,
+        do="delete it and fetch it again",
+    )

@@ -1,0 +1,85 @@
+"""Adult (census income): a table of people; categories one-hot, numbers scaled, two classes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from leakgauge.data._dataset import Dataset, DataSource, Download, StandardFile, check_split
+from leakgauge.data._root import damaged, require
+from leakgauge.data._scaling import min_max
+from leakgauge.types import DataSpec
+
+COLUMNS = (
+    *("age", "workclass", "fnlwgt", "education", "education-num", "marital-status", "occupation"),
+    *("relationship", "race", "sex", "capital-gain", "capital-loss", "hours-per-week", "native-country"),
+)
+NUMBERS = ("age", "fnlwgt", "education-num", "capital-gain", "capital-loss", "hours-per-week")
+_LABELS = {"<=50K": 0, ">50K": 1}
+
+
+def read(root: Path | None, split: str) -> Dataset:
+    """Each row: the numbers, then one block per category in the order of the columns.
+
+    Ranges and categories come from the public file. "?" (not stated) is a category of its own; a
+    category that only the private file has becomes a block of zeros.
+    """
+    check_split(split)
+    public, public_labels = _rows(require("adult", root, "adult/adult.data"))
+    rows, labels = (public, public_labels) if split == "train" else _rows(require("adult", root, "adult/adult.test"))
+    blocks = [min_max(_numbers(rows), public=_numbers(public))]
+    for at, column in enumerate(COLUMNS):
+        if column not in NUMBERS:
+            categories = np.unique(public[:, at])  # sorted
+            blocks.append((rows[:, at, None] == categories).astype(np.float32))
+    inputs = torch.from_numpy(np.concatenate(blocks, axis=1))  # (M, features)
+    return Dataset(DataSpec("adult", (inputs.shape[1],), 2, "tabular"), inputs, torch.tensor(labels, dtype=torch.int64))
+
+
+def _rows(path: Path) -> tuple[NDArray[np.str_], list[int]]:
+    """Cells (M, 14) as text, and labels. The test file has a line to skip and a dot behind its labels."""
+    try:
+        lines = path.read_text(encoding="ascii").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise damaged(path, "a readable text file", f"{type(error).__name__}: {error}") from error
+    cells, labels = [], []
+    for number, line in enumerate(lines, start=1):
+        if not line.strip() or line.startswith("|"):
+            continue
+        *row, label = (cell.strip() for cell in line.split(","))
+        if len(row) != len(COLUMNS) or label.rstrip(".") not in _LABELS:
+            raise damaged(path, f"{len(COLUMNS)} columns and <=50K or >50K in line {number}", repr(line[:60]))
+        cells.append(row)
+        labels.append(_LABELS[label.rstrip(".")])
+    if not cells:
+        raise damaged(path, "a table of people", "no rows")
+    try:
+        _numbers(table := np.array(cells))
+    except ValueError as error:
+        raise damaged(path, f"numbers in {', '.join(NUMBERS)}", error) from error
+    return table, labels
+
+
+def _numbers(rows: NDArray[np.str_]) -> NDArray[np.float64]:
+    return rows[:, [COLUMNS.index(column) for column in NUMBERS]].astype(np.float64)
+
+
+_HOST = "https://archive.ics.uci.edu/ml/machine-learning-databases/adult/"
+_KNOWN = {
+    "adult.data": ("sha256:5b00264637dbfec36bdeaab5676b0b309ff9eb788d63554ca0a249491c86603d", 3974305),
+    "adult.test": ("sha256:a2a9044bc167a35b2361efbabec64e89d69ce82d9790d2980119aac5fd7e9c05", 2003153),
+}
+
+ADULT = DataSource(
+    "adult",
+    "census records, 108 features, income above 50K or not",
+    "Becker and Kohavi 1996, UCI Adult",
+    embedded=False,
+    read=read,
+    samples=(32561, 16281),
+    files=tuple(StandardFile((f"adult/{file}",), checksum) for file, (checksum, _) in _KNOWN.items()),
+    downloads=tuple(Download(_HOST + file, f"adult/{file}", *known) for file, known in _KNOWN.items()),
+)

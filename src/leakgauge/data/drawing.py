@@ -1,0 +1,92 @@
+"""Draws the private batches of the trials, and the public sample, from a data set.
+
+No sample is drawn twice, and the victims of trial t are the same however many trials follow it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+import torch
+from torch import Tensor
+
+from leakgauge.data._dataset import Dataset
+from leakgauge.errors import BadInput
+from leakgauge.types import Batch
+
+
+def draw_victims(dataset: Dataset, trials: int, batch_size: int, seed: int, batch_labels: str = "any") -> Batch:
+    """T = `trials` batches of N = `batch_size` samples: inputs (T, N, *shape), labels (T, N).
+
+    `batch_labels` "distinct" makes the labels within a batch pairwise different, "same" all equal.
+    """
+    for what, value in (("trials", trials), ("batch_size", batch_size)):
+        if value < 1:
+            raise BadInput(what, allowed="at least 1", got=value, do="choose a value in that range")
+    order = _shuffled(len(dataset), seed)
+    if batch_labels == "any":
+        rows = order[: trials * batch_size].tolist()
+        chosen = [rows[i : i + batch_size] for i in range(0, len(rows), batch_size)]
+        chosen = [c for c in chosen if len(c) == batch_size]
+    elif batch_labels in ("distinct", "same"):
+        chosen = _draw_by_label(dataset.labels, order, trials, batch_size, batch_labels)
+    else:
+        raise BadInput(
+            "batch_labels",
+            allowed="one of any, distinct, same",
+            got=repr(batch_labels),
+            do="choose one of these",
+        )
+    if len(chosen) < trials:
+        raise _too_few(dataset, len(chosen), trials, batch_size, batch_labels)
+    return Batch(*dataset.take(torch.tensor(chosen)))
+
+
+def public_batch(dataset: Dataset, limit: int, seed: int) -> Batch:
+    """At most `limit` samples of a public split as one batch: T = 1, N = min(limit, samples)."""
+    if limit < 1:
+        raise BadInput("limit", allowed="at least 1", got=limit, do="choose a value in that range")
+    return Batch(*dataset.take(_shuffled(len(dataset), seed)[None, :limit]))
+
+
+def _shuffled(samples: int, seed: int) -> Tensor:
+    return torch.randperm(samples, generator=torch.Generator().manual_seed(seed))
+
+
+def _draw_by_label(labels: Tensor, order: Tensor, trials: int, batch_size: int, batch_labels: str) -> list[list[int]]:
+    """Batch by batch, the samples that come first in the order and fit; stops when no full batch is left."""
+    queues: dict[int, deque[tuple[int, int]]] = {}  # label -> (place in the order, sample), in order
+    for place, (sample, label) in enumerate(zip(order.tolist(), labels[order].tolist(), strict=True)):
+        queues.setdefault(label, deque()).append((place, sample))
+    chosen: list[list[int]] = []
+    while len(chosen) < trials:
+        needed = batch_size if batch_labels == "same" else 1
+        usable = sorted((q for q in queues.values() if len(q) >= needed), key=lambda q: q[0])
+        if batch_labels == "same" and usable:
+            chosen.append([usable[0].popleft()[1] for _ in range(batch_size)])
+        elif batch_labels == "distinct" and len(usable) >= batch_size:
+            chosen.append([q.popleft()[1] for q in usable[:batch_size]])
+        else:
+            break
+    return chosen
+
+
+def _too_few(dataset: Dataset, possible: int, trials: int, batch_size: int, batch_labels: str) -> BadInput:
+    kind = "" if batch_labels == "any" else f" with {batch_labels} labels"
+    counts = dataset.labels.bincount()
+    classes = int((counts > 0).sum())
+    have = f"{len(dataset)} samples of {classes} classes"
+    if possible == 0:
+        most = {"any": len(dataset), "distinct": classes, "same": int(counts.max())}[batch_labels]
+        return BadInput(
+            f"batch_size{kind} for data {dataset.spec.name!r} ({have})",
+            allowed=f"at most {most}",
+            got=batch_size,
+            do="choose smaller batches or other data",
+        )
+    return BadInput(
+        f"trials of {batch_size} samples{kind} for data {dataset.spec.name!r} ({have}, each used once)",
+        allowed=f"at most {possible}",
+        got=trials,
+        do="choose fewer trials, smaller batches or other data",
+    )

@@ -1,0 +1,80 @@
+"""Labeled Faces in the Wild, prepared as CPL does: frequent people, the middle of the picture, 32 × 32."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import torch
+from PIL import Image
+
+from leakgauge.data._dataset import (
+    IMAGENET_MEAN,
+    IMAGENET_STD,
+    Dataset,
+    DataSource,
+    Download,
+    StandardFile,
+    check_split,
+)
+from leakgauge.data._halves import half
+from leakgauge.data._images import read_image, stack
+from leakgauge.data._root import damaged, require
+from leakgauge.errors import BadInput
+from leakgauge.types import DataSpec
+
+LEAST_IMAGES = 14  # people with fewer are left out
+CROP = (61, 61, 189, 189)  # pixels 61 to 188 both ways: 128 x 128
+SIZE = 32  # a quarter of that
+TEST_EVERY = 4  # of each person's images, by name: one in four is a victim
+
+
+def read(root: Path | None, split: str) -> Dataset:
+    """Classes are the people, by name. A subset of the people gives fewer classes."""
+    check_split(split)
+    folder = require("lfw", root, "lfw")
+    people = [p for p in sorted(folder.iterdir()) if p.is_dir() and len(_pictures(p)) >= LEAST_IMAGES]
+    if not people:
+        raise BadInput(
+            f"folder {str(folder)!r}",
+            allowed=f"sub-folders NAME/*.jpg, some with {LEAST_IMAGES} images or more",
+            got="none",
+            do="delete it and run 'leakgauge data fetch lfw'",
+        )
+    paths = [path for person in people for path in _pictures(person)]
+    number = {person: label for label, person in enumerate(people)}
+    labels = np.array([number[path.parent] for path in paths], dtype=np.int64)
+    index = half(labels, split, TEST_EVERY)
+    faces = stack([_face(paths[i]) for i in index])
+    spec = DataSpec("lfw", (3, SIZE, SIZE), max(2, len(people)), "image", mean=IMAGENET_MEAN, std=IMAGENET_STD)
+    return Dataset(spec, faces, torch.from_numpy(labels[index]))
+
+
+def _pictures(person: Path) -> list[Path]:
+    return sorted(person.glob("*.jpg"))
+
+
+def _face(path: Path) -> Image.Image:
+    image = read_image(path)
+    if image.size != (250, 250):
+        raise damaged(path, "an LFW picture of 250 x 250 pixels", f"{image.width} x {image.height}")
+    return image.crop(CROP).resize((SIZE, SIZE), Image.Resampling.BICUBIC)
+
+
+LFW = DataSource(
+    "lfw",
+    "faces of people with 14 pictures or more, cropped to 32x32 colour; the class is the person",
+    "Huang et al. 2007; prepared as in Wei et al. 2020 (CPL)",
+    embedded=False,
+    read=read,
+    files=(StandardFile(("lfw",)),),
+    downloads=(
+        Download(
+            "http://vis-www.cs.umass.edu/lfw/lfw.tgz",
+            "lfw.tgz",
+            "md5:a17d05bd522c52d84eca14327a23d494",
+            180566744,
+            unpacks_to="lfw",
+        ),
+    ),
+)

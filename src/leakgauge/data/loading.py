@@ -1,0 +1,95 @@
+"""Any data a user may name: a known set, a folder of images, an .npz, or a factory of their own."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from leakgauge import catalog
+from leakgauge.data._arrays import from_arrays, from_npz
+from leakgauge.data._dataset import Dataset, check_split
+from leakgauge.data._folder import from_folder
+from leakgauge.data._halves import half
+from leakgauge.errors import BadInput
+
+DEFAULT_SIZE = 32
+
+
+def load(spec: str, split: str = "test", root: Path | None = None) -> Dataset:
+    """One split of `digits`, `FOLDER`, `FOLDER:size=64`, `FILE.npz`, `FILE.py:FACTORY` ...
+
+    "train" is what an attacker may hold as public data, "test" is where victims come from; they never
+    share a sample. `root` is the folder with the downloaded sets, if it is not the usual one. A known
+    name comes before a folder of the same name; write `./NAME` for the folder.
+    """
+    check_split(split)
+    if spec not in catalog.find("data"):
+        own = _own_data(spec, split)
+        if own is not None:
+            return own
+    dataset: Dataset = catalog.get("data", spec).read(root, split)  # refuses an unknown name
+    return dataset
+
+
+def _own_data(spec: str, split: str) -> Dataset | None:
+    """The user's own files or code; None if `spec` does not look like any."""
+    path, has_size, size = spec.partition(":size=")
+    if has_size:
+        return from_folder(_existing_folder(path), _pixels(size), split)
+    if path.endswith(".npz"):
+        return from_npz(Path(path), split)
+    if catalog.is_own(spec):
+        return _from_factory(spec, catalog.own(spec), split)
+    if "/" in path or Path(path).is_dir():
+        return from_folder(_existing_folder(path), DEFAULT_SIZE, split)
+    return None
+
+
+def _pixels(text: str) -> int:
+    if not text.isdecimal():
+        raise BadInput("size", allowed="a whole number of pixels", got=repr(text), do="write FOLDER:size=32")
+    return int(text)
+
+
+def _existing_folder(path: str) -> Path:
+    if not Path(path).is_dir():
+        raise BadInput(f"data {path!r}", allowed="an existing folder", got="none there", do="check the path")
+    return Path(path)
+
+
+def _from_factory(spec: str, factory: Callable[..., Any], split: str) -> Dataset:
+    """What the user's factory returns: a Dataset, or (inputs, labels).
+
+    A factory with a `split` parameter splits for itself; otherwise half of each class is public.
+    """
+    try:
+        splits_itself = "split" in inspect.signature(factory).parameters
+        made = factory(split=split) if splits_itself else factory()
+    except Exception as error:
+        raise BadInput(
+            f"data {spec!r}",
+            allowed="a function that can be called",
+            got=f"{type(error).__name__}: {error}",
+            do="mend it, or see --debug",
+        ) from error
+    if isinstance(made, Dataset):
+        return made if splits_itself else _half_of(made, split)
+    if not isinstance(made, (tuple, list)) or len(made) != 2:
+        raise BadInput(
+            f"what {spec!r} returns",
+            allowed="(inputs, labels) or a leakgauge.data.Dataset",
+            got=type(made).__name__,
+            do="return two arrays",
+        )
+    name = spec.rpartition(":")[2]
+    return from_arrays(name, made[0], made[1], None if splits_itself else split)
+
+
+def _half_of(dataset: Dataset, split: str) -> Dataset:
+    index = torch.from_numpy(half(dataset.labels.numpy(), split))
+    return dataclasses.replace(dataset, inputs=dataset.inputs[index], labels=dataset.labels[index])

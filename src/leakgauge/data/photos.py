@@ -1,0 +1,111 @@
+"""Crops of colour photographs that come inside scikit-image and scikit-learn; the class is the photograph.
+
+Each photograph is cut in two before anything else happens: one part gives the public crops, the other the
+victims, so the two share no pixel. Within a part, windows of several sizes slide over it and overlap.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import torch
+from PIL import Image
+
+from leakgauge.data._dataset import IMAGENET_MEAN, IMAGENET_STD, Dataset, DataSource, check_split
+from leakgauge.data._images import read_image
+from leakgauge.types import DataSpec
+
+ZOOMS = (1.0, 0.8, 0.65, 0.5)  # window side, as a share of the part's shorter side
+STRIDE = 1 / 4  # of the window
+LEAST_DEVIATION = 0.08  # of the liveliest channel, in [0, 1]; flatter crops (sky, paper) show a viewer nothing
+MOST_CROPS = 60  # of one photograph, evenly thinned, so that none outweighs the others
+
+
+@dataclass(frozen=True)
+class _Photo:
+    package: str
+    file: str
+    test_part: str  # the part that shows the subject best is attacked
+    share: float = 0.6  # how much of the photograph that part is
+
+
+_PHOTOS = (
+    _Photo("skimage", "data/astronaut.png", "top"),
+    _Photo("skimage", "data/chelsea.png", "right"),
+    _Photo("sklearn", "datasets/images/china.jpg", "left"),
+    _Photo("skimage", "data/coffee.png", "right"),
+    _Photo("sklearn", "datasets/images/flower.jpg", "right"),
+    _Photo("skimage", "data/ihc.png", "top", share=0.5),
+    _Photo("skimage", "data/motorcycle_left.png", "right"),
+    _Photo("skimage", "data/retina.jpg", "left", share=0.5),
+    _Photo("skimage", "data/rocket.jpg", "right"),
+)
+
+
+def read(root: Path | None, split: str, *, size: int) -> Dataset:  # noqa: ARG001
+    check_split(split)
+    crops: list[np.ndarray] = []
+    labels: list[int] = []
+    for label, photo in enumerate(_PHOTOS):
+        found = [c for c in _crops(_part(photo, split), size) if c.std((0, 1)).max() / 255 >= LEAST_DEVIATION]
+        kept = np.linspace(0, len(found) - 1, min(len(found), MOST_CROPS)).round().astype(int)
+        crops += [found[i] for i in kept]
+        labels += [label] * len(kept)
+    inputs = torch.from_numpy(np.stack(crops)).permute(0, 3, 1, 2).contiguous()  # (M, 3, size, size)
+    return Dataset(_spec(size), inputs, torch.tensor(labels))
+
+
+def _part(photo: _Photo, split: str) -> Image.Image:
+    """The public or the private part of a photograph, at full resolution."""
+    package = importlib.util.find_spec(photo.package)  # finds the folder without the slow import
+    assert package
+    assert package.submodule_search_locations
+    image = read_image(Path(package.submodule_search_locations[0]) / photo.file)
+    width, height = image.size
+    along_width = photo.test_part in ("left", "right")
+    along = width if along_width else height
+    test_first = photo.test_part in ("left", "top")
+    cut = round(along * (photo.share if test_first else 1 - photo.share))
+    start, stop = (0, cut) if test_first == (split == "test") else (cut, along)
+    return image.crop((start, 0, stop, height) if along_width else (0, start, width, stop))
+
+
+def _crops(part: Image.Image, size: int) -> list[np.ndarray]:
+    """Square windows over the part, shrunk with antialiasing to (size, size, 3) bytes."""
+    crops = []
+    for zoom in ZOOMS:
+        side = round(min(part.size) * zoom)
+        for top in _starts(part.height, side):
+            for left in _starts(part.width, side):
+                window = part.crop((left, top, left + side, top + side))
+                small = window.resize((size, size), Image.Resampling.LANCZOS, reducing_gap=2.0)
+                crops.append(np.asarray(small))
+    return crops
+
+
+def _starts(length: int, side: int) -> list[int]:
+    """Evenly spread first pixels, so that the last window ends with the picture."""
+    windows = 1 + round((length - side) / (side * STRIDE))
+    return [round(s) for s in np.linspace(0, length - side, windows)]
+
+
+def _spec(size: int) -> DataSpec:
+    return DataSpec(f"photos{size}", (3, size, size), len(_PHOTOS), "image", mean=IMAGENET_MEAN, std=IMAGENET_STD)
+
+
+def _source(size: int) -> DataSource:
+    return DataSource(
+        f"photos{size}",
+        f"crops of nine colour photographs, {size}x{size}; inside scikit-image and scikit-learn",
+        "public photographs, NASA and others, shipped with scikit-image and scikit-learn",
+        embedded=True,
+        read=partial(read, size=size),
+    )
+
+
+PHOTOS32 = _source(32)
+PHOTOS64 = _source(64)

@@ -1,0 +1,51 @@
+"""Additive Gaussian noise: g + n, n ~ N(0, std^2) on every entry of the update.
+
+Without clipping the sensitivity is unbounded, so this promises nothing: `guarantee` stays None.
+
+How to beat it. Squared distance already is the noise's likelihood; an attacker who knows `std` stops where the noise
+alone explains the rest and lets a smoothness prior decide the remainder. The first-layer ratio fits all rows at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import nn
+
+from leakgauge.engine.randomness import normal
+from leakgauge.settings import setting
+from leakgauge.types import Attack, Batch, Defense, SharedUpdate, Step
+
+
+@dataclass(frozen=True)
+class Gaussian(Defense):
+    """Example: `--defense gaussian:std=0.01`"""
+
+    name: ClassVar[str] = "gaussian"
+    summary: ClassVar[str] = "add Gaussian noise to every entry of the update"
+    paper: ClassVar[str] = "Zhu et al. 2019; Wei et al. 2020 (CPL), Table 8"
+
+    std: float = setting(0.01, "standard deviation of the noise; 0 adds none", low=0)
+
+    def wrap(self, step: Step) -> Step:
+        if self.std == 0:
+            return step
+
+        def noisy(model: nn.Module, batch: Batch, seeds: Sequence[int]) -> SharedUpdate:
+            shared = step(model, batch, seeds)
+            return shared.map(lambda name, t: t + self.std * normal(seeds, f"gaussian/{name}", t.shape[1:]).to(t))
+
+        return noisy
+
+    def adaptive(self, attack: Attack) -> tuple[Attack, ...]:
+        return knows_noise(attack, self.std, "l2")
+
+
+def knows_noise(attack: Attack, scale: float, distance: str) -> tuple[Attack, ...]:
+    """`attack` told how large the noise is and which distance is its likelihood, if it can use that."""
+    if scale == 0:
+        return ()
+    informed = attack.with_fields(noise_std=scale, distance=distance) or attack.with_fields(combine="least-squares")
+    return (informed,) if informed else ()

@@ -1,0 +1,63 @@
+"""Gradient pruning: the smallest entries of the update are not sent.
+
+`scope="tensor"` drops a share of every tensor (Soteria, GGL, ATS); `scope="global"` a share of the whole update, which
+can empty a tensor (CPL). Exactly floor(share x entries) are dropped; there is no accumulation over rounds (see `dgc`).
+
+How to beat it: the zeros are visible, so an attacker compares only the entries that survived.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from leakgauge.settings import setting
+from leakgauge.types import Attack, Batch, Defense, SharedUpdate, Step
+
+
+@dataclass(frozen=True)
+class Prune(Defense):
+    """Example: `--defense prune:share=0.9,scope=global`"""
+
+    name: ClassVar[str] = "prune"
+    summary: ClassVar[str] = "send only the largest entries of the update"
+    paper: ClassVar[str] = "Zhu et al. 2019; Wei et al. 2020 (CPL), Table 7"
+
+    share: float = setting(0.9, "share of entries that is dropped, 0 to 1", low=0, high=1)
+    scope: str = setting(
+        "tensor", "drop this share of each tensor, or of the whole update", choices=("tensor", "global")
+    )
+
+    def wrap(self, step: Step) -> Step:
+        if self.share == 0:
+            return step
+
+        def pruned(model: nn.Module, batch: Batch, seeds: Sequence[int]) -> SharedUpdate:
+            shared = step(model, batch, seeds)
+            if self.scope == "tensor":
+                return shared.map(lambda _, t: drop_smallest(t.flatten(1), self.share).view_as(t))
+            sizes = {n: t[0].numel() for n, t in shared.tensors.items()}
+            whole = drop_smallest(torch.cat([t.flatten(1) for t in shared.tensors.values()], 1), self.share)
+            parts = dict(zip(sizes, torch.split(whole, list(sizes.values()), 1), strict=True))
+            return shared.map(lambda n, t: parts[n].view_as(t))
+
+        return pruned
+
+    def adaptive(self, attack: Attack) -> tuple[Attack, ...]:
+        if self.share == 0:
+            return ()
+        informed = attack.with_fields(match_nonzero=True)
+        if informed:  # the first-layer ratio also needs more than one row, since each has holes
+            informed = informed.with_fields(combine="least-squares") or informed
+        return (informed,) if informed else ()
+
+
+def drop_smallest(rows: Tensor, share: float) -> Tensor:
+    """(T, P) with the floor(share * P) entries of least magnitude of each row set to zero; ties fall by position."""
+    dropped = int(share * rows.shape[1])
+    order = rows.abs().sort(dim=1, stable=True).indices[:, :dropped]
+    return rows.scatter(1, order, 0.0)

@@ -1,0 +1,37 @@
+"""What the server does with the clients' updates: a weighted mean, and the step it takes with it."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+
+import torch
+from torch import nn
+
+from leakgauge.errors import BadInput
+from leakgauge.types import SharedUpdate
+
+
+def weighted_mean(updates: SharedUpdate, weights: Sequence[float] | None = None) -> SharedUpdate:
+    """One update (T = 1) from T clients' updates; weights are normalised to sum to one, equal by default."""
+    share = torch.tensor(weights if weights is not None else [1.0] * updates.trials, dtype=torch.float64)
+    if len(share) != updates.trials or bool((share < 0).any()) or float(share.sum()) <= 0:
+        raise BadInput(
+            "aggregation weights",
+            allowed=f"{updates.trials} non-negative numbers, not all zero",
+            got=weights,
+            do="give one per client",
+        )
+    share = share / share.sum()
+    return updates.map(lambda _, t: torch.einsum("t,t...->...", share.to(t), t)[None])
+
+
+def apply_update(model: nn.Module, update: SharedUpdate, lr: float = 1.0) -> nn.Module:
+    """The next global model: weights - lr * gradient, or weights + delta. The given model stays untouched."""
+    sign = -lr if update.kind == "gradient" else 1.0
+    moved = copy.deepcopy(model)
+    with torch.no_grad():
+        for name, parameter in moved.named_parameters():
+            if name in update.tensors:
+                parameter.add_(update.tensors[name][0], alpha=sign)
+    return moved

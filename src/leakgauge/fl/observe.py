@@ -1,0 +1,89 @@
+"""The gate between client and attacker: an update and the facts of the threat model pass, nothing else does."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from leakgauge.engine.gradients import working_model
+from leakgauge.errors import BadInput
+from leakgauge.types import Batch, DataSpec, Fact, LocalTraining, Observation, SharedUpdate, ThreatModel
+
+
+def observe(
+    model: nn.Module, update: SharedUpdate, threat_model: ThreatModel, facts: Mapping[Fact, Any]
+) -> Observation:
+    """What an attacker of this kind sees. Facts the threat model does not name are dropped here."""
+    check_update(model, update)
+    revealed = {fact: value for fact, value in facts.items() if fact in threat_model.facts}
+    return Observation(model, update, threat_model, revealed)
+
+
+def facts_about(
+    model: nn.Module, batch: Batch, data: DataSpec, local: LocalTraining, public: Batch | None
+) -> dict[Fact, Any]:
+    """Everything that could be revealed about a batch; `observe` lets through what the threat model names."""
+    facts: dict[Fact, Any] = {
+        Fact.INPUT_SPEC: data,
+        Fact.NUM_SAMPLES: batch.inputs.shape[1],
+        Fact.LOCAL_TRAINING: local,
+        Fact.LABELS: batch.labels,
+        Fact.BATCHNORM_STATISTICS: batchnorm_statistics(model, batch.inputs),
+    }
+    return facts if public is None else facts | {Fact.PUBLIC_DATA: public}
+
+
+def batchnorm_statistics(model: nn.Module, inputs: Tensor) -> dict[str, tuple[Tensor, Tensor]]:
+    """Mean and variance that each BatchNorm layer sees in each trial's batch: layer -> ((T, C), (T, C))."""
+    worker = working_model(model, "train")
+    seen: dict[str, list[tuple[Tensor, Tensor]]] = {}
+    hooks = []
+    for name, module in worker.named_modules():
+        if isinstance(module, _BatchNorm):
+
+            def note(_: nn.Module, args: tuple[Tensor, ...], name: str = name) -> None:
+                over = [d for d in range(args[0].dim()) if d != 1]
+                seen.setdefault(name, []).append((args[0].mean(over), args[0].var(over, unbiased=False)))
+
+            hooks.append(module.register_forward_pre_hook(note))
+    if hooks:
+        with torch.no_grad():
+            for trial in inputs:  # one forward pass each; statistics must not mix trials
+                worker(trial)
+    return {name: (torch.stack([m for m, _ in rows]), torch.stack([v for _, v in rows])) for name, rows in seen.items()}
+
+
+def check_update(model: nn.Module, update: SharedUpdate) -> None:
+    """Does the update belong to this model: names, shapes, one trials axis, finite values?"""
+    if update.kind not in ("gradient", "weight_delta"):
+        raise BadInput(
+            "update kind", allowed="gradient or weight_delta", got=repr(update.kind), do="say what was shared"
+        )
+    expected = {n: tuple(p.shape) for n, p in model.named_parameters() if p.requires_grad}
+    missing, extra = (
+        sorted(expected.keys() - update.tensors.keys()),
+        sorted(update.tensors.keys() - expected.keys()),
+    )
+    if missing or extra:
+        got = "; ".join([f"missing {n!r}" for n in missing[:1]] + [f"unknown {n!r}" for n in extra[:1]])
+        raise BadInput(
+            "update tensors", allowed=f"the model's {len(expected)} parameters by name", got=got,
+            do="check that --model is the model this update belongs to",
+        )  # fmt: skip
+    trials = update.trials
+    for name, tensor in update.tensors.items():
+        if tuple(tensor.shape) != (trials, *expected[name]):
+            raise BadInput(
+                f"update tensor {name!r}", allowed=f"of shape {(trials, *expected[name])} (trials first)",
+                got=tuple(tensor.shape), do="check that --model is the model this update belongs to",
+            )  # fmt: skip
+        if not torch.isfinite(tensor).all():
+            bad = int((~torch.isfinite(tensor)).sum())
+            raise BadInput(
+                f"update tensor {name!r}", allowed="finite", got=f"{bad} NaN or infinite entries",
+                do="find where training diverged, or drop this update",
+            )  # fmt: skip

@@ -1,0 +1,69 @@
+"""Reasons not to take a result at face value: each has an id, a reason and a remedy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from leakgauge.types import Fact, Flag, Reconstruction, SharedUpdate, ThreatModel
+
+FLAGS: Mapping[str, Flag] = {
+    flag.id: flag
+    for flag in (
+        Flag(
+            "labels-given",
+            "the attacker was told the true labels, which no server of this kind has",
+            "repeat with the threat model without '+labels'",
+        ),
+        Flag(
+            "batchnorm-given",
+            "the attacker was told the BatchNorm statistics of the private batch",
+            "repeat with the threat model without '+batchnorm'",
+        ),
+        Flag(
+            "defense-without-effect",
+            "a defence is declared, but the update is exactly the undefended one",
+            "check the defence's strength and its place in the chain",
+        ),
+        Flag(
+            "objective-did-not-fall",
+            "the attack's own objective ended where it began: it failed, which is not protection",
+            "give it more steps or restarts, or another step length",
+        ),
+        Flag(
+            "diverged",
+            "the attack returned values that are not finite; they are scored as mid-grey and counted as failed",
+            "use a line search, more restarts or a smaller step length",
+        ),
+        Flag(
+            "no-better-than-mean",
+            "the reconstruction scores no better than the mean of public data",
+            "read it as nothing recovered, whatever the score",
+        ),
+        Flag(
+            "no-ground-truth",
+            "the update came from a file, so nothing could be scored against the private data",
+            "judge the pictures by eye, or audit a scenario whose data is at hand",
+        ),
+    )
+}
+
+_ORACLE_FLAGS = {Fact.LABELS: "labels-given", Fact.BATCHNORM_STATISTICS: "batchnorm-given"}
+
+
+def oracle_flags(threat_model: ThreatModel) -> tuple[str, ...]:
+    return tuple(sorted(_ORACLE_FLAGS[fact] for fact in threat_model.oracles))
+
+
+def is_unchanged(defended: SharedUpdate, undefended: SharedUpdate) -> bool:
+    """Bit for bit the same update, though a defence was declared?"""
+    return all(torch.equal(defended.tensors[n], t) for n, t in undefended.tensors.items())
+
+
+def objective_fell(result: Reconstruction) -> Tensor:
+    """(T,) bool: did the own objective lose at least a tenth? True where the attack keeps no trace."""
+    if result.trace is None:
+        return torch.ones_like(result.objective, dtype=torch.bool)
+    return result.objective < 0.9 * result.trace[:, 0]

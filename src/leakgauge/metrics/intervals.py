@@ -1,0 +1,72 @@
+"""How sure a mean or a share is: bootstrap and Clopper-Pearson intervals, and success-rate curves.
+
+Nothing is dropped here. A value that is not finite is refused by the mean and counts as a failure in a rate.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from scipy.special import betaincinv
+from torch import Tensor
+
+from leakgauge.errors import BadInput
+from leakgauge.types import Interval, Rate
+
+
+def bootstrap_mean(values: Tensor, *, confidence: float = 0.95, resamples: int = 2000, seed: int = 0) -> Interval:
+    """The mean of (T,) or (T, N) values with its percentile bootstrap interval.
+
+    Whole trials are resampled: the N records of one trial stand and fall with one attack, so counting them as
+    independent would make the interval too narrow. One trial has a value but no interval; none has neither.
+    """
+    if values.numel() == 0:
+        return Interval(None, None, None)
+    table = values.detach().double().cpu().reshape(len(values), -1).numpy()  # (T, N)
+    if not np.isfinite(table).all():
+        raise BadInput(
+            "values of a mean",
+            allowed="finite",
+            got=f"{int((~np.isfinite(table)).sum())} that are not",
+            do="score failed trials instead of leaving them out",
+        )
+    trials = table.mean(1)  # (T,)
+    if len(trials) == 1:
+        return Interval(float(trials[0]), None, None)
+    picks = np.random.default_rng(seed).integers(len(trials), size=(resamples, len(trials)))
+    tail = 50 * (1 - confidence)
+    low, high = np.percentile(trials[picks].mean(1), [tail, 100 - tail])
+    return Interval(float(trials.mean()), float(low), float(high))
+
+
+def clopper_pearson(k: int, n: int, confidence: float = 0.95) -> tuple[float, float]:
+    """The exact binomial interval for k of n.
+
+    Two-sided in between. At the ends only one side can be missed, so all of the doubt goes there: 0 of 50 is
+    at most 0.0582 at 95 %, which is 1 - 0.05^(1/50), where the two-sided bound would say 0.0711.
+    None of 0 says nothing: 0 to 1.
+    """
+    if not 0 <= k <= n:
+        raise BadInput("k of n", allowed="with 0 <= k <= n", got=f"{k} of {n}", do="count again")
+    if n == 0:
+        return 0.0, 1.0
+    doubt = 1 - confidence
+    if 0 < k < n:
+        doubt /= 2
+    low = float(betaincinv(k, n - k + 1, doubt)) if k > 0 else 0.0
+    high = float(betaincinv(k + 1, n - k, 1 - doubt)) if k < n else 1.0
+    return low, high
+
+
+def rate(k: int, n: int, criterion: str) -> Rate:
+    """k recovered of n attacked records as a `Rate`; the interval treats records as independent."""
+    low, high = clopper_pearson(k, n)
+    return Rate(k / n if n else 0.0, low, high, k, n, criterion)
+
+
+def success_curve(values: Tensor, thresholds: Tensor, higher_is_better: bool) -> Tensor:
+    """Share of all values at or beyond each threshold: any shape and (M,) -> (M,). NaN never succeeds."""
+    scores = values.reshape(-1, 1)
+    limits = thresholds.to(scores).reshape(1, -1)
+    passed = scores >= limits if higher_is_better else scores <= limits
+    return passed.float().mean(0) if len(scores) else torch.zeros_like(limits[0])

@@ -1,0 +1,94 @@
+"""Reads a checkpoint without running anything in it, and says in one line what does not fit."""
+
+from __future__ import annotations
+
+import pickle
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import safetensors
+import safetensors.torch
+import torch
+from torch import Tensor, nn
+
+from leakgauge.errors import BadInput
+
+_WRAPPERS = ("state_dict", "model_state_dict", "model")  # keys that training scripts put around the tensors
+_SAVE = "save model.state_dict() as .safetensors or with torch.save"
+
+
+def load_weights(model: nn.Module, path: str) -> None:
+    """Copy the checkpoint's tensors into the model; every name and shape must fit."""
+    tensors = _strip_parallel(_unwrap(path, _read(path)))
+    expected = model.state_dict()
+    # A count that only old checkpoints lack and that nothing here reads.
+    missing = [n for n in expected if n not in tensors and not n.endswith("num_batches_tracked")]
+    extra = [n for n in tensors if n not in expected]
+    if missing or extra:
+        got = f"no {missing[0]!r}" if missing else f"the unknown {extra[0]!r}"
+        raise _misfit(path, f"{got} ({len(missing)} missing, {len(extra)} unknown)")
+    for name, tensor in tensors.items():
+        if tensor.shape != expected[name].shape:
+            raise _misfit(path, f"{name!r} of shape {tuple(tensor.shape)}, not {tuple(expected[name].shape)}")
+    model.load_state_dict(tensors, strict=False)
+
+
+def _read(path: str) -> Any:
+    what = f"weights {path!r}"
+    suffix = Path(path).suffix
+    if suffix not in (".safetensors", ".pt", ".pth"):
+        raise BadInput(what, allowed="a .safetensors, .pt or .pth file", got=suffix or "no suffix", do=_SAVE)
+    if not Path(path).is_file():
+        raise BadInput(what, allowed="an existing file", got="no such file", do="check the path")
+    try:
+        if suffix == ".safetensors":
+            return safetensors.torch.load_file(path)
+        with warnings.catch_warnings():  # on odd pickle protocols; the refusal below says enough
+            warnings.simplefilter("ignore")
+            return torch.load(path, weights_only=True, map_location="cpu")
+    except pickle.UnpicklingError as error:
+        # torch's own message invites weights_only=False; an audit must not run what it was sent.
+        raise BadInput(
+            what,
+            allowed="a checkpoint of plain tensors",
+            got="something that is none, or a pickle that holds code and was not run",
+            do=_SAVE,
+        ) from error
+    except Exception as error:
+        raise BadInput(what, allowed="a readable checkpoint", got=_brief(error), do=_SAVE) from error
+
+
+def _unwrap(path: str, loaded: Any) -> dict[str, Tensor]:
+    for key in _WRAPPERS:
+        if isinstance(loaded, Mapping) and isinstance(loaded.get(key), Mapping):
+            loaded = loaded[key]
+            break
+    what = f"weights {path!r}"
+    if not isinstance(loaded, Mapping):
+        raise BadInput(what, allowed="tensors by name", got=type(loaded).__name__, do=_SAVE)
+    for name, value in loaded.items():
+        if not isinstance(name, str) or not isinstance(value, Tensor):
+            raise BadInput(what, allowed="tensors by name", got=f"{type(value).__name__} at {name!r}", do=_SAVE)
+    return dict(loaded)
+
+
+def _strip_parallel(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Names without the `module.` that DataParallel puts before every one of them."""
+    if tensors and all(name.startswith("module.") for name in tensors):
+        return {name.removeprefix("module."): tensor for name, tensor in tensors.items()}
+    return tensors
+
+
+def _misfit(path: str, got: str) -> BadInput:
+    return BadInput(
+        f"weights {path!r}",
+        allowed="a checkpoint of this model",
+        got=got,
+        do="choose the model, its fields and the data it was saved for",
+    )
+
+
+def _brief(error: Exception) -> str:
+    return f"{type(error).__name__}: {str(error).splitlines()[0][:120] if str(error) else 'no message'}"

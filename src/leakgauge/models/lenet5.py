@@ -1,0 +1,103 @@
+"""Two readings of LeNet-5: GRNN's with max-pooling, MKOR's with average pooling and replicate padding."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch.nn.functional as F
+from torch import Tensor, eye, nn
+
+from leakgauge.models._base import ModelSpec, activation_setting, init_setting, named
+from leakgauge.models._layers import activation
+from leakgauge.models._shapes import conv_out, image_shape
+from leakgauge.types import DataSpec
+
+
+@dataclass(frozen=True)
+class LeNet5GRNN(ModelSpec):
+    """M3: 2 x [Conv k5, sigmoid, maxpool2], flatten, 400-120-84-C with sigmoids; made for 3x32x32.
+
+    GRNN feeds MNIST as 3x32x32. Here a fixed first layer `to_rgb32` does that inside the model, so the
+    attacked image keeps its own shape: one channel is copied to three, sides under 32 px are enlarged
+    bilinearly. Larger images keep their size and widen fc1 instead.
+    """
+
+    name: ClassVar[str] = "lenet5-grnn"
+    summary: ClassVar[str] = "sigmoid LeNet-5 with max-pooling, all parameters U(-0.5, 0.5)"
+    paper: ClassVar[str] = "Ren et al. 2022 (GRNN)"
+
+    activation: str = activation_setting("sigmoid")
+    init: str = init_setting("uniform")
+
+    def layers(self, data: DataSpec) -> nn.Sequential:
+        channels, height, width = image_shape(self.name, data)
+        size = max(height, 32), max(width, 32)
+        front: list[tuple[str, nn.Module]] = []
+        if channels == 1 or size != (height, width):
+            front.append(("to_rgb32", ToRgb32(height, width)))
+        conv1 = nn.Conv2d(3 if channels == 1 else channels, 6, 5)
+        return named(*front, *_lenet5(self.activation, conv1, nn.MaxPool2d, size, data.classes))
+
+
+@dataclass(frozen=True)
+class LeNet5MKOR(ModelSpec):
+    """M10: `lenet5-grnn` with average pooling and a first convolution with p2 replicate; made for 1x28x28."""
+
+    name: ClassVar[str] = "lenet5-mkor"
+    summary: ClassVar[str] = "sigmoid LeNet-5 with average pooling, from 12 px"
+    paper: ClassVar[str] = "Wang et al. 2023 (MKOR)"
+
+    activation: str = activation_setting("sigmoid")
+
+    def layers(self, data: DataSpec) -> nn.Sequential:
+        channels, height, width = image_shape(self.name, data, smallest=12)
+        conv1 = nn.Conv2d(channels, 6, 5, padding=2, padding_mode="replicate")
+        return named(*_lenet5(self.activation, conv1, nn.AvgPool2d, (height, width), data.classes))
+
+
+class ToRgb32(nn.Module):
+    """(N, C, H, W) -> (N, 3 if C is 1 else C, at least 32, at least 32), without parameters.
+
+    Bilinear enlargement is linear in the image, so it is written as two matrix products: exact, twice
+    differentiable under vmap, and deterministic on a GPU, which the library's resize is not.
+    """
+
+    rows: Tensor
+    columns: Tensor
+
+    def __init__(self, height: int, width: int) -> None:
+        super().__init__()
+        self.register_buffer("rows", _enlarge(height, max(height, 32)), persistent=False)  # (H', H)
+        self.register_buffer("columns", _enlarge(width, max(width, 32)), persistent=False)  # (W', W)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.rows @ x @ self.columns.T  # (N, C, H', W')
+        return x.expand(-1, 3, -1, -1) if x.shape[1] == 1 else x
+
+
+def _enlarge(size: int, target: int) -> Tensor:
+    """(target, size): the linear interpolation of `size` points to `target`, as a matrix."""
+    return F.interpolate(eye(size)[None], target, mode="linear", align_corners=False)[0].T.contiguous()
+
+
+def _lenet5(
+    act: str, conv1: nn.Conv2d, pool: type[nn.Module], size: tuple[int, int], classes: int
+) -> list[tuple[str, nn.Module]]:
+    padding = int(conv1.padding[0])
+    # conv k5, halve, conv k5 p0, halve: 32 -> 28 -> 14 -> 10 -> 5
+    height, width = (conv_out(conv_out(side, 5, 1, padding) // 2, 5) // 2 for side in size)
+    return [
+        ("conv1", conv1),
+        ("act1", activation(act)),
+        ("pool1", pool(2)),
+        ("conv2", nn.Conv2d(6, 16, 5)),
+        ("act2", activation(act)),
+        ("pool2", pool(2)),
+        ("flatten", nn.Flatten()),
+        ("fc1", nn.Linear(16 * height * width, 120)),
+        ("act3", activation(act)),
+        ("fc2", nn.Linear(120, 84)),
+        ("act4", activation(act)),
+        ("fc3", nn.Linear(84, classes)),
+    ]

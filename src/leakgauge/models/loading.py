@@ -1,0 +1,142 @@
+"""From `--model` and `--weights` to a model that is known to run on the data."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from leakgauge import catalog
+from leakgauge.errors import BadInput, LeakgaugeError
+from leakgauge.models._base import ModelSpec, seeded
+from leakgauge.models._checkpoint import load_weights
+from leakgauge.types import DataSpec
+
+
+def load_model(spec: str, data: DataSpec, seed: int, weights: str | None = None) -> nn.Module:
+    """The model that `spec` names, on the CPU, in eval mode, initialised from `seed` or from a checkpoint.
+
+    `spec` is a zoo name with fields (`lenet-dlg:activation=relu`), or the user's own factory or module class
+    (`package.module:factory`, `path/file.py:factory`, then perhaps `:key=value,...` for its arguments).
+    """
+    if catalog.is_own(spec):
+        model = _own_model(spec, data, seed)
+        _check_forward(spec, model, data)  # also fills in lazy layers, before a checkpoint is held against them
+    else:
+        model = catalog.build("models", spec).build(data, seed)
+    if weights is not None:
+        load_weights(model, weights)
+        _check_forward(f"{spec} with weights {weights}", model, data)
+    return model
+
+
+def parameter_count(model: nn.Module) -> int:
+    """Trainable numbers in the model, as the papers' tables count them: no BatchNorm statistics."""
+    return sum(p.numel() for p in model.parameters())
+
+
+def _own_model(spec: str, data: DataSpec, seed: int) -> nn.Module:
+    head, _, rest = spec.partition(":")
+    thing, _, fields = rest.partition(":")
+    with seeded(seed):  # importing a file may draw as well
+        factory = catalog.own(f"{head}:{thing}")
+    if inspect.isclass(factory) and issubclass(factory, ModelSpec):
+        return factory.from_text(fields).build(data, seed)
+    if isinstance(factory, nn.Module) or not callable(factory):
+        raise BadInput(
+            f"model {spec!r}",
+            allowed="a function or class that makes a model",
+            got=f"an object of type {type(factory).__name__}",
+            do="wrap it in a function, so that each seed gets fresh parameters",
+        )
+    arguments = _arguments(spec, factory, fields, data, seed)
+    try:
+        with seeded(seed):
+            model = factory(**arguments)
+    except LeakgaugeError:
+        raise
+    except Exception as error:
+        raise BadInput(
+            f"model {spec!r}",
+            allowed=f"a factory that works with {arguments}",
+            got=f"{type(error).__name__}: {error}",
+            do="mend the factory or its arguments",
+        ) from error
+    if not isinstance(model, nn.Module):
+        raise BadInput(
+            f"model {spec!r}",
+            allowed="a factory that returns a torch.nn.Module",
+            got=type(model).__name__,
+            do="return the model itself",
+        )
+    if not any(p.requires_grad for p in model.parameters()):
+        raise BadInput(
+            f"model {spec!r}",
+            allowed="a model with at least one trainable parameter",
+            got="none",
+            do="set requires_grad on what the client trains",
+        )
+    return model.cpu().eval()
+
+
+def _arguments(spec: str, factory: Any, fields: str, data: DataSpec, seed: int) -> dict[str, Any]:
+    """What the user wrote, and those of our three offers that the signature names itself.
+
+    A bare **kwargs is not taken as an invitation: it is mostly handed on to something that knows no `seed`.
+    """
+    arguments: dict[str, Any] = {}
+    for part in filter(None, fields.split(",")):
+        key, sep, value = part.partition("=")
+        if not sep or not key.strip().isidentifier():
+            raise BadInput(f"model {spec!r}", allowed="key=value,... behind it", got=repr(part), do="add key=")
+        arguments[key.strip()] = _parse(value.strip())
+    try:
+        signature = inspect.signature(factory)
+    except (TypeError, ValueError):  # built-ins without one
+        return arguments
+    offers = {"input_shape": tuple(data.shape), "num_classes": data.classes, "seed": seed}
+    positional_only = inspect.Parameter.POSITIONAL_ONLY
+    accepted = {n for n, p in signature.parameters.items() if p.kind is not positional_only}
+    arguments = {k: v for k, v in offers.items() if k in accepted} | arguments
+    try:
+        signature.bind(**arguments)
+    except TypeError as error:
+        raise BadInput(
+            f"model {spec!r}",
+            allowed=f"given the arguments of {signature}",
+            got=str(error),
+            do="write them as FILE.py:FACTORY:key=value,...",
+        ) from error
+    return arguments
+
+
+def _parse(text: str) -> Any:
+    if text.lower() in ("true", "false"):
+        return text.lower() == "true"
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
+
+
+def _check_forward(what: str, model: nn.Module, data: DataSpec) -> None:
+    """One zero sample must give (1, classes) finite logits."""
+    wanted = (1, data.classes)
+    do = f"take {tuple(data.shape)} samples and return {data.classes} logits (num_classes={data.classes})"
+    try:
+        with seeded(0), torch.no_grad():
+            logits = model(torch.zeros(1, *data.shape))
+    except Exception as error:
+        got = f"{type(error).__name__}: {error}"
+        raise BadInput(
+            f"model {what!r}", allowed=f"runnable on (1, {', '.join(map(str, data.shape))})", got=got, do=do
+        ) from error
+    if not isinstance(logits, Tensor) or tuple(logits.shape) != wanted:
+        shape = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
+        raise BadInput(f"logits of model {what!r}", allowed=f"of shape {wanted}", got=shape, do=do)
+    if not bool(torch.isfinite(logits).all()):
+        raise BadInput(f"logits of model {what!r}", allowed="finite", got="nan or infinity", do="check its parameters")

@@ -1,0 +1,125 @@
+"""Facts about a model that attacks need, found by watching one forward pass."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+
+@dataclass
+class _Watched:
+    """What one forward pass showed, in execution order."""
+
+    started: list[str] = field(default_factory=list)  # modules with parameters of their own
+    inputs: dict[str, Tensor] = field(default_factory=dict)  # name of an nn.Linear -> its last input
+    outputs: dict[str, Tensor] = field(default_factory=dict)  # name of an nn.Linear -> its last output
+    logits: Tensor | None = None
+
+
+def first_linear(model: nn.Module, example: Tensor) -> str | None:
+    """The nn.Linear that sees the raw input: flattened, at most scaled and shifted by constants.
+
+    `example` is (1, *shape). None if anything with parameters runs before it, if it runs twice (its gradient
+    is then a sum over both), or if its input is a mixture or a non-linear function of the pixels.
+    """
+    found = _first_linear(model, example)
+    return found[0] if found else None
+
+
+def input_affine(model: nn.Module, example: Tensor) -> tuple[Tensor, Tensor] | None:
+    """(scale, shift), both (d,), of the first linear layer's input: z = scale * x.flatten() + shift.
+
+    So an attack that recovers z has x = (z - shift) / scale. None where `first_linear` gives None.
+    """
+    found = _first_linear(model, example)
+    return found[1:] if found else None
+
+
+def last_linear(model: nn.Module, example: Tensor) -> str | None:
+    """The nn.Linear whose output is the logits. `example` is (1, *shape).
+
+    A shift that is the same for all classes, as of log_softmax, is allowed: cross-entropy does not see it.
+    """
+    with _still(model), torch.no_grad():
+        watched = _watch(model, example.detach())
+    if not watched.started or watched.logits is None:
+        return None
+    name = watched.started[-1]
+    output = watched.outputs.get(name)
+    if output is None or watched.started.count(name) != 1 or output.shape != watched.logits.shape:
+        return None
+    shift = watched.logits - output  # (1, C)
+    return name if torch.allclose(shift, shift[:, :1].expand_as(shift), atol=1e-5) else None
+
+
+def _first_linear(model: nn.Module, example: Tensor) -> tuple[str, Tensor, Tensor] | None:
+    example = example[:1]  # one sample shows it all
+    probe = torch.Generator().manual_seed(0)
+    noise = torch.rand(example.shape, generator=probe).to(example)
+    with _still(model), torch.enable_grad():
+        here = _input_slope(model, example.detach())
+        there = _input_slope(model, noise)
+    if here is None or there is None:
+        return None
+    (name, x, z, slope), (_, _, _, other_slope) = here, there
+    # The slope of an affine map is the same everywhere; a non-linear one differs between the two points.
+    if not torch.allclose(slope, other_slope, rtol=1e-4) or not bool((slope != 0).all()):
+        return None
+    return name, slope, z - slope * x
+
+
+def _input_slope(model: nn.Module, x: Tensor) -> tuple[str, Tensor, Tensor, Tensor] | None:
+    """(name, x, z, dz/dx) where the first linear layer's input z depends on x entry by entry, else None."""
+    x = x.clone().requires_grad_(True)
+    watched = _watch(model, x)
+    name = watched.started[0] if watched.started else ""
+    z = watched.inputs.get(name)
+    if z is None or watched.started.count(name) != 1 or z.numel() != x.numel() or not z.requires_grad:
+        return None
+    # With J = dz/dx: J^T 1 is J's diagonal if J is diagonal, and then J^T v is the diagonal times any v.
+    v = torch.rand(z.shape, generator=torch.Generator().manual_seed(1)).to(z) + 0.5
+    (diagonal,) = torch.autograd.grad(z, x, torch.ones_like(z), retain_graph=True, materialize_grads=True)
+    (product,) = torch.autograd.grad(z, x, v, materialize_grads=True)
+    slope = diagonal.flatten()
+    if not torch.allclose(product.flatten(), slope * v.flatten(), rtol=1e-4):
+        return None
+    return name, x.detach().flatten(), z.detach().flatten(), slope
+
+
+def _watch(model: nn.Module, x: Tensor) -> _Watched:
+    watched = _Watched()
+    with ExitStack() as hooks:
+        for name, module in model.named_modules():
+            if not any(True for _ in module.parameters(recurse=False)):
+                continue
+
+            def before(module: nn.Module, args: tuple[Any, ...], name: str = name) -> None:
+                watched.started.append(name)
+                if isinstance(module, nn.Linear) and args:
+                    watched.inputs[name] = args[0]
+
+            def after(module: nn.Module, _: tuple[Any, ...], out: Any, name: str = name) -> None:
+                if isinstance(module, nn.Linear):
+                    watched.outputs[name] = out
+
+            hooks.enter_context(module.register_forward_pre_hook(before))
+            hooks.enter_context(module.register_forward_hook(after))
+        watched.logits = model(x)
+    return watched
+
+
+@contextmanager
+def _still(model: nn.Module) -> Iterator[None]:
+    """Eval mode for a look (no dropout, BatchNorm untouched), then every module's own mode again."""
+    modes = {module: module.training for module in model.modules()}
+    model.eval()
+    try:
+        yield
+    finally:
+        for module, mode in modes.items():
+            module.training = mode

@@ -1,0 +1,53 @@
+"""MKOR's VGG16: replicate padding, no BatchNorm, no dropout."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import nn
+
+from leakgauge.models._base import ModelSpec, named
+from leakgauge.models._layers import activation
+from leakgauge.models._shapes import image_shape
+from leakgauge.settings import setting
+from leakgauge.types import DataSpec
+
+_STAGES = ((1, 2), (2, 2), (4, 3), (8, 3), (8, 3))  # (channels in units of `width`, convolutions)
+
+
+@dataclass(frozen=True)
+class VGG16MKOR(ModelSpec):
+    """M10: 13 x [Conv k3 p1 replicate, ReLU] with 2x2 max-pooling after each stage, then 4096-4096-C.
+
+    Made for 224 px (25,088 features into fc1); other sizes from 32 px change fc1 only.
+    """
+
+    name: ClassVar[str] = "vgg16-mkor"
+    summary: ClassVar[str] = "VGG16 with replicate padding, from 32 px"
+    paper: ClassVar[str] = "Wang et al. 2023 (MKOR)"
+
+    width: int = setting(64, "channels of the first stage; the last has eight times as many", low=1)
+    hidden: int = setting(4096, "units of the two hidden dense layers", low=1)
+
+    def layers(self, data: DataSpec) -> nn.Sequential:
+        channels, height, width = image_shape(self.name, data, smallest=32)
+        layers: list[tuple[str, nn.Module]] = []
+        for block, (factor, convs) in enumerate(_STAGES, start=1):
+            for index in range(1, convs + 1):
+                out = factor * self.width
+                conv = nn.Conv2d(channels, out, 3, padding=1, padding_mode="replicate")
+                layers.append((f"conv{block}_{index}", conv))
+                layers.append((f"act{block}_{index}", activation(self.activation)))
+                channels = out
+            layers.append((f"pool{block}", nn.MaxPool2d(2)))
+        features = channels * (height // 32) * (width // 32)  # five halvings
+        return named(
+            *layers,
+            ("flatten", nn.Flatten()),
+            ("fc1", nn.Linear(features, self.hidden)),
+            ("act_fc1", activation(self.activation)),
+            ("fc2", nn.Linear(self.hidden, self.hidden)),
+            ("act_fc2", activation(self.activation)),
+            ("fc3", nn.Linear(self.hidden, data.classes)),
+        )

@@ -1,0 +1,63 @@
+"""What was attacked and what the attacker knew, in words; page and text share them."""
+
+from __future__ import annotations
+
+from leakgauge.types import ORACLES, AuditReport, Fact, Scenario
+
+_FACTS = {
+    Fact.INPUT_SPEC: "the shape and range of an input and the number of classes",
+    Fact.NUM_SAMPLES: "how many samples are behind the update",
+    Fact.LOCAL_TRAINING: "how the client trains locally",
+    Fact.PUBLIC_DATA: "public samples of the same kind, none of them a victim's",
+    Fact.LABELS: "the true labels",
+    Fact.BATCHNORM_STATISTICS: "the private batch's BatchNorm statistics",
+}
+_WORDS = {fact.value: words for fact, words in _FACTS.items()}
+
+
+def attacked(report: AuditReport) -> list[tuple[str, str]]:
+    """Name and value of everything that describes the target."""
+    s, d = report.scenario, report.data
+    shape = " × ".join(map(str, d.shape))
+    weights = s.weights or "freshly initialised from the seed"
+    return [
+        ("Model", s.model),
+        ("Weights", weights),
+        ("Data", f"{s.data} ({d.kind}, {shape}, {d.classes} classes)"),
+        ("Samples per update", f"{s.batch_size} (labels within a batch: {s.batch_labels})"),
+        ("Local training", local_training(s)),
+        ("Defences", ", ".join(s.defenses) or "none"),
+        ("Attacks", ", ".join(s.attacks) or "the default suite"),
+        ("Trials", f"{s.trials} victims per cell"),
+        ("Seed", str(s.seed)),
+    ]
+
+
+def local_training(scenario: Scenario) -> str:
+    local = scenario.local
+    mode = "running" if local.batchnorm == "eval" else "batch"
+    norm = f"BatchNorm uses {mode} statistics"
+    if local.kind == "fedsgd":
+        return f"fedsgd: one gradient is shared; {norm}"
+    batch = f"mini-batches of {local.batch_size}" if local.batch_size else "all samples at once"
+    passes = "1 local epoch" if local.epochs == 1 else f"{local.epochs} local epochs"
+    return f"{local.kind}: {passes}, {batch}, learning rate {local.lr:g}; {norm}"
+
+
+def told(report: AuditReport) -> list[str]:
+    """What the attacker was given besides the model and the update; oracles are named as such."""
+    oracles = {fact.value for fact in ORACLES}
+    return [
+        _WORDS.get(fact, fact) + (" (an oracle: real attackers do not have it)" if fact in oracles else "")
+        for fact in report.told
+    ]
+
+
+def not_told(report: AuditReport) -> list[str]:
+    return [words for fact, words in _WORDS.items() if fact not in report.told]
+
+
+def labels_sentence(report: AuditReport) -> str:
+    if Fact.LABELS.value in report.told:
+        return "The true labels were given to the attacker, so recovered labels prove nothing."
+    return "The true labels were not given: an attack that uses labels had to infer them."

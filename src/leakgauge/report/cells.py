@@ -1,0 +1,68 @@
+"""The report seen as cells of the attack x defence table: a summary row with its findings."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from leakgauge.report.criterion import Criterion
+from leakgauge.types import AuditReport, Finding, Summary, cell_name
+
+BASELINES = ("random-guess", "mean-image")  # floors that ignore the update
+
+
+@dataclass(frozen=True)
+class Cell:
+    row: Summary
+    findings: tuple[Finding, ...]
+
+    @property
+    def name(self) -> str:
+        return cell_name(self.row.attack, self.row.defense, self.row.adaptive)
+
+    @property
+    def style(self) -> str:
+        """Whether the attack knew that the defence was there."""
+        return "adaptive" if self.row.adaptive else "plain"
+
+    @property
+    def baseline(self) -> bool:
+        return self.row.attack in BASELINES
+
+
+@dataclass(frozen=True)
+class Record:
+    """One private sample and how well one attack recovered it."""
+
+    trial: int
+    record: int
+    scores: dict[str, float | None]
+
+
+def cells(report: AuditReport) -> list[Cell]:
+    findings: dict[str, list[Finding]] = {}
+    for f in report.findings:
+        findings.setdefault(cell_name(f.attack, f.defense, f.adaptive), []).append(f)
+    return [
+        Cell(row, tuple(findings.get(cell_name(row.attack, row.defense, row.adaptive), ()))) for row in report.summary
+    ]
+
+
+def by_defense(report: AuditReport) -> dict[str, list[Cell]]:
+    """Attacks only, grouped by configuration in the verdict's order; baselines stand apart."""
+    groups: dict[str, list[Cell]] = {c["defense"]: [] for c in report.verdict.configurations}
+    for cell in cells(report):
+        if not cell.baseline:
+            groups.setdefault(cell.row.defense, []).append(cell)
+    return groups
+
+
+def baselines(report: AuditReport) -> list[Cell]:
+    return [cell for cell in cells(report) if cell.baseline]
+
+
+def ranked(cell: Cell, criterion: Criterion) -> list[Record]:
+    """Scored records from best recovered to worst; ties keep the order of trials."""
+    records = [
+        Record(f.trial, i, dict(scores)) for f in cell.findings if f.error is None for i, scores in enumerate(f.records)
+    ]
+    return sorted(records, key=lambda r: criterion.rank(r.scores))

@@ -1,0 +1,75 @@
+"""Success rate over the threshold: how the verdict would move if the bar for "recovered" moved."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from leakgauge.report.cells import Cell, baselines, by_defense
+from leakgauge.report.criterion import Criterion, criterion
+from leakgauge.types import AuditReport
+
+
+@dataclass(frozen=True)
+class Curve:
+    label: str
+    attack: str
+    adaptive: bool
+    shares: tuple[float, ...]  # one per threshold, 0 to 1
+    at_criterion: float
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One configuration; the baselines' curves are drawn in every panel."""
+
+    defense: str
+    curves: tuple[Curve, ...]
+
+
+@dataclass(frozen=True)
+class Curves:
+    criterion: Criterion
+    thresholds: tuple[float, ...]
+    panels: tuple[Panel, ...]
+    floors: tuple[Curve, ...]
+
+
+def success_curves(report: AuditReport) -> Curves:
+    rule = criterion(report)
+    thresholds = _thresholds(rule)
+    size = max([len(f.records) for f in report.findings], default=0) or report.scenario.batch_size
+
+    def curves(group: list[Cell]) -> tuple[Curve, ...]:
+        return tuple(_curve(cell, rule, thresholds, size) for cell in group if _measures(cell, rule))
+
+    panels = tuple(Panel(defense, curves(group)) for defense, group in by_defense(report).items())
+    shown = tuple(panel for panel in panels if panel.curves)
+    return Curves(rule, thresholds, shown, curves(baselines(report)))
+
+
+def _thresholds(rule: Criterion) -> tuple[float, ...]:
+    if rule.higher_is_better:
+        return tuple(i / 100 for i in range(101))
+    return tuple(10 ** (i / 10) for i in range(-60, 1))  # errors span decades: 1e-6 to 1
+
+
+def _measures(cell: Cell, rule: Criterion) -> bool:
+    """False for attacks that never ran and for those that claim no inputs (labels, properties)."""
+    if cell.row.error is not None or not cell.findings:
+        return False
+    ran = [f for f in cell.findings if f.error is None]
+    return not ran or any(r.get(rule.metric) is not None for f in ran for r in f.records)
+
+
+def _curve(cell: Cell, rule: Criterion, thresholds: tuple[float, ...], size: int) -> Curve:
+    # A failed trial has no records, yet its samples were attacked: they count as not recovered.
+    records = [r for f in cell.findings if f.error is None for r in f.records]
+    attacked = sum(len(f.records) if f.error is None and f.records else size for f in cell.findings)
+
+    def share(threshold: float) -> float:
+        return sum(rule.met(r, threshold) for r in records) / attacked
+
+    row = cell.row
+    label = row.attack if cell.baseline else f"{row.attack}, {cell.style}"
+    shares = tuple(share(t) for t in thresholds)
+    return Curve(label, row.attack, row.adaptive, shares, share(rule.threshold))

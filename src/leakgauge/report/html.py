@@ -1,0 +1,96 @@
+"""The report as one HTML file: opens from disk, asks nothing of any network, runs no script."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from leakgauge.report import assumptions
+from leakgauge.report.cells import by_defense
+from leakgauge.report.curves import success_curves
+from leakgauge.report.gallery import exhibits, guesses
+from leakgauge.report.numbers import percent, rate_bounds
+from leakgauge.report.pictures import SHOWN_SIDE
+from leakgauge.report.plot import plot
+from leakgauge.report.rows import columns, guarantee_text, most_exposed, table_rows
+from leakgauge.report.toml import scenario_toml
+from leakgauge.types import AuditReport, Flag, Pictures, threat_model
+
+_TEMPLATES = Environment(
+    loader=FileSystemLoader(Path(__file__).parent / "templates"),
+    autoescape=True,  # names, paths and errors come from users
+    undefined=StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+)
+
+
+def to_html(report: AuditReport, pictures: Pictures | None = None) -> str:
+    """The same report and pictures give the same bytes."""
+    page = {
+        "report": report,
+        "title": f"{report.scenario.model} on {report.scenario.data}",
+        "banner": _banner(report),
+        "most_exposed": most_exposed(report),
+        "attacked": assumptions.attacked(report),
+        "threat": threat_model(report.scenario.threat_model),
+        "told": assumptions.told(report),
+        "not_told": assumptions.not_told(report),
+        "labels_sentence": assumptions.labels_sentence(report),
+        "flags": _flags(report),
+        "configurations": {c["defense"]: _configuration(c) for c in report.verdict.configurations},
+        "exhibits": exhibits(report, pictures),
+        "guesses": guesses(report, pictures),
+        "reduced": report.data.kind == "image" and max(report.data.shape[1:]) > SHOWN_SIDE,
+        "columns": columns(report),
+        "rows": table_rows(report),
+        "plot": plot(success_curves(report)),
+        "toml": scenario_toml(report.scenario),
+        "percent": percent,
+        "rate_bounds": rate_bounds,
+    }
+    return _TEMPLATES.get_template("report.html.j2").render(page)
+
+
+def _banner(report: AuditReport) -> dict[str, str]:
+    """Colour and words; the words alone say it, for those who print in grey."""
+    gate, leaks = report.verdict.gate, report.verdict.leaks
+    failed = gate is not None and not gate["passed"]
+    tone = "bad" if leaks or failed else "good"
+    if leaks and gate is not None and not failed:
+        tone = "warn"  # leaks, but within what its user accepts
+    return {
+        "tone": tone,
+        "word": "Leaks" if leaks else "No leak found",
+        "gate": "" if gate is None else f"Gate {'failed' if failed else 'passed'}",
+        "gate_sentence": "" if gate is None else str(gate["sentence"]),
+    }
+
+
+def _flags(report: AuditReport) -> list[tuple[Flag, list[str]]]:
+    """Each flag with the cells that raised it, so that its reach is seen at once."""
+    return [(flag, _raised(report, flag.id)) for flag in report.flags]
+
+
+def _raised(report: AuditReport, flag: str) -> list[str]:
+    places = []
+    for defense, group in by_defense(report).items():
+        hits = [f"{cell.row.attack}, {cell.style}" for cell in group if flag in cell.row.flags]
+        if len(hits) > 1 and len(hits) == len(group):
+            places.append(f"all {len(hits)} attacks on {defense}")
+        else:
+            places += [f"{hit} on {defense}" for hit in hits]
+    return places
+
+
+def _configuration(verdict: Mapping[str, Any]) -> dict[str, Any]:
+    style = "adaptive" if verdict.get("adaptive") else "plain"
+    return {
+        "leaks": bool(verdict["leaks"]),
+        "sentence": verdict["sentence"],
+        "worst": f"{verdict['attack']}, {style}" if verdict.get("attack") else "",
+        "guarantee": guarantee_text(verdict.get("guarantee")),
+    }

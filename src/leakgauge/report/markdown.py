@@ -1,0 +1,119 @@
+"""The report as Markdown, for a pull request or a terminal."""
+
+from __future__ import annotations
+
+import re
+
+from leakgauge.report import assumptions
+from leakgauge.report.rows import columns, guarantee_text, most_exposed, table_rows
+from leakgauge.report.toml import scenario_toml
+from leakgauge.types import AuditReport, threat_model
+
+
+def to_markdown(report: AuditReport) -> str:
+    parts = [
+        _headline(report),
+        _attacked(report),
+        _known(report),
+        _flags(report),
+        _table(report),
+        _repeat(report),
+    ]
+    return "\n\n".join(filter(None, parts)) + "\n"
+
+
+def _headline(report: AuditReport) -> str:
+    verdict = report.verdict
+    word = "Leaks" if verdict.leaks else "No leak found"
+    lines = [f"# Leakage audit: {_md(report.scenario.model)} on {_md(report.scenario.data)}", ""]
+    if report.interrupted:
+        lines += ["**Interrupted: finished cells only.**", ""]
+    lines += [f"**{word}.** {_md(verdict.sentence)}"]
+    if verdict.gate is not None:
+        passed = "passed" if verdict.gate["passed"] else "failed"
+        lines += ["", f"**Gate {passed}.** {_md(verdict.gate['sentence'])}"]
+    if exposed := most_exposed(report):
+        lines += ["", _md(exposed)]
+    if verdict.configurations:
+        lines.append("")
+    for c in verdict.configurations:
+        state = "leaks" if c["leaks"] else "no leak found"
+        promise = guarantee_text(c.get("guarantee"))
+        lines.append(f"- {_md(c['defense'])}: **{state}**. {_md(c['sentence'])} {promise}".rstrip())
+    return "\n".join(lines)
+
+
+def _attacked(report: AuditReport) -> str:
+    lines = [f"- {name}: {_md(value)}" for name, value in assumptions.attacked(report)]
+    return "\n".join(["## What was attacked", "", *lines])
+
+
+def _known(report: AuditReport) -> str:
+    threat = threat_model(report.scenario.threat_model)
+    lines = [
+        "## What the attacker knew",
+        "",
+        f"Threat model {_md(threat.name)}: {_md(threat.summary)} ({_md(threat.paper)}). "
+        f"What it may change in the model: {threat.may_change}. {assumptions.labels_sentence(report)}",
+        "",
+        "Told, besides the model and the update:",
+        "",
+        *([f"- {_md(fact)}" for fact in assumptions.told(report)] or ["- nothing"]),
+    ]
+    withheld = assumptions.not_told(report)
+    if withheld:
+        lines += ["", "Not told: " + "; ".join(map(_md, withheld)) + "."]
+    return "\n".join(lines)
+
+
+def _flags(report: AuditReport) -> str:
+    if not report.flags:
+        return ""
+    lines = [f"- **{_md(f.id)}**: {_md(f.reason)} What to do: {_md(f.remedy)}" for f in report.flags]
+    return "\n".join(["## Flags: reasons not to take a result at face value", "", *lines])
+
+
+def _table(report: AuditReport) -> str:
+    heads = [c.heading + (f" ({c.note})" if c.note else "") for c in columns(report)]
+    lines = ["## Attacks and defences", "", _line(["Defence", "Attack", *heads])]
+    lines.append(_line(["---", "---", *["---:"] * len(heads)]))
+    for row in table_rows(report):
+        name = f"{row.attack} (floor)" if row.baseline else f"{row.attack}, {row.style}"
+        if row.error is not None:
+            values = [f"could not run: {row.error}", *[""] * (len(heads) - 1)]
+        else:
+            values = [" · ".join([value, *small]) for value, small in row.values]
+        lines.append(_line([_md(row.defense), _md(name), *map(_md, values)]))
+    notes = [
+        "Brackets are 95 % intervals. Failed trials count as not recovered. The floors are what an attacker "
+        "scores without looking at the update."
+    ]
+    return "\n".join([*lines, "", *notes])
+
+
+def _repeat(report: AuditReport) -> str:
+    environment = [f"- {_md(k)}: {_md(v)}" for k, v in report.environment.items()]
+    return "\n".join(
+        [
+            "## How to repeat this run",
+            "",
+            "Save this as `scenario.toml`, then run `leakgauge audit scenario.toml`.",
+            "",
+            "```toml",
+            scenario_toml(report.scenario).rstrip(),
+            "```",
+            "",
+            "Measured with:",
+            "",
+            *environment,
+        ]
+    )
+
+
+def _line(values: list[str]) -> str:
+    return "| " + " | ".join(values) + " |"
+
+
+def _md(text: object) -> str:
+    """One line of plain text: nothing in it is read as Markdown, HTML or the end of a table cell."""
+    return re.sub(r"([\\`*_\[\]<>|&#~])", r"\\\1", " ".join(str(text).split()))

@@ -1,0 +1,57 @@
+"""How numbers are written for people: one place, so that page and text agree to the digit."""
+
+from __future__ import annotations
+
+import math
+import re
+
+from leakgauge.types import Interval, Rate
+
+NOTHING = "–"
+_DIGITS = {"psnr": "{:.1f}", "ssim": "{:.3f}", "mse": "{:.2e}", "seconds": "{:.1f}"}
+_NAMES = {"psnr": "PSNR, dB", "ssim": "SSIM", "mse": "MSE", "lpips": "LPIPS"}
+
+
+def number(metric: str, value: float | None) -> str:
+    """`metric` is a score's name, with or without its reduction: psnr, ssim_mean_per_image."""
+    if value is None or math.isnan(value):
+        return NOTHING
+    if math.isinf(value):
+        return "∞" if value > 0 else "−∞"
+    if "accuracy" in metric:
+        return percent(value)
+    return _DIGITS.get(base(metric), "{:.3g}").format(value).replace("-", "−")
+
+
+def percent(share: float) -> str:
+    """Never rounds a few to none, nor almost all to all."""
+    if 0 < share < 0.0005:
+        return "<0.1 %"
+    if 0.9995 <= share < 1:
+        return ">99.9 %"
+    text = f"{100 * share:.1f}"
+    return f"{text.removesuffix('.0')} %"
+
+
+def bounds(metric: str, interval: Interval) -> str:
+    """The interval in brackets, or nothing where it could not be computed."""
+    if interval.low is None or interval.high is None:
+        return ""
+    low, high = number(metric, interval.low), number(metric, interval.high)
+    return f"[{low.removesuffix(' %')}, {high}]"
+
+
+def rate_bounds(rate: Rate) -> str:
+    return f"[{percent(rate.low).removesuffix(' %')}, {percent(rate.high)}]"
+
+
+def base(metric: str) -> str:
+    """ssim_mean_per_image -> ssim."""
+    return re.split(r"_(?:mean|median|best|min|max|std)_", metric, maxsplit=1)[0]
+
+
+def heading(metric: str) -> tuple[str, str]:
+    """What is measured, and how many became one: ("SSIM", "mean per image")."""
+    name = base(metric)
+    reduction = metric[len(name) :].strip("_").replace("_", " ")
+    return _NAMES.get(name, name.replace("_", " ").capitalize()), reduction

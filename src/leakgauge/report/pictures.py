@@ -1,0 +1,89 @@
+"""Tensors as PNG: one picture for the page, and a contact sheet of true over recovered."""
+
+from __future__ import annotations
+
+import base64
+import io
+from collections.abc import Mapping, Sequence
+
+import torch
+from PIL import Image, ImageDraw, ImageFont
+from torch import Tensor
+
+from leakgauge.report.numbers import number
+
+SHOWN_SIDE = 128  # px; larger pictures are reduced for the page, so that it stays small enough to mail
+_SHEET_SIDE = 96  # px, least side of a picture on the contact sheet
+_COLUMNS = 8
+_GAP, _MARGIN, _LINE = 12, 84, 14
+
+
+def png_bytes(image: Tensor) -> bytes:
+    """(C, H, W) in [0, 1] -> PNG at its own size."""
+    return _encode(to_pil(image))
+
+
+def data_uri(image: Tensor) -> str:
+    """(C, H, W) in [0, 1] -> a PNG that sits inside the page."""
+    picture = to_pil(image)
+    picture.thumbnail((SHOWN_SIDE, SHOWN_SIDE), Image.Resampling.BOX)  # leaves smaller ones as they are
+    return "data:image/png;base64," + base64.b64encode(_encode(picture)).decode("ascii")
+
+
+def to_pil(image: Tensor) -> Image.Image:
+    """Three channels are RGB, one is grey, any other number is averaged to grey. Not-a-number is black."""
+    values = torch.nan_to_num(image.detach().to("cpu", torch.float32)).clamp(0, 1)
+    if values.shape[0] not in (1, 3):
+        values = values.mean(0, keepdim=True)
+    pixels = (values * 255).round().to(torch.uint8)  # (C, H, W)
+    if pixels.shape[0] == 1:
+        return Image.fromarray(pixels[0].numpy())
+    return Image.fromarray(pixels.permute(1, 2, 0).contiguous().numpy())
+
+
+def pairs_png(true: Tensor, recovered: Tensor, scores: Sequence[Mapping[str, float | None]]) -> bytes:
+    """A sheet of K pairs, true above recovered, each with its scores below.
+
+    true, recovered: (K, C, H, W) in [0, 1]; scores: K mappings with psnr and ssim, in the same order.
+    """
+    top = [_enlarged(to_pil(image)) for image in true]
+    low = [_enlarged(to_pil(image)) for image in recovered]
+    if not top:
+        raise ValueError("a contact sheet needs at least one pair")
+    width, height = top[0].size
+    columns = min(_COLUMNS, len(top))
+    rows = -(-len(top) // columns)
+    row_height = 2 * height + 2 * _LINE + 3 * _GAP
+    size = (_MARGIN + columns * (width + _GAP), _GAP + rows * row_height)
+    sheet = Image.new("RGB", size, "white")
+    draw, font = ImageDraw.Draw(sheet), ImageFont.load_default(11)
+    for k, (above, below) in enumerate(zip(top, low, strict=True)):
+        x = _MARGIN + (k % columns) * (width + _GAP)
+        y = _GAP + (k // columns) * row_height
+        if k % columns == 0:
+            draw.text((_GAP, y + height // 2 - 6), "true", "black", font)
+            draw.text((_GAP, y + height + _GAP // 2 + height // 2 - 6), "recovered", "black", font)
+        sheet.paste(above, (x, y))
+        sheet.paste(below, (x, y + height + _GAP // 2))
+        caption = y + 2 * height + _GAP
+        for line, text in enumerate(_caption(scores[k])):
+            draw.text((x, caption + line * _LINE), text, "black", font)
+    return _encode(sheet)
+
+
+def _caption(scores: Mapping[str, float | None]) -> tuple[str, str]:
+    # The bundled font has no minus sign of its own.
+    ssim, psnr = (number(m, scores.get(m)).replace("−", "-") for m in ("ssim", "psnr"))
+    return f"SSIM {ssim}", f"PSNR {psnr} dB"
+
+
+def _enlarged(picture: Image.Image) -> Image.Image:
+    """A whole multiple of its size, so that every pixel stays a square."""
+    factor = max(1, -(-_SHEET_SIDE // min(picture.size)))
+    return picture.resize((picture.width * factor, picture.height * factor), Image.Resampling.NEAREST)
+
+
+def _encode(picture: Image.Image) -> bytes:
+    out = io.BytesIO()
+    picture.save(out, format="PNG")
+    return out.getvalue()

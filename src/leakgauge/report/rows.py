@@ -1,0 +1,147 @@
+"""The attack x defence table as words: the same columns and digits on the page and in Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from leakgauge.report.cells import BASELINES, Cell, baselines, by_defense
+from leakgauge.report.criterion import criterion
+from leakgauge.report.numbers import NOTHING, base, bounds, heading, number, percent, rate_bounds
+from leakgauge.types import AuditReport, Interval
+
+_ORDER = {"image": ("psnr", "ssim", "label_accuracy"), "tabular": ("mse", "label_accuracy")}
+
+
+@dataclass(frozen=True)
+class Column:
+    heading: str
+    note: str = ""  # how many became one
+    strong: bool = False
+
+
+Value = tuple[str, tuple[str, ...]]  # what is read first, and the lines of small print below it
+
+
+@dataclass(frozen=True)
+class Row:
+    attack: str
+    style: str
+    defense: str
+    baseline: bool
+    error: str | None
+    values: tuple[Value, ...]  # one per column
+
+
+def columns(report: AuditReport) -> list[Column]:
+    measured = [Column(*heading(m)) for m in _metrics(report)]
+    floors = [Column(f"Floor: {name}") for name in BASELINES]
+    return [
+        Column("Success rate", ", ".join(_criteria(report)), strong=True),
+        Column("Trials"),
+        Column("Failed"),
+        *measured,
+        Column("Most exposed record"),
+        *floors,
+        Column("Flags"),
+        Column("Seconds"),
+    ]
+
+
+def table_rows(report: AuditReport) -> list[Row]:
+    """Grouped by defence; the baselines' own rows come last."""
+    ordered = [cell for group in by_defense(report).values() for cell in group] + baselines(report)
+    return [_row(report, cell) for cell in ordered]
+
+
+def most_exposed(report: AuditReport) -> str:
+    """The one record, over all attacks, that was recovered best; empty if none was scored."""
+    rule = criterion(report)
+    scored = [c for group in by_defense(report).values() for c in group if c.row.error is None]
+    scored = [c for c in scored if c.row.worst.get(rule.metric) is not None]
+    if not scored:
+        return ""
+    cell = min(scored, key=lambda c: rule.rank(c.row.worst))
+    score, small = _worst(report, cell)
+    who = f"by {cell.row.attack}, {cell.style}, against defence {cell.row.defense}"
+    return f"Most exposed record: {', '.join([score, *small])}, {who}."
+
+
+def guarantee_text(guarantee: Mapping[str, Any] | None) -> str:
+    if guarantee is None:
+        return ""
+    epsilon, delta, unit = (guarantee[key] for key in ("epsilon", "delta", "unit"))
+    return f"Accounted guarantee: ε = {epsilon:g}, δ = {delta:g} per {unit}."
+
+
+def _metrics(report: AuditReport) -> list[str]:
+    """Those of this kind of data first, then any that we do not know; MSE of images is in the JSON."""
+    present = dict.fromkeys(m for row in report.summary for m in row.metrics)
+    order = _ORDER[report.data.kind]
+    known = [m for name in order for m in present if base(m) == name]
+    more = [m for m in present if base(m) not in {*order, "mse", "psnr", "ssim"}]
+    return known + more
+
+
+def _row(report: AuditReport, cell: Cell) -> Row:
+    row, rate = cell.row, cell.row.success_rate
+    nothing = Interval(None, None, None)
+    measured = [(m, row.metrics.get(m, nothing)) for m in _metrics(report)]
+    values: list[Value] = [
+        (
+            percent(rate.value),
+            _lines(
+                rate_bounds(rate),
+                f"{rate.recovered} of {rate.records}",
+                rate.criterion if len(_criteria(report)) > 1 else "",
+            ),
+        ),
+        (str(row.trials), ()),
+        (str(row.failed), ()),
+        *((number(m, i.value), _lines(bounds(m, i))) for m, i in measured),
+        _worst(report, cell),
+        *(_floor(report, cell, name) for name in BASELINES),
+        (", ".join(row.flags) or NOTHING, ()),
+        (number("seconds", row.seconds), ()),
+    ]
+    return Row(row.attack, cell.style, row.defense, cell.baseline, row.error, tuple(values))
+
+
+def _criteria(report: AuditReport) -> list[str]:
+    return list(dict.fromkeys(row.success_rate.criterion for row in report.summary))
+
+
+def _worst(report: AuditReport, cell: Cell) -> Value:
+    worst = cell.row.worst
+    if not worst or worst.get("trial") is None:
+        return NOTHING, ()
+    first, *rest = (f"{_short(name)} {number(name, worst.get(name))}" for name in _compared(report))
+    place = f"trial {worst['trial']:g}"
+    if report.scenario.batch_size > 1 and worst.get("record") is not None:
+        place += f", record {worst['record']:g}"
+    return first, _lines(*rest, place)
+
+
+def _floor(report: AuditReport, cell: Cell, name: str) -> Value:
+    """The baseline's score in the same metrics, beside the attack's."""
+    metrics = cell.row.floor.get(name, {})
+    found = [(m, i) for want in _compared(report) for m, i in metrics.items() if base(m) == want]
+    if cell.baseline or not found:
+        return NOTHING, ()
+    (first, interval), *rest = found
+    more = (f"{_short(base(m))} {number(m, i.value)}" for m, i in rest)
+    return f"{_short(base(first))} {number(first, interval.value)}", _lines(bounds(first, interval), *more)
+
+
+def _compared(report: AuditReport) -> tuple[str, ...]:
+    """The scores in which one record, or one floor, is told; the first decides."""
+    return ("ssim", "psnr") if report.data.kind == "image" else ("mse",)
+
+
+def _short(name: str) -> str:
+    return heading(name)[0].split(",")[0]
+
+
+def _lines(*texts: str) -> tuple[str, ...]:
+    return tuple(filter(None, texts))

@@ -1,0 +1,47 @@
+"""Reports on disk: each file appears whole or not at all."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from leakgauge.files import make_folder, write_whole
+from leakgauge.report.html import to_html
+from leakgauge.report.json import to_json
+from leakgauge.report.junit import to_junit
+from leakgauge.report.markdown import to_markdown
+from leakgauge.settings import unknown_name
+from leakgauge.types import AuditReport, Pictures
+
+FORMATS: Mapping[str, str] = {  # format -> file name
+    "html": "report.html",
+    "json": "report.json",
+    "markdown": "report.md",
+    "junit": "report.xml",
+}
+
+
+def render(report: AuditReport, pictures: Pictures | None, form: str) -> str:
+    """The report in one format, as text."""
+    if form == "html":
+        return to_html(report, pictures)
+    if form not in FORMATS:
+        raise unknown_name("report format", form, FORMATS)
+    return {"json": to_json, "markdown": to_markdown, "junit": to_junit}[form](report)
+
+
+def write(
+    report: AuditReport,
+    pictures: Pictures | None,
+    out_dir: str | Path,
+    formats: Sequence[str] = tuple(FORMATS),
+) -> dict[str, Path]:
+    """Write the report into `out_dir`, which is made if need be; gives back format -> file."""
+    texts = {form: render(report, pictures, form) for form in formats}  # nothing is written if one fails
+    folder = Path(out_dir)
+    make_folder(folder)
+    paths = {form: folder / FORMATS[form] for form in formats}
+    for form, text in texts.items():
+        # A path given on the command line may hold bytes that are no text; they become "?".
+        write_whole(paths[form], text.encode("utf-8", errors="replace"))
+    return paths

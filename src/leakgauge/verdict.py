@@ -1,0 +1,210 @@
+"""From findings to the table's rows, and from the rows to what the audit concludes."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from leakgauge import catalog
+from leakgauge.errors import BadInput
+from leakgauge.metrics.intervals import bootstrap_mean, rate
+from leakgauge.settings import unknown_name
+from leakgauge.types import CRITERION, DataSpec, Finding, Guarantee, Interval, Summary, Verdict
+
+UNDEFENDED = "none"
+_REDUCED = {"label_accuracy": "label_accuracy_mean_per_trial"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Gate:
+    """A limit that the audited configuration must keep: `ssim=0.5` fails if any record reaches it."""
+
+    metric: str
+    threshold: float
+
+    @classmethod
+    def parse(cls, text: str) -> Gate:
+        name, _, value = text.partition("=")
+        known = {n for n in catalog.find("metrics") if n in ("mse", "psnr", "ssim")}
+        if name not in known:
+            raise unknown_name("gate metric", name, known)
+        try:
+            return cls(name, float(value))
+        except ValueError:
+            raise BadInput("gate", allowed="METRIC=NUMBER", got=repr(text), do="for example --gate ssim=0.5") from None
+
+    def exceeded_by(self, score: float | None) -> bool:
+        if score is None:
+            return False
+        return (
+            score >= self.threshold if catalog.get("metrics", self.metric).higher_is_better else score <= self.threshold
+        )
+
+
+def criterion(data: DataSpec) -> str:
+    """When a record counts as recovered: `ssim>=0.6` for images, `mse<=0.001` for tables."""
+    metric, limit = CRITERION[data.kind]
+    sign = ">=" if catalog.get("metrics", metric).higher_is_better else "<="
+    return f"{metric}{sign}{limit:g}"
+
+
+def is_recovered(data: DataSpec, record: Mapping[str, float | None], floor: Mapping[str, float | None]) -> bool:
+    """Meets the criterion and beats the mean image on the same record: a flat picture alone recovers nothing."""
+    name, limit = CRITERION[data.kind]
+    score, guess = record.get(name), floor.get(name)
+    if score is None:
+        return False
+    higher = catalog.get("metrics", name).higher_is_better
+    met = score >= limit if higher else score <= limit
+    return met and (guess is None or (score > guess if higher else score < guess))
+
+
+def summarise(findings: Sequence[Finding], data: DataSpec) -> tuple[Summary, ...]:
+    """One row per (attack, defence, plain or adaptive), in the order they were run; failures stay in."""
+    groups: dict[tuple[str, str, bool], list[Finding]] = {}
+    for finding in findings:
+        groups.setdefault((finding.attack, finding.defense, finding.adaptive), []).append(finding)
+    floors = {
+        f.attack: _means(g) for f in findings if f.attack in _baselines() for g in [groups[f.attack, UNDEFENDED, False]]
+    }
+    guesses = {f.trial: f.records for f in findings if f.attack == "mean-image"}
+    return tuple(_row(key, group, data, floors, guesses) for key, group in groups.items())
+
+
+def conclude(
+    rows: Sequence[Summary],
+    findings: Sequence[Finding],
+    configurations: Sequence[str],
+    guarantees: Mapping[str, Guarantee | None],
+    gate: Gate | None,
+) -> Verdict:
+    """The verdict: the worst attack decides for each configuration; the ones under test decide for the whole."""
+    entries = [_configuration(c, [r for r in rows if r.defense == c], guarantees.get(c)) for c in configurations]
+    tested = [e for e in entries if e["defense"] != UNDEFENDED] or entries
+    leaking = [e for e in tested if e["leaks"]]
+    sentence = " ".join(e["sentence"] for e in tested) or "Nothing was measured."
+    return Verdict(
+        bool(leaking), sentence, tuple(entries), _gate_result(gate, findings, [e["defense"] for e in tested])
+    )
+
+
+def _row(
+    key: tuple[str, str, bool],
+    group: Sequence[Finding],
+    data: DataSpec,
+    floors: Mapping[str, Mapping[str, Interval]],
+    guesses: Mapping[int, Sequence[Mapping[str, float | None]]],
+) -> Summary:
+    attack, defense, adaptive = key
+    scored = [(f, i, r) for f in group for i, r in enumerate(f.records)]
+    floor_of = {(t, i): r for t, records in guesses.items() for i, r in enumerate(records)}
+    recovered = sum(
+        is_recovered(data, r, {} if attack in _baselines() else floor_of.get((f.trial, i), {})) for f, i, r in scored
+    )
+    return Summary(
+        attack=attack,
+        defense=defense,
+        adaptive=adaptive,
+        trials=len(group),
+        failed=sum(f.error is not None or "diverged" in f.flags for f in group),
+        metrics=_means(group),
+        success_rate=rate(recovered, len(scored), criterion(data)),
+        worst=_most_exposed(data, scored),
+        floor={} if attack in _baselines() else dict(floors),
+        flags=tuple(sorted({flag for f in group for flag in f.flags})),
+        seconds=sum(f.seconds for f in group),
+        error=group[0].error if all(f.error for f in group) else None,
+    )
+
+
+def _means(group: Sequence[Finding]) -> dict[str, Interval]:
+    names = {name for f in group for name in f.scores}
+    means = {}
+    for name in sorted(names):
+        values = [v for f in group if (v := f.scores.get(name)) is not None]
+        means[_REDUCED.get(name, f"{name}_mean_per_image")] = bootstrap_mean(torch.tensor(values))
+    return means
+
+
+def _most_exposed(
+    data: DataSpec, scored: Sequence[tuple[Finding, int, Mapping[str, float | None]]]
+) -> dict[str, float | None]:
+    """The record that was recovered best, which is the worst for its owner."""
+    name = CRITERION[data.kind][0]
+    sign = 1.0 if catalog.get("metrics", name).higher_is_better else -1.0
+    rated: list[tuple[float, Finding, int, Mapping[str, float | None]]] = [
+        (sign * value, f, i, r) for f, i, r in scored if (value := r.get(name)) is not None
+    ]
+    if not rated:
+        return {}
+    _, finding, index, record = max(rated, key=lambda row: row[0])
+    return {"trial": finding.trial, "record": index, **record}
+
+
+def _configuration(defense: str, rows: Sequence[Summary], guarantee: Guarantee | None) -> dict[str, Any]:
+    attacked = [r for r in rows if r.attack not in _baselines() and r.error is None and r.success_rate.records]
+    where = "Without defence" if defense == UNDEFENDED else f"With {defense}"
+    promise = dataclasses.asdict(guarantee) if guarantee else None
+    if not attacked:
+        sentence = f"{where}, nothing could be scored: no attack of this run fits."
+        return {
+            "defense": defense,
+            "leaks": False,
+            "attack": None,
+            "adaptive": False,
+            "rate": None,
+            "guarantee": promise,
+            "sentence": sentence,
+        }
+    worst = max(attacked, key=_severity)
+    found = worst.success_rate
+    name = f"{worst.attack}{' (knowing the defence)' if worst.adaptive else ''}"
+    if found.recovered:
+        share = (
+            f"at least {found.low:.0%} at 95 %"
+            if found.recovered == found.records
+            else f"95 %: {found.low:.0%} to {found.high:.0%}"
+        )
+        sentence = (
+            f"{where}, {name} recovers {found.recovered} of {found.records} records ({found.criterion}; {share})."
+        )
+    else:
+        share = f"{found.criterion}; at most {found.high:.0%} at 95 %"
+        sentence = f"{where}, no attack recovered any of {found.records} records ({share})."
+    return {
+        "defense": defense, "leaks": found.recovered > 0, "attack": worst.attack, "adaptive": worst.adaptive,
+        "rate": dataclasses.asdict(found), "guarantee": promise, "sentence": sentence,
+    }  # fmt: skip
+
+
+def _severity(row: Summary) -> tuple[float, float]:
+    psnr = row.metrics.get("psnr_mean_per_image")
+    return row.success_rate.value, psnr.value if psnr and psnr.value is not None else 0.0
+
+
+def _gate_result(gate: Gate | None, findings: Sequence[Finding], tested: Sequence[str]) -> dict[str, Any] | None:
+    if gate is None:
+        return None
+    over = [
+        (f, i, record[gate.metric])
+        for f in findings
+        if f.defense in tested and f.attack not in _baselines()
+        for i, record in enumerate(f.records)
+        if gate.exceeded_by(record.get(gate.metric))
+    ]
+    limit = f"{gate.metric}={gate.threshold:g}"
+    if over:
+        worst, record, value = over[0]
+        first = f"{worst.attack} on {worst.defense}, trial {worst.trial}, record {record}: {value:.3f}"
+        sentence = f"Gate {limit} failed: {len(over)} results reach it, the first is {first}."
+    else:
+        sentence = f"Gate {limit} held: no record reached it."
+    return {"metric": gate.metric, "threshold": gate.threshold, "passed": not over, "sentence": sentence}
+
+
+def _baselines() -> frozenset[str]:
+    find: Callable[[str], dict[str, Any]] = catalog.find
+    return frozenset(name for name, attack in find("attacks").items() if attack.baseline)

@@ -1,0 +1,243 @@
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from leakgauge import catalog
+from leakgauge.data import load
+from leakgauge.errors import BadInput
+
+
+def picture(path, colour, size=(8, 8)):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.new("RGB", size, colour).save(path)
+
+
+# --- known names -----------------------------------------------------------------------------------
+
+
+def test_all_promised_data_sets_are_in_the_catalog():
+    assert set(catalog.find("data")) == {
+        *("digits", "photos32", "photos64", "breast-cancer", "mnist", "fashion-mnist", "cifar10", "cifar100"),
+        *("lfw", "adult", "tiny-imagenet"),
+    }
+
+
+@pytest.mark.parametrize("name", [n for n, s in catalog.find("data").items() if s.embedded])
+def test_embedded_data_keep_the_contract(name):
+    source = catalog.get("data", name)
+    train, test = load(name, "train"), load(name, "test")
+    assert train.spec == test.spec
+    assert test.spec.name == name
+    if source.samples:
+        assert source.samples == (len(train), len(test))
+    inputs, labels = test.take(range(4))
+    assert inputs.dtype == torch.float32
+    assert labels.dtype == torch.int64
+    assert len(test.spec.mean) == len(test.spec.std) == (test.spec.shape[0] if test.spec.kind == "image" else 0)
+
+
+def test_an_unknown_name_gets_the_nearest_known_one():
+    with pytest.raises(BadInput, match="did you mean 'photos32'"):
+        load("photo32")
+
+
+def test_an_unknown_split_is_refused():
+    with pytest.raises(BadInput, match="train, test"):
+        load("digits", "valid")
+
+
+def test_the_root_comes_from_the_environment_unless_given(tmp_path, monkeypatch):
+    monkeypatch.setenv("LEAKGAUGE_DATA", str(tmp_path / "named"))
+    with pytest.raises(BadInput, match="named/adult"):
+        load("adult")
+    with pytest.raises(BadInput, match="given/adult"):
+        load("adult", root=tmp_path / "given")
+    monkeypatch.delenv("LEAKGAUGE_DATA")
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    with pytest.raises(BadInput, match=r"home/\.cache/leakgauge/adult"):
+        load("adult")
+
+
+# --- folders ---------------------------------------------------------------------------------------
+
+
+def test_sub_folders_are_classes_and_each_is_halved(tmp_path):
+    for name, colour in (("dog", (255, 0, 0)), ("cat", (0, 255, 0))):
+        for i in range(3):
+            picture(tmp_path / name / f"{i}.png", colour)
+    (tmp_path / "dog" / "notes.txt").write_text("not looked at")
+    test, train = load(str(tmp_path)), load(f"{tmp_path}/", "train")
+    assert test.spec.shape == (3, 32, 32)
+    assert test.spec.classes == 2
+    assert test.labels.tolist() == [0, 0, 1, 1]
+    assert train.labels.tolist() == [0, 1]
+    assert test.inputs[0, :, 0, 0].tolist() == [0, 255, 0]  # cat comes first
+
+
+def test_a_size_may_follow_and_the_middle_square_is_kept(tmp_path, monkeypatch):
+    wide = np.zeros((16, 48, 3), dtype=np.uint8)
+    wide[:, 16:32] = 255
+    (tmp_path / "mine").mkdir()
+    Image.fromarray(wide).save(tmp_path / "mine" / "a.png")
+    monkeypatch.chdir(tmp_path)
+    test = load("mine:size=16")
+    assert test.spec.shape == (3, 16, 16)
+    assert int(test.inputs.min()) == 255
+    assert load("mine/:size=8").spec.shape == (3, 8, 8)
+    assert load("mine").spec.name == "mine"
+
+
+def test_a_flat_folder_is_one_class_of_a_model_with_two(tmp_path):
+    for i in range(4):
+        picture(tmp_path / f"{i}.jpg", (i, i, i))
+    data = load(str(tmp_path))
+    assert data.labels.tolist() == [0, 0]
+    assert data.spec.classes == 2
+
+
+def test_folders_that_cannot_be_used_are_explained(tmp_path):
+    with pytest.raises(BadInput, match="no images"):
+        load(str(tmp_path))
+    picture(tmp_path / "a.png", (0, 0, 0))
+    with pytest.raises(BadInput, match="at least two images of a class"):
+        load(str(tmp_path), "train")
+    picture(tmp_path / "dog" / "a.png", (0, 0, 0))
+    with pytest.raises(BadInput, match="got both"):
+        load(str(tmp_path))
+    (tmp_path / "a.png").unlink()
+    (tmp_path / "dog" / "a.png").write_bytes(b"\x89PNG\r\n\x1a\n broken")
+    with pytest.raises(BadInput, match=r"dog/a\.png.*readable image"):
+        load(str(tmp_path))
+    for size in ("0", "big", "5000", "-3", ""):
+        with pytest.raises(BadInput, match="pixels"):
+            load(f"{tmp_path}:size={size}")
+    with pytest.raises(BadInput, match="existing folder"):
+        load("no/such/folder")
+
+
+# --- .npz ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("keys", "shape", "expected"),
+    [
+        (("inputs", "labels"), (4, 3, 8, 8), (3, 8, 8)),
+        (("x", "y"), (4, 8, 8, 3), (3, 8, 8)),
+        (("images", "labels"), (4, 8, 8), (1, 8, 8)),
+        (("images", "labels"), (4, 8, 8, 1), (1, 8, 8)),
+    ],
+)
+@pytest.mark.parametrize("kind", [np.uint8, np.float64])
+def test_npz_images_in_the_usual_layouts(tmp_path, monkeypatch, keys, shape, expected, kind):
+    values = np.linspace(0, 1, int(np.prod(shape))).reshape(shape)
+    values = (values * 255).astype(kind) if kind is np.uint8 else values
+    (tmp_path / "dir.v2").mkdir()
+    np.savez(tmp_path / "dir.v2" / "own.npz", **dict(zip(keys, (values, np.array([0, 1, 0, 4])), strict=True)))
+    monkeypatch.chdir(tmp_path)
+    test, train = load("dir.v2/own.npz"), load("dir.v2/own.npz", "train")
+    assert test.spec == train.spec
+    assert test.spec.shape == expected
+    assert test.spec.classes == 5
+    assert len(test) + len(train) == 4
+    first = test.take([0])[0][0]
+    layout = np.moveaxis(values[0], -1, 0) if shape[-1] in (1, 3) else values[0].reshape(expected)
+    scale = 255 if kind is np.uint8 else 1
+    np.testing.assert_allclose(first.numpy(), layout / scale, atol=1e-6)
+
+
+def test_npz_tables_are_tabular(tmp_path):
+    np.savez(tmp_path / "t.npz", x=np.random.default_rng(0).random((6, 5)), y=np.array([0, 1] * 3))
+    data = load(str(tmp_path / "t.npz"))
+    assert data.spec.kind == "tabular"
+    assert data.spec.shape == (5,)
+
+
+@pytest.mark.parametrize(
+    ("arrays", "words"),
+    [
+        ({"x": np.zeros((2, 3))}, "array called labels or y"),
+        ({"y": np.array([0, 1])}, "array called inputs or x or images, got none|got y"),
+        ({"x": np.zeros((2, 3)), "y": np.array([0.5, 1])}, "whole numbers"),
+        ({"x": np.zeros((2, 3)), "y": np.array([0])}, "2 whole numbers"),
+        ({"x": np.full((2, 3), 7.0), "y": np.array([0, 1])}, "between 0 and 1"),
+        ({"x": np.zeros((2, 3), dtype=np.int32), "y": np.array([0, 1])}, "floats between 0 and 1"),
+        ({"x": np.zeros((2, 5, 5, 5)), "y": np.array([0, 1])}, "reshape"),
+        ({"x": np.zeros((2, 3)), "y": np.array([0, -1])}, "number the classes from 0"),
+        ({"x": np.zeros((0, 3)), "y": np.zeros(0, dtype=int)}, "whole numbers"),
+        ({"x": np.array([{}, {}]), "y": np.array([0, 1])}, "without pickled objects"),
+    ],
+)
+def test_npz_files_that_cannot_be_used_are_explained(tmp_path, arrays, words):
+    np.savez(tmp_path / "bad.npz", **arrays)
+    with pytest.raises(BadInput, match=words):
+        load(str(tmp_path / "bad.npz"))
+
+
+def test_a_broken_or_absent_npz_is_named(tmp_path):
+    (tmp_path / "bad.npz").write_bytes(b"PK\x03\x04 nothing")
+    for name in ("bad.npz", "absent.npz"):
+        with pytest.raises(BadInput, match=name):
+            load(str(tmp_path / name))
+
+
+# --- own code --------------------------------------------------------------------------------------
+
+OWN = """
+import numpy as np, torch
+from leakgauge.data import Dataset
+from leakgauge.types import DataSpec
+
+SPEC = DataSpec("mine", (2,), 3, "tabular")
+
+def arrays():
+    return np.zeros((4, 2), dtype=np.float32), np.array([0, 0, 1, 1])
+
+def tensors(split):
+    samples = 2 if split == "test" else 5
+    return torch.ones(samples, 2), torch.zeros(samples, dtype=torch.int64)
+
+def dataset():
+    return Dataset(SPEC, torch.rand(4, 2), torch.tensor([2, 2, 1, 1]))
+
+def nothing():
+    return None
+
+def fails():
+    raise KeyError("gone")
+
+number = 3
+"""
+
+
+def test_own_factories_in_a_file(tmp_path):
+    (tmp_path / "own.py").write_text(OWN)
+    at = f"{tmp_path}/own.py"
+    assert load(f"{at}:arrays").labels.tolist() == [0, 1]
+    assert len(load(f"{at}:arrays", "train")) == 2
+    assert (len(load(f"{at}:tensors")), len(load(f"{at}:tensors", "train"))) == (2, 5)
+    assert load(f"{at}:dataset").spec.classes == 3
+    assert load(f"{at}:dataset").labels.tolist() == [2, 1]
+
+
+def test_own_factories_in_a_module(tmp_path, monkeypatch):
+    (tmp_path / "own_package").mkdir()
+    (tmp_path / "own_package" / "__init__.py").touch()
+    (tmp_path / "own_package" / "data.py").write_text(OWN)
+    monkeypatch.syspath_prepend(tmp_path)
+    assert load("own_package.data:arrays").spec.name == "arrays"
+
+
+@pytest.mark.parametrize(
+    ("thing", "words"),
+    [
+        ("nothing", "return two arrays"),
+        ("fails", "KeyError"),
+        ("number", "can be called"),
+        ("array", "did you mean 'arrays'"),
+    ],
+)
+def test_own_factories_that_cannot_be_used_are_explained(tmp_path, thing, words):
+    (tmp_path / "own.py").write_text(OWN)
+    with pytest.raises(BadInput, match=words):
+        load(f"{tmp_path}/own.py:{thing}")

@@ -1,0 +1,80 @@
+import pytest
+import torch
+from scipy import stats
+
+from leakgauge.errors import BadInput
+from leakgauge.metrics.intervals import bootstrap_mean, clopper_pearson, rate, success_curve
+from leakgauge.types import Interval
+
+
+def test_bootstrap_agrees_with_scipy():
+    values = torch.randn(40, generator=torch.Generator().manual_seed(0))
+    ours = bootstrap_mean(values, resamples=5000)
+    theirs = stats.bootstrap((values.numpy(),), lambda x, axis: x.mean(axis), method="percentile")
+    assert ours.value == pytest.approx(values.mean().item(), abs=1e-6)
+    assert ours.low == pytest.approx(theirs.confidence_interval.low, abs=0.03)
+    assert ours.high == pytest.approx(theirs.confidence_interval.high, abs=0.03)
+
+
+def test_bootstrap_repeats():
+    values = torch.rand(10)
+    assert bootstrap_mean(values) == bootstrap_mean(values)
+
+
+def test_one_trial_has_no_interval_and_none_has_no_value():
+    assert bootstrap_mean(torch.tensor([0.5])) == Interval(0.5, None, None)
+    assert bootstrap_mean(torch.tensor([[0.25, 0.75]])) == Interval(0.5, None, None)
+    assert bootstrap_mean(torch.zeros(0)) == Interval(None, None, None)
+
+
+def test_records_of_one_trial_are_not_counted_as_independent():
+    """Eight trials of fifty equal records know as much as eight trials, not as four hundred."""
+    trials = torch.rand(8, generator=torch.Generator().manual_seed(0))
+    eight, many = bootstrap_mean(trials), bootstrap_mean(trials[:, None].expand(8, 50))
+    assert (many.low, many.high) == pytest.approx((eight.low, eight.high))
+
+
+def test_a_value_that_is_not_finite_is_refused_rather_than_dropped():
+    with pytest.raises(BadInput, match="1 that are not"):
+        bootstrap_mean(torch.tensor([1.0, float("nan")]))
+
+
+@pytest.mark.parametrize(("k", "n"), [(1, 50), (3, 10), (25, 50), (49, 50)])
+def test_between_the_ends_it_is_scipys_exact_interval(k: int, n: int):
+    exact = stats.binomtest(k, n).proportion_ci(method="exact")
+    assert clopper_pearson(k, n) == pytest.approx((exact.low, exact.high), abs=1e-6)
+
+
+def test_none_of_fifty_is_at_most_5_8_percent():
+    low, high = clopper_pearson(0, 50)
+    assert low == 0
+    assert high == pytest.approx(1 - 0.05 ** (1 / 50))
+    assert high == pytest.approx(0.058, abs=5e-4)
+
+
+def test_all_of_fifty_mirrors_none_of_fifty():
+    assert clopper_pearson(50, 50) == pytest.approx((1 - clopper_pearson(0, 50)[1], 1.0))
+
+
+def test_nothing_attacked_says_nothing():
+    assert clopper_pearson(0, 0) == (0.0, 1.0)
+
+
+@pytest.mark.parametrize(("k", "n"), [(3, 2), (-1, 2)])
+def test_impossible_counts_are_refused(k: int, n: int):
+    with pytest.raises(BadInput, match="0 <= k <= n"):
+        clopper_pearson(k, n)
+
+
+def test_rate_carries_its_criterion():
+    found = rate(3, 10, "ssim>=0.6")
+    assert (found.value, found.recovered, found.records, found.criterion) == (0.3, 3, 10, "ssim>=0.6")
+    assert (found.low, found.high) == clopper_pearson(3, 10)
+
+
+def test_success_curve_by_hand():
+    values = torch.tensor([[0.1, 0.5], [0.6, float("nan")]])
+    limits = torch.tensor([0.0, 0.5, 0.6, 0.9])
+    assert success_curve(values, limits, higher_is_better=True).tolist() == [0.75, 0.5, 0.25, 0.0]
+    assert success_curve(values, limits, higher_is_better=False).tolist() == [0.0, 0.5, 0.75, 0.75]
+    assert success_curve(torch.zeros(0), limits, higher_is_better=True).tolist() == [0.0] * 4

@@ -1,0 +1,175 @@
+"""Zoo names and the user's own models: what loads, and what is refused in which words."""
+
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+import torch
+
+from leakgauge.errors import BadInput
+from leakgauge.models import load_model, parameter_count
+
+OWN = textwrap.dedent("""
+    import torch
+    from torch import nn
+    from leakgauge.models._base import ModelSpec
+    from leakgauge.models.mlp import MLP
+
+    seen = {}
+
+    def full(input_shape, num_classes, seed, hidden=4, scale=1.0, deep=False, note=""):
+        seen.update(locals())
+        size = torch.Size(input_shape).numel()
+        return nn.Sequential(nn.Flatten(), nn.Linear(size, hidden), nn.ReLU(), nn.Linear(hidden, num_classes))
+
+    def bare():
+        return nn.Sequential(nn.Flatten(), nn.Linear(30, 2))
+
+    def passes_on(**kwargs):
+        assert not kwargs, kwargs
+        return bare()
+
+    class Net(nn.Module):
+        def __init__(self, num_classes, hidden=3):
+            super().__init__()
+            self.fc = nn.Linear(30, num_classes)
+        def forward(self, x):
+            return self.fc(x)
+
+    class Lazy(nn.Sequential):
+        def __init__(self):
+            super().__init__(nn.LazyLinear(2))
+
+    class Mine(MLP):
+        name = "mine"
+
+    def frozen():
+        return bare().requires_grad_(False)
+
+    def training():
+        return nn.Sequential(bare(), nn.BatchNorm1d(2)).train()
+
+    def broken():
+        raise RuntimeError("first line\\nsecond line")
+
+    def crashes():
+        return nn.Linear(31, 2)
+
+    def wrong_classes():
+        return nn.Linear(30, 5)
+
+    def not_a_tensor():
+        class Pair(nn.Linear):
+            def forward(self, x):
+                return x, x
+        return Pair(30, 2)
+
+    def not_finite():
+        model = nn.Linear(30, 2)
+        nn.init.constant_(model.bias, float("nan"))
+        return model
+
+    def text():
+        return "no model"
+
+    instance = bare()
+    number = 3
+""")
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> str:
+    path = tmp_path / "mynet.py"
+    path.write_text(OWN)
+    return str(path)
+
+
+def refused(spec, data, weights=None) -> str:
+    with pytest.raises(BadInput) as caught:
+        load_model(spec, data, 0, weights)
+    message = str(caught.value)
+    assert "\n" not in message
+    return message
+
+
+class TestZooNames:
+    def test_fields_follow_the_name(self, image):
+        model = load_model("lenet-dlg:activation=relu,init=default", image(), seed=0)
+        assert model.conv1.bias.abs().max() < 0.2  # PyTorch's rule: 1 / sqrt(75)
+        assert isinstance(model.act1, torch.nn.ReLU)
+
+    def test_unknown_names_and_fields_suggest_the_nearest(self, image):
+        assert "did you mean 'lenet-dlg'?" in refused("lenet-dgl", image())
+        assert "did you mean 'hidden'?" in refused("mlp:hiden=3", image())
+
+    def test_parameter_count_leaves_buffers_out(self):
+        assert parameter_count(torch.nn.BatchNorm1d(5)) == 10
+
+
+class TestOwnModels:
+    def test_a_factory_gets_what_its_signature_names(self, own, table):
+        assert load_model(f"{own}:full", table, seed=5)(torch.rand(3, 30)).shape == (3, 2)
+        seen = sys.modules["leakgauge_own_mynet"].seen
+        assert (seen["input_shape"], seen["num_classes"], seen["seed"]) == ((30,), 2, 5)
+
+    def test_values_behind_the_name_are_parsed(self, own, table):
+        model = load_model(f"{own}:full:hidden=7,scale=1e-2,deep=true,note=x y", table, seed=0)
+        seen = sys.modules["leakgauge_own_mynet"].seen
+        assert model[1].out_features == 7
+        assert (seen["scale"], seen["deep"], seen["note"]) == (0.01, True, "x y")
+
+    @pytest.mark.parametrize("thing", ["bare", "Net", "Net:hidden=2", "Lazy", "passes_on", "Mine:hidden=3"])
+    def test_functions_and_classes_work(self, own, table, thing):
+        assert load_model(f"{own}:{thing}", table, seed=0)(torch.rand(3, 30)).shape == (3, 2)
+
+    def test_a_module_path_works(self, tmp_path, monkeypatch, table):
+        package = tmp_path / "leakgauge_test_pkg"
+        package.mkdir()
+        (package / "__init__.py").touch()
+        (package / "nets.py").write_text(OWN)
+        monkeypatch.syspath_prepend(tmp_path)
+        assert parameter_count(load_model("leakgauge_test_pkg.nets:bare", table, seed=0)) == 62
+
+    def test_the_seed_decides_and_the_global_stream_is_untouched(self, own, table):
+        before = torch.get_rng_state()
+        one, again, other = (load_model(f"{own}:bare", table, seed=s)[1].weight for s in (1, 1, 2))
+        assert torch.equal(before, torch.get_rng_state())
+        assert torch.equal(one, again)
+        assert not torch.equal(one, other)
+
+    def test_the_model_comes_in_eval_mode(self, own, table):
+        model = load_model(f"{own}:training", table, seed=0)
+        assert not any(m.training for m in model.modules())
+        assert model[1].num_batches_tracked == 0  # the trial forward pass left no trace
+
+    @pytest.mark.parametrize(
+        ("thing", "says"),
+        [
+            ("broken", "RuntimeError: first line second line"),
+            ("crashes", "must be runnable on (1, 30), got RuntimeError"),
+            ("wrong_classes", "must be of shape (1, 2), got (1, 5); take (30,) samples and return 2 logits"),
+            ("not_a_tensor", "must be of shape (1, 2), got tuple"),
+            ("not_finite", "must be finite"),
+            ("text", "must be a factory that returns a torch.nn.Module, got str"),
+            ("instance", "wrap it in a function"),
+            ("number", "an object of type int"),
+            ("frozen", "at least one trainable parameter"),
+            ("bare:depth=3", "unexpected keyword argument 'depth'"),
+            ("full:hidden", "key=value"),
+            ("full:hidden=many", "TypeError"),
+            ("nothing", "nothing"),
+        ],
+    )
+    def test_what_cannot_work_is_refused_in_one_line(self, own, table, thing, says):
+        assert says in refused(f"{own}:{thing}", table)
+
+    def test_missing_files_and_names_are_refused(self, table, tmp_path):
+        assert "no such file" in refused(f"{tmp_path}/absent.py:make", table)
+        assert "FILE.py:FACTORY" in refused("absent.py", table)
+
+    def test_an_own_model_takes_a_checkpoint(self, tmp_path, own, table):
+        weight = torch.rand(2, 30)
+        torch.save({"0.weight": weight, "0.bias": torch.zeros(2)}, tmp_path / "w.pt")
+        model = load_model(f"{own}:Lazy", table, seed=0, weights=str(tmp_path / "w.pt"))
+        assert torch.equal(model[0].weight, weight)

@@ -1,0 +1,187 @@
+"""The page: one file, no request, nothing user-given taken as markup, best recovered first."""
+
+import dataclasses
+import re
+from html.parser import HTMLParser
+
+import pytest
+
+from leakgauge.report import to_html
+from leakgauge.types import Summary
+
+VOID = {"meta", "img", "br", "hr", "line"}
+
+
+class Page(HTMLParser):
+    """Collects tags, attributes and text, and checks that tags close in order."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.text = ""
+        self._open: list[str] = []
+        self.feed(text)
+        self.close()
+        assert self._open == []
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self._open.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag):
+        # HTML lets these close by themselves; we do not rely on it.
+        assert self._open.pop() == tag
+
+    def handle_data(self, data):
+        if "style" not in self._open:
+            self.text += data
+
+
+def words(text: str) -> str:
+    return " ".join(Page(text).text.split())
+
+
+def test_page_is_well_formed_and_asks_nothing_of_any_network(made):
+    text = to_html(made.report, made.pictures)
+    page = Page(text)
+    assert "http://" not in text
+    assert "https://" not in text
+    assert not re.search(r"url\(|@import", text)
+    assert not {tag for tag, _ in page.tags} & {"script", "link", "iframe", "object", "embed"}
+    for _, attributes in page.tags:
+        for name in ("src", "href", "srcset", "data"):
+            assert (attributes.get(name) or "data:").startswith("data:")
+        assert not [name for name in attributes if name.startswith("on")]
+
+
+def test_the_same_report_gives_the_same_bytes(made):
+    assert to_html(made.report, made.pictures) == to_html(made.report, made.pictures)
+
+
+HOSTILE = "<script>alert(1)</script>\"'><img src=x onerror=alert(1)>{{ 7 * 7 }}"
+
+
+def test_everything_user_given_is_escaped(make):
+    made = make(model=HOSTILE)
+    r = made.report
+    report = dataclasses.replace(
+        r,
+        scenario=dataclasses.replace(r.scenario, data=HOSTILE, weights=HOSTILE, defenses=(HOSTILE,)),
+        verdict=dataclasses.replace(
+            r.verdict,
+            sentence=HOSTILE,
+            configurations=tuple({**c, "sentence": HOSTILE} for c in r.verdict.configurations),
+            gate={"metric": HOSTILE, "threshold": 1, "passed": True, "sentence": HOSTILE},
+        ),
+        summary=tuple(dataclasses.replace(s, attack=s.attack + HOSTILE, error=HOSTILE) for s in r.summary),
+        flags=tuple(dataclasses.replace(f, id=HOSTILE, reason=HOSTILE, remedy=HOSTILE) for f in r.flags),
+        told=(HOSTILE,),
+        environment={HOSTILE: HOSTILE},
+    )
+    text = to_html(report, made.pictures)
+    assert "<script" not in text
+    assert not [a for tag, a in Page(text).tags if tag == "img" and not str(a["src"]).startswith("data:")]
+    assert HOSTILE in Page(text).text
+
+
+def test_first_screen_says_verdict_target_and_assumptions(made):
+    text = words(to_html(made.report, made.pictures))
+    top = text[: text.index("Verdict per configuration")]
+    for part in (
+        "lenet-dlg on photos32",
+        "Leaks",
+        made.report.verdict.sentence,
+        "Most exposed record",
+        "fedsgd",
+        "a server that follows the protocol",
+        "Zhu et al. 2019",
+        "The true labels were not given",
+        "noise-unaccounted",
+        "Use dp-sgd.",
+        "all 2 attacks on gaussian:std=0.1",
+    ):
+        assert part in top
+
+
+@pytest.mark.parametrize(
+    ("leaks", "passed", "tone", "said"),
+    [
+        (True, None, "bad", "Leaks"),
+        (False, None, "good", "No leak found"),
+        (True, True, "warn", "Gate passed."),
+        (True, False, "bad", "Gate failed."),
+        (False, False, "bad", "Gate failed."),
+        (False, True, "good", "Gate passed."),
+    ],
+)
+def test_banner_tells_the_verdict_in_words_and_colour(made, leaks, passed, tone, said):
+    gate = {"metric": "ssim", "threshold": 0.5, "passed": passed, "sentence": "."}
+    verdict = dataclasses.replace(made.report.verdict, leaks=leaks, gate=None if passed is None else gate)
+    text = to_html(dataclasses.replace(made.report, verdict=verdict), None)
+    assert f'class="banner {tone}"' in text
+    assert said in words(text)
+
+
+def test_every_cell_shows_its_pictures_and_failures(made):
+    text = to_html(made.report, made.pictures)
+    images = [a for tag, a in Page(text).tags if tag == "img"]
+    # Four attacks of six records, less the failed trial's two; four of each baseline; two pictures each.
+    assert len(images) == 2 * (4 * 6 - 2 + 2 * 4)
+    assert all(a["alt"] for a in images)
+    assert "1 of 3 trials failed." in words(text)
+    assert "What a guess looks like" in words(text)
+
+
+def test_without_pictures_the_page_says_so(made):
+    text = to_html(made.report, None)
+    assert "<img" not in text
+    assert "The samples were not kept with this report." in words(text)
+
+
+def test_an_attack_that_could_not_run_says_why(made):
+    rows = (dataclasses.replace(made.report.summary[0], error="needs no pooling"), *made.report.summary[1:])
+    text = words(to_html(dataclasses.replace(made.report, summary=rows), made.pictures))
+    assert text.count("Could not run: needs no pooling") == 2  # beside the pictures and in the table
+
+
+def test_interruption_is_announced(made):
+    assert "Interrupted: finished cells only." in words(to_html(dataclasses.replace(made.report, interrupted=True)))
+
+
+def test_table_has_every_row_and_marks_the_floors(made):
+    text = to_html(made.report, made.pictures)
+    assert 'class="baseline"' in text
+    table = text[text.index('<table class="results">') :]
+    for row in made.report.summary:
+        assert row.attack in table
+    rate: Summary = made.report.summary[0]
+    assert f"{rate.success_rate.recovered} of {rate.success_rate.records}" in table
+
+
+def test_tabular_records_are_compared_feature_by_feature(make):
+    made = make("tabular", (30,))
+    text = to_html(made.report, made.pictures)
+    page = words(text)
+    assert "<img" not in text
+    assert "Best recovered: trial 0" in page
+    assert "Worst recovered: trial 2" in page
+    assert "MSE threshold" in page
+    first = made.pictures.true[0, 0, 0].item()
+    assert f"{first:.3f}" in page
+
+
+def test_an_empty_report_is_still_a_page(made):
+    verdict = dataclasses.replace(made.report.verdict, configurations=(), leaks=False)
+    empty = dataclasses.replace(made.report, findings=(), summary=(), flags=(), told=(), verdict=verdict)
+    assert "No leak found" in words(to_html(empty))
+
+
+def test_the_run_can_be_repeated_from_the_page(made):
+    text = words(to_html(made.report))
+    assert "leakgauge audit scenario.toml" in text
+    assert 'model = "lenet-dlg"' in text
+    assert "commit f7e39c1" in text

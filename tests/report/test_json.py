@@ -1,0 +1,54 @@
+"""JSON: nothing is lost on the way out and back, and what is not a report is refused in one line."""
+
+import dataclasses
+import json
+
+import pytest
+
+from leakgauge.errors import BadInput, LeakgaugeError
+from leakgauge.report import from_json, to_json
+
+
+def test_round_trip_gives_back_an_equal_report(made):
+    assert from_json(to_json(made.report)) == made.report
+
+
+def test_round_trip_keeps_awkward_text_and_optional_parts(made):
+    report = dataclasses.replace(
+        made.report,
+        scenario=dataclasses.replace(made.report.scenario, model='ü"\\\n\udcff', weights="w.pt"),
+        verdict=dataclasses.replace(
+            made.report.verdict,
+            gate={"metric": "ssim", "threshold": 0.5, "passed": False, "sentence": "no"},
+        ),
+        interrupted=True,
+    )
+    assert from_json(to_json(report)) == report
+
+
+def test_keys_that_others_rely_on_are_there(made):
+    plain = json.loads(to_json(made.report))
+    assert plain["schema"] == 1
+    assert {"scenario", "findings", "summary", "verdict", "environment"} <= plain.keys()
+    assert plain["summary"][0]["psnr_mean_per_image"].keys() == {"value", "low", "high"}
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "null", "7", '{"schema": 1}', '{"schema": 9}', '{"a": NaN}'])
+def test_malformed_json_is_refused_in_one_line(text):
+    with pytest.raises(BadInput) as caught:
+        from_json(text)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(("key", "value"), [("findings", [{"attack": 1}]), ("data", []), ("summary", [7])])
+def test_a_wrong_part_is_refused_in_one_line(made, key, value):
+    plain = json.loads(to_json(made.report)) | {key: value}
+    with pytest.raises(BadInput, match="report JSON"):
+        from_json(json.dumps(plain))
+
+
+def test_a_number_that_json_cannot_hold_is_named(made):
+    finding = dataclasses.replace(made.report.findings[0], objective=float("inf"))
+    broken = dataclasses.replace(made.report, findings=(finding, *made.report.findings[1:]))
+    with pytest.raises(LeakgaugeError, match=r"report\.findings\[0\]\.objective = inf"):
+        to_json(broken)
