@@ -46,7 +46,7 @@ from leakgauge.types import (
 from leakgauge.verdict import UNDEFENDED, Gate, conclude, summarise
 
 # The attacks of an audit that names none. Looser than the attacks' own defaults: enough to recognise a picture.
-DEFAULT_SUITE = ("linear", "idlg:steps=120,restarts=2,threshold=0.0001", "dlg:steps=120,restarts=2,threshold=0.0001")
+DEFAULT_SUITE = ("linear", "idlg:steps=80,restarts=1,threshold=0.001", "dlg:steps=80,restarts=1,threshold=0.001")
 FLOOR = ThreatModel(
     "floor", "knows the kind of data and nothing of the update", "baseline",
     frozenset({Fact.INPUT_SPEC, Fact.NUM_SAMPLES, Fact.PUBLIC_DATA}),
@@ -86,12 +86,13 @@ class Stage:
         return step(prepared(model, *defenses), self.batch, self.scenario.seeds)
 
 
-def audit(
+def run_audit(
     scenario: Scenario,
     *,
     out: Path | None = None,
     gate: Gate | None = None,
     variants: str = "both",
+    undefended: bool = True,
     data_root: Path | None = None,
     device: str = "auto",
     fresh: bool = False,
@@ -100,10 +101,11 @@ def audit(
     """Run every cell of `scenario` and say what was recovered.
 
     With `out`, each finished cell is kept there and reused by the same scenario unless `fresh`. `variants` is "both",
-    "plain" or "adaptive". A keyboard interrupt ends the run early: the report holds the finished cells and says so.
+    "plain" or "adaptive"; `undefended` adds the bare update for comparison. A keyboard interrupt ends the run early:
+    the report holds the finished cells and says so.
     """
     stage = set_stage(scenario, data_root, device)
-    cells = plan(scenario, variants)
+    cells = plan(scenario, variants, undefended)
     store = Store(out) if out else None
     if store:
         store.save_truth(stage.batch.inputs)
@@ -151,11 +153,11 @@ def set_stage(scenario: Scenario, data_root: Path | None, device: str) -> Stage:
     return Stage(scenario, victims.spec, model, _to(batch, where), public, told, key)
 
 
-def plan(scenario: Scenario, variants: str = "both") -> list[Cell]:
+def plan(scenario: Scenario, variants: str = "both", undefended: bool = True) -> list[Cell]:
     """The floors first, then per configuration each attack, plain and as one who knows the defence."""
     attacks = [catalog.build("attacks", spec) for spec in scenario.attacks or DEFAULT_SUITE]
     cells = [Cell(a(), UNDEFENDED, False) for a in catalog.find("attacks").values() if a.baseline]
-    for configuration in configurations(scenario):
+    for configuration in configurations(scenario, undefended):
         defenses = parse_chain(configuration)
         for attack in (a for a in attacks if not a.baseline):
             if variants != "adaptive" or not defenses:
@@ -165,9 +167,10 @@ def plan(scenario: Scenario, variants: str = "both") -> list[Cell]:
     return cells
 
 
-def configurations(scenario: Scenario) -> tuple[str, ...]:
-    """The undefended update for comparison, then each defence chain under test."""
-    return (UNDEFENDED, *(d for d in scenario.defenses if d != UNDEFENDED))
+def configurations(scenario: Scenario, undefended: bool = True) -> tuple[str, ...]:
+    """The undefended update for comparison (or because nothing else is there), then each chain under test."""
+    chains = tuple(d for d in scenario.defenses if d != UNDEFENDED)
+    return (UNDEFENDED, *chains) if undefended or not chains else chains
 
 
 def parse_chain(configuration: str) -> tuple[Defense, ...]:
@@ -292,7 +295,8 @@ def _failed(cell: Cell, trial: int, seed: int, error: str) -> Finding:
 
 def _report(stage: Stage, findings: Sequence[Finding], gate: Gate | None, interrupted: bool) -> AuditReport:
     rows = summarise(findings, stage.data)
-    run = [c for c in configurations(stage.scenario) if any(f.defense == c for f in findings)]
+    attacked = {f.defense for f in findings if not catalog.get("attacks", f.attack).baseline}
+    run = [c for c in configurations(stage.scenario) if c in attacked]
     guarantees = {c: next((g for d in reversed(parse_chain(c)) if (g := d.guarantee())), None) for c in run}
     raised = sorted({flag for f in findings for flag in f.flags})
     told = tuple(sorted(f.value for f in stage.threat_model.facts))

@@ -346,7 +346,7 @@ class Scenario:
     defenses: tuple[str, ...] = ()  # each a chain such as "gaussian:std=0.1"; "a+b" runs a, then b
     threat_model: str = "honest-but-curious"
     attacks: tuple[str, ...] = ()  # empty: the default suite
-    trials: int = 8
+    trials: int = 6
     seed: int = 0
     weights: str | None = None  # checkpoint of the model; None: freshly initialised from the seed
 

@@ -18,6 +18,8 @@ from leakgauge.engine.randomness import normal
 from leakgauge.settings import setting
 from leakgauge.types import Attack, Batch, Defense, SharedUpdate, Step
 
+_PRIOR_SHARPNESS = 10.0  # neighbouring pixels of a picture differ by about 1/10: the scale of its smoothness prior
+
 
 @dataclass(frozen=True)
 class Gaussian(Defense):
@@ -47,5 +49,8 @@ def knows_noise(attack: Attack, scale: float, distance: str) -> tuple[Attack, ..
     """`attack` told how large the noise is and which distance is its likelihood, if it can use that."""
     if scale == 0:
         return ()
-    informed = attack.with_fields(noise_std=scale, distance=distance) or attack.with_fields(combine="least-squares")
+    # Maximum a posteriori: the distance divided by its likelihood's scale, plus the prior's.
+    tv = _PRIOR_SHARPNESS * (2 * scale**2 if distance == "l2" else scale)
+    informed = attack.with_fields(noise_std=scale, distance=distance, tv=tv)
+    informed = informed or attack.with_fields(combine="least-squares")
     return (informed,) if informed else ()

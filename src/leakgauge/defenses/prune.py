@@ -18,6 +18,8 @@ from torch import Tensor, nn
 from leakgauge.settings import setting
 from leakgauge.types import Attack, Batch, Defense, SharedUpdate, Step
 
+_HOLE_FILLING = 1e-4  # weight of total variation; from 1e-5 to 1e-3 the result differs by 2 to 4 dB
+
 
 @dataclass(frozen=True)
 class Prune(Defense):
@@ -50,9 +52,9 @@ class Prune(Defense):
     def adaptive(self, attack: Attack) -> tuple[Attack, ...]:
         if self.share == 0:
             return ()
-        informed = attack.with_fields(match_nonzero=True)
-        if informed:  # the first-layer ratio also needs more than one row, since each has holes
-            informed = informed.with_fields(combine="least-squares") or informed
+        # What was dropped leaves holes: smoothness fills them in a picture, the other rows in the first-layer ratio.
+        informed = attack.with_fields(match_nonzero=True, tv=_HOLE_FILLING)
+        informed = informed or attack.with_fields(match_nonzero=True, combine="least-squares")
         return (informed,) if informed else ()
 
 

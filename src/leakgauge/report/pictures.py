@@ -71,6 +71,19 @@ def pairs_png(true: Tensor, recovered: Tensor, scores: Sequence[Mapping[str, flo
     return _encode(sheet)
 
 
+def sheet_png(images: Tensor) -> bytes:
+    """A sheet of K pictures (K, C, H, W) in [0, 1], for reconstructions that have no truth beside them."""
+    pictures = [_enlarged(to_pil(image)) for image in images]
+    if not pictures:
+        raise ValueError("a contact sheet needs at least one picture")
+    width, height = pictures[0].width + _GAP, pictures[0].height + _GAP
+    columns = min(_COLUMNS, len(pictures))
+    sheet = Image.new("RGB", (_GAP + columns * width, _GAP + -(-len(pictures) // columns) * height), "white")
+    for k, picture in enumerate(pictures):
+        sheet.paste(picture, (_GAP + (k % columns) * width, _GAP + (k // columns) * height))
+    return _encode(sheet)
+
+
 def _caption(scores: Mapping[str, float | None]) -> tuple[str, str]:
     # The bundled font has no minus sign of its own.
     ssim, psnr = (number(m, scores.get(m)).replace("−", "-") for m in ("ssim", "psnr"))

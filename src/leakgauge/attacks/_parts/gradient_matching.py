@@ -25,7 +25,6 @@ from leakgauge.types import Attack, DataSpec, Fact, LocalTraining, Observation, 
 _CORNER = 1e-4  # e of the rounded l1
 _LABEL_STRETCH = 10.0  # the optimiser moves label logits in units of 10: a one-hot label lies far out and flat
 _PATIENCE = 12  # steps (of 20 iterations) without 1 % of progress, after which an attempt is given up
-_PRIOR_SHARPNESS = 10.0  # neighbouring pixels differ by about 1/10: the scale of the TV prior under known noise
 
 
 @dataclass(frozen=True)
@@ -39,7 +38,8 @@ class GradientMatching(Attack):
     line_search: str = setting("armijo", "shorten steps that do not go down, or never", choices=("armijo", "fixed"))
     threshold: float = setting(1e-6, "gradient distance that counts as solved", above=0)
     distance: str = setting("l2", "how gradients are compared", choices=("l2", "l1"))
-    noise_std: float = setting(0.0, "scale of noise known to be in each entry; brings in a smoothness prior", low=0)
+    tv: float = setting(0.0, "weight of total variation beside the distance, for pictures", low=0)
+    noise_std: float = setting(0.0, "scale of the noise known to be in each entry: what it explains is solved", low=0)
     match_nonzero: bool = setting(False, "compare only entries that are not exactly zero in the update")
 
     def match(
@@ -64,12 +64,17 @@ class GradientMatching(Attack):
             best[rows] = torch.where(better[:, None], found.x, best[rows])
             value[rows] = torch.where(better, found.value, value[rows])
             trace = _merge_trace(trace, found.trace, rows, better, trials)
-            open_trials = [t for t, v in enumerate(value.tolist()) if not v < puzzle.solved_below]
+            open_trials = torch.nonzero(~self._settled(value, trace, puzzle))[:, 0].tolist()
             if not open_trials:
                 break
         inputs, logits = puzzle.split(best)
         found_labels = labels if logits is None else logits.argmax(-1)
         return Reconstruction(inputs, found_labels, value, steps, evaluations, time.perf_counter() - began, trace)
+
+    def _settled(self, value: Tensor, trace: Tensor, puzzle: _Puzzle) -> Tensor:
+        """(T,) bool: is another attempt pointless? With a prior there is no threshold: half the start will do."""
+        solved = value < puzzle.solved_below
+        return solved | (value < 0.5 * trace[:, 0]) if self.tv else solved
 
     def _attempt(self, puzzle: _Puzzle, rows: Tensor, start: Tensor, progress: Progress) -> lbfgs.Minimum:
         """One attempt at the trials `rows`, from `start` (A, D)."""
@@ -142,18 +147,12 @@ class _Puzzle:
             assert targets is not None
             gradients = trial_gradients(self.model, inputs, targets)
             value = gradient_distance(gradients, observed, self.attack.distance, known)
-            if self.attack.noise_std:
-                value = value + self._prior_weight * total_variation(inputs)
+            if self.attack.tv:
+                value = value + self.attack.tv * total_variation(inputs)
             (slope,) = torch.autograd.grad(value.sum(), z)
             return value.detach(), slope
 
         return evaluate
-
-    @property
-    def _prior_weight(self) -> float:
-        """Turns the TV prior into the units of the distance: the noise's likelihood is distance / this scale."""
-        noise = self.attack.noise_std
-        return _PRIOR_SHARPNESS * (2 * noise**2 if self.attack.distance == "l2" else noise)
 
 
 def gradient_distance(

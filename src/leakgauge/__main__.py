@@ -1,0 +1,5 @@
+"""`python -m leakgauge`."""
+
+from leakgauge.cli import main
+
+raise SystemExit(main())

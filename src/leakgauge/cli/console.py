@@ -1,0 +1,69 @@
+"""Progress and errors go to stderr, results to stdout; under --json stdout holds one JSON document and no more."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Table
+
+from leakgauge.audit import Watch
+
+
+def say(text: str) -> None:
+    """A line for the person, on stderr."""
+    sys.stderr.write(text + "\n")
+    sys.stderr.flush()
+
+
+def show(text: str) -> None:
+    """A line of the result, on stdout."""
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()
+
+
+def show_json(value: Any) -> None:
+    show(json.dumps(value, indent=2, allow_nan=False))
+
+
+def show_table(columns: list[str], rows: list[list[str]]) -> None:
+    """A table on stdout, as wide as the terminal; piped, as wide as it needs to be."""
+    table = Table(*columns, box=None, pad_edge=False, header_style="bold")
+    for row in rows:
+        table.add_row(*row)
+    width = None if sys.stdout.isatty() else 240
+    Console(width=width, soft_wrap=False, highlight=False, markup=False, emoji=False).print(table)
+
+
+@contextmanager
+def watching() -> Iterator[Watch]:
+    """A progress bar with time left on a terminal, one line per cell elsewhere; both on stderr."""
+    if not sys.stderr.isatty():
+        started: set[str] = set()
+
+        def line(number: int, cells: int, name: str, share: float) -> None:  # noqa: ARG001
+            if name not in started:
+                started.add(name)
+                say(f"[{number + 1}/{cells}] {name}")
+
+        yield line
+        return
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("setting up", total=None)
+
+        def update(number: int, cells: int, name: str, share: float) -> None:
+            bar.update(task, total=cells, completed=number + share, description=f"[{number + 1}/{cells}] {name}")
+
+        yield update

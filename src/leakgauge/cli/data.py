@@ -1,0 +1,99 @@
+"""`leakgauge data list|verify|fetch`: data sets with checksums."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+
+from leakgauge import catalog
+from leakgauge.cli import options
+from leakgauge.cli.console import say, show, show_json, show_table
+from leakgauge.data import fetch, inventory, verify
+from leakgauge.files import data_root as root_of
+from leakgauge.metrics.lpips_weights import fetch_lpips
+
+data = typer.Typer(help="Data sets: what is there, is it intact, download it.", no_args_is_help=True)
+LPIPS = "lpips"
+NAMES = Annotated[list[str] | None, typer.Argument(help="Data sets; default all.", show_default=False)]
+
+
+@data.command("list")
+def list_(data_root: options.DATA_ROOT = None, as_json: options.JSON = False) -> None:
+    """Which data sets are known, and which of them are on this machine.
+
+    Example: `leakgauge data list`
+    """
+    rows = inventory(data_root)
+    if as_json:
+        show_json([dataclasses.asdict(row) for row in rows])
+        return
+    states = {row.name: "embedded" if row.embedded else ("present" if row.present else "-") for row in rows}
+    show_table(
+        ["name", "here", "samples", "what it is"],
+        [[r.name, states[r.name], str(r.samples or ""), r.summary] for r in rows],
+    )
+    show(f"data folder: {root_of(data_root)}")
+
+
+@data.command("verify")
+def verify_(names: NAMES = None, data_root: options.DATA_ROOT = None, as_json: options.JSON = False) -> int:
+    """Compare the files on this machine with their published checksums. Exit code 1 if one differs.
+
+    Example: `leakgauge data verify mnist`
+    """
+    rows = [row for name in names or catalog.find("data") for row in verify(_known(name), data_root)]
+    if as_json:
+        show_json([dataclasses.asdict(row) | {"path": str(row.path)} for row in rows])
+    else:
+        show_table(["data set", "file", "status", ""], [[r.name, str(r.path), r.status, r.note] for r in rows])
+    return 1 if any(row.status == "differs" for row in rows) else 0
+
+
+@data.command("fetch")
+def fetch_(
+    names: Annotated[
+        list[str], typer.Argument(help="Data sets to download, or lpips for its weights.", show_default=False)
+    ],
+    data_root: options.DATA_ROOT = None,
+    as_json: options.JSON = False,
+) -> None:
+    """Download data sets from their publishers: checked, resumed if interrupted, put in place only when whole.
+
+    Example: `leakgauge data fetch mnist`
+    """
+    known = [name if name == LPIPS else _known(name) for name in names]
+    fetched: dict[str, list[str]] = {}
+    for name in known:
+        if name == LPIPS:
+            fetched[name] = [str(fetch_lpips(root_of(data_root)))]
+            continue
+        with _download_bar(name) as progress:
+            fetched[name] = [str(path) for path in fetch(name, data_root, progress)]
+        if not fetched[name]:
+            say(f"{name}: already there")
+    if as_json:
+        show_json(fetched)
+    else:
+        for paths in fetched.values():
+            for path in paths:
+                show(path)
+
+
+def _known(name: str) -> str:
+    catalog.get("data", name)  # refuses an unknown name, with the nearest one
+    return name
+
+
+@contextmanager
+def _download_bar(name: str) -> Iterator[Callable[[int, int | None], None]]:
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as bar:
+        task = bar.add_task(name, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)

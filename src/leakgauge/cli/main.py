@@ -1,0 +1,96 @@
+"""Entry point: parse, run, and turn every expected failure into one clear line and an exit code.
+
+0 fine, 1 the gate failed (it leaks), 2 bad input, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import Annotated
+
+import click
+import typer
+
+from leakgauge.cli.attack import AttackGroup
+from leakgauge.cli.audit import audit
+from leakgauge.cli.console import say
+from leakgauge.cli.data import data
+from leakgauge.cli.listing import listing
+from leakgauge.cli.report import report
+from leakgauge.errors import LeakgaugeError
+
+app = typer.Typer(
+    help="Measure what a federated-learning update gives away.",
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+app.command("audit")(audit)
+app.add_typer(
+    typer.Typer(
+        cls=AttackGroup, help="Run one attack: pictures and scores. Its fields are its flags.", no_args_is_help=True
+    ),
+    name="attack",
+)
+app.command("list")(listing)
+app.command("report")(report)
+app.add_typer(data, name="data")
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        import leakgauge  # here, so that --version stays quick
+
+        typer.echo(f"leakgauge {leakgauge.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _everywhere(
+    debug: Annotated[
+        bool, typer.Option("--debug", help="Show the traceback of an error; works behind any command.")
+    ] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version.")
+    ] = False,
+) -> None:
+    """Measure what a federated-learning update gives away."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command line; returns the exit code."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    debug = "--debug" in given
+    given = [a for a in given if a != "--debug"]
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())  # so that --model package.module:factory finds what lies here
+    try:
+        code = typer.main.get_command(app).main(args=given, prog_name="leakgauge", standalone_mode=False)
+        return code if isinstance(code, int) else 0
+    except click.exceptions.NoArgsIsHelpError as error:  # bare `leakgauge` or `leakgauge attack`
+        say(error.format_message())
+        return 2
+    except click.ClickException as error:
+        if debug:
+            raise
+        hint = getattr(getattr(error, "ctx", None), "command_path", "leakgauge")
+        say(f"leakgauge: {_one_line(error.format_message())} (see '{hint} --help')")
+        return 2
+    except LeakgaugeError as error:
+        if debug:
+            raise
+        say(f"leakgauge: {_one_line(str(error))}")
+        return 2
+    except (KeyboardInterrupt, click.exceptions.Abort):
+        say("leakgauge: interrupted; what was finished is kept, the same command goes on from there")
+        return 130
+    except BrokenPipeError:  # the reader of our output went away
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115
+        return 0
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())

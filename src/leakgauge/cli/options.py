@@ -1,0 +1,52 @@
+"""Options that several commands share, defined once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from leakgauge.types import LocalTraining, Scenario
+
+JSON = Annotated[bool, typer.Option("--json", help="Print the result as one JSON document on stdout.")]
+SEED = Annotated[int | None, typer.Option("--seed", help="Seed of model, victims and attacks. Default 0.")]
+TRIALS = Annotated[int | None, typer.Option("--trials", help="Victims, attacked side by side. Default 6.")]
+DEVICE = Annotated[str, typer.Option("--device", help="auto, cpu, cuda or cuda:1.")]
+OUT = Annotated[Path | None, typer.Option("--out", help="Folder for report and pictures. Default leakgauge-runs/KEY.")]
+DATA_ROOT = Annotated[Path | None, typer.Option("--data-root", help="Folder with data sets. Default $LEAKGAUGE_DATA.")]
+MODEL = Annotated[
+    str | None, typer.Option("--model", help="NAME[:field=value,...], FILE.py:FACTORY or PACKAGE.MODULE:FACTORY.")
+]
+DATA = Annotated[str | None, typer.Option("--data", help="NAME, FOLDER, FILE.npz or FILE.py:FACTORY.")]
+BATCH_SIZE = Annotated[int | None, typer.Option("--batch-size", help="Private samples behind one update. Default 1.")]
+BATCH_LABELS = Annotated[str | None, typer.Option("--batch-labels", help="Labels in a batch: any, distinct or same.")]
+LOCAL = Annotated[
+    str | None, typer.Option("--local", help="Local training: kind=fedavg,epochs=2,lr=0.01,batchnorm=train ...")
+]
+THREAT_MODEL = Annotated[
+    str | None, typer.Option("--threat-model", help="NAME, or NAME+labels, NAME+batchnorm for an oracle.")
+]
+WEIGHTS = Annotated[
+    str | None, typer.Option("--weights", help="Checkpoint of the model (.safetensors, or .pt with tensors only).")
+]
+FRESH = Annotated[bool, typer.Option("--fresh", help="Run everything anew, also what is finished in --out.")]
+VARIANTS = Annotated[
+    bool | None,
+    typer.Option(
+        "--adaptive/--plain", help="Only attackers who know the defence, or only those who do not. Default: both."
+    ),
+]
+
+
+def variants_of(choice: bool | None) -> str:
+    return "both" if choice is None else ("adaptive" if choice else "plain")
+
+
+def changed(scenario: Scenario, **flags: object) -> Scenario:
+    """`scenario` with the flags that were given on the command line (None means not given)."""
+    given = {name: value for name, value in flags.items() if value is not None}
+    if isinstance(given.get("local"), str):
+        given["local"] = LocalTraining.from_text(str(given["local"]))
+    plain = {name: value for name, value in scenario.as_dict().items() if name != "local"}
+    return Scenario.from_mapping({**plain, "local": scenario.local, **given})

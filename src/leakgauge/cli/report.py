@@ -1,0 +1,43 @@
+"""`leakgauge report DIR`: write a finished run's report in another format."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from leakgauge.cli import options
+from leakgauge.cli.console import show, show_json
+from leakgauge.errors import BadInput
+from leakgauge.report import from_json, write
+from leakgauge.store import Store
+
+
+def report(
+    folder: Annotated[Path, typer.Argument(help="Folder of a run, as printed by audit or attack.", show_default=False)],
+    to: Annotated[str, typer.Option("--to", help="html, json, markdown or junit.")] = "html",
+    out: Annotated[
+        Path | None, typer.Option("--out", help="Where to write it. Default: into the run's folder.")
+    ] = None,
+    as_json: options.JSON = False,
+) -> None:
+    """Write the report of a finished run as HTML, JSON, Markdown or JUnit.
+
+    Example: `leakgauge report leakgauge-runs/0123456789 --to markdown`
+    """
+    source = folder / "report.json"
+    try:
+        text = source.read_text(encoding="utf-8")
+    except OSError as error:
+        raise BadInput(
+            f"run {str(folder)!r}",
+            allowed="a folder with report.json",
+            got=error.strerror or str(error),
+            do="give the folder that audit printed",
+        ) from error
+    files = write(from_json(text), Store(folder).pictures(), out or folder, (to,))
+    if as_json:
+        show_json({form: str(path) for form, path in files.items()})
+    else:
+        show(str(files[to]))

@@ -1,0 +1,114 @@
+"""Run an audit for a command: folder, progress, report files, exit code."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+from leakgauge.audit import run_audit
+from leakgauge.cli.console import say, show, show_json, show_table, watching
+from leakgauge.errors import LeakgaugeError
+from leakgauge.files import write_whole
+from leakgauge.report import write
+from leakgauge.report.pictures import pairs_png
+from leakgauge.store import key_of
+from leakgauge.types import AuditReport, Interval, Pictures, Scenario
+from leakgauge.verdict import Gate
+
+RUNS = Path("leakgauge-runs")
+
+
+def run(scenario: Scenario, *, out: Path | None, gate: Gate | None, as_json: bool, undefended: bool, **how: Any) -> int:
+    """Audit, write the report, print the result; gives the exit code."""
+    folder = out or RUNS / key_of(scenario=scenario.as_dict())[:10]
+    with watching() as watch:
+        report, pictures = run_audit(scenario, out=folder, gate=gate, undefended=undefended, watch=watch, **how)
+    refused = _refusal(report) if not undefended else None
+    if refused:
+        raise LeakgaugeError(refused)
+    files = write(report, pictures, folder)
+    sheet = write_sheet(report, pictures, folder)
+    if as_json:
+        show_json(report.as_dict() if undefended else without_floors(report).as_dict())
+        say(f"report: {files['html']}")
+    else:
+        show_summary(report)
+        show("")
+        for entry in report.verdict.configurations:
+            show(str(entry["sentence"]))
+        for flag in report.flags:
+            show(f"flag {flag.id}: {flag.reason}; {flag.remedy}")
+        if report.verdict.gate:
+            show(str(report.verdict.gate["sentence"]))
+        show("")
+        if report.verdict.configurations:
+            show(f"Verdict: {'LEAKS' if report.verdict.leaks else 'no leak found'}. {report.verdict.sentence}")
+        show(f"Report: {files['html']}")
+        if sheet:
+            show(f"Pictures: {sheet}")
+    if report.interrupted:
+        say("leakgauge: interrupted; the report holds what was finished, the same command goes on from there")
+        return 130
+    return 1 if report.verdict.gate and not report.verdict.gate["passed"] else 0
+
+
+def _refusal(report: AuditReport) -> str | None:
+    """Why the one attack that was asked for could not run at all, if so."""
+    asked = without_floors(report).summary
+    return asked[0].error if asked and all(row.error for row in asked) else None
+
+
+def show_summary(report: AuditReport) -> None:
+    """The table attack x defence, floors included."""
+    rows = []
+    for row in report.summary:
+        if row.error:
+            rows.append([row.attack, row.defense, "adaptive" if row.adaptive else "plain", "-", "-", "-", row.error])
+            continue
+        metrics, found = row.metrics, row.success_rate
+        recovered = f"{found.recovered}/{found.records}" if found.records else "-"
+        knows = "floor" if not row.floor else ("adaptive" if row.adaptive else "plain")
+        rows.append(
+            [row.attack, row.defense, knows, interval(metrics.get("psnr_mean_per_image"), 1),
+             interval(metrics.get("ssim_mean_per_image"), 2), recovered, f"{row.seconds:.0f} s"]
+        )  # fmt: skip
+    show_table(["attack", "defence", "attacker", "PSNR dB [95 %]", "SSIM [95 %]", "recovered", "time"], rows)
+
+
+def interval(value: Interval | None, digits: int) -> str:
+    if value is None or value.value is None:
+        return "-"
+    text = f"{value.value:.{digits}f}"
+    return (
+        text if value.low is None or value.high is None else f"{text} [{value.low:.{digits}f}, {value.high:.{digits}f}]"
+    )
+
+
+def write_sheet(report: AuditReport, pictures: Pictures, folder: Path) -> Path | None:
+    """`pairs.png`: true over reconstructed, for the cell that recovered most. None for tables."""
+    attacked = [r for r in report.summary if r.floor and not r.error and r.metrics.get("psnr_mean_per_image")]
+    if report.data.kind != "image" or not attacked:
+        return None
+    best = max(attacked, key=lambda r: (r.success_rate.value, r.metrics["psnr_mean_per_image"].value or 0.0))
+    cell = f"{best.attack} | {best.defense} | {'adaptive' if best.adaptive else 'plain'}"
+    if cell not in pictures.recovered:
+        return None
+    found = [
+        f for f in report.findings if (f.attack, f.defense, f.adaptive) == (best.attack, best.defense, best.adaptive)
+    ]
+    scores = [record for f in found for record in f.records][:16]
+    sheet = pairs_png(pictures.true.flatten(0, 1)[:16], pictures.recovered[cell].flatten(0, 1)[:16], scores)
+    path = folder / "pairs.png"
+    write_whole(path, sheet)
+    return path
+
+
+def without_floors(report: AuditReport) -> AuditReport:
+    """Only the attack that was asked for; the floors stay in each row's `floor`."""
+    asked = {s.partition(":")[0] for s in report.scenario.attacks}
+    return dataclasses.replace(
+        report,
+        findings=tuple(f for f in report.findings if f.attack in asked),
+        summary=tuple(r for r in report.summary if r.attack in asked),
+    )
