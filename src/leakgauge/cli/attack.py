@@ -54,11 +54,7 @@ def command_for(attack: type[Attack]) -> click.Command:
     call.__signature__ = inspect.Signature(own + [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in shared])  # type: ignore[attr-defined]
     call.__annotations__ = {p.name: p.annotation for p in own + shared}
     about = inspect.cleandoc(attack.__doc__ or "")
-    call.__doc__ = f"{attack.summary[:1].upper()}{attack.summary[1:]}.
-
-{about}
-
-Paper: {attack.paper}."
+    call.__doc__ = f"{attack.summary[:1].upper()}{attack.summary[1:]}.\n\n{about}\n\nPaper: {attack.paper}."
     single = typer.Typer(rich_markup_mode="markdown", add_completion=False)
     single.command(attack.name)(call)
     return typer.main.get_command(single)
