@@ -37,7 +37,7 @@ class AttackGroup(TyperGroup):
 
 def command_for(attack: type[Attack]) -> click.Command:
     """A command whose flags are the common options and the attack's own fields."""
-    common = inspect.signature(_attack).parameters
+    common = inspect.signature(_attack, eval_str=True).parameters
     own = [_flag(attack, field) for field in dataclasses.fields(attack)]
     clash = sorted({p.name for p in own} & set(common))
     if clash:
