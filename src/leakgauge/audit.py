@@ -148,7 +148,9 @@ def set_stage(scenario: Scenario, data_root: Path | None, device: str) -> Stage:
     except BadInput:
         public = None  # own data too small to share any: attacks and floors that need public data say so
     depends = dataclasses.replace(scenario, attacks=(), defenses=()).as_dict()
-    contents = [content_of(spec) for spec in (scenario.model, scenario.data, scenario.weights)]
+    chains = [part for chain_text in scenario.defenses for part in chain_text.split("+")]
+    named = (scenario.model, scenario.data, scenario.weights, *scenario.attacks, *chains)
+    contents = sorted({content_of(spec) for spec in named})
     key = key_of(scenario=depends, contents=contents, version=leakgauge.__version__, device=where.type)
     return Stage(scenario, victims.spec, model, _to(batch, where), public, told, key)
 
@@ -295,7 +297,8 @@ def _failed(cell: Cell, trial: int, seed: int, error: str) -> Finding:
 
 def _report(stage: Stage, findings: Sequence[Finding], gate: Gate | None, interrupted: bool) -> AuditReport:
     rows = summarise(findings, stage.data)
-    attacked = {f.defense for f in findings if not catalog.get("attacks", f.attack).baseline}
+    floors = {name for name, attack in catalog.find("attacks").items() if attack.baseline}
+    attacked = {f.defense for f in findings if f.attack not in floors}  # own attacks are in no catalogue
     run = [c for c in configurations(stage.scenario) if c in attacked]
     guarantees = {c: next((g for d in reversed(parse_chain(c)) if (g := d.guarantee())), None) for c in run}
     raised = sorted({flag for f in findings for flag in f.flags})

@@ -59,7 +59,8 @@ def oracle_flags(threat_model: ThreatModel) -> tuple[str, ...]:
 
 def is_unchanged(defended: SharedUpdate, undefended: SharedUpdate) -> bool:
     """Bit for bit the same update, though a defence was declared?"""
-    return all(torch.equal(defended.tensors[n], t) for n, t in undefended.tensors.items())
+    same_kind = defended.kind == undefended.kind and defended.tensors.keys() == undefended.tensors.keys()
+    return same_kind and all(torch.equal(defended.tensors[n], t) for n, t in undefended.tensors.items())
 
 
 def objective_fell(result: Reconstruction) -> Tensor:

@@ -96,6 +96,8 @@ class Settings:
 def check(what: str, value: Any, owner: type, field: dataclasses.Field[Any]) -> Any:
     """Convert `value` to the field's type and hold it to the field's bounds."""
     kind = plain_type(owner, field.name)
+    if value is None and not _may_be_none(owner, field.name):
+        raise BadInput(what, allowed="given", got=None, do="leave it out for its default")
     value = _convert(what, value, kind)
     meta = field.metadata
     if value is None or not meta:
@@ -122,6 +124,10 @@ def plain_type(owner: type, field_name: str) -> type:
     options = [t for t in typing.get_args(hint) if t is not type(None)]
     plain: type = options[0] if options and typing.get_origin(hint) is not tuple else hint
     return plain
+
+
+def _may_be_none(owner: type, field_name: str) -> bool:
+    return type(None) in typing.get_args(typing.get_type_hints(owner)[field_name])
 
 
 def unknown_name(what: str, got: str, known: typing.Iterable[str]) -> BadInput:

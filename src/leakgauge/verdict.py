@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -32,9 +33,12 @@ class Gate:
         if name not in known:
             raise unknown_name("gate metric", name, known)
         try:
-            return cls(name, float(value))
+            threshold = float(value)
         except ValueError:
-            raise BadInput("gate", allowed="METRIC=NUMBER", got=repr(text), do="for example --gate ssim=0.5") from None
+            threshold = math.nan
+        if not math.isfinite(threshold):  # nothing ever reaches nan: such a gate would always hold
+            raise BadInput("gate", allowed="METRIC=NUMBER", got=repr(text), do="for example --gate ssim=0.5")
+        return cls(name, threshold)
 
     def exceeded_by(self, score: float | None) -> bool:
         if score is None:

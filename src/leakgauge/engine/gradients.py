@@ -17,12 +17,12 @@ from torch.nn.modules.batchnorm import _BatchNorm
 def working_model(model: nn.Module, batchnorm: str) -> nn.Module:
     """A private copy whose forward pass has no side effects: eval mode throughout, and BatchNorm as told.
 
+    Frozen parameters stay frozen: they are no part of the update.
+
     With `batchnorm="train"` the layers normalise by the statistics of the batch at hand. Their running
     statistics are taken off the copy, because vmap cannot update them in place.
     """
     copied = copy.deepcopy(model).eval()
-    for parameter in copied.parameters():
-        parameter.requires_grad_(True)
     if batchnorm == "train":
         for module in copied.modules():
             if isinstance(module, _BatchNorm):

@@ -230,7 +230,8 @@ def _judge(state: _State, line_search: str, lr: float, tolerance: float, stop_be
     uphill = slope >= 0  # rounding spoilt the memory: fall back on the gradient
     direction = torch.where(uphill[:, None], -state.gradient, direction)
     slope = torch.where(uphill, -(state.gradient**2).sum(1), slope)
-    fresh = first | (state.history.count == 0)
+    # torch shortens its very first step only; with a line search so is every step without a memory.
+    fresh = first | (state.history.count == 0) if line_search == "armijo" else first
     stride = torch.where(
         fresh,
         (1.0 / state.gradient.abs().sum(1).clamp_min(1e-30)).clamp_max(1.0) * lr,

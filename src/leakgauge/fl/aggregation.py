@@ -6,7 +6,7 @@ import copy
 from collections.abc import Sequence
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from leakgauge.errors import BadInput
 from leakgauge.types import SharedUpdate
@@ -15,7 +15,8 @@ from leakgauge.types import SharedUpdate
 def weighted_mean(updates: SharedUpdate, weights: Sequence[float] | None = None) -> SharedUpdate:
     """One update (T = 1) from T clients' updates; weights are normalised to sum to one, equal by default."""
     share = torch.tensor(weights if weights is not None else [1.0] * updates.trials, dtype=torch.float64)
-    if len(share) != updates.trials or bool((share < 0).any()) or float(share.sum()) <= 0:
+    fits = len(share) == updates.trials and bool(torch.isfinite(share).all() & (share >= 0).all())
+    if not fits or float(share.sum()) <= 0:
         raise BadInput(
             "aggregation weights",
             allowed=f"{updates.trials} non-negative numbers, not all zero",
@@ -23,7 +24,16 @@ def weighted_mean(updates: SharedUpdate, weights: Sequence[float] | None = None)
             do="give one per client",
         )
     share = share / share.sum()
-    return updates.map(lambda _, t: torch.einsum("t,t...->...", share.to(t), t)[None])
+
+    def mean(tensor: Tensor) -> Tensor:
+        """(T, ...) -> (1, ...); whole numbers, such as BatchNorm's batch counter, are averaged and rounded down."""
+        return torch.einsum("t,t...->...", share.to(tensor.device), tensor.double())[None].to(tensor.dtype)
+
+    return SharedUpdate(
+        updates.kind,
+        {n: mean(t) for n, t in updates.tensors.items()},
+        {n: mean(b) for n, b in updates.buffers.items()},
+    )
 
 
 def apply_update(model: nn.Module, update: SharedUpdate, lr: float = 1.0) -> nn.Module:

@@ -32,14 +32,17 @@ def facts_about(
         Fact.NUM_SAMPLES: batch.inputs.shape[1],
         Fact.LOCAL_TRAINING: local,
         Fact.LABELS: batch.labels,
-        Fact.BATCHNORM_STATISTICS: batchnorm_statistics(model, batch.inputs),
+        Fact.BATCHNORM_STATISTICS: batchnorm_statistics(model, batch.inputs, local.batchnorm),
     }
     return facts if public is None else facts | {Fact.PUBLIC_DATA: public}
 
 
-def batchnorm_statistics(model: nn.Module, inputs: Tensor) -> dict[str, tuple[Tensor, Tensor]]:
-    """Mean and variance that each BatchNorm layer sees in each trial's batch: layer -> ((T, C), (T, C))."""
-    worker = working_model(model, "train")
+def batchnorm_statistics(model: nn.Module, inputs: Tensor, batchnorm: str = "eval") -> dict[str, tuple[Tensor, Tensor]]:
+    """Mean and variance of what enters each BatchNorm layer in each trial's batch: layer -> ((T, C), (T, C)).
+
+    `batchnorm` is the client's mode: what a deep layer sees depends on how the layers before it normalise.
+    """
+    worker = working_model(model, batchnorm)
     seen: dict[str, list[tuple[Tensor, Tensor]]] = {}
     hooks = []
     for name, module in worker.named_modules():
@@ -74,7 +77,7 @@ def check_update(model: nn.Module, update: SharedUpdate) -> None:
             "update tensors", allowed=f"the model's {len(expected)} parameters by name", got=got,
             do="check that --model is the model this update belongs to",
         )  # fmt: skip
-    trials = update.trials
+    trials = next((len(t) for t in update.tensors.values() if t.dim()), 1)
     for name, tensor in update.tensors.items():
         if tuple(tensor.shape) != (trials, *expected[name]):
             raise BadInput(

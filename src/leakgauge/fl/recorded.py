@@ -43,7 +43,8 @@ def _read(path: Path) -> dict[str, Tensor]:
         if path.suffix == ".safetensors":
             return load_file(path)
         if path.suffix == ".npz":
-            with np.load(path, allow_pickle=False) as archive:
+            # NumPy leaves a broken archive open if it opened it itself.
+            with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
                 return {name: torch.from_numpy(archive[name]) for name in archive.files}
         loaded = torch.load(path, map_location="cpu", weights_only=True)
     except (
@@ -62,7 +63,7 @@ def _read(path: Path) -> dict[str, Tensor]:
         raise BadInput(
             f"update file {str(path)!r}", allowed="tensors and nothing else", got=type(error).__name__, do=do
         ) from error
-    if not isinstance(loaded, dict) or not all(isinstance(v, Tensor) for v in loaded.values()):
+    if not isinstance(loaded, dict) or not all(isinstance(k, str) and isinstance(v, Tensor) for k, v in loaded.items()):
         raise BadInput(
             f"update file {str(path)!r}",
             allowed="a mapping from parameter names to tensors",

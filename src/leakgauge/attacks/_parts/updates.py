@@ -25,10 +25,10 @@ def observed_gradient(observation: Observation) -> dict[str, Tensor]:
 
 
 def example_input(observation: Observation) -> Tensor:
-    """One mid-grey sample (1, *shape) on the update's device, to see the model run."""
+    """One mid-grey sample (1, *shape) on the model's device and in its precision, to see the model run."""
     data: DataSpec = observation.fact(Fact.INPUT_SPEC)
-    device = next(iter(observation.update.tensors.values())).device
-    return torch.full((1, *data.shape), 0.5, device=device)
+    like = next(observation.model.parameters())
+    return torch.full((1, *data.shape), 0.5, device=like.device, dtype=like.dtype)
 
 
 def classifier_layer(observation: Observation) -> str:
