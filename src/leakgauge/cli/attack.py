@@ -83,9 +83,11 @@ def _attack(
     ] = None,
     batch_size: options.BATCH_SIZE = None,
     batch_labels: options.BATCH_LABELS = None,
+    partition: options.PARTITION = None,
     local: options.LOCAL = None,
     threat_model: options.THREAT_MODEL = None,
     weights: options.WEIGHTS = None,
+    metrics: options.METRICS = None,
     update: Annotated[
         Path | None, typer.Option("--update", help="Attack this saved update instead of a simulated client.")
     ] = None,
@@ -100,7 +102,8 @@ def _attack(
 ) -> int:
     chain = "+".join(defense or [])
     scenario = options.changed(
-        Scenario(), model=model, data=data, batch_size=batch_size, batch_labels=batch_labels, local=local,
+        Scenario(), model=model, data=data, batch_size=batch_size, batch_labels=batch_labels,
+        partition=partition, local=local, metrics=metrics,
         threat_model=threat_model, weights=weights, trials=trials, seed=seed, attacks=(attack.spec,),
         defenses=(chain,) if chain else (),
     )  # fmt: skip

@@ -38,9 +38,11 @@ def audit(
     data: options.DATA = None,
     batch_size: options.BATCH_SIZE = None,
     batch_labels: options.BATCH_LABELS = None,
+    partition: options.PARTITION = None,
     local: options.LOCAL = None,
     threat_model: options.THREAT_MODEL = None,
     weights: options.WEIGHTS = None,
+    metrics: options.METRICS = None,
     trials: options.TRIALS = None,
     seed: options.SEED = None,
     adaptive: options.VARIANTS = None,
@@ -57,7 +59,8 @@ def audit(
     limit = Gate.parse(gate) if gate else None
     described = read_scenario(scenario) if scenario else Scenario(defenses=DEFAULT_DEFENSES)
     described = options.changed(
-        described, model=model, data=data, batch_size=batch_size, batch_labels=batch_labels, local=local,
+        described, model=model, data=data, batch_size=batch_size, batch_labels=batch_labels,
+        partition=partition, local=local, metrics=metrics,
         threat_model=threat_model, weights=weights, trials=trials, seed=seed,
         attacks=None if attacks is None else tuple(attacks.split()),
         defenses=None if defenses is None else tuple(d for d in defenses.split() if d != "none"),

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from leakgauge.types import LocalTraining, Scenario
+from leakgauge.types import LocalTraining, Partition, Scenario
 
 JSON = Annotated[bool, typer.Option("--json", help="Print the result as one JSON document on stdout.")]
 SEED = Annotated[int | None, typer.Option("--seed", help="Seed of model, victims and attacks. Default 0.")]
@@ -21,6 +21,10 @@ MODEL = Annotated[
 DATA = Annotated[str | None, typer.Option("--data", help="NAME, FOLDER, FILE.npz or FILE.py:FACTORY.")]
 BATCH_SIZE = Annotated[int | None, typer.Option("--batch-size", help="Private samples behind one update. Default 1.")]
 BATCH_LABELS = Annotated[str | None, typer.Option("--batch-labels", help="Labels in a batch: any, distinct or same.")]
+PARTITION = Annotated[
+    str | None, typer.Option("--partition", help="Spread of the data: kind=dirichlet,alpha=0.1,clients=20 ...")
+]
+METRICS = Annotated[str | None, typer.Option("--metrics", help="Scores besides mse, psnr, ssim: 'lpips mae'.")]
 LOCAL = Annotated[
     str | None, typer.Option("--local", help="Local training: kind=fedavg,epochs=2,lr=0.01,batchnorm=train ...")
 ]
@@ -46,7 +50,9 @@ def variants_of(choice: bool | None) -> str:
 def changed(scenario: Scenario, **flags: object) -> Scenario:
     """`scenario` with the flags that were given on the command line (None means not given)."""
     given = {name: value for name, value in flags.items() if value is not None}
-    if isinstance(given.get("local"), str):
-        given["local"] = LocalTraining.from_text(str(given["local"]))
-    plain = {name: value for name, value in scenario.as_dict().items() if name != "local"}
-    return Scenario.from_mapping({**plain, "local": scenario.local, **given})
+    for name, section in (("local", LocalTraining), ("partition", Partition)):
+        if isinstance(given.get(name), str):
+            given[name] = section.from_text(str(given[name]))
+    if isinstance(given.get("metrics"), str):
+        given["metrics"] = tuple(str(given["metrics"]).split())
+    return Scenario.from_mapping({**scenario.as_dict(), **given})

@@ -8,7 +8,6 @@ from typing import Any
 import torch
 from safetensors.torch import save
 
-from leakgauge.audit import PUBLIC_SAMPLES, environment, pick_device
 from leakgauge.cli.console import say, show, show_json, watching
 from leakgauge.cli.running import RUNS
 from leakgauge.data import load, public_batch
@@ -18,6 +17,7 @@ from leakgauge.fl.recorded import read_update
 from leakgauge.flags import FLAGS, oracle_flags
 from leakgauge.models import load_model
 from leakgauge.report.pictures import sheet_png
+from leakgauge.stage import PUBLIC_SAMPLES, environment, pick_device
 from leakgauge.store import content_of, key_of
 from leakgauge.types import SCHEMA, Attack, Fact, Scenario, SharedUpdate, threat_model
 

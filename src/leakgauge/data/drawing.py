@@ -6,6 +6,7 @@ No sample is drawn twice, and the victims of trial t are the same however many t
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -15,30 +16,34 @@ from leakgauge.errors import BadInput
 from leakgauge.types import Batch
 
 
-def draw_victims(dataset: Dataset, trials: int, batch_size: int, seed: int, batch_labels: str = "any") -> Batch:
+def draw_victims(
+    dataset: Dataset,
+    trials: int,
+    batch_size: int,
+    seed: int,
+    batch_labels: str = "any",
+    shares: Sequence[Tensor] = (),
+) -> Batch:
     """T = `trials` batches of N = `batch_size` samples: inputs (T, N, *shape), labels (T, N).
 
-    `batch_labels` "distinct" makes the labels within a batch pairwise different, "same" all equal.
+    `batch_labels` "distinct" makes the labels within a batch pairwise different, "same" all equal. With `shares`, one
+    index list per client, the batches come from the clients in turn, each from that client's share alone.
     """
     for what, value in (("trials", trials), ("batch_size", batch_size)):
         if value < 1:
             raise BadInput(what, allowed="at least 1", got=value, do="choose a value in that range")
-    order = _shuffled(len(dataset), seed)
-    if batch_labels == "any":
-        rows = order[: trials * batch_size].tolist()
-        chosen = [rows[i : i + batch_size] for i in range(0, len(rows), batch_size)]
-        chosen = [c for c in chosen if len(c) == batch_size]
-    elif batch_labels in ("distinct", "same"):
-        chosen = _draw_by_label(dataset.labels, order, trials, batch_size, batch_labels)
-    else:
+    if batch_labels not in ("any", "distinct", "same"):
         raise BadInput(
-            "batch_labels",
-            allowed="one of any, distinct, same",
-            got=repr(batch_labels),
-            do="choose one of these",
+            "batch_labels", allowed="one of any, distinct, same", got=repr(batch_labels), do="choose one of these"
         )
+    order = _shuffled(len(dataset), seed)
+    orders = [order[torch.isin(order, share)] for share in shares] or [order]
+    each = -(-trials // len(orders))  # rounded up
+    draws = [_draw(dataset.labels, mine, each, batch_size, batch_labels) for mine in orders]
+    rounds = [draws[t % len(draws)][t // len(draws) :][:1] for t in range(trials)]
+    chosen = [batch for found in rounds for batch in found]
     if len(chosen) < trials:
-        raise _too_few(dataset, len(chosen), trials, batch_size, batch_labels)
+        raise _too_few(dataset, len(chosen), trials, batch_size, batch_labels, len(orders))
     return Batch(*dataset.take(torch.tensor(chosen)))
 
 
@@ -51,6 +56,14 @@ def public_batch(dataset: Dataset, limit: int, seed: int) -> Batch:
 
 def _shuffled(samples: int, seed: int) -> Tensor:
     return torch.randperm(samples, generator=torch.Generator().manual_seed(seed))
+
+
+def _draw(labels: Tensor, order: Tensor, trials: int, batch_size: int, batch_labels: str) -> list[list[int]]:
+    """Up to `trials` full batches from the samples in `order`."""
+    if batch_labels != "any":
+        return _draw_by_label(labels, order, trials, batch_size, batch_labels)
+    rows = order.tolist()
+    return [rows[i * batch_size : (i + 1) * batch_size] for i in range(min(trials, len(rows) // batch_size))]
 
 
 def _draw_by_label(labels: Tensor, order: Tensor, trials: int, batch_size: int, batch_labels: str) -> list[list[int]]:
@@ -71,7 +84,16 @@ def _draw_by_label(labels: Tensor, order: Tensor, trials: int, batch_size: int, 
     return chosen
 
 
-def _too_few(dataset: Dataset, possible: int, trials: int, batch_size: int, batch_labels: str) -> BadInput:
+def _too_few(
+    dataset: Dataset, possible: int, trials: int, batch_size: int, batch_labels: str, clients: int
+) -> BadInput:
+    if clients > 1:
+        return BadInput(
+            "trials and batch_size",
+            allowed=f"small enough for {clients} clients that share {len(dataset)} samples",
+            got=f"{trials} batches of {batch_size}",
+            do="lower either, use fewer clients or a milder partition",
+        )
     kind = "" if batch_labels == "any" else f" with {batch_labels} labels"
     counts = dataset.labels.bincount()
     classes = int((counts > 0).sum())

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from leakgauge.errors import BadInput
+from leakgauge.types import Partition
 
 
 def iid(labels: Tensor, clients: int, seed: int) -> list[Tensor]:
@@ -69,6 +70,17 @@ def _deal_classes(present: np.ndarray, clients: int, classes: int, rng: np.rando
     for label in (c for c, n in load.items() if n == 0):  # fewer slots than labels: hand the rest to somebody
         owners[int(rng.integers(clients))].add(label)
     return owners
+
+
+def shares(labels: Tensor, partition: Partition, seed: int) -> list[Tensor]:
+    """One index list per client, as `partition` says; a single share of everything for kind "none"."""
+    if partition.kind == "iid":
+        return iid(labels, partition.clients, seed)
+    if partition.kind == "classes":
+        return classes_per_client(labels, partition.clients, partition.classes, seed)
+    if partition.kind == "dirichlet":
+        return dirichlet(labels, partition.clients, partition.alpha, seed)
+    return [torch.arange(len(labels))]
 
 
 def _check(labels: Tensor, clients: int) -> None:

@@ -1,0 +1,58 @@
+"""The nouns that travel from `Scenario` to `AuditReport`. Frozen; each says what it holds and its shapes.
+
+T is the trials axis: victims that are attacked side by side and never mix. N is the number of private
+samples behind one update. One victim is T = 1.
+"""
+
+from leakgauge.types.attack import Attack, Progress, Reconstruction, TamperingServer, no_progress
+from leakgauge.types.client import Batch, DataSpec, LocalTraining, Partition, SharedUpdate, Step
+from leakgauge.types.defense import Defense, Guarantee
+from leakgauge.types.knowledge import ORACLES, THREAT_MODELS, Fact, Observation, ThreatModel, threat_model
+from leakgauge.types.report import (
+    CRITERION,
+    SCHEMA,
+    AuditReport,
+    Finding,
+    Flag,
+    Interval,
+    Pictures,
+    Rate,
+    Summary,
+    Verdict,
+    cell_name,
+)
+from leakgauge.types.scenario import Scenario
+
+__all__ = [
+    "CRITERION",
+    "ORACLES",
+    "SCHEMA",
+    "THREAT_MODELS",
+    "Attack",
+    "AuditReport",
+    "Batch",
+    "DataSpec",
+    "Defense",
+    "Fact",
+    "Finding",
+    "Flag",
+    "Guarantee",
+    "Interval",
+    "LocalTraining",
+    "Observation",
+    "Partition",
+    "Pictures",
+    "Progress",
+    "Rate",
+    "Reconstruction",
+    "Scenario",
+    "SharedUpdate",
+    "Step",
+    "Summary",
+    "TamperingServer",
+    "ThreatModel",
+    "Verdict",
+    "cell_name",
+    "no_progress",
+    "threat_model",
+]

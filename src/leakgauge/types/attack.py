@@ -1,0 +1,90 @@
+"""What an attacker does: the base of every attack, and what it claims to have recovered."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, final
+
+from torch import Tensor, nn
+
+from leakgauge.errors import BadInput, HiddenFact, LeakgaugeError
+from leakgauge.settings import Settings
+from leakgauge.types.client import DataSpec
+from leakgauge.types.knowledge import Fact, Observation
+
+
+@dataclass(frozen=True)
+class Reconstruction:
+    """What an attack claims, one row per trial. `objective` is the attack's own, never a score."""
+
+    inputs: Tensor | None  # (T, N, *shape), unclamped; None for attacks on labels or properties alone
+    labels: Tensor | None  # (T, N), int64
+    objective: Tensor  # (T,)
+    steps: Tensor  # (T,) optimiser steps, over all restarts
+    evaluations: Tensor  # (T,) gradient evaluations, over all restarts
+    seconds: float = 0.0  # wall clock for all trials together
+    trace: Tensor | None = None  # (T, S) own objective along the kept attempt; nan behind its end
+
+
+Progress = Callable[[float], None]  # told the share of the work that is done, 0 to 1
+
+
+def no_progress(_: float) -> None:
+    """For callers that do not watch."""
+
+
+@dataclass(frozen=True)
+class Attack(Settings):
+    """One published attack. Fields are its hyper-parameters; model and update arrive at the call.
+
+    A subclass sets `name`, `summary`, `paper` and `needs`, and writes `reconstruct`.
+    """
+
+    paper: ClassVar[str]
+    needs: ClassVar[frozenset[Fact]]
+    baseline: ClassVar[bool] = False  # True for floors that ignore the update
+
+    @final
+    def __call__(
+        self, observation: Observation, seeds: Sequence[int], progress: Progress = no_progress
+    ) -> Reconstruction:
+        """Check what the attack needs, then run it: one seed per trial."""
+        missing = sorted(f.value for f in self.needs if not observation.knows(f))
+        if missing:
+            raise HiddenFact(
+                f"attack {self.name!r} needs {', '.join(missing)}, which the threat model "
+                f"{observation.threat_model.name!r} hides; choose another attack or threat model"
+            )
+        if len(seeds) != observation.trials:
+            raise BadInput(
+                "seeds",
+                allowed=f"{observation.trials}, one per trial",
+                got=len(seeds),
+                do="give one seed per trial",
+            )
+        result = self.reconstruct(observation, tuple(seeds), progress)
+        for what, tensor in (
+            ("inputs", result.inputs),
+            ("labels", result.labels),
+            ("objective", result.objective),
+        ):
+            if tensor is not None and tensor.shape[0] != observation.trials:
+                raise LeakgaugeError(
+                    f"attack {self.name!r} returned {what} for {tensor.shape[0]} of {observation.trials} trials"
+                )
+        return result
+
+    def reconstruct(self, observation: Observation, seeds: tuple[int, ...], progress: Progress) -> Reconstruction:
+        raise NotImplementedError  # abstract
+
+
+@dataclass(frozen=True)
+class TamperingServer(Attack):
+    """A server that changes the model before the client trains on it, then reads the update."""
+
+    changes: ClassVar[str] = "parameters"  # or "architecture": what the threat model must allow
+
+    def prepare(self, model: nn.Module, data: DataSpec) -> nn.Module:
+        """The model that is sent instead. Must not touch the one it is given."""
+        raise NotImplementedError  # abstract

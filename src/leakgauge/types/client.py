@@ -1,0 +1,109 @@
+"""What a client has and does: the secret batch, how it trains, and what leaves it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from leakgauge.settings import Settings, setting
+
+PARTITIONS = ("none", "iid", "classes", "dirichlet")
+
+
+@dataclass(frozen=True)
+class DataSpec:
+    """What is public about a kind of data: its shape and range, never its contents."""
+
+    name: str
+    shape: tuple[int, ...]  # (C, H, W) for images, (features,) for tables; values in [0, 1]
+    classes: int
+    kind: str  # "image" or "tabular"
+    mean: tuple[float, ...] = ()  # published channel constants, for models that normalise
+    std: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True)
+class Batch:
+    """The secret: private samples of T clients, N each."""
+
+    inputs: Tensor  # (T, N, *shape), float, in [0, 1]
+    labels: Tensor  # (T, N), int64
+
+    @property
+    def trials(self) -> int:
+        return self.inputs.shape[0]
+
+    def take(self, trials: Sequence[int]) -> Batch:
+        index = torch.as_tensor(trials, device=self.inputs.device)
+        return Batch(self.inputs[index], self.labels[index])
+
+
+@dataclass(frozen=True)
+class LocalTraining(Settings):
+    """What one client does before it shares: one gradient, or several local steps and the difference."""
+
+    name: ClassVar[str] = "local"
+    summary: ClassVar[str] = "the client's local training"
+
+    kind: str = setting("fedsgd", "what is shared: one gradient, or a weight difference", choices=("fedsgd", "fedavg"))
+    epochs: int = setting(1, "local passes over the client's samples (fedavg)", low=1)
+    batch_size: int = setting(0, "local mini-batch, 0 for all samples at once (fedavg)", low=0)
+    lr: float = setting(0.01, "local learning rate (fedavg)", above=0)
+    batchnorm: str = setting(
+        "eval", "BatchNorm uses running (eval) or batch (train) statistics", choices=("eval", "train")
+    )
+
+
+@dataclass(frozen=True)
+class Partition(Settings):
+    """How the data is spread over clients. Trial t attacks client t, whose samples all come from its own share."""
+
+    name: ClassVar[str] = "partition"
+    summary: ClassVar[str] = "who holds which samples"
+
+    kind: str = setting("none", "how shares are cut; none draws every batch from one pool", choices=PARTITIONS)
+    clients: int = setting(10, "number of clients", low=1)
+    classes: int = setting(2, "labels per client (kind=classes)", low=1)
+    alpha: float = setting(0.5, "concentration, small is skewed (kind=dirichlet)", above=0)
+
+
+@dataclass(frozen=True)
+class SharedUpdate:
+    """What leaves the client, by parameter name.
+
+    `kind` is "gradient" (mean loss gradient) or "weight_delta" (weights after minus weights before).
+    """
+
+    kind: str
+    tensors: Mapping[str, Tensor]  # name -> (T, *parameter)
+    buffers: Mapping[str, Tensor] = field(default_factory=dict)  # name -> (T, *buffer), if any are shared
+
+    @property
+    def trials(self) -> int:
+        return next(iter(self.tensors.values())).shape[0]
+
+    def take(self, trials: Sequence[int]) -> SharedUpdate:
+        return SharedUpdate(self.kind, take(self.tensors, trials), take(self.buffers, trials))
+
+    def map(self, change: Callable[[str, Tensor], Tensor]) -> SharedUpdate:
+        """The same update with every parameter tensor changed by `change(name, tensor)`."""
+        return dataclasses.replace(self, tensors={n: change(n, t) for n, t in self.tensors.items()})
+
+
+# A client step: (model, private batch, one seed per trial) -> what it shares.
+Step = Callable[[nn.Module, Batch, Sequence[int]], SharedUpdate]
+
+
+def take(value: Any, trials: Sequence[int]) -> Any:
+    if isinstance(value, Tensor):
+        return value[torch.as_tensor(trials, device=value.device)]
+    if isinstance(value, Mapping):
+        return {k: take(v, trials) for k, v in value.items()}
+    if isinstance(value, tuple):
+        return tuple(take(v, trials) for v in value)
+    return value

@@ -1,0 +1,47 @@
+"""What a client does against it: the base of every defence, and the promise it may make."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import nn
+
+from leakgauge.settings import Settings
+from leakgauge.types.attack import Attack
+from leakgauge.types.client import SharedUpdate, Step
+
+
+@dataclass(frozen=True)
+class Guarantee:
+    """An accounted promise. Nothing un-accounted is called differential privacy."""
+
+    epsilon: float
+    delta: float
+    unit: str  # "sample" or "client"
+
+
+@dataclass(frozen=True)
+class Defense(Settings):
+    """One defence: where it acts, how to beat it, what it promises. Override what applies."""
+
+    paper: ClassVar[str]
+
+    def prepare(self, model: nn.Module) -> nn.Module:
+        """Put something into the network; the given model stays untouched."""
+        return model
+
+    def wrap(self, step: Step) -> Step:
+        """Change the data before, the local step itself, or the update after."""
+        return step
+
+    def aggregate(self, updates: SharedUpdate) -> SharedUpdate:
+        """What the server does with the clients' updates: (T clients) -> T = 1. The mean by default."""
+        return updates.map(lambda _, t: t.mean(0, keepdim=True))
+
+    def adaptive(self, attack: Attack) -> tuple[Attack, ...]:  # noqa: ARG002
+        """The versions of `attack` that know this defence is there; empty if knowing does not help it."""
+        return ()
+
+    def guarantee(self) -> Guarantee | None:
+        return None

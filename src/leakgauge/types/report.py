@@ -1,0 +1,180 @@
+"""What an audit says: findings, the rows they add up to, and the verdict."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+
+from torch import Tensor
+
+from leakgauge.errors import BadInput
+from leakgauge.types.client import DataSpec
+from leakgauge.types.scenario import Scenario
+
+SCHEMA = 1
+CRITERION = {"image": ("ssim", 0.6), "tabular": ("mse", 1e-3)}  # when a record counts as recovered
+
+
+@dataclass(frozen=True)
+class Flag:
+    """A reason not to take a result at face value, and what to do about it."""
+
+    id: str
+    reason: str
+    remedy: str
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One (configuration, attack, trial): scores, flags, or the error that stopped it."""
+
+    attack: str
+    defense: str  # "none" or the chain as written
+    adaptive: bool
+    trial: int
+    seed: int
+    scores: Mapping[str, float | None]  # mean over the trial's matched records
+    records: tuple[Mapping[str, float | None], ...] = ()  # one entry per private sample
+    objective: float | None = None
+    steps: int = 0
+    evaluations: int = 0
+    seconds: float = 0.0  # share of the wall clock of the trials that ran together
+    flags: tuple[str, ...] = ()  # ids; the reasons are in the report's `flags`
+    error: str | None = None
+    spec: str = ""  # the attack with all fields that differ from their defaults
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A value with its 95 % interval; None where it could not be computed."""
+
+    value: float | None
+    low: float | None
+    high: float | None
+
+
+@dataclass(frozen=True)
+class Rate:
+    """How many of the attacked records were recovered, with its exact (Clopper-Pearson) 95 % interval."""
+
+    value: float
+    low: float
+    high: float
+    recovered: int
+    records: int
+    criterion: str  # "ssim>=0.6"
+
+
+@dataclass(frozen=True)
+class Summary:
+    """One row of the table: an attack against a defence, over all trials; failures are counted in."""
+
+    attack: str
+    defense: str
+    adaptive: bool
+    trials: int
+    failed: int  # trials that raised or diverged
+    metrics: Mapping[str, Interval]  # "psnr_mean_per_image" -> interval; reduction is in the name
+    success_rate: Rate
+    worst: Mapping[str, float | None]  # the most exposed record: trial, record, scores
+    floor: Mapping[str, Mapping[str, Interval]]  # baseline -> metric -> interval
+    flags: tuple[str, ...] = ()
+    seconds: float = 0.0
+    error: str | None = None  # set when no trial could run
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What the audit concludes, per configuration and as one sentence."""
+
+    leaks: bool  # does any configuration under test give records away?
+    sentence: str
+    configurations: tuple[Mapping[str, Any], ...]  # defense, leaks, worst attack, rate, guarantee, sentence
+    gate: Mapping[str, Any] | None = None  # criterion, passed, by what
+
+
+@dataclass(frozen=True)
+class AuditReport:
+    """Findings, what they add up to, and where they were measured."""
+
+    scenario: Scenario
+    data: DataSpec
+    findings: tuple[Finding, ...]
+    summary: tuple[Summary, ...]
+    verdict: Verdict
+    flags: tuple[Flag, ...]
+    told: tuple[str, ...]  # facts the attacker was given
+    environment: Mapping[str, str]
+    interrupted: bool = False
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values, ready for JSON. `from_dict` gives back an equal report."""
+        rows = []
+        for row in self.summary:
+            plain = dataclasses.asdict(row)
+            rows.append(plain | plain.pop("metrics"))
+        return {
+            "schema": SCHEMA,
+            "scenario": self.scenario.as_dict(),
+            "data": dataclasses.asdict(self.data),
+            "findings": [dataclasses.asdict(f) for f in self.findings],
+            "summary": rows,
+            "verdict": dataclasses.asdict(self.verdict),
+            "flags": [dataclasses.asdict(f) for f in self.flags],
+            "told": list(self.told),
+            "environment": dict(self.environment),
+            "interrupted": self.interrupted,
+        }
+
+    @classmethod
+    def from_dict(cls, plain: Mapping[str, Any]) -> Self:
+        if plain.get("schema") != SCHEMA:
+            raise BadInput(
+                "report schema",
+                allowed=str(SCHEMA),
+                got=repr(plain.get("schema")),
+                do="write the report anew with this version",
+            )
+        spec: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in plain["data"].items()}
+        return cls(
+            scenario=Scenario.from_mapping(plain["scenario"]),
+            data=DataSpec(**spec),
+            findings=tuple(
+                Finding(**f | {"records": tuple(f["records"]), "flags": tuple(f["flags"])}) for f in plain["findings"]
+            ),
+            summary=tuple(_summary_from(row) for row in plain["summary"]),
+            verdict=Verdict(**plain["verdict"] | {"configurations": tuple(plain["verdict"]["configurations"])}),
+            flags=tuple(Flag(**f) for f in plain["flags"]),
+            told=tuple(plain["told"]),
+            environment=plain["environment"],
+            interrupted=plain["interrupted"],
+        )
+
+
+@dataclass(frozen=True)
+class Pictures:
+    """True samples and what each attack made of them, matched to the true order and clamped to [0, 1]."""
+
+    true: Tensor  # (T, N, *shape)
+    recovered: Mapping[str, Tensor]  # cell name -> (T, N, *shape); see `cell_name`
+
+
+def cell_name(attack: str, defense: str, adaptive: bool) -> str:
+    """What identifies one cell of the attack x defence table."""
+    return f"{attack} | {defense} | {'adaptive' if adaptive else 'plain'}"
+
+
+def _summary_from(row: Mapping[str, Any]) -> Summary:
+    own = {f.name for f in dataclasses.fields(Summary)}
+    metrics = {k: Interval(**v) for k, v in row.items() if k not in own}
+    floor = {b: {m: Interval(**v) for m, v in row["floor"][b].items()} for b in row["floor"]}
+    rest = {k: v for k, v in row.items() if k in own}
+    rest |= {
+        "metrics": metrics,
+        "floor": floor,
+        "flags": tuple(row["flags"]),
+        "success_rate": Rate(**row["success_rate"]),
+    }
+    return Summary(**rest)

@@ -1,0 +1,84 @@
+"""All that is needed to repeat a measurement."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+from leakgauge.errors import BadInput
+from leakgauge.settings import unknown_name
+from leakgauge.types.client import LocalTraining, Partition
+from leakgauge.types.knowledge import threat_model
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """All that is needed to repeat a measurement."""
+
+    model: str = "lenet-dlg"
+    data: str = "photos32"
+    batch_size: int = 1  # N, private samples behind one update
+    batch_labels: str = "any"  # "any", "distinct" or "same" labels within one batch
+    partition: Partition = field(default_factory=Partition)  # who holds which samples
+    local: LocalTraining = field(default_factory=LocalTraining)  # what a client does before it shares
+    defenses: tuple[str, ...] = ()  # each a chain such as "gaussian:std=0.1"; "a+b" runs a, then b
+    threat_model: str = "honest-but-curious"
+    attacks: tuple[str, ...] = ()  # empty: the default suite
+    metrics: tuple[str, ...] = ()  # scores besides mse, psnr and ssim: "lpips", "mae" ...
+    trials: int = 6
+    seed: int = 0
+    weights: str | None = None  # checkpoint of the model; None: freshly initialised from the seed
+
+    def __post_init__(self) -> None:
+        for name, low in (("batch_size", 1), ("trials", 1), ("seed", 0)):
+            value = getattr(self, name)
+            if not isinstance(value, int) or isinstance(value, bool) or value < low:
+                raise BadInput(
+                    name,
+                    allowed=f"a whole number, at least {low}",
+                    got=repr(value),
+                    do=f"set {name} = {low} or more",
+                )
+        if self.batch_labels not in ("any", "distinct", "same"):
+            raise BadInput(
+                "batch_labels",
+                allowed="one of any, distinct, same",
+                got=repr(self.batch_labels),
+                do="choose one of these",
+            )
+        for name in ("model", "data", "threat_model"):
+            if not isinstance(getattr(self, name), str):
+                raise BadInput(name, allowed="text", got=repr(getattr(self, name)), do=f'write {name} = "..."')
+        for name in ("defenses", "attacks", "metrics"):
+            value = getattr(self, name)
+            if isinstance(value, str) or not all(isinstance(v, str) for v in value):
+                raise BadInput(name, allowed="a list of names", got=repr(value), do=f'write {name} = ["..."]')
+            object.__setattr__(self, name, tuple(value))
+        threat_model(self.threat_model)
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        """One per trial, so that a trial is the same whether run alone or among others."""
+        return tuple(self.seed + t for t in range(self.trials))
+
+    @classmethod
+    def from_mapping(cls, values: Mapping[str, Any]) -> Self:
+        known = {f.name for f in dataclasses.fields(cls)}
+        for key in values:
+            if key not in known:
+                raise unknown_name("scenario key", key, known)
+        values = dict(values)
+        for name, section in (("local", LocalTraining), ("partition", Partition)):
+            if name in values and not isinstance(values[name], section):
+                if not isinstance(values[name], Mapping):
+                    raise BadInput(name, allowed="a table", got=repr(values[name]), do=f"write a [{name}] section")
+                values[name] = section.from_mapping(values[name])
+        return cls(**values)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values: ready for JSON and TOML, and read back by `from_mapping`."""
+        plain = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        lists = {name: list(value) for name, value in plain.items() if isinstance(value, tuple)}
+        return plain | lists | {"local": self.local.as_dict(), "partition": self.partition.as_dict()}
