@@ -23,6 +23,7 @@ from leakgauge.plan import Cell, configurations, parse_chain, plan
 from leakgauge.stage import Stage, environment, set_stage
 from leakgauge.store import Store, key_of
 from leakgauge.types import (
+    NOT_APPLICABLE,
     AuditReport,
     Fact,
     Finding,
@@ -107,7 +108,7 @@ def run_cell(
     except BadInput:
         raise
     except (LeakgaugeError, torch.OutOfMemoryError) as error:  # this cell failed; it stays in the table as failed
-        kind = "not applicable: " if isinstance(error, NotApplicable) else ""
+        kind = NOT_APPLICABLE if isinstance(error, NotApplicable) else ""
         return [_failed(cell, t, s, f"{kind}{error}") for t, s in enumerate(stage.scenario.seeds)], None
     flags = list(oracle_flags(told))
     if defenses and is_unchanged(update, stage.update((), sent)):

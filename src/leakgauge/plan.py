@@ -6,8 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from leakgauge import catalog
-from leakgauge.types import Attack, Defense, Scenario, cell_name
-from leakgauge.verdict import UNDEFENDED
+from leakgauge.types import UNDEFENDED, Attack, Defense, Scenario, cell_name
 
 # The attacks of an audit that names none. Looser than the attacks' own defaults: enough to recognise a picture.
 DEFAULT_SUITE = ("linear", "idlg:steps=80,restarts=1,threshold=0.001", "dlg:steps=80,restarts=1,threshold=0.001")

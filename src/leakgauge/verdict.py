@@ -13,9 +13,8 @@ from leakgauge import catalog
 from leakgauge.errors import BadInput
 from leakgauge.metrics.intervals import bootstrap_mean, rate
 from leakgauge.settings import unknown_name
-from leakgauge.types import CRITERION, DataSpec, Finding, Guarantee, Interval, Summary, Verdict
+from leakgauge.types import CRITERION, UNDEFENDED, DataSpec, Finding, Guarantee, Interval, Summary, Verdict
 
-UNDEFENDED = "none"
 _REDUCED = {"label_accuracy": "label_accuracy_mean_per_trial"}
 
 

@@ -25,10 +25,31 @@ def test_one_case_per_configuration_and_attack(made):
     assert found == wanted
 
 
+def alone(made):
+    """The same report with nothing but the undefended configuration in it, and so under test."""
+    verdict = made.report.verdict
+    kept = tuple(c for c in verdict.configurations if c["defense"] == "none")
+    return dataclasses.replace(made.report, verdict=dataclasses.replace(verdict, configurations=kept))
+
+
 def test_only_the_leaking_configuration_fails(made):
-    red = failed(to_junit(made.report))
+    red = failed(to_junit(alone(made)))
     assert ("leakgauge.none", "inverting-gradients (plain)") in red
     assert {classname for classname, _ in red} == {"leakgauge.none"}
+
+
+def test_the_undefended_comparison_is_not_under_test(made):
+    assert failed(to_junit(made.report)) == set()
+
+
+def test_an_attack_that_does_not_fit_is_skipped(made):
+    rows = (
+        dataclasses.replace(made.report.summary[0], error="not applicable: a convolution"),
+        *made.report.summary[1:],
+    )
+    case = cases(to_junit(dataclasses.replace(made.report, summary=rows)))["leakgauge.none", "dlg (plain)"]
+    assert case.find("skipped") is not None
+    assert case.find("error") is None
 
 
 def test_counts_agree_with_the_cases(made):
@@ -36,6 +57,7 @@ def test_counts_agree_with_the_cases(made):
     root = ET.fromstring(text.encode())
     assert int(root.get("tests")) == len(cases(text))
     assert int(root.get("failures")) == len(failed(text))
+    assert int(root.get("skipped")) == 0
     assert sum(int(s.get("failures")) for s in root) == len(failed(text))
 
 
@@ -65,7 +87,7 @@ def test_an_interrupted_audit_is_not_green(made):
 
 
 def test_a_leak_without_a_row_still_fails(made):
-    assert ("leakgauge.none", "verdict") in failed(to_junit(dataclasses.replace(made.report, summary=())))
+    assert ("leakgauge.none", "verdict") in failed(to_junit(dataclasses.replace(alone(made), summary=())))
 
 
 def test_any_text_gives_valid_xml(make):

@@ -57,6 +57,8 @@ class Linear(Attack):
                 "linear needs a model whose first layer with weights is nn.Linear on the flattened input; use dlg"
             )
         gradient = observed_gradient(observation)
+        if f"{layer}.weight" not in gradient:
+            raise NotApplicable(f"linear needs the gradient of {layer!r}, which is frozen in this model; use dlg")
         if f"{layer}.bias" not in gradient:
             raise NotApplicable(
                 f"linear needs a bias in {layer!r}: without it the input is known only up to scale; use dlg"

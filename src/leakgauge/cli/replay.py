@@ -11,10 +11,11 @@ from safetensors.torch import save
 from leakgauge.cli.console import say, show, show_json, watching
 from leakgauge.cli.running import RUNS
 from leakgauge.data import load, public_batch
+from leakgauge.errors import BadInput
 from leakgauge.files import make_folder, write_whole
 from leakgauge.fl.observe import observe
 from leakgauge.fl.recorded import read_update
-from leakgauge.flags import FLAGS, oracle_flags
+from leakgauge.flags import FLAGS
 from leakgauge.models import load_model
 from leakgauge.report.pictures import sheet_png
 from leakgauge.stage import PUBLIC_SAMPLES, environment, pick_device
@@ -40,6 +41,13 @@ def replay(
     read = read_update(update_file, kind, model)
     update = SharedUpdate(kind, {n: t.to(where) for n, t in read.tensors.items()})
     told = threat_model(scenario.threat_model)
+    if told.oracles:
+        raise BadInput(
+            "--threat-model",
+            allowed="one without +labels and +batchnorm: a saved update comes without these facts",
+            got=repr(scenario.threat_model),
+            do="leave the oracle out",
+        )
     facts: dict[Fact, Any] = {
         Fact.INPUT_SPEC: public.spec,
         Fact.NUM_SAMPLES: scenario.batch_size,
@@ -62,7 +70,7 @@ def replay(
             sheet_png(kept["inputs"].flatten(0, 1)[:64].nan_to_num(0.5).clamp(0, 1)),
             private=True,
         )
-    flags = ["no-ground-truth", *oracle_flags(told)]
+    flags = ["no-ground-truth"]
     findings: list[dict[str, Any]] = [
         {
             "attack": attack.name, "defense": "unknown", "adaptive": False, "trial": t, "seed": seed, "scores": {},

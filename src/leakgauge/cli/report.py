@@ -29,11 +29,11 @@ def report(
     source = folder / "report.json"
     try:
         text = source.read_text(encoding="utf-8")
-    except OSError as error:
+    except (OSError, UnicodeDecodeError) as error:
         raise BadInput(
             f"run {str(folder)!r}",
             allowed="a folder with report.json",
-            got=error.strerror or str(error),
+            got=getattr(error, "strerror", None) or str(error),
             do="give the folder that audit printed",
         ) from error
     files = write(from_json(text), Store(folder).pictures(), out or folder, (to,))

@@ -56,6 +56,8 @@ def run(scenario: Scenario, *, out: Path | None, gate: Gate | None, as_json: boo
 def _refusal(report: AuditReport) -> str | None:
     """Why the one attack that was asked for could not run at all, if so."""
     asked = without_floors(report).summary
+    if not asked and not report.interrupted:
+        return f"{' '.join(report.scenario.attacks)} gains nothing by knowing the defence: use --plain, or neither flag"
     return asked[0].error if asked and all(row.error for row in asked) else None
 
 

@@ -1,7 +1,7 @@
 """The report as JUnit XML, so that a CI server shows each attack on each configuration as a test.
 
 Which test fails: with a gate, the gate decides, as it decides the exit code. Without one, a leaking
-configuration fails on the attack that the verdict names and on every other attack that recovered
+configuration under test fails on the attack that the verdict names and on every other attack that recovered
 something; an attack that recovered nothing passes even there.
 """
 
@@ -14,7 +14,7 @@ from xml.etree import ElementTree as ET
 
 from leakgauge.report.cells import Cell, by_defense
 from leakgauge.report.numbers import percent, rate_bounds
-from leakgauge.types import AuditReport
+from leakgauge.types import NOT_APPLICABLE, UNDEFENDED, AuditReport
 
 # Everything that XML 1.0 cannot hold, escaped or not.
 _ILLEGAL = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
@@ -27,6 +27,8 @@ def to_junit(report: AuditReport) -> str:
     gate_passed = report.verdict.gate is not None and bool(report.verdict.gate["passed"])
     for defense, group in by_defense(report).items():
         verdict = verdicts.get(defense, {})
+        if defense == UNDEFENDED and len(verdicts) > 1:
+            verdict = {**verdict, "leaks": False}  # there for comparison; the defences are what is tested
         suite = ET.SubElement(root, "testsuite", name=_clean(f"defense: {defense}"))
         for cell in group:
             _attack_case(suite, cell, verdict, gate_passed)
@@ -69,7 +71,8 @@ def _attack_case(suite: ET.Element, cell: Cell, verdict: Mapping[str, Any], gate
     )
     named = (row.attack, row.adaptive) == (verdict.get("attack"), verdict.get("adaptive"))
     if row.error is not None:
-        _outcome(case, "error", "attack could not run", row.error)
+        fits = not row.error.startswith(NOT_APPLICABLE)
+        _outcome(case, "error" if fits else "skipped", "attack could not run", row.error)
     elif verdict.get("leaks") and not gate_passed and (named or rate.recovered > 0):
         _outcome(case, "failure", "leak", said, verdict["sentence"])
     notes = [said] if row.error is None else []
@@ -92,6 +95,7 @@ def _count(root: ET.Element) -> None:
         element.set("tests", str(len(cases)))
         element.set("failures", str(sum(c.find("failure") is not None for c in cases)))
         element.set("errors", str(sum(c.find("error") is not None for c in cases)))
+        element.set("skipped", str(sum(c.find("skipped") is not None for c in cases)))
         element.set("time", f"{sum(float(c.get('time', 0)) for c in cases):.3f}")
 
 

@@ -10,7 +10,9 @@ from leakgauge.types.defense import Defense, Guarantee
 from leakgauge.types.knowledge import ORACLES, THREAT_MODELS, Fact, Observation, ThreatModel, threat_model
 from leakgauge.types.report import (
     CRITERION,
+    NOT_APPLICABLE,
     SCHEMA,
+    UNDEFENDED,
     AuditReport,
     Finding,
     Flag,
@@ -25,9 +27,11 @@ from leakgauge.types.scenario import Scenario
 
 __all__ = [
     "CRITERION",
+    "NOT_APPLICABLE",
     "ORACLES",
     "SCHEMA",
     "THREAT_MODELS",
+    "UNDEFENDED",
     "Attack",
     "AuditReport",
     "Batch",

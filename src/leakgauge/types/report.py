@@ -14,6 +14,8 @@ from leakgauge.types.client import DataSpec
 from leakgauge.types.scenario import Scenario
 
 SCHEMA = 1
+NOT_APPLICABLE = "not applicable: "  # how the error of an attack begins that does not fit the model
+UNDEFENDED = "none"  # the configuration without any defence
 CRITERION = {"image": ("ssim", 0.6), "tabular": ("mse", 1e-3)}  # when a record counts as recovered
 
 

@@ -10,6 +10,8 @@ from collections.abc import Mapping
 
 from torch import Tensor
 
+from leakgauge.errors import NotApplicable
+
 RULES = ("auto", "bias", "row-sum")
 
 
@@ -22,4 +24,7 @@ def single_label(gradient: Mapping[str, Tensor], layer: str, rule: str = "auto")
     bias = gradient.get(f"{layer}.bias")
     if bias is not None and rule != "row-sum":
         return bias.argmin(1)
-    return gradient[f"{layer}.weight"].sum(2).argmin(1)  # (T, C, d) -> (T, C) -> (T,)
+    weight = gradient.get(f"{layer}.weight")
+    if weight is None:
+        raise NotApplicable(f"label rules read the gradient of {layer!r}, which is frozen in this model; use dlg")
+    return weight.sum(2).argmin(1)  # (T, C, d) -> (T, C) -> (T,)
