@@ -119,7 +119,11 @@ def test_trials_together_equal_each_alone(line_search):
     together = minimise(Problems(value, 5), start, steps=2, line_search=line_search, history=5)
     for t in range(5):
         alone = minimise(
-            lambda rows, t=t: Problems(value, 5)(rows + t), start[t : t + 1], steps=2, line_search=line_search, history=5
+            lambda rows, t=t: Problems(value, 5)(rows + t),
+            start[t : t + 1],
+            steps=2,
+            line_search=line_search,
+            history=5,
         )
         torch.testing.assert_close(alone.x[0], together.x[t], rtol=1e-7, atol=1e-9)
         torch.testing.assert_close(alone.value[0], together.value[t], rtol=1e-7, atol=1e-12)

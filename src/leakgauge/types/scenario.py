@@ -48,12 +48,12 @@ class Scenario:
                 got=repr(self.batch_labels),
                 do="choose one of these",
             )
-        for name in ("model", "data", "threat_model"):
+        for name in ("model", "data", "threat_model", *(["weights"] if self.weights is not None else [])):
             if not isinstance(getattr(self, name), str):
                 raise BadInput(name, allowed="text", got=repr(getattr(self, name)), do=f'write {name} = "..."')
         for name in ("defenses", "attacks", "metrics"):
             value = getattr(self, name)
-            if isinstance(value, str) or not all(isinstance(v, str) for v in value):
+            if not isinstance(value, (list, tuple)) or not all(isinstance(v, str) for v in value):
                 raise BadInput(name, allowed="a list of names", got=repr(value), do=f'write {name} = ["..."]')
             object.__setattr__(self, name, tuple(value))
         threat_model(self.threat_model)

@@ -3,6 +3,7 @@
 Distance between a trial's gradient g' and the observed g, over all tensors and entries r = g' - g:
   l2   sum r^2                       what DLG minimises; the likelihood under Gaussian noise
   l1   sum sqrt(r^2 + e^2) - e       the likelihood under Laplace noise, its corner rounded
+  cosine  1 - cosine(g', g)          blind to scale (Inverting Gradients)
 """
 
 from __future__ import annotations
@@ -15,12 +16,13 @@ import torch
 from torch import Tensor, nn
 
 from leakgauge.attacks._parts.priors import total_variation
+from leakgauge.attacks._parts.starts import STARTS, start_inputs
 from leakgauge.attacks._parts.updates import observed_gradient
 from leakgauge.engine import lbfgs
 from leakgauge.engine.gradients import trial_gradients, working_model
 from leakgauge.engine.randomness import normal
 from leakgauge.settings import setting
-from leakgauge.types import Attack, DataSpec, Fact, LocalTraining, Observation, Progress, Reconstruction
+from leakgauge.types import Attack, Batch, DataSpec, Fact, LocalTraining, Observation, Progress, Reconstruction
 
 _CORNER = 1e-4  # e of the rounded l1
 _LABEL_STRETCH = 10.0  # the optimiser moves label logits in units of 10: a one-hot label lies far out and flat
@@ -32,6 +34,7 @@ class GradientMatching(Attack):
     """Fields and loop shared by attacks that match gradients with L-BFGS from a random start."""
 
     steps: int = setting(300, "L-BFGS steps per attempt, 20 iterations each", low=1)
+    init: str = setting("random", "where the inputs start", choices=STARTS)
     restarts: int = setting(3, "attempts at most; another is made while the threshold is missed", low=1)
     lr: float = setting(1.0, "L-BFGS step length", above=0)
     history: int = setting(100, "pairs that L-BFGS remembers", low=1)
@@ -49,27 +52,31 @@ class GradientMatching(Attack):
         began = time.perf_counter()
         puzzle = _puzzle(self, observation, labels)
         trials, width = observation.trials, puzzle.width
-        best = torch.full((trials, width), torch.nan, device=puzzle.device)
-        value = torch.full((trials,), torch.inf, device=puzzle.device)
-        steps, evaluations = torch.zeros(2, trials, dtype=torch.long, device=puzzle.device)
+        best = puzzle.like.new_full((trials, width), torch.nan)
+        value = puzzle.like.new_full((trials,), torch.inf)
+        steps, evaluations = torch.zeros(2, trials, dtype=torch.long, device=puzzle.like.device)
         trace: Tensor | None = None
         open_trials = list(range(trials))
         for attempt in range(self.restarts):
-            rows = torch.tensor(open_trials, device=puzzle.device)
+            rows = torch.tensor(open_trials, device=puzzle.like.device)
             start = puzzle.start([seeds[t] for t in open_trials], attempt)
-            found = self._attempt(puzzle, rows, start, _part_of(progress, attempt, self.restarts))
+            found = self._attempt(puzzle, rows, start, part_of(progress, attempt, self.restarts))
             steps[rows] += found.steps
             evaluations[rows] += found.evaluations
             better = found.value < value[rows]
             best[rows] = torch.where(better[:, None], found.x, best[rows])
             value[rows] = torch.where(better, found.value, value[rows])
-            trace = _merge_trace(trace, found.trace, rows, better, trials)
+            trace = merge_trace(trace, found.trace, rows, better, trials)
             open_trials = torch.nonzero(~self._settled(value, trace, puzzle))[:, 0].tolist()
             if not open_trials:
                 break
         inputs, logits = puzzle.split(best)
         found_labels = labels if logits is None else logits.argmax(-1)
         return Reconstruction(inputs, found_labels, value, steps, evaluations, time.perf_counter() - began, trace)
+
+    def prior(self, model: nn.Module, inputs: Tensor, targets: Tensor) -> Tensor:  # noqa: ARG002
+        """What is added to the distance, (A,): total variation here."""
+        return self.tv * total_variation(inputs) if self.tv else inputs.new_zeros(len(inputs))
 
     def _settled(self, value: Tensor, trace: Tensor, puzzle: _Puzzle) -> Tensor:
         """(T,) bool: is another attempt pointless? With a prior there is no threshold: half the start will do."""
@@ -100,11 +107,13 @@ class _Puzzle:
     shape: tuple[int, ...]  # (N, *sample)
     classes: int
     labels: Tensor | None
+    public: Batch | None
     attack: GradientMatching
 
     @property
-    def device(self) -> torch.device:
-        return next(iter(self.observed.values())).device
+    def like(self) -> Tensor:
+        """A tensor on the update's device and in its precision."""
+        return next(iter(self.observed.values()))
 
     @property
     def pixels(self) -> int:
@@ -122,10 +131,10 @@ class _Puzzle:
         return max(self.attack.threshold, entries * (noise**2 if self.attack.distance == "l2" else noise))
 
     def start(self, seeds: list[int], attempt: int) -> Tensor:
-        """Inputs and label logits at N(0, 1), as a flat vector: (A, D)."""
-        z = normal(seeds, f"start/{attempt}", (self.width,)).to(self.device)
-        z[:, self.pixels :] /= _LABEL_STRETCH
-        return z
+        """Inputs as the attack begins them and label logits at N(0, 1), as a flat vector: (A, D)."""
+        inputs = start_inputs(self.attack.init, seeds, f"start/{attempt}", self.shape, self.public)
+        logits = normal(seeds, f"labels/{attempt}", (self.width - self.pixels,)) / _LABEL_STRETCH
+        return torch.cat((inputs.flatten(1), logits), 1).to(self.like)
 
     def split(self, z: Tensor) -> tuple[Tensor, Tensor | None]:
         """(A, D) -> inputs (A, N, *sample) and logits (A, N, C) or None."""
@@ -147,8 +156,7 @@ class _Puzzle:
             assert targets is not None
             gradients = trial_gradients(self.model, inputs, targets)
             value = gradient_distance(gradients, observed, self.attack.distance, known)
-            if self.attack.tv:
-                value = value + self.attack.tv * total_variation(inputs)
+            value = value + self.attack.prior(self.model, inputs, targets)
             (slope,) = torch.autograd.grad(value.sum(), z)
             return value.detach(), slope
 
@@ -162,6 +170,8 @@ def gradient_distance(
     known: Mapping[str, Tensor] | None = None,
 ) -> Tensor:
     """Distance per trial (T,) over all tensors; entries where `known` is False are left out."""
+    if distance == "cosine":
+        return _cosine_distance(gradients, observed, known)
     total = torch.zeros(1)
     for name, target in observed.items():
         residual = gradients[name] - target
@@ -170,6 +180,19 @@ def gradient_distance(
         cost = residual**2 if distance == "l2" else (residual**2 + _CORNER**2).sqrt() - _CORNER
         total = total.to(cost) + cost.flatten(1).sum(1)
     return total
+
+
+def _cosine_distance(
+    gradients: Mapping[str, Tensor], observed: Mapping[str, Tensor], known: Mapping[str, Tensor] | None
+) -> Tensor:
+    """1 - cosine per trial, inner product and norms over all tensors together."""
+    inner = own = other = torch.zeros(1)
+    for name, target in observed.items():
+        mine = gradients[name] if known is None else gradients[name] * known[name]
+        inner = inner.to(mine) + (mine * target).flatten(1).sum(1)
+        own = own.to(mine) + (mine * mine).flatten(1).sum(1)
+        other = other.to(mine) + (target * target).flatten(1).sum(1)
+    return torch.ones_like(inner) - inner / (own * other).clamp_min(1e-30).sqrt()
 
 
 def _puzzle(attack: GradientMatching, observation: Observation, labels: Tensor | None) -> _Puzzle:
@@ -181,16 +204,17 @@ def _puzzle(attack: GradientMatching, observation: Observation, labels: Tensor |
         shape=(observation.fact(Fact.NUM_SAMPLES), *data.shape),
         classes=data.classes,
         labels=labels,
+        public=observation.fact(Fact.PUBLIC_DATA) if observation.knows(Fact.PUBLIC_DATA) else None,
         attack=attack,
     )
 
 
-def _part_of(progress: Progress, part: int, parts: int) -> Progress:
+def part_of(progress: Progress, part: int, parts: int) -> Progress:
     """Progress of one part among several equal ones."""
     return lambda share: progress((part + share) / parts)
 
 
-def _merge_trace(old: Tensor | None, new: Tensor, rows: Tensor, better: Tensor, trials: int) -> Tensor:
+def merge_trace(old: Tensor | None, new: Tensor, rows: Tensor, better: Tensor, trials: int) -> Tensor:
     """Keep each trial's trace of the attempt that is kept; shorter ones are filled with nan."""
     length = max(new.shape[1], 0 if old is None else old.shape[1])
     merged = torch.full((trials, length), torch.nan, device=new.device, dtype=new.dtype)

@@ -1,0 +1,67 @@
+"""Where an optimisation begins: the initial seeds of the CPL framework (Wei et al. 2020, section 3).
+
+All live in raw pixel space. A pattern is one random tile repeated over the picture, so it is exactly periodic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from leakgauge.engine.randomness import normal, per_trial, uniform
+from leakgauge.errors import BadInput, NotApplicable
+from leakgauge.types import Batch
+
+STARTS = (
+    "random", "patterned-2", "patterned-4", "patterned-8", "dark", "light", "red", "green", "blue", "optimal", "hybrid",
+)  # fmt: skip
+
+
+def start_inputs(
+    kind: str, seeds: Sequence[int], role: str, shape: tuple[int, ...], public: Batch | None = None
+) -> Tensor:
+    """(T, N, *sample) to begin from.
+
+    random: N(0, 1). patterned-k: a U[0, 1) tile repeated k x k. dark, light, red, green, blue: constant. optimal: a
+    public sample of the same kind. hybrid: such a sample with its centre replaced by U[0, 1).
+    """
+    if kind == "random":
+        return normal(seeds, role, shape)
+    if kind in ("optimal", "hybrid"):
+        return _from_public(kind, seeds, role, shape, public)
+    if kind.startswith("patterned-"):
+        return _patterned(int(kind.partition("-")[2]), seeds, role, shape)
+    if kind in ("red", "green", "blue") and (len(shape) != 4 or shape[1] != 3):
+        raise NotApplicable(f"start {kind!r} needs three colour channels, a sample is {shape[1:]}; use --init dark")
+    start = torch.full((len(seeds), *shape), 1.0 if kind == "light" else 0.0)
+    if kind in ("red", "green", "blue"):
+        start[:, :, ("red", "green", "blue").index(kind)] = 1.0
+    return start
+
+
+def _patterned(repeats: int, seeds: Sequence[int], role: str, shape: tuple[int, ...]) -> Tensor:
+    """One tile repeated along height and width, or along the columns of a table."""
+    fixed, sides = (shape[:2], shape[2:]) if len(shape) == 4 else (shape[:1], shape[1:])
+    if min(sides) < repeats:
+        got = "x".join(map(str, sides))
+        raise BadInput(f"init patterned-{repeats}", allowed=f"on sides of {repeats} or more", got=got, do="repeat less")
+    tile = uniform(seeds, role, (*fixed, *(-(-side // repeats) for side in sides)))
+    tiled = tile.repeat(*[1] * (1 + len(fixed)), *[repeats] * len(sides))
+    for axis, side in enumerate(sides, start=1 + len(fixed)):
+        tiled = tiled.narrow(axis, 0, side)
+    return tiled
+
+
+def _from_public(kind: str, seeds: Sequence[int], role: str, shape: tuple[int, ...], public: Batch | None) -> Tensor:
+    if public is None:
+        raise NotApplicable(f"start {kind!r} needs public data, which this threat model hides; use --init patterned-2")
+    pool = public.inputs[0].cpu()
+    picks = per_trial(seeds, f"{role}/pick", lambda g: torch.randint(len(pool), (shape[0],), generator=g))
+    start = pool[picks].clone()  # (T, N, *sample)
+    if kind == "hybrid" and len(shape) == 4:
+        h, w = shape[2:]
+        centre = (slice(h // 4, h // 4 + h // 2), slice(w // 4, w // 4 + w // 2))
+        start[..., centre[0], centre[1]] = uniform(seeds, f"{role}/centre", (*shape[:2], h // 2, w // 2))
+    return start

@@ -1,0 +1,101 @@
+"""The distance, and that it is zero at the truth (METHODS A1 and G4)."""
+
+import math
+
+import pytest
+import torch
+
+from leakgauge.attacks._parts.gradient_matching import gradient_distance
+from leakgauge.attacks.dlg import DLG
+from leakgauge.engine.gradients import trial_gradients, working_model
+
+OBSERVED = {"a": torch.tensor([[1.0, 0.0], [0.0, 2.0]]), "b": torch.tensor([[[3.0]], [[-1.0]]])}
+MINE = {"a": torch.tensor([[1.0, 2.0], [1.0, 2.0]]), "b": torch.tensor([[[0.0]], [[-1.0]]])}
+
+
+def test_l2_is_the_sum_of_squares_over_all_tensors_per_trial():
+    assert gradient_distance(MINE, OBSERVED, "l2").tolist() == [4 + 9, 1]
+
+
+def test_l1_is_the_sum_of_magnitudes_up_to_its_rounded_corner():
+    torch.testing.assert_close(gradient_distance(MINE, OBSERVED, "l1"), torch.tensor([5.0, 1.0]), rtol=0, atol=1e-3)
+    assert gradient_distance(OBSERVED, OBSERVED, "l1").max() < 1e-9
+
+
+def test_entries_that_are_not_known_are_left_out():
+    known = {n: g != 0 for n, g in OBSERVED.items()}
+    assert gradient_distance(MINE, OBSERVED, "l2", known).tolist() == [9, 0]
+    torch.testing.assert_close(
+        gradient_distance(MINE, OBSERVED, "l1", known), torch.tensor([3.0, 0.0]), rtol=0, atol=1e-3
+    )
+
+
+@pytest.mark.parametrize("distance", ["l2", "l1"])
+@pytest.mark.parametrize("samples", [1, 3])
+def test_it_is_zero_at_the_truth_and_only_there(scene, distance, samples):
+    made = scene("lenet-dlg:filters=3", samples=samples, dtype=torch.float64)
+    model, observed = working_model(made.seen.model, "eval"), made.seen.update.tensors
+    at_truth = gradient_distance(trial_gradients(model, made.batch.inputs, made.batch.labels), observed, distance)
+    assert (at_truth.abs() < 1e-12).all()
+    beside = trial_gradients(model, made.batch.inputs + 0.1, made.batch.labels)
+    assert (gradient_distance(beside, observed, distance) > 1e-6).all()
+
+
+def test_it_is_zero_at_the_truth_with_a_label_far_out(scene):
+    """METHODS A1 (i): one-hot logits with a large margin."""
+    made = scene("lenet-dlg:filters=3", dtype=torch.float64)
+    logits = 60 * torch.nn.functional.one_hot(made.batch.labels, 10).double()
+    mine = trial_gradients(working_model(made.seen.model, "eval"), made.batch.inputs, torch.softmax(logits, -1))
+    assert (gradient_distance(mine, made.seen.update.tensors) < 1e-12).all()
+
+
+def test_l1_forgives_an_outlier_that_l2_does_not(scene):
+    def outlier(update):
+        def change(name, t):
+            if name != "fc.bias":
+                return t
+            t = t.clone()
+            t[:, 0] += 3.0
+            return t
+
+        return update.map(change)
+
+    made = scene("lenet-dlg:filters=6", trials=2, change=outlier, told="honest-but-curious+labels")
+    l2, l1 = (made.psnr(DLG(steps=8, restarts=1, distance=d)(made.seen, (0, 1))) for d in ("l2", "l1"))
+    assert (l1 > l2 + 3).all()
+
+
+def test_known_noise_ends_the_attempt_where_noise_explains_the_rest(scene):
+    from leakgauge.defenses.gaussian import Gaussian
+
+    made = scene("lenet-dlg:filters=3", trials=2, defenses=(Gaussian(std=0.05),))
+    unaware, aware = (DLG(steps=6, restarts=1, noise_std=s)(made.seen, (0, 1)) for s in (0.0, 0.05))
+    entries = sum(t[0].numel() for t in made.seen.update.tensors.values())
+    assert (aware.evaluations <= unaware.evaluations).all()
+    assert (aware.objective < 2 * entries * 0.05**2).all()
+
+
+def test_match_nonzero_ignores_what_was_zeroed(scene):
+    def silence(update):
+        return update.map(lambda n, t: torch.zeros_like(t) if n == "conv1.weight" else t)
+
+    made = scene("lenet-dlg:filters=8", trials=2, change=silence)
+    naive, informed = (DLG(steps=10, restarts=1, match_nonzero=m)(made.seen, (0, 1)) for m in (False, True))
+    assert (informed.objective < 1e-5).all()
+    assert (naive.objective > 1e-3).all()
+    assert (made.psnr(informed) > made.psnr(naive)).all()
+
+
+def test_total_variation_smooths(scene):
+    from leakgauge.attacks._parts.priors import total_variation
+
+    made = scene("lenet-dlg:filters=3", trials=2)
+    rough, smooth = (DLG(steps=3, restarts=1, tv=tv)(made.seen, (0, 1)) for tv in (0.0, 1.0))
+    assert (total_variation(smooth.inputs) < total_variation(rough.inputs)).all()
+
+
+def test_nothing_left_to_compare_is_no_crash(scene):
+    made = scene("lenet-dlg:filters=2", change=lambda u: u.map(lambda _, t: torch.zeros_like(t)))
+    result = DLG(steps=1, restarts=1, match_nonzero=True)(made.seen, (0, 1))
+    assert result.objective.tolist() == [0.0, 0.0]
+    assert not math.isnan(result.inputs.sum().item())
