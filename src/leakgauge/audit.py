@@ -5,7 +5,7 @@ The private batch goes to the client step and to the scores, and nowhere else.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -25,6 +25,7 @@ from leakgauge.store import Store, key_of
 from leakgauge.types import (
     NOT_APPLICABLE,
     AuditReport,
+    DataSpec,
     Fact,
     Finding,
     Pictures,
@@ -33,7 +34,7 @@ from leakgauge.types import (
     TamperingServer,
     ThreatModel,
 )
-from leakgauge.verdict import Gate, conclude, summarise
+from leakgauge.verdict import Gate, conclude, is_recovered, summarise
 
 FLOOR = ThreatModel(
     "floor", "knows the kind of data and nothing of the update", "baseline",
@@ -46,8 +47,6 @@ def run_audit(
     scenario: Scenario,
     *,
     out: Path | None = None,
-    gate: Gate | None = None,
-    variants: str = "both",
     undefended: bool = True,
     data_root: Path | None = None,
     device: str = "auto",
@@ -56,12 +55,13 @@ def run_audit(
 ) -> tuple[AuditReport, Pictures]:
     """Run every cell of `scenario` and say what was recovered.
 
-    With `out`, each finished cell is kept there and reused by the same scenario unless `fresh`. `variants` is "both",
-    "plain" or "adaptive"; `undefended` adds the bare update for comparison. A keyboard interrupt ends the run early:
-    the report holds the finished cells and says so.
+    With `out`, each finished cell is kept there and reused by the same scenario unless `fresh`. `undefended` adds
+    the bare update for comparison. A keyboard interrupt ends the run early: the report holds the finished cells and
+    says so.
     """
+    gate = Gate.parse(scenario.gate) if scenario.gate is not None else None
+    cells = plan(scenario, undefended)
     stage = set_stage(scenario, data_root, device)
-    cells = plan(scenario, variants, undefended)
     store = Store(out) if out else None
     if store:
         store.save_truth(stage.batch.inputs)
@@ -76,7 +76,7 @@ def run_audit(
             done = store.load_cell(key) if store and not fresh else None
             if done is None:
                 done = run_cell(stage, cell, findings, partial(watch, number, len(cells), cell.name))
-                if store:
+                if store and not all(f.error for f in done[0]):  # what could not run is tried again next time
                     store.save_cell(key, *done)
             findings += done[0]
             keys[cell.name] = key
@@ -109,7 +109,10 @@ def run_cell(
         raise
     except (LeakgaugeError, torch.OutOfMemoryError) as error:  # this cell failed; it stays in the table as failed
         kind = NOT_APPLICABLE if isinstance(error, NotApplicable) else ""
-        return [_failed(cell, t, s, f"{kind}{error}") for t, s in enumerate(stage.scenario.seeds)], None
+        return [
+            _failed(cell, t, s, f"{kind}{str(error) or type(error).__name__}")
+            for t, s in enumerate(stage.scenario.seeds)
+        ], None
     flags = list(oracle_flags(told))
     if defenses and is_unchanged(update, stage.update((), sent)):
         flags.append("defense-without-effect")
@@ -131,23 +134,22 @@ def _findings(
     cell: Cell, result: Reconstruction, scores: Scores, stage: Stage, flags: list[str], earlier: Sequence[Finding]
 ) -> list[Finding]:
     records = {name: values.tolist() for name, values in scores.records.items()}  # metric -> T x N
-    guesses = {f.trial: f.scores.get("psnr") for f in earlier if f.attack == "mean-image"}
+    guesses = {f.trial: f for f in earlier if f.attack == "mean-image"}
     fell, failed = objective_fell(result).tolist(), scores.failed.tolist()
     labels = None if scores.label_accuracy is None else scores.label_accuracy.tolist()
     rows = []
     for t, seed in enumerate(stage.scenario.seeds):
         means: dict[str, float | None] = {name: sum(v[t]) / len(v[t]) for name, v in records.items()}
         means["label_accuracy"] = None if labels is None else labels[t]
-        psnr, guess = means.get("psnr"), guesses.get(t)
         own = [*flags, *(["diverged"] if failed[t] else []), *([] if fell[t] else ["objective-did-not-fall"])]
-        if not cell.attack.baseline and psnr is not None and guess is not None and psnr <= guess:
-            own.append("no-better-than-mean")
         count = stage.scenario.batch_size if records else 0
         each = tuple({name: v[t][i] for name, v in records.items()} for i in range(count))
+        if not cell.attack.baseline and t in guesses and _no_better(stage.data, means, each, guesses[t]):
+            own.append("no-better-than-mean")
         objective = float(result.objective[t])
         rows.append(
             Finding(
-                attack=cell.attack.name, defense=cell.defense, adaptive=cell.adaptive, trial=t, seed=seed, scores=means,
+                attack=cell.label, defense=cell.defense, adaptive=cell.adaptive, trial=t, seed=seed, scores=means,
                 records=each,
                 objective=objective if torch.isfinite(result.objective[t]) else None,
                 steps=int(result.steps[t]), evaluations=int(result.evaluations[t]),
@@ -157,8 +159,17 @@ def _findings(
     return rows
 
 
+def _no_better(
+    data: DataSpec, means: Mapping[str, float | None], each: Sequence[Mapping[str, float | None]], guess: Finding
+) -> bool:
+    """Does the mean of public data score as well, and is no record of the trial recovered by the criterion?"""
+    mine, floor = means.get("psnr"), guess.scores.get("psnr")
+    recovered = any(is_recovered(data, r, g) for r, g in zip(each, guess.records, strict=False))
+    return mine is not None and floor is not None and mine <= floor and not recovered
+
+
 def _failed(cell: Cell, trial: int, seed: int, error: str) -> Finding:
-    return Finding(cell.attack.name, cell.defense, cell.adaptive, trial, seed, {}, error=error, spec=cell.attack.spec)
+    return Finding(cell.label, cell.defense, cell.adaptive, trial, seed, {}, error=error, spec=cell.attack.spec)
 
 
 def _report(stage: Stage, findings: Sequence[Finding], gate: Gate | None, interrupted: bool) -> AuditReport:

@@ -15,7 +15,9 @@ from leakgauge.types import Attack, Fact, Observation, Progress, Reconstruction
 def reconstruct(attack: Attack, observation: Observation, seeds: Sequence[int], progress: Progress) -> Reconstruction:
     """The attack on as many trials at once as memory allows, chunk after chunk."""
     parameters = sum(p.numel() for p in observation.model.parameters())
-    sample = observation.revealed[Fact.NUM_SAMPLES] * torch.Size(observation.revealed[Fact.INPUT_SPEC].shape).numel()
+    sample = 0
+    if observation.knows(Fact.NUM_SAMPLES) and observation.knows(Fact.INPUT_SPEC):
+        sample = observation.fact(Fact.NUM_SAMPLES) * torch.Size(observation.fact(Fact.INPUT_SPEC).shape).numel()
     # A trial holds a dozen copies of its gradient in the double backward pass, and L-BFGS 200 copies of its inputs.
     each = 4 * (12 * parameters + 250 * sample)
     device = next(iter(observation.update.tensors.values())).device
@@ -39,11 +41,7 @@ def _joined(parts: Sequence[Reconstruction]) -> Reconstruction:
         return None if any(t is None for t in tensors) else torch.cat(tensors)
 
     longest = max((p.trace.shape[1] for p in parts if p.trace is not None), default=0)
-    traces = [
-        nn.functional.pad(p.trace, (0, longest - p.trace.shape[1]), value=torch.nan)
-        for p in parts
-        if p.trace is not None
-    ]
+    traces = [_padded(p.trace, longest) for p in parts if p.trace is not None]
     return Reconstruction(
         inputs=cat("inputs"),
         labels=cat("labels"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -14,34 +16,40 @@ DEFAULT_SUITE = ("linear", "idlg:steps=80,restarts=1,threshold=0.001", "dlg:step
 
 @dataclass(frozen=True)
 class Cell:
-    """One attack against one configuration."""
+    """One attack against one configuration. `label` is the attack's name, or more where one name is not enough."""
 
     attack: Attack
     defense: str
     adaptive: bool
+    label: str
 
     @property
     def name(self) -> str:
-        return cell_name(self.attack.name, self.defense, self.adaptive)
+        return cell_name(self.label, self.defense, self.adaptive)
 
 
-def plan(scenario: Scenario, variants: str = "both", undefended: bool = True) -> list[Cell]:
+def plan(scenario: Scenario, undefended: bool = True) -> list[Cell]:
     """The floors first, then per configuration each attack, plain and as one who knows the defence."""
-    attacks = [catalog.build("attacks", spec) for spec in scenario.attacks or DEFAULT_SUITE]
-    cells = [Cell(a(), UNDEFENDED, False) for a in catalog.find("attacks").values() if a.baseline]
+    named = [catalog.build("attacks", spec) for spec in scenario.attacks or DEFAULT_SUITE]
+    attacks = list(dict.fromkeys(a for a in named if not a.baseline))
+    names = Counter(a.name for a in attacks)
+    cells = [Cell(a(), UNDEFENDED, False, name) for name, a in catalog.find("attacks").items() if a.baseline]
     for configuration in configurations(scenario, undefended):
         defenses = parse_chain(configuration)
-        for attack in (a for a in attacks if not a.baseline):
-            if variants != "adaptive" or not defenses:
-                cells.append(Cell(attack, configuration, False))
-            if variants != "plain":
-                cells += [Cell(a, configuration, True) for a in adaptive_attacks(attack, defenses)]
+        for attack in attacks:
+            label = attack.name if names[attack.name] == 1 else attack.spec
+            if scenario.variants != "adaptive" or not defenses:
+                cells.append(Cell(attack, configuration, False, label))
+            if scenario.variants != "plain":
+                informed = adaptive_attacks(attack, defenses)
+                labels = [label if n == 0 else f"{label} #{n + 1}" for n in range(len(informed))]
+                cells += [Cell(a, configuration, True, own) for a, own in zip(informed, labels, strict=True)]
     return cells
 
 
 def configurations(scenario: Scenario, undefended: bool = True) -> tuple[str, ...]:
     """The undefended update for comparison (or because nothing else is there), then each chain under test."""
-    chains = tuple(d for d in scenario.defenses if d != UNDEFENDED)
+    chains = tuple(dict.fromkeys(d for d in scenario.defenses if d != UNDEFENDED))
     return (UNDEFENDED, *chains) if undefended or not chains else chains
 
 
@@ -49,7 +57,12 @@ def parse_chain(configuration: str) -> tuple[Defense, ...]:
     """`clip:norm=1+gaussian:std=0.1` -> the defences in the order they act."""
     if configuration == UNDEFENDED:
         return ()
-    return tuple(catalog.build("defenses", part) for part in configuration.split("+"))
+    return tuple(catalog.build("defenses", part) for part in split_chain(configuration))
+
+
+def split_chain(configuration: str) -> list[str]:
+    """The specs of a chain; the plus in a number such as 1e+2 joins nothing."""
+    return re.split(r"(?<![0-9]e)\+|(?<=[0-9]e)\+(?=[a-z./])", configuration)
 
 
 def adaptive_attacks(attack: Attack, defenses: Iterable[Defense]) -> tuple[Attack, ...]:

@@ -15,13 +15,15 @@ from torch import nn
 import leakgauge
 from leakgauge import catalog
 from leakgauge.data import draw_victims, load, public_batch
+from leakgauge.engine.gradients import trial_gradients, working_model
 from leakgauge.errors import BadInput
 from leakgauge.fl.chain import chain, client_step, prepared
 from leakgauge.fl.partition import shares
 from leakgauge.metrics import Metric
 from leakgauge.metrics.scoring import DEFAULT
 from leakgauge.models import load_model
-from leakgauge.store import content_of, key_of
+from leakgauge.plan import split_chain
+from leakgauge.store import content_of, key_of, tensors_of
 from leakgauge.types import Batch, DataSpec, Defense, Scenario, SharedUpdate, ThreatModel, threat_model
 
 PUBLIC_SAMPLES = 512
@@ -55,17 +57,23 @@ def set_stage(scenario: Scenario, data_root: Path | None, device: str) -> Stage:
     batch = draw_victims(victims, scenario.trials, scenario.batch_size, scenario.seed, scenario.batch_labels, pool)
     metrics = (*DEFAULT, *(m for name in scenario.metrics if (m := _metric(name, victims.spec)) not in DEFAULT))
     try:
-        public: Batch | None = _to(
+        public: Batch | None = to_device(
             public_batch(load(scenario.data, "train", data_root), PUBLIC_SAMPLES, scenario.seed), where
         )
     except BadInput:
         public = None  # own data too small to share any: attacks and floors that need public data say so
-    depends = dataclasses.replace(scenario, attacks=(), defenses=()).as_dict()
-    chains = [part for chain_text in scenario.defenses for part in chain_text.split("+")]
-    named = (scenario.model, scenario.data, scenario.weights, *scenario.attacks, *chains)
-    contents = sorted({content_of(spec) for spec in named})
+    if catalog.is_own(scenario.model):
+        _check_trainable(model, victims.spec, where)
+    depends = dataclasses.replace(scenario, attacks=(), defenses=(), variants="both", gate=None).as_dict()
+    own = [*scenario.attacks, *(part for defense in scenario.defenses for part in split_chain(defense))]
+    contents = [
+        repr(model),
+        *sorted({content_of(spec) for spec in own} - {""}),
+        tensors_of(model.state_dict().values()),
+    ]
+    contents += [tensors_of((b.inputs, b.labels)) for b in (batch, public) if b is not None]
     key = key_of(scenario=depends, contents=contents, version=leakgauge.__version__, device=where.type)
-    return Stage(scenario, victims.spec, model, _to(batch, where), public, told, metrics, key)
+    return Stage(scenario, victims.spec, model, to_device(batch, where), public, told, metrics, key)
 
 
 def pick_device(name: str) -> torch.device:
@@ -86,20 +94,41 @@ def pick_device(name: str) -> torch.device:
 
 def environment(device: torch.device) -> dict[str, str]:
     """Where a result was measured."""
-    folder = Path(__file__).parent
-    git = subprocess.run(
-        ["git", "-C", folder, "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False
-    )
     gpu = f" ({torch.cuda.get_device_name(device)})" if device.type == "cuda" else ""
     return {
         "leakgauge": leakgauge.__version__,
-        "commit": git.stdout.strip() if git.returncode == 0 else "installed package",
+        "commit": _commit() or "installed package",
         "python": platform.python_version(),
         "torch": torch.__version__,
         "device": f"{device.type}{gpu}",
         "threads": str(torch.get_num_threads()),
         "platform": f"{platform.system()} {platform.machine()}",
     }
+
+
+def _check_trainable(model: nn.Module, data: DataSpec, device: torch.device) -> None:
+    """Can the gradients of several clients be taken side by side through the user's own model?"""
+    blank = torch.zeros(2, 1, *data.shape, device=device)
+    try:
+        trial_gradients(working_model(model, "eval"), blank, torch.zeros(2, 1, dtype=torch.long, device=device))
+    except RuntimeError as error:
+        raise BadInput(
+            "own model",
+            allowed="a forward pass without branches on data or in-place tricks, so that clients run side by side",
+            got=str(error).partition("\n")[0],
+            do="replace 'if tensor' by torch.where, .item() and in-place updates by plain operations",
+        ) from error
+
+
+def _commit() -> str | None:
+    """The commit of this source tree; None if it is not one (another repository around us does not count)."""
+    here = Path(__file__)
+    try:
+        for arguments in (["ls-files", "--error-unmatch", here.name], ["rev-parse", "--short", "HEAD"]):
+            git = subprocess.run(["git", *arguments], cwd=here.parent, capture_output=True, text=True, check=True)
+        return git.stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return None
 
 
 def _metric(name: str, data: DataSpec) -> Metric:
@@ -110,5 +139,5 @@ def _metric(name: str, data: DataSpec) -> Metric:
     return metric
 
 
-def _to(batch: Batch, device: torch.device) -> Batch:
+def to_device(batch: Batch, device: torch.device) -> Batch:
     return Batch(batch.inputs.to(device), batch.labels.to(device))

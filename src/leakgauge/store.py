@@ -12,7 +12,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,11 +26,12 @@ from leakgauge.types import Finding, Pictures
 
 
 class Store:
-    """One run directory. Opening it makes the folder and checks that it can be written."""
+    """One run directory; `make` creates it, so that a place that cannot be written is found at once."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, make: bool = True) -> None:
         self.folder = folder
-        make_folder(folder / "cells")
+        if make:
+            make_folder(folder / "cells")
 
     def save_cell(self, key: str, findings: Sequence[Finding], recovered: Tensor | None) -> None:
         rows = json.dumps([dataclasses.asdict(f) for f in findings], allow_nan=False)
@@ -81,6 +82,14 @@ def key_of(**parts: Any) -> str:
     """A name for everything a result depends on."""
     text = json.dumps(parts, sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:20]
+
+
+def tensors_of(tensors: Iterable[Tensor]) -> str:
+    """A hash of values, so that a cell is never reused for other weights or other samples."""
+    digest = hashlib.sha256()
+    for tensor in tensors:
+        digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()
 
 
 def content_of(spec: str | None) -> str:

@@ -103,6 +103,8 @@ def _row(
 ) -> Summary:
     attack, defense, adaptive = key
     scored = [(f, i, r) for f in group for i, r in enumerate(f.records)]
+    size = max((len(f.records) for f in group), default=0)
+    lost = sum(size for f in group if f.error is not None)  # attacked and not recovered
     floor_of = {(t, i): r for t, records in guesses.items() for i, r in enumerate(records)}
     recovered = sum(
         is_recovered(data, r, {} if attack in _baselines() else floor_of.get((f.trial, i), {})) for f, i, r in scored
@@ -114,7 +116,7 @@ def _row(
         trials=len(group),
         failed=sum(f.error is not None or "diverged" in f.flags for f in group),
         metrics=_means(group),
-        success_rate=rate(recovered, len(scored), criterion(data)),
+        success_rate=rate(recovered, len(scored) + lost, criterion(data)),
         worst=_most_exposed(data, scored),
         floor={} if attack in _baselines() else dict(floors),
         flags=tuple(sorted({flag for f in group for flag in f.flags})),
@@ -164,6 +166,7 @@ def _configuration(defense: str, rows: Sequence[Summary], guarantee: Guarantee |
         }
     worst = max(attacked, key=_severity)
     found = worst.success_rate
+    labels = _labels_named(attacked)
     name = f"{worst.attack}{' (knowing the defence)' if worst.adaptive else ''}"
     if found.recovered:
         share = (
@@ -177,10 +180,24 @@ def _configuration(defense: str, rows: Sequence[Summary], guarantee: Guarantee |
     else:
         share = f"{found.criterion}; at most {found.high:.0%} at 95 %"
         sentence = f"{where}, no attack recovered any of {found.records} records ({share})."
+    sentence += labels
     return {
         "defense": defense, "leaks": found.recovered > 0, "attack": worst.attack, "adaptive": worst.adaptive,
         "rate": dataclasses.asdict(found), "guarantee": promise, "sentence": sentence,
     }  # fmt: skip
+
+
+def _labels_named(rows: Sequence[Summary]) -> str:
+    """What the update gives away of the labels, if it is more than a guess; empty otherwise."""
+    name = _REDUCED["label_accuracy"]
+    named = [(r, share) for r in rows if (i := r.metrics.get(name)) and (share := i.value) is not None]
+    if not named:
+        return ""
+    best, share = max(named, key=lambda pair: pair[1])
+    guess = max((i.value or 0.0 for floor in best.floor.values() if (i := floor.get(name))), default=0.0)
+    if share <= guess:
+        return ""
+    return f" {best.attack} names {share:.0%} of the labels (guessing: {guess:.0%})."
 
 
 def _severity(row: Summary) -> tuple[float, float]:
@@ -191,21 +208,29 @@ def _severity(row: Summary) -> tuple[float, float]:
 def _gate_result(gate: Gate | None, findings: Sequence[Finding], tested: Sequence[str]) -> dict[str, Any] | None:
     if gate is None:
         return None
-    over = [
-        (f, i, record[gate.metric])
+    measured = [
+        (f, i, value)
         for f in findings
         if f.defense in tested and f.attack not in _baselines()
         for i, record in enumerate(f.records)
-        if gate.exceeded_by(record.get(gate.metric))
+        if (value := record.get(gate.metric)) is not None
     ]
+    over = [row for row in measured if gate.exceeded_by(row[2])]
     limit = f"{gate.metric}={gate.threshold:g}"
-    if over:
+    if not measured:
+        sentence = f"Gate {limit} not shown: no attack of this run could be scored by {gate.metric}."
+    elif over:
         worst, record, value = over[0]
         first = f"{worst.attack} on {worst.defense}, trial {worst.trial}, record {record}: {value:.3f}"
         sentence = f"Gate {limit} failed: {len(over)} results reach it, the first is {first}."
     else:
         sentence = f"Gate {limit} held: no record reached it."
-    return {"metric": gate.metric, "threshold": gate.threshold, "passed": not over, "sentence": sentence}
+    return {
+        "metric": gate.metric,
+        "threshold": gate.threshold,
+        "passed": bool(measured) and not over,
+        "sentence": sentence,
+    }
 
 
 def _baselines() -> frozenset[str]:

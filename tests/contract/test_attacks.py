@@ -150,7 +150,7 @@ def test_trials_together_equal_trials_alone(name: str, case: Callable[[str], Cas
         close(alone.inputs, None if together.inputs is None else together.inputs[[t]])
         assert (alone.labels is None) == (together.labels is None)
         assert alone.labels is None or torch.equal(alone.labels, together.labels[[t]])
-        close(alone.objective, together.objective[[t]])
+        torch.testing.assert_close(alone.objective, together.objective[[t]], rtol=1e-2, atol=1e-5)
 
 
 @every_attack

@@ -16,8 +16,10 @@ from leakgauge import catalog
 from leakgauge.attacks.dlg import DLG
 from leakgauge.attacks.linear import Linear
 from leakgauge.attacks.random_guess import RandomGuess
-from leakgauge.audit import Cell, run_cell, set_stage
+from leakgauge.audit import run_cell
 from leakgauge.fl.chain import chain, client_step, prepared
+from leakgauge.plan import Cell
+from leakgauge.stage import set_stage
 from leakgauge.types import (
     Attack,
     Batch,
@@ -212,7 +214,7 @@ def test_the_attacker_receives_what_the_client_sent(name: str) -> None:
     scenario = Scenario(model="mlp:hidden=8", data="digits", trials=2, seed=9, defenses=(name,))
     stage = set_stage(scenario, None, "cpu")
     Witness.seen.clear()
-    findings, _ = run_cell(stage, Cell(Witness(), name, False), [], lambda _: None)
+    findings, _ = run_cell(stage, Cell(Witness(), name, False, "witness"), [], lambda _: None)
     assert [f.error for f in findings] == [None, None]
     defense = DEFENSES[name]()
     sent = shared(defense, stage.model, stage.batch, scenario.seeds)

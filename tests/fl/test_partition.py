@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from leakgauge.errors import BadInput
-from leakgauge.fl.partition import classes_per_client, dirichlet, iid
+from leakgauge.fl.partition import classes_per_client, dirichlet, iid, shares
+from leakgauge.types import Partition
 
 LABELS = torch.arange(1000) % 10  # 100 of each class
 
@@ -81,3 +82,16 @@ def test_a_number_of_classes_that_cannot_be_is_refused(classes):
 def test_an_alpha_that_cannot_be_is_refused(alpha):
     with pytest.raises(BadInput, match="alpha must be above 0"):
         dirichlet(LABELS, 5, alpha, seed=0)
+
+
+@pytest.mark.parametrize("kind", ["none", "iid", "classes", "dirichlet"])
+def test_shares_follow_the_scenarios_partition(kind):
+    found = shares(LABELS, Partition(kind=kind, clients=4, classes=3, alpha=0.2), seed=1)
+    expected = {
+        "none": [torch.arange(1000)],
+        "iid": iid(LABELS, 4, 1),
+        "classes": classes_per_client(LABELS, 4, 3, 1),
+        "dirichlet": dirichlet(LABELS, 4, 0.2, 1),
+    }[kind]
+    assert len(found) == len(expected)
+    assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))

@@ -145,5 +145,5 @@ def test_a_scalar_in_place_of_a_tensor_is_refused(net, gradient, tmp_path):
 
 def test_a_nan_is_refused(net, gradient, tmp_path):
     gradient["fc1.bias"][1, 0] = float("nan")
-    with pytest.raises(BadInput, match="'fc1.bias' must be finite"):
+    with pytest.raises(BadInput, match=r"'fc1\.bias' must be finite"):
         read_update(save(tmp_path / "update.npz", gradient), "gradient", net)

@@ -62,9 +62,7 @@ def check_twice_differentiable() -> Callable[..., None]:
             alone = torch.autograd.grad(one, list(model.parameters()), create_graph=True)
             (slope_alone,) = torch.autograd.grad(sum(g.square().sum() for g in alone), x)
             for name, expected in zip(parameters, alone, strict=True):
-                torch.testing.assert_close(
-                    together[name][t], expected.detach(), msg=name, rtol=1e-6, atol=1e-9
-                )
+                torch.testing.assert_close(together[name][t], expected.detach(), msg=name, rtol=1e-6, atol=1e-9)
             torch.testing.assert_close(slope[t], slope_alone, rtol=1e-6, atol=1e-9)
 
     return run

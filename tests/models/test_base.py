@@ -60,9 +60,7 @@ class TestEveryModel:
     def test_tiny_images_work_or_are_refused_with_what_fits(self, spec, image):
         data = image(1, 8)
         if spec.startswith(("convnet", "lenet5-mkor", "resnet18:", "vgg16")):
-            with pytest.raises(
-                NotApplicable, match=r"at least .*'lenet-dlg', 'resnet20' and 'mlp' take small"
-            ):
+            with pytest.raises(NotApplicable, match=r"at least .*'lenet-dlg', 'resnet20' and 'mlp' take small"):
                 load_model(spec, data, seed=0)
         else:
             assert load_model(spec, data, seed=0)(torch.rand(2, 1, 8, 8)).shape == (2, 10)

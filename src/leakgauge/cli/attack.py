@@ -103,7 +103,7 @@ def _attack(
     chain = "+".join(defense or [])
     scenario = options.changed(
         Scenario(), model=model, data=data, batch_size=batch_size, batch_labels=batch_labels,
-        partition=partition, local=local, metrics=metrics,
+        partition=partition, local=local, metrics=metrics, variants=options.variants_of(adaptive),
         threat_model=threat_model, weights=weights, trials=trials, seed=seed, attacks=(attack.spec,),
         defenses=(chain,) if chain else (),
     )  # fmt: skip
@@ -117,6 +117,6 @@ def _attack(
             )
         return replay(attack, scenario, update, out=out, as_json=as_json, data_root=data_root, device=device)
     return run(
-        scenario, out=out, gate=None, as_json=as_json, undefended=False, variants=options.variants_of(adaptive),
+        scenario, out=out, as_json=as_json, undefended=False,
         data_root=data_root, device=device, fresh=fresh,
     )  # fmt: skip

@@ -12,7 +12,6 @@ from leakgauge.cli import options
 from leakgauge.cli.running import run
 from leakgauge.errors import BadInput
 from leakgauge.types import Scenario
-from leakgauge.verdict import Gate
 
 # What a bare `leakgauge audit` shows: a leak, a defence that holds, and one that only seems to.
 DEFAULT_DEFENSES = ("gaussian:std=1", "prune:share=0.9")
@@ -56,17 +55,16 @@ def audit(
 
     Example: `leakgauge audit --model lenet-dlg --data photos32 --defenses "gaussian:std=0.01 prune:share=0.9"`
     """
-    limit = Gate.parse(gate) if gate else None
     described = read_scenario(scenario) if scenario else Scenario(defenses=DEFAULT_DEFENSES)
     described = options.changed(
         described, model=model, data=data, batch_size=batch_size, batch_labels=batch_labels,
-        partition=partition, local=local, metrics=metrics,
+        partition=partition, local=local, metrics=metrics, variants=options.variants_of(adaptive), gate=gate,
         threat_model=threat_model, weights=weights, trials=trials, seed=seed,
         attacks=None if attacks is None else tuple(attacks.split()),
         defenses=None if defenses is None else tuple(d for d in defenses.split() if d != "none"),
     )  # fmt: skip
     return run(
-        described, out=out, gate=limit, as_json=as_json, undefended=True, variants=options.variants_of(adaptive),
+        described, out=out, as_json=as_json, undefended=True,
         data_root=data_root, device=device, fresh=fresh,
     )  # fmt: skip
 

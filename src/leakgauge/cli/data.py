@@ -44,7 +44,7 @@ def list_(data_root: options.DATA_ROOT = None, as_json: options.JSON = False) ->
 
 @data.command("verify")
 def verify_(names: NAMES = None, data_root: options.DATA_ROOT = None, as_json: options.JSON = False) -> int:
-    """Compare the files on this machine with their published checksums. Exit code 1 if one differs.
+    """Compare the files on this machine with their published checksums. Exit code 1 if one differs or is missing.
 
     Example: `leakgauge data verify mnist`
     """
@@ -53,7 +53,9 @@ def verify_(names: NAMES = None, data_root: options.DATA_ROOT = None, as_json: o
         show_json([dataclasses.asdict(row) | {"path": str(row.path)} for row in rows])
     else:
         show_table(["data set", "file", "status", ""], [[r.name, str(r.path), r.status, r.note] for r in rows])
-    return 1 if any(row.status == "differs" for row in rows) else 0
+    found = {row.name for row in rows if row.status in ("ok", "unverified")}
+    missing = set(names or ()) - found  # asked for by name and not there
+    return 1 if missing or any(row.status == "differs" for row in rows) else 0
 
 
 @data.command("fetch")

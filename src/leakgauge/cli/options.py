@@ -43,8 +43,8 @@ VARIANTS = Annotated[
 ]
 
 
-def variants_of(choice: bool | None) -> str:
-    return "both" if choice is None else ("adaptive" if choice else "plain")
+def variants_of(choice: bool | None) -> str | None:
+    return None if choice is None else ("adaptive" if choice else "plain")
 
 
 def changed(scenario: Scenario, **flags: object) -> Scenario:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from leakgauge.fl.recorded import read_update
 from leakgauge.flags import FLAGS
 from leakgauge.models import load_model
 from leakgauge.report.pictures import sheet_png
-from leakgauge.stage import PUBLIC_SAMPLES, environment, pick_device
+from leakgauge.stage import PUBLIC_SAMPLES, environment, pick_device, to_device
 from leakgauge.store import content_of, key_of
 from leakgauge.types import SCHEMA, Attack, Fact, Scenario, SharedUpdate, threat_model
 
@@ -40,6 +41,7 @@ def replay(
     kind = "gradient" if scenario.local.kind == "fedsgd" else "weight_delta"
     read = read_update(update_file, kind, model)
     update = SharedUpdate(kind, {n: t.to(where) for n, t in read.tensors.items()})
+    scenario = dataclasses.replace(scenario, trials=update.trials)
     told = threat_model(scenario.threat_model)
     if told.oracles:
         raise BadInput(
@@ -52,9 +54,9 @@ def replay(
         Fact.INPUT_SPEC: public.spec,
         Fact.NUM_SAMPLES: scenario.batch_size,
         Fact.LOCAL_TRAINING: scenario.local,
-        Fact.PUBLIC_DATA: public_batch(public, PUBLIC_SAMPLES, scenario.seed),
+        Fact.PUBLIC_DATA: to_device(public_batch(public, PUBLIC_SAMPLES, scenario.seed), where),
     }
-    seeds = tuple(scenario.seed + t for t in range(update.trials))
+    seeds = scenario.seeds
     with watching() as watch:
         name = f"{attack.name} | {update_file.name}"
         watch(0, 1, name, 0.0)

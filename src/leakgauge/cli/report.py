@@ -36,7 +36,7 @@ def report(
             got=getattr(error, "strerror", None) or str(error),
             do="give the folder that audit printed",
         ) from error
-    files = write(from_json(text), Store(folder).pictures(), out or folder, (to,))
+    files = write(from_json(text), Store(folder, make=False).pictures(), out or folder, (to,))
     if as_json:
         show_json({form: str(path) for form, path in files.items()})
     else:

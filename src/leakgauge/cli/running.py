@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -14,18 +15,20 @@ from leakgauge.report import write
 from leakgauge.report.pictures import pairs_png
 from leakgauge.store import key_of
 from leakgauge.types import AuditReport, Interval, Pictures, Scenario
-from leakgauge.verdict import Gate
 
 RUNS = Path("leakgauge-runs")
 
 
-def run(scenario: Scenario, *, out: Path | None, gate: Gate | None, as_json: bool, undefended: bool, **how: Any) -> int:
+def run(scenario: Scenario, *, out: Path | None, as_json: bool, undefended: bool, **how: Any) -> int:
     """Audit, write the report, print the result; gives the exit code."""
-    folder = out or RUNS / key_of(scenario=scenario.as_dict())[:10]
+    folder = out or RUNS / key_of(scenario=scenario.as_dict(), undefended=undefended)[:10]
+    was_there = folder.exists()
     with watching() as watch:
-        report, pictures = run_audit(scenario, out=folder, gate=gate, undefended=undefended, watch=watch, **how)
+        report, pictures = run_audit(scenario, out=folder, undefended=undefended, watch=watch, **how)
     refused = _refusal(report) if not undefended else None
     if refused:
+        if not was_there:
+            shutil.rmtree(folder)
         raise LeakgaugeError(refused)
     files = write(report, pictures, folder)
     sheet = write_sheet(report, pictures, folder)
@@ -34,6 +37,8 @@ def run(scenario: Scenario, *, out: Path | None, gate: Gate | None, as_json: boo
         say(f"report: {files['html']}")
     else:
         show_summary(report)
+        for reason in dict.fromkeys(f"{r.attack}: {r.error}" for r in report.summary if r.error):
+            show(reason)
         show("")
         for entry in report.verdict.configurations:
             show(str(entry["sentence"]))
@@ -63,19 +68,22 @@ def _refusal(report: AuditReport) -> str | None:
 
 def show_summary(report: AuditReport) -> None:
     """The table attack x defence, floors included."""
+    first, digits, title = ("psnr", 1, "PSNR dB [95 %]") if report.data.kind == "image" else ("mse", 5, "MSE [95 %]")
     rows = []
     for row in report.summary:
         if row.error:
-            rows.append([row.attack, row.defense, "adaptive" if row.adaptive else "plain", "-", "-", "-", row.error])
+            rows.append(
+                [row.attack, row.defense, "adaptive" if row.adaptive else "plain", "-", "-", "-", "did not run"]
+            )
             continue
         metrics, found = row.metrics, row.success_rate
         recovered = f"{found.recovered}/{found.records}" if found.records else "-"
         knows = "floor" if not row.floor else ("adaptive" if row.adaptive else "plain")
         rows.append(
-            [row.attack, row.defense, knows, interval(metrics.get("psnr_mean_per_image"), 1),
+            [row.attack, row.defense, knows, interval(metrics.get(f"{first}_mean_per_image"), digits),
              interval(metrics.get("ssim_mean_per_image"), 2), recovered, f"{row.seconds:.0f} s"]
         )  # fmt: skip
-    show_table(["attack", "defence", "attacker", "PSNR dB [95 %]", "SSIM [95 %]", "recovered", "time"], rows)
+    show_table(["attack", "defence", "attacker", title, "SSIM [95 %]", "recovered", "time"], rows)
 
 
 def interval(value: Interval | None, digits: int) -> str:
@@ -102,7 +110,7 @@ def write_sheet(report: AuditReport, pictures: Pictures, folder: Path) -> Path |
     scores = [record for f in found for record in f.records][:16]
     sheet = pairs_png(pictures.true.flatten(0, 1)[:16], pictures.recovered[cell].flatten(0, 1)[:16], scores)
     path = folder / "pairs.png"
-    write_whole(path, sheet)
+    write_whole(path, sheet, private=True)
     return path
 
 

@@ -14,6 +14,7 @@ from leakgauge.data._halves import half
 from leakgauge.errors import BadInput
 from leakgauge.types import DataSpec
 
+MOST_CLASSES = 100_000  # a larger label is a mistake, and would ask for a huge last layer
 INPUT_KEYS, LABEL_KEYS = ("inputs", "x", "images"), ("labels", "y")
 
 
@@ -44,6 +45,10 @@ def from_arrays(name: str, inputs: Any, labels: Any, split: str | None) -> Datas
             do="give one class number per sample",
         )
     y = y.astype(np.int64)
+    if int(y.max()) >= MOST_CLASSES:
+        raise BadInput(
+            f"labels of {name!r}", allowed=f"0 to {MOST_CLASSES - 1}", got=int(y.max()), do="number the classes from 0"
+        )
     x = _channels_first(name, x)
     # One class alone would make cross-entropy, and with it every gradient, zero: so at least two outputs.
     spec = own_spec(name, x.shape[1:], max(2, int(y.max()) + 1))

@@ -18,6 +18,7 @@ from leakgauge.engine.randomness import normal
 from leakgauge.settings import setting
 from leakgauge.types import Attack, Batch, Defense, SharedUpdate, Step
 
+_STRONG_VARIATION = 0.01  # for attacks that match directions; a hundred times their usual weight
 _PRIOR_SHARPNESS = 10.0  # neighbouring pixels of a picture differ by about 1/10: the scale of its smoothness prior
 
 
@@ -53,4 +54,6 @@ def knows_noise(attack: Attack, scale: float, distance: str) -> tuple[Attack, ..
     tv = _PRIOR_SHARPNESS * (2 * scale**2 if distance == "l2" else scale)
     informed = attack.with_fields(noise_std=scale, distance=distance, tv=tv)
     informed = informed or attack.with_fields(combine="least-squares")
+    if informed is None and (current := getattr(attack, "tv", None)) is not None:
+        informed = attack.with_fields(tv=max(current, _STRONG_VARIATION))  # a cosine has no likelihood: smooth more
     return (informed,) if informed else ()

@@ -25,12 +25,21 @@ def attacked(report: AuditReport) -> list[tuple[str, str]]:
         ("Weights", weights),
         ("Data", f"{s.data} ({d.kind}, {shape}, {d.classes} classes)"),
         ("Samples per update", f"{s.batch_size} (labels within a batch: {s.batch_labels})"),
+        ("Clients", clients(s)),
         ("Local training", local_training(s)),
         ("Defences", ", ".join(s.defenses) or "none"),
         ("Attacks", ", ".join(s.attacks) or "the default suite"),
-        ("Trials", f"{s.trials} victims per cell"),
+        ("Trials", f"{s.trials} {'victim' if s.trials == 1 else 'victims'} per cell"),
         ("Seed", str(s.seed)),
     ]
+
+
+def clients(scenario: Scenario) -> str:
+    p = scenario.partition
+    if p.kind == "none":
+        return "every batch from one pool"
+    skew = {"iid": "equal shares", "classes": f"{p.classes} labels each", "dirichlet": f"Dirichlet, alpha {p.alpha:g}"}
+    return f"{p.clients}, {skew[p.kind]}"
 
 
 def local_training(scenario: Scenario) -> str:

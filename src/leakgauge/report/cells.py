@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from leakgauge.report.criterion import Criterion
@@ -54,6 +55,12 @@ def by_defense(report: AuditReport) -> dict[str, list[Cell]]:
         if not cell.baseline:
             groups.setdefault(cell.row.defense, []).append(cell)
     return groups
+
+
+def mean_image_scores(report: AuditReport) -> dict[tuple[int, int], Mapping[str, float | None]]:
+    """(trial, record) -> what the mean of public data scores there."""
+    floors = (f for f in report.findings if f.attack == "mean-image")
+    return {(f.trial, i): r for f in floors for i, r in enumerate(f.records)}
 
 
 def baselines(report: AuditReport) -> list[Cell]:

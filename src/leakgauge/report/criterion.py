@@ -6,7 +6,11 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from leakgauge import catalog
 from leakgauge.types import CRITERION, AuditReport
+
+_NUMBER = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
+_RULE = re.compile(rf"\s*([\w-]+)\s*[<>]=?\s*({_NUMBER})\s*")
 
 
 @dataclass(frozen=True)
@@ -16,7 +20,7 @@ class Criterion:
 
     @property
     def higher_is_better(self) -> bool:
-        return self.metric not in ("mse", "lpips")
+        return bool(catalog.get("metrics", self.metric).higher_is_better)
 
     def met(self, record: Mapping[str, float | None], threshold: float | None = None) -> bool:
         """A record without the score was not recovered."""
@@ -25,6 +29,12 @@ class Criterion:
         if value is None:
             return False
         return value >= limit if self.higher_is_better else value <= limit
+
+    def recovered(
+        self, record: Mapping[str, float | None], floor: Mapping[str, float | None], threshold: float | None = None
+    ) -> bool:
+        """Met, and better than the mean image on the same record, as the verdict counts it."""
+        return self.met(record, threshold) and (floor.get(self.metric) is None or self.rank(record) < self.rank(floor))
 
     def rank(self, record: Mapping[str, float | None]) -> float:
         """Sorts best recovered first; records without the score come last."""
@@ -37,7 +47,7 @@ class Criterion:
 def criterion(report: AuditReport) -> Criterion:
     """The one the summary was counted with; the default for this kind of data if there is no row."""
     for row in report.summary:
-        found = re.fullmatch(r"\s*(\w+)\s*[<>]=?\s*([-+.\deE]+)\s*", row.success_rate.criterion)
-        if found:
+        found = _RULE.fullmatch(row.success_rate.criterion)
+        if found and found[1] in catalog.find("metrics"):
             return Criterion(found[1], float(found[2]))
     return Criterion(*CRITERION[report.data.kind])

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from leakgauge.report.cells import Cell, baselines, by_defense
+from leakgauge.report.cells import Cell, baselines, by_defense, mean_image_scores
 from leakgauge.report.criterion import Criterion, criterion
 from leakgauge.types import AuditReport
+
+Floors = Mapping[tuple[int, int], Mapping[str, float | None]]
 
 
 @dataclass(frozen=True)
@@ -37,10 +40,11 @@ class Curves:
 def success_curves(report: AuditReport) -> Curves:
     rule = criterion(report)
     thresholds = _thresholds(rule)
+    floors = mean_image_scores(report)
     size = max([len(f.records) for f in report.findings], default=0) or report.scenario.batch_size
 
     def curves(group: list[Cell]) -> tuple[Curve, ...]:
-        return tuple(_curve(cell, rule, thresholds, size) for cell in group if _measures(cell, rule))
+        return tuple(_curve(cell, rule, thresholds, size, floors) for cell in group if _measures(cell, rule))
 
     panels = tuple(Panel(defense, curves(group)) for defense, group in by_defense(report).items())
     shown = tuple(panel for panel in panels if panel.curves)
@@ -61,13 +65,18 @@ def _measures(cell: Cell, rule: Criterion) -> bool:
     return not ran or any(r.get(rule.metric) is not None for f in ran for r in f.records)
 
 
-def _curve(cell: Cell, rule: Criterion, thresholds: tuple[float, ...], size: int) -> Curve:
+def _curve(cell: Cell, rule: Criterion, thresholds: tuple[float, ...], size: int, floors: Floors) -> Curve:
     # A failed trial has no records, yet its samples were attacked: they count as not recovered.
-    records = [r for f in cell.findings if f.error is None for r in f.records]
+    records = [
+        (r, {} if cell.baseline else floors.get((f.trial, i), {}))
+        for f in cell.findings
+        if f.error is None
+        for i, r in enumerate(f.records)
+    ]
     attacked = sum(len(f.records) if f.error is None and f.records else size for f in cell.findings)
 
     def share(threshold: float) -> float:
-        return sum(rule.met(r, threshold) for r in records) / attacked
+        return sum(rule.recovered(r, floor, threshold) for r, floor in records) / attacked
 
     row = cell.row
     label = row.attack if cell.baseline else f"{row.attack}, {cell.style}"

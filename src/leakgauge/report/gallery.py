@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from torch import Tensor
 
-from leakgauge.report.cells import Cell, Record, baselines, by_defense, ranked
+from leakgauge.report.cells import Cell, Record, baselines, by_defense, mean_image_scores, ranked
 from leakgauge.report.criterion import Criterion, criterion
 from leakgauge.report.numbers import number
 from leakgauge.report.pictures import data_uri
@@ -16,6 +17,8 @@ PAIRS_PER_CELL = 12
 _PAIRS_IN_ALL = 240  # with many cells each shows fewer, so that the page stays small enough to mail
 _GUESSES = 4
 _FEATURES = 12
+
+Counts = Callable[[Record], bool]  # is this record recovered, as the verdict counts it?
 
 
 @dataclass(frozen=True)
@@ -80,25 +83,32 @@ def _exhibit(report: AuditReport, pictures: Pictures | None, cell: Cell, rule: C
         for r in ranked(cell, rule)
         if r.trial < min(len(true), len(recovered)) and r.record < min(true.shape[1], recovered.shape[1])
     ]
+    floors = {} if cell.baseline else mean_image_scores(report)
+
+    def counts(r: Record) -> bool:
+        return rule.recovered(r.scores, floors.get((r.trial, r.record), {}))
+
     if report.data.kind != "image":
-        return Exhibit(cell, comparisons=_comparisons(stored, true, recovered, rule), note=failed)
+        return Exhibit(cell, comparisons=_comparisons(stored, true, recovered, rule, counts), note=failed)
     shown = stored[:most]
-    pairs = tuple(_pair(r, true, recovered, rule) for r in shown)
+    pairs = tuple(_pair(r, true, recovered, counts) for r in shown)
     rest = len(stored) - len(shown)
     hidden = f"{rest} more not shown; each scored no better than the last one here." if rest else ""
     return Exhibit(cell, pairs, note=f"{hidden} {failed}".strip())
 
 
-def _pair(r: Record, true: Tensor, recovered: Tensor, rule: Criterion) -> Pair:
+def _pair(r: Record, true: Tensor, recovered: Tensor, counts: Counts) -> Pair:
     scores = (
         ("SSIM", number("ssim", r.scores.get("ssim"))),
         ("PSNR", f"{number('psnr', r.scores.get('psnr'))} dB"),
     )
     images = data_uri(true[r.trial, r.record]), data_uri(recovered[r.trial, r.record])
-    return Pair(*images, scores, _place(r, true), rule.met(r.scores))
+    return Pair(*images, scores, _place(r, true), counts(r))
 
 
-def _comparisons(stored: list[Record], true: Tensor, recovered: Tensor, rule: Criterion) -> tuple[Comparison, ...]:
+def _comparisons(
+    stored: list[Record], true: Tensor, recovered: Tensor, rule: Criterion, counts: Counts
+) -> tuple[Comparison, ...]:
     ends = {"best recovered": stored[0], "worst recovered": stored[-1]} if stored else {}
     if len(stored) == 1:
         ends.pop("worst recovered")
@@ -107,7 +117,7 @@ def _comparisons(stored: list[Record], true: Tensor, recovered: Tensor, rule: Cr
             title,
             _place(r, true),
             f"{rule.metric.upper()} {number(rule.metric, r.scores.get(rule.metric))}",
-            rule.met(r.scores),
+            counts(r),
             tuple(
                 (f"{a:.3f}", f"{b:.3f}")
                 for a, b in zip(

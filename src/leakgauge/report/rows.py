@@ -9,7 +9,7 @@ from typing import Any
 from leakgauge.report.cells import BASELINES, Cell, baselines, by_defense
 from leakgauge.report.criterion import criterion
 from leakgauge.report.numbers import NOTHING, base, bounds, heading, number, percent, rate_bounds
-from leakgauge.types import AuditReport, Interval
+from leakgauge.types import UNDEFENDED, AuditReport, Interval
 
 _ORDER = {"image": ("psnr", "ssim", "label_accuracy"), "tabular": ("mse", "label_accuracy")}
 
@@ -56,9 +56,14 @@ def table_rows(report: AuditReport) -> list[Row]:
 
 
 def most_exposed(report: AuditReport) -> str:
-    """The one record, over all attacks, that was recovered best; empty if none was scored."""
+    """The record under test that was recovered best, over all attacks; empty if none was scored.
+
+    The undefended update is under test only if nothing else is.
+    """
     rule = criterion(report)
-    scored = [c for group in by_defense(report).values() for c in group if c.row.error is None]
+    groups = by_defense(report)
+    tested = [group for defense, group in groups.items() if defense != UNDEFENDED] or list(groups.values())
+    scored = [c for group in tested for c in group if c.row.error is None]
     scored = [c for c in scored if c.row.worst.get(rule.metric) is not None]
     if not scored:
         return ""

@@ -43,5 +43,6 @@ def write(
     paths = {form: folder / FORMATS[form] for form in formats}
     for form, text in texts.items():
         # A path given on the command line may hold bytes that are no text; they become "?".
-        write_whole(paths[form], text.encode("utf-8", errors="replace"))
+        # The page shows private samples: only its owner may read it until they decide otherwise.
+        write_whole(paths[form], text.encode("utf-8", errors="replace"), private=form == "html")
     return paths

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
+from leakgauge.errors import BadInput
 from leakgauge.settings import Settings, setting
 
 PARTITIONS = ("none", "iid", "classes", "dirichlet")
@@ -57,6 +58,13 @@ class LocalTraining(Settings):
     batchnorm: str = setting(
         "eval", "BatchNorm uses running (eval) or batch (train) statistics", choices=("eval", "train")
     )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.kind == "fedsgd" and (self.epochs != 1 or self.batch_size != 0):
+            raise BadInput(
+                "local: kind", allowed="fedavg with epochs or batch_size", got="fedsgd", do="add kind=fedavg"
+            )
 
 
 @dataclass(frozen=True)

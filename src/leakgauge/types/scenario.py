@@ -12,6 +12,9 @@ from leakgauge.settings import unknown_name
 from leakgauge.types.client import LocalTraining, Partition
 from leakgauge.types.knowledge import threat_model
 
+_CHOICES = {"batch_labels": ("any", "distinct", "same"), "variants": ("both", "plain", "adaptive")}
+_LARGEST = 2**31 - 1  # seeds of trials and of models stay well inside what every generator takes
+
 
 @dataclass(frozen=True)
 class Scenario:
@@ -27,6 +30,8 @@ class Scenario:
     threat_model: str = "honest-but-curious"
     attacks: tuple[str, ...] = ()  # empty: the default suite
     metrics: tuple[str, ...] = ()  # scores besides mse, psnr and ssim: "lpips", "mae" ...
+    variants: str = "both"  # attackers who know the defence ("adaptive"), who do not ("plain"), or both
+    gate: str | None = None  # "ssim=0.5": the audit fails if any record under test reaches this
     trials: int = 6
     seed: int = 0
     weights: str | None = None  # checkpoint of the model; None: freshly initialised from the seed
@@ -34,21 +39,22 @@ class Scenario:
     def __post_init__(self) -> None:
         for name, low in (("batch_size", 1), ("trials", 1), ("seed", 0)):
             value = getattr(self, name)
-            if not isinstance(value, int) or isinstance(value, bool) or value < low:
-                raise BadInput(
-                    name,
-                    allowed=f"a whole number, at least {low}",
-                    got=repr(value),
-                    do=f"set {name} = {low} or more",
-                )
-        if self.batch_labels not in ("any", "distinct", "same"):
-            raise BadInput(
-                "batch_labels",
-                allowed="one of any, distinct, same",
-                got=repr(self.batch_labels),
-                do="choose one of these",
-            )
-        for name in ("model", "data", "threat_model", *(["weights"] if self.weights is not None else [])):
+            if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= _LARGEST:
+                allowed = f"a whole number from {low} to {_LARGEST}"
+                raise BadInput(name, allowed=allowed, got=repr(value), do=f"for example {name} = {max(low, 1)}")
+        for name, choices in (
+            ("batch_labels", ("any", "distinct", "same")),
+            ("variants", ("both", "plain", "adaptive")),
+        ):
+            if getattr(self, name) not in choices:
+                got = repr(getattr(self, name))
+                raise BadInput(name, allowed=f"one of {', '.join(choices)}", got=got, do="choose one of these")
+        for name in (
+            "model",
+            "data",
+            "threat_model",
+            *(n for n in ("weights", "gate") if getattr(self, n) is not None),
+        ):
             if not isinstance(getattr(self, name), str):
                 raise BadInput(name, allowed="text", got=repr(getattr(self, name)), do=f'write {name} = "..."')
         for name in ("defenses", "attacks", "metrics"):

@@ -1,0 +1,258 @@
+"""Sphinx settings, and the tables that are written from the code at build time.
+
+A table in these pages that lists attacks, defences, models, data sets, metrics, flags, threat models, options or
+public names is generated into `_generated/` when the documentation is built, so that it cannot fall behind the code.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import inspect
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+import typer
+
+import leakgauge
+from leakgauge import catalog
+from leakgauge.cli.audit import DEFAULT_DEFENSES
+from leakgauge.flags import FLAGS
+from leakgauge.plan import DEFAULT_SUITE
+from leakgauge.types import CRITERION, ORACLES, THREAT_MODELS, Fact, LocalTraining, Partition
+
+project = "Leakgauge"
+author = "The Leakgauge developers"
+project_copyright = author
+version = release = leakgauge.__version__
+
+extensions = ["myst_parser"]
+myst_enable_extensions = ["colon_fence", "deflist"]
+myst_heading_anchors = 3
+exclude_patterns = ["_build", "_generated"]
+html_theme = "furo"
+html_title = f"Leakgauge {release}"
+html_show_sourcelink = False
+html_copy_source = False
+nitpicky = True
+smartquotes = False  # two dashes are an option, not a dash
+
+GENERATED = Path(__file__).parent / "_generated"
+
+
+def generate() -> None:
+    """Write every generated table; pages include them."""
+    GENERATED.mkdir(exist_ok=True)
+    pages = {
+        "attacks": _attacks(),
+        "attack-fields": _fields_of("attacks"),
+        "defenses": _overview("defenses"),
+        "defense-fields": _fields_of("defenses"),
+        "models": _overview("models"),
+        "model-fields": _fields_of("models"),
+        "data": _data(),
+        "data-files": _data_files(),
+        "metrics": _metrics(),
+        "threat-models": _threat_models(),
+        "facts": _facts(),
+        "flags": _table(["flag", "reason", "remedy"], [[_code(f.id), f.reason, f.remedy] for f in FLAGS.values()]),
+        "criterion": _criterion(),
+        "local": _fields(LocalTraining),
+        "partition": _fields(Partition),
+        "defaults": _defaults(),
+        "api": _api(),
+        **{f"cli-{name}": _options(command) for name, command in _commands().items()},
+    }
+    for name, text in pages.items():
+        path = GENERATED / f"{name}.md"
+        if not path.is_file() or path.read_text(encoding="utf-8") != text:
+            path.write_text(text, encoding="utf-8")
+
+
+def _overview(kind: str) -> str:
+    rows = [[_code(name), thing.summary, thing.paper] for name, thing in catalog.find(kind).items()]
+    return _table(["name", "what it is", "from"], rows)
+
+
+def _attacks() -> str:
+    rows = [
+        [_code(name), attack.summary, _codes(sorted(f.value for f in attack.needs)), attack.paper]
+        for name, attack in catalog.find("attacks").items()
+    ]
+    return _table(["name", "what it does", "needs to know", "from"], rows)
+
+
+def _data() -> str:
+    rows = [
+        [_code(name), source.summary, "yes" if source.embedded else "no", _samples(source.samples), source.paper]
+        for name, source in catalog.find("data").items()
+    ]
+    return _table(["name", "what it is", "embedded", "samples (public, private)", "from"], rows)
+
+
+def _samples(counts: tuple[int, int] | None) -> str:
+    return "" if counts is None else f"{counts[0]}, {counts[1]}"
+
+
+def _data_files() -> str:
+    rows = [
+        [_code(name), ", ".join(dict.fromkeys(_code(f.paths[0]) for f in source.files if not f.optional))]
+        for name, source in catalog.find("data").items()
+        if source.files
+    ]
+    return _table(["name", "looked for in the data folder"], rows)
+
+
+def _metrics() -> str:
+    rows = [
+        [
+            _code(name),
+            metric.summary,
+            "higher" if metric.higher_is_better else "lower",
+            f"{metric.low:g} to {metric.high:g}",
+            ", ".join(metric.applies_to),
+            metric.paper,
+        ]
+        for name, metric in catalog.find("metrics").items()
+    ]
+    return _table(["name", "what it is", "more recovered is", "range", "for", "from"], rows)
+
+
+def _threat_models() -> str:
+    rows = [[_code(t.name), t.summary, t.may_change, t.paper] for t in THREAT_MODELS.values()]
+    return _table(["threat model", "who it is", "may change in the model", "from"], rows)
+
+
+def _facts() -> str:
+    models = list(THREAT_MODELS.values())
+    rows = [
+        [_code(fact.value), *("oracle only" if fact in ORACLES else "yes" if fact in t.facts else "–" for t in models)]
+        for fact in Fact
+    ]
+    return _table(["fact", *(_code(t.name) for t in models)], rows)
+
+
+def _criterion() -> str:
+    rows = []
+    for kind, (metric, limit) in CRITERION.items():
+        sign = "≥" if catalog.get("metrics", metric).higher_is_better else "≤"
+        rows.append([kind, f"{_code(metric)} {sign} {limit:g}"])
+    return _table(["kind of data", "a record counts as recovered if"], rows)
+
+
+def _defaults() -> str:
+    return _table(
+        ["what", "default of a bare `leakgauge audit`"],
+        [["attacks", _codes(DEFAULT_SUITE)], ["configurations", _codes(["none", *DEFAULT_DEFENSES])]],
+    )
+
+
+def _fields_of(kind: str) -> str:
+    """One table of fields per thing; things with the same fields and defaults share one."""
+    shared: dict[str, list[str]] = {}
+    for name, thing in catalog.find(kind).items():
+        shared.setdefault(_fields(thing), []).append(name)
+    parts = [f"**{_codes(names)}**\n\n{table or 'No fields.'}" for table, names in shared.items()]
+    return "\n\n".join(parts) + "\n"
+
+
+def _fields(settings: Any) -> str:
+    fields = dataclasses.fields(settings)
+    if not fields:
+        return ""
+    rows = [[_code(f.name), _code(f.default), _range(f.metadata), f.metadata.get("help", "")] for f in fields]
+    return _table(["field", "default", "allowed", "meaning"], rows)
+
+
+def _range(meta: Any) -> str:
+    if meta.get("choices"):
+        return _codes(meta["choices"])
+    bounds = (("low", "≥"), ("above", ">"), ("high", "≤"))
+    return ", ".join(f"{sign} {meta[key]:g}" for key, sign in bounds if meta.get(key) is not None)
+
+
+def _commands() -> dict[str, click.Command]:
+    """Every command of the command line by a file name; `attack` stands for the options all attacks share."""
+    top = typer.main.get_command(importlib.import_module("leakgauge.cli.main").app)
+    assert isinstance(top, click.Group)
+    found: dict[str, click.Command] = {}
+    for name, command in top.commands.items():
+        if name == "attack":
+            assert isinstance(command, click.Group)
+            floor = command.get_command(click.Context(command), "mean-image")  # has no fields of its own
+            assert floor is not None
+            found[name] = floor
+        elif isinstance(command, click.Group):
+            found |= {f"{name}-{sub}": inner for sub, inner in command.commands.items()}
+        else:
+            found[name] = command
+    return found
+
+
+def _options(command: click.Command) -> str:
+    rows = []
+    for parameter in command.params:
+        if isinstance(parameter, click.Option) and not parameter.hidden:
+            names = " / ".join(_code(o) for o in (*parameter.opts, *parameter.secondary_opts))
+            rows.append([names, parameter.help or ""])
+    return _table(["option", "meaning"], [row for row in rows if row[0] != "`--help`"])
+
+
+def _api() -> str:
+    return "\n\n".join(_public(name, getattr(leakgauge, name)) for name in leakgauge.__all__) + "\n"
+
+
+def _public(name: str, thing: Any) -> str:
+    parts = [f"## {name}", _plain(inspect.cleandoc(thing.__doc__ or ""))]
+    if dataclasses.is_dataclass(thing) and isinstance(thing, type):
+        notes = _comments(thing)
+        rows = [[_code(f.name), _code(f.type), _default(f), notes.get(f.name, "")] for f in dataclasses.fields(thing)]
+        if rows:
+            parts.append(_table(["field", "type", "default", ""], rows))
+    elif inspect.isfunction(thing):
+        parts.insert(1, f"```python\n{name}{inspect.signature(thing)}\n```")
+    elif issubclass(thing, Fact):
+        parts.append(_codes(f.value for f in thing) + ".")
+    return "\n\n".join(parts)
+
+
+def _default(field: dataclasses.Field[Any]) -> str:
+    if field.default is dataclasses.MISSING:
+        return "" if field.default_factory is dataclasses.MISSING else "empty"
+    return _code(repr(field.default) if isinstance(field.default, str) else field.default)
+
+
+def _comments(cls: type) -> dict[str, str]:
+    """Help text of settings, and the comments that stand behind fields in the source: shapes and meanings."""
+    found = re.findall(r"^    (\w+): [^#\n]*#\s*(.+)$", inspect.getsource(cls), flags=re.MULTILINE)
+    helps = {f.name: f.metadata["help"] for f in dataclasses.fields(cls) if "help" in f.metadata}
+    return {name: note for name, note in found if not note.startswith("noqa")} | helps
+
+
+def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [heads, ["---"] * len(heads), *rows]
+    return "\n".join("| " + " | ".join(_cell(cell) for cell in line) + " |" for line in lines) + "\n"
+
+
+def _cell(text: str) -> str:
+    """One line; what is not in backticks is plain text."""
+    pieces = re.split(r"(`[^`]*`|\*\*)", " ".join(text.split()))
+    return "".join(p if p.startswith(("`", "**")) else _plain(p) for p in pieces).replace("|", "\\|")
+
+
+def _plain(text: str) -> str:
+    return re.sub(r"([*_<>\[\]])", r"\\\1", text)
+
+
+def _code(value: object) -> str:
+    return f"`{value}`"
+
+
+def _codes(values: Iterable[object]) -> str:
+    return ", ".join(_code(v) for v in values)
+
+
+generate()

@@ -1,0 +1,231 @@
+"""Bad input: exit code 2, one line that names what, allowed, got, do; no traceback unless --debug; nothing written."""
+
+from __future__ import annotations
+
+import struct
+import sys
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from leakgauge.errors import BadInput
+from leakgauge.types import LocalTraining
+
+ATTACK = ("attack", "linear", "--model", "mlp:hidden=4", "--data", "digits", "--trials", "1")
+REPLAY = ("attack", "linear", "--model", "mlp:hidden=4", "--data", "digits", "--update")
+OWN = """
+import numpy as np
+from torch import nn
+
+def three(num_classes):
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, 3))
+
+def text():
+    return "no model"
+
+def broken():
+    raise RuntimeError("out of luck")
+
+def negative():
+    return np.random.rand(8, 8, 8), np.array([-1, 0, 1, 2] * 2)
+
+def too_bright():
+    return 255 * np.random.rand(8, 8, 8), np.array([0, 1] * 4)
+"""
+
+
+def broken_mnist(folder):
+    """IDX files whose headers promise more than there is, and labels beyond the ten classes."""
+    mnist = folder / "broken" / "mnist"
+    mnist.mkdir(parents=True)
+    (mnist / "t10k-images-idx3-ubyte").write_bytes(struct.pack(">4B3I", 0, 0, 8, 3, 5, 28, 28) + bytes(3 * 784))
+    (mnist / "t10k-labels-idx1-ubyte").write_bytes(struct.pack(">4BI", 0, 0, 8, 1, 5) + bytes(5))
+    other = folder / "eleven" / "mnist"
+    other.mkdir(parents=True)
+    (other / "t10k-images-idx3-ubyte").write_bytes(struct.pack(">4B3I", 0, 0, 8, 3, 5, 28, 28) + bytes(5 * 784))
+    (other / "t10k-labels-idx1-ubyte").write_bytes(struct.pack(">4BI", 0, 0, 8, 1, 5) + bytes([0, 1, 2, 3, 11]))
+
+
+def updates(folder):
+    fitting = {
+        "fc1.weight": torch.zeros(4, 64),
+        "fc1.bias": torch.zeros(4),
+        "fc2.weight": torch.zeros(10, 4),
+        "fc2.bias": torch.zeros(10),
+    }
+    nan = fitting | {"fc1.bias": torch.tensor([0, torch.nan, 0, torch.inf])}
+    shape = fitting | {"fc1.bias": torch.zeros(5)}
+    names = {f"net.{name}": tensor for name, tensor in fitting.items()}
+    for name, tensors in {"nan": nan, "shape": shape, "names": names}.items():
+        save_file(tensors, folder / f"{name}.safetensors")
+    (folder / "truncated.safetensors").write_bytes((folder / "nan.safetensors").read_bytes()[:100])
+    torch.save({"fc1.weight": LocalTraining()}, folder / "code.pt")
+
+
+@pytest.fixture
+def mess(tmp_path):
+    """Everything a user could get wrong, in files."""
+    broken_mnist(tmp_path)
+    updates(tmp_path)
+    (tmp_path / "own.py").write_text(OWN)
+    (tmp_path / "syntax.py").write_text("def net(:\n")
+    (tmp_path / "text.txt").write_text("not what you think")
+    (tmp_path / "text.npz").write_text("not what you think")
+    (tmp_path / "text.safetensors").write_text("not what you think")
+    (tmp_path / "file-in-its-place").write_text("")
+    images = np.random.default_rng(0).random((8, 8, 8), dtype=np.float32)
+    np.savez(tmp_path / "negative.npz", x=images, y=np.array([-1, 0, 1, 2] * 2))
+    np.savez(tmp_path / "huge.npz", x=images, y=np.array([0, 10**12] * 4))
+    np.savez(tmp_path / "fraction.npz", x=images, y=np.array([0, 0.5] * 4))
+    np.savez(tmp_path / "nan.npz", x=images * np.nan, y=np.array([0, 1] * 4))
+    for name, text in {
+        "unknown": "modle = 'mlp'", "malformed": "model = ", "nested": "[local]\nepoch = 3", "list": "defenses = 5",
+        "weights": "data = 'digits'\nweights = 5", "trials": "trials = 1.5", "local": "local = 3",
+        "names": "attacks = [1]",
+    }.items():  # fmt: skip
+        (tmp_path / f"{name}.toml").write_text(text)
+    (tmp_path / "latin.toml").write_bytes(b"model = '\xe9'")
+    return tmp_path
+
+
+BAD = {
+    # names
+    "unknown attack": (("attack", "dgl"), ["attack must be one of", "'dgl'", "did you mean 'dlg'?"]),
+    "unknown attack in a list": (("audit", "--attacks", "linaer"), ["did you mean 'linear'?"]),
+    "unknown defence": ((*ATTACK, "--defense", "gausian"), ["defence", "did you mean 'gaussian'?"]),
+    "unknown model": ((*ATTACK, "--model", "lenet-dgl"), ["model must be one of", "did you mean 'lenet-dlg'?"]),
+    "unknown data": ((*ATTACK, "--data", "digit"), ["data set must be one of", "did you mean 'digits'?"]),
+    "unknown field": ((*ATTACK, "--defense", "gaussian:sdt=1"), ["field of gaussian", "did you mean 'std'?"]),
+    "unknown threat model": ((*ATTACK, "--threat-model", "curious"), ["threat model", "honest-but-curious"]),
+    "unknown oracle": ((*ATTACK, "--threat-model", "eavesdropper+label"), ["did you mean 'labels'?"]),
+    "unknown device": ((*ATTACK, "--device", "tpu"), ["device must be", "'tpu'"]),
+    "device that is not there": ((*ATTACK, "--device", "cuda:77"), ["device must be", "'cuda:77'"]),
+    "unknown flag": ((*ATTACK, "--stepz", "3"), ["--stepz"]),
+    "unknown command": (("atack",), ["atack"]),
+    "unknown kind of list": (("list", "attack"), ["did you mean 'attacks'?"]),
+    # numbers
+    "negative noise": ((*ATTACK, "--defense", "gaussian:std=-1"), ["gaussian: std must be at least 0, got -1"]),
+    "noise that is no number": ((*ATTACK, "--defense", "gaussian:std=much"), ["std must be a number, got 'much'"]),
+    "infinite noise": ((*ATTACK, "--defense", "gaussian:std=inf"), ["finite"]),
+    "share above one": ((*ATTACK, "--defense", "prune:share=1.5"), ["at most 1"]),
+    "no trials": ((*ATTACK, "--trials", "0"), ["trials must be a whole number from 1 to 2147483647, got 0"]),
+    "negative seed": ((*ATTACK, "--seed", "-1"), ["seed must be"]),
+    "endless seed": ((*ATTACK, "--seed", "9" * 30), ["seed"]),
+    "no steps": (("attack", "dlg", "--steps", "0"), ["dlg: steps must be at least 1, got 0"]),
+    "word for a number": (("attack", "dlg", "--steps", "many"), ["steps must be a whole number, got 'many'"]),
+    "batch larger than the data": ((*ATTACK, "--batch-size", "451"), ["batch_size", "at most 450", "451"]),
+    "more trials than data": ((*ATTACK, "--trials", "451"), ["at most 450", "451"]),
+    "impossible labels": ((*ATTACK, "--batch-size", "11", "--batch-labels", "distinct"), ["at most 10", "11"]),
+    "local rate of zero": ((*ATTACK, "--local", "lr=0"), ["local: lr must be above 0"]),
+    "local without a value": ((*ATTACK, "--local", "fedavg"), ["field=value"]),
+    "unknown metric": ((*ATTACK, "--metrics", "sim"), ["metric", "did you mean 'ssim'?"]),
+    "metric without its weights": ((*ATTACK, "--metrics", "lpips"), ["leakgauge data fetch lpips"]),
+    "unknown partition": ((*ATTACK, "--partition", "kind=skewed"), ["partition: kind must be one of"]),
+    "more clients than samples": ((*ATTACK, "--partition", "kind=iid,clients=451"), ["1 to 450", "451"]),
+    "gate on no metric": (("audit", "--gate", "sim=1"), ["did you mean 'ssim'?"]),
+    "gate without a number": (("audit", "--gate", "ssim=high"), ["METRIC=NUMBER"]),
+    "gate at nan": (("audit", "--gate", "ssim=nan"), ["METRIC=NUMBER"]),
+    # scenario files
+    "no scenario": (("audit", "nothing.toml"), ["nothing.toml", "No such file"]),
+    "folder for a scenario": (("audit", "broken"), ["broken"]),
+    "unknown TOML key": (("audit", "unknown.toml"), ["scenario key", "'modle'", "did you mean 'model'?"]),
+    "unknown TOML key in a section": (("audit", "nested.toml"), ["field of local", "did you mean 'epochs'?"]),
+    "malformed TOML": (("audit", "malformed.toml"), ["valid TOML"]),
+    "TOML in another encoding": (("audit", "latin.toml"), ["valid TOML"]),
+    "number for a list in TOML": (("audit", "list.toml"), ["defenses must be a list of names, got 5"]),
+    "number for a name in TOML": (("audit", "names.toml"), ["attacks must be a list of names"]),
+    "number for a path in TOML": (("audit", "weights.toml"), ["weights"]),
+    "fraction for a count in TOML": (("audit", "trials.toml"), ["trials must be a whole number", "1.5"]),
+    "number for a section in TOML": (("audit", "local.toml"), ["local must be a table, got 3"]),
+    # data
+    "truncated IDX": ((*ATTACK, "--data", "mnist", "--data-root", "broken"), ["t10k-images", "3920", "2352"]),
+    "IDX labels out of range": ((*ATTACK, "--data", "mnist", "--data-root", "eleven"), ["between 0 and 9", "11"]),
+    "data that is not here": ((*ATTACK, "--data", "cifar10"), ["leakgauge data fetch cifar10"]),
+    "negative labels": ((*ATTACK, "--data", "negative.npz"), ["labels must be between 0", "-1"]),
+    "labels beyond reason": ((*ATTACK, "--data", "huge.npz"), ["label"]),
+    "labels that are fractions": ((*ATTACK, "--data", "fraction.npz"), ["labels", "whole numbers"]),
+    "pixels that are nan": ((*ATTACK, "--data", "nan.npz"), ["finite"]),
+    "labels out of range from own code": ((*ATTACK, "--data", "own.py:negative"), ["between 0", "-1"]),
+    "bytes as floats": ((*ATTACK, "--data", "own.py:too_bright"), ["between 0 and 1", "divide by 255"]),
+    "text for an archive": ((*ATTACK, "--data", "text.npz"), ["text.npz", "readable .npz"]),
+    "text for data": ((*ATTACK, "--data", "./text.txt"), ["text.txt"]),
+    "folder without images": ((*ATTACK, "--data", "./broken"), ["broken"]),
+    # models and weights
+    "own model of the wrong shape": ((*ATTACK, "--model", "own.py:three"), ["of shape (1, 10), got (1, 3)"]),
+    "own model that is none": ((*ATTACK, "--model", "own.py:text"), ["torch.nn.Module", "str"]),
+    "own model that fails": ((*ATTACK, "--model", "own.py:broken"), ["RuntimeError: out of luck"]),
+    "own model that is not in the file": ((*ATTACK, "--model", "own.py:tree"), ["did you mean 'three'?"]),
+    "own file with a mistake": ((*ATTACK, "--model", "syntax.py:net"), ["SyntaxError"]),
+    "own file that is not there": ((*ATTACK, "--model", "no.py:net"), ["no such file"]),
+    "model that does not fit the data": ((*ATTACK, "--model", "vgg16-mkor"), ["32x32", "8x8"]),
+    "text for weights": ((*ATTACK, "--weights", "text.safetensors"), ["text.safetensors", "checkpoint"]),
+    "weights of another model": ((*ATTACK, "--weights", "names.safetensors"), ["4 missing, 4 unknown"]),
+    "weights that are not there": ((*ATTACK, "--weights", "no.safetensors"), ["no such file"]),
+    # saved updates
+    "NaN in an update": ((*REPLAY, "nan.safetensors"), ["'fc1.bias'", "finite", "2 NaN or infinite"]),
+    "update of another shape": ((*REPLAY, "shape.safetensors"), ["'fc1.bias'", "(1, 4)", "(1, 5)"]),
+    "update of another model": ((*REPLAY, "names.safetensors"), ["missing 'fc1.bias'", "unknown 'net.fc1.bias'"]),
+    "truncated update": ((*REPLAY, "truncated.safetensors"), ["truncated.safetensors", "readable"]),
+    "text for an update": ((*REPLAY, "text.txt"), ["text.txt"]),
+    "update with code in it": ((*REPLAY, "code.pt"), ["tensors and nothing else"]),
+    "update that is not there": ((*REPLAY, "no.safetensors"), ["no such file"]),
+    "update and a defence": ((*REPLAY, "nan.safetensors", "--defense", "gaussian"), ["--update"]),
+    # other commands
+    "no run to report": (("report", "broken"), ["broken", "report.json"]),
+    "unknown data set to fetch": (("data", "fetch", "minst"), ["did you mean 'mnist'?"]),
+    "unknown data set to verify": (("data", "verify", "minst"), ["did you mean 'mnist'?"]),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_input_is_one_clear_line_and_nothing_is_written(case, leakgauge, mess, one_line, files_in):
+    arguments, words = BAD[case]
+    out = () if arguments[0] in ("list", "data", "report", "atack") else ("--out", "out")
+    before = files_in(mess)
+    line = one_line(leakgauge(*arguments, *out))
+    for word in words:
+        assert word in line, line
+    assert [name for name in files_in(mess) if name not in before and "__pycache__" not in name] == []
+
+
+def test_output_folder_that_is_a_file_is_refused_before_anything_runs(leakgauge, mess, one_line):
+    line = one_line(leakgauge(*ATTACK, "--out", "file-in-its-place"))
+    assert "file-in-its-place" in line
+    assert "choose another --out" in line
+
+
+def test_debug_shows_the_traceback(leakgauge):
+    with pytest.raises(BadInput, match="did you mean 'gaussian'"):
+        leakgauge("--debug", *ATTACK, "--defense", "gausian")
+    with pytest.raises(BadInput, match="did you mean 'gaussian'"):
+        leakgauge(*ATTACK, "--defense", "gausian", "--debug")
+
+
+@pytest.mark.parametrize("arguments", [(), ("attack",), ("data",)], ids=" ".join)
+def test_no_command_shows_the_help(leakgauge, arguments):
+    outcome = leakgauge(*arguments)
+    assert outcome.code == 2
+    assert "Usage" in outcome.err + outcome.out
+    assert "Traceback" not in outcome.err
+
+
+def test_help_and_version(leakgauge):
+    helped = leakgauge("--help")
+    assert helped.code == 0
+    for command in ("audit", "attack", "list", "report", "data"):
+        assert command in helped.out
+    version = leakgauge("--version")
+    assert version.code == 0
+    assert version.out.startswith("leakgauge ")
+
+
+def test_reader_that_went_away_is_no_error(leakgauge, monkeypatch):
+    def gone(text):
+        raise BrokenPipeError
+
+    monkeypatch.setattr("leakgauge.cli.listing.show_json", gone)
+    monkeypatch.setattr(sys, "stdout", sys.stdout)  # main replaces it, so that Python's own flush finds no pipe
+    assert leakgauge("list", "attacks", "--json").code == 0
+    sys.stdout.close()

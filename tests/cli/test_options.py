@@ -1,0 +1,32 @@
+"""Flags over a scenario: given ones change it, the others leave it alone."""
+
+from __future__ import annotations
+
+import pytest
+
+from leakgauge.cli.options import changed, variants_of
+from leakgauge.errors import BadInput
+from leakgauge.types import LocalTraining, Scenario
+
+SCENARIO = Scenario(model="mlp", data="digits", local=LocalTraining(kind="fedavg", lr=0.5), defenses=("prune",), seed=3)
+
+
+def test_nothing_given_changes_nothing():
+    assert changed(SCENARIO, model=None, trials=None, local=None) == SCENARIO
+
+
+def test_what_is_given_is_changed_and_the_rest_kept():
+    assert changed(SCENARIO, trials=9, local="kind=fedavg,epochs=2") == Scenario(
+        model="mlp", data="digits", local=LocalTraining(kind="fedavg", epochs=2), defenses=("prune",), seed=3, trials=9
+    )
+
+
+def test_zero_is_given_too():
+    with pytest.raises(BadInput, match="trials"):
+        changed(SCENARIO, trials=0)
+    assert changed(SCENARIO, seed=0).seed == 0
+
+
+@pytest.mark.parametrize(("choice", "word"), [(None, None), (True, "adaptive"), (False, "plain")])
+def test_variants(choice, word):
+    assert variants_of(choice) == word

@@ -1,0 +1,78 @@
+"""`leakgauge report DIR --to FORMAT`: a finished run in another format."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from xml.etree import ElementTree
+
+import pytest
+
+NAMES = {"html": "report.html", "json": "report.json", "markdown": "report.md", "junit": "report.xml"}
+
+
+@pytest.fixture
+def run(leakgauge, small, tmp_path):
+    assert leakgauge("audit", *small, "--attacks", "linear", "--defenses", "prune", "--out", "run").code == 0
+    return tmp_path / "run"
+
+
+@pytest.mark.parametrize("form", NAMES)
+def test_every_format_is_written_anew_and_alike(leakgauge, run, form):
+    before = (run / NAMES[form]).read_text()
+    if form != "json":
+        (run / NAMES[form]).unlink()
+    outcome = leakgauge("report", "run", "--to", form)
+    assert outcome.code == 0
+    assert outcome.out.strip() == f"run/{NAMES[form]}"
+    assert (run / NAMES[form]).read_text() == before
+
+
+def test_html_keeps_its_pictures_and_asks_nobody(leakgauge, run):
+    leakgauge("report", "run", "--to", "html")
+    page = (run / "report.html").read_text()
+    assert page.count("data:image/png;base64,") >= 4
+    for outside in ('src="http', 'href="http', "url(http", "@import", "<script src"):
+        assert outside not in page
+
+
+def test_junit_is_well_formed(leakgauge, run):
+    leakgauge("report", "run", "--to", "junit")
+    assert ElementTree.parse(run / "report.xml").getroot().tag.startswith("testsuite")
+
+
+def test_other_folder_and_json(leakgauge, run, tmp_path):
+    outcome = leakgauge("report", "run", "--to", "markdown", "--out", "elsewhere", "--json")
+    assert outcome.json == {"markdown": "elsewhere/report.md"}
+    assert (tmp_path / "elsewhere" / "report.md").is_file()
+
+
+def test_run_whose_samples_were_removed_is_still_reported(leakgauge, run):
+    """Before a report is passed on, the private samples may have been deleted."""
+    shutil.rmtree(run / "cells")
+    (run / "truth.safetensors").unlink()
+    assert leakgauge("report", "run", "--to", "html").code == 0
+    assert not (run / "cells").exists(), "reading a run must not change it"
+
+
+def test_unknown_format_is_refused(leakgauge, run, one_line):
+    assert "did you mean 'html'?" in one_line(leakgauge("report", "run", "--to", "htm"))
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"\xff\xfe\x00 bytes", b"{", b"[]", b"{}", b'{"schema": 1}', b'{"schema": 99}'],
+    ids=["empty", "bytes", "cut off", "a list", "nothing in it", "keys missing", "another schema"],
+)
+def test_damaged_report_is_refused(leakgauge, tmp_path, one_line, files_in, content):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "report.json").write_bytes(content)
+    one_line(leakgauge("report", "run"))
+    assert files_in(tmp_path) == ["run/report.json"]
+
+
+def test_report_of_another_program_says_what_is_missing(leakgauge, run, one_line):
+    plain = json.loads((run / "report.json").read_text())
+    del plain["verdict"]
+    (run / "report.json").write_text(json.dumps(plain))
+    assert "verdict" in one_line(leakgauge("report", "run"))

@@ -1,0 +1,214 @@
+"""Interrupted runs keep what is finished and go on from there; a full disk leaves nothing half-written."""
+
+from __future__ import annotations
+
+import dataclasses
+import errno
+import importlib
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from leakgauge import catalog
+from leakgauge.attacks.linear import Linear
+
+AUDIT = ("audit", "--attacks", "linear", "--defenses", "gaussian prune", "--plain", "--out", "run", "--json")
+
+
+@pytest.fixture
+def linear(monkeypatch):
+    """Counts the calls of `linear`, and stops the one it is told to with what it is told to."""
+
+    class Watch:
+        calls = 0
+        stop_at = 0
+        stop_with: type[BaseException] = KeyboardInterrupt
+
+    watch = Watch()
+    real = Linear.reconstruct
+
+    def reconstruct(self, *given):
+        watch.calls += 1
+        if watch.calls == watch.stop_at:
+            raise watch.stop_with
+        return real(self, *given)
+
+    monkeypatch.setattr(Linear, "reconstruct", reconstruct)
+    return watch
+
+
+def attacked(report):
+    return [row["defense"] for row in report["summary"] if row["attack"] == "linear"]
+
+
+def test_interrupted_run_keeps_finished_cells_and_goes_on_from_there(leakgauge, small, linear, tmp_path):
+    linear.stop_at = 2  # none is finished, gaussian is under way
+    first = leakgauge(*AUDIT, *small)
+    assert first.code == 130
+    assert first.json["interrupted"] is True
+    assert attacked(first.json) == ["none"]
+    assert "interrupted" in first.err
+    assert "Traceback" not in first.err
+    assert json.loads((tmp_path / "run" / "report.json").read_text())["interrupted"] is True
+
+    linear.calls = linear.stop_at = 0
+    second = leakgauge(*AUDIT, *small)
+    assert second.code == 0
+    assert second.json["interrupted"] is False
+    assert attacked(second.json) == ["none", "gaussian", "prune"]
+    assert linear.calls == 2, "what was finished must not be done again"
+    bare = [[f for f in outcome.json["findings"] if f["defense"] == "none"] for outcome in (first, second)]
+    assert bare[0] == bare[1]
+
+
+def test_interrupted_before_the_first_cell_was_done(leakgauge, small, linear):
+    linear.stop_at = 1
+    outcome = leakgauge("attack", "linear", *small, "--out", "run")
+    assert outcome.code == 130
+    assert "Traceback" not in outcome.err
+
+
+def test_interrupted_while_loading(leakgauge, small, monkeypatch, tmp_path):
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    slow = dataclasses.replace(catalog.get("data", "digits"), read=interrupt)
+    monkeypatch.setitem(catalog.find("data"), "digits", slow)
+    outcome = leakgauge("attack", "linear", *small, "--out", "run")
+    assert outcome.code == 130
+    assert not (tmp_path / "run").exists()
+
+
+def test_gate_does_not_pass_on_an_interrupted_run(leakgauge, small, linear):
+    linear.stop_at = 2
+    outcome = leakgauge(*AUDIT, *small, "--gate", "ssim=0.5")
+    assert outcome.code == 130
+
+
+def test_finished_run_is_reused_unless_fresh(leakgauge, small, linear):
+    first = leakgauge(*AUDIT, *small)
+    again = leakgauge(*AUDIT, *small)
+    assert linear.calls == 3
+    assert first.json["findings"] == again.json["findings"]
+    leakgauge(*AUDIT, *small, "--fresh")
+    assert linear.calls == 6
+
+
+def test_changed_scenario_never_meets_an_old_cell(leakgauge, small, linear):
+    leakgauge("attack", "linear", *small, "--out", "run", "--json")
+    for change in (("--seed", 1), ("--batch-size", 2), ("--local", "kind=fedavg"), ("--combine", "least-squares")):
+        before = linear.calls
+        assert leakgauge("attack", "linear", *small, *change, "--out", "run", "--json").code == 0
+        assert linear.calls == before + 1, change
+
+
+def test_own_code_in_a_module_that_was_edited_is_run_anew(leakgauge, linear, tmp_path, monkeypatch):
+    (tmp_path / "edited").mkdir()
+    for activation in ("Sigmoid", "Tanh"):  # the parameters stay the same, what they do does not
+        (tmp_path / "edited" / "net.py").write_text(
+            "from torch import nn\n"
+            "def net(num_classes):\n"
+            f"    return nn.Sequential(nn.Flatten(), nn.Linear(64, 8), nn.{activation}(), nn.Linear(8, num_classes))\n"
+        )
+        monkeypatch.delitem(sys.modules, "edited.net", raising=False)
+        importlib.invalidate_caches()
+        outcome = leakgauge("attack", "linear", "--model", "edited.net:net", "--data", "digits", "--trials", 1,
+                            "--out", "run", "--json")  # fmt: skip
+        assert outcome.code == 0, outcome.err
+    monkeypatch.delitem(sys.modules, "edited.net", raising=False)
+    assert linear.calls == 2, "the second run showed the first model's results"
+
+
+def test_pictures_in_a_folder_that_changed_are_attacked_anew(leakgauge, linear, tmp_path):
+    rng = np.random.default_rng(0)
+    for _ in range(2):
+        for name in ("cats/1", "cats/2", "dogs/1", "dogs/2"):
+            path = tmp_path / "pictures" / f"{name}.png"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            Image.fromarray(rng.integers(0, 255, (8, 8, 3), dtype=np.uint8)).save(path)
+        outcome = leakgauge("attack", "linear", "--model", "mlp:hidden=4", "--data", "pictures:size=8", "--trials", 1,
+                            "--out", "run", "--json")  # fmt: skip
+        assert outcome.code == 0, outcome.err
+    assert linear.calls == 2, "the second run showed the first pictures' results"
+
+
+def test_cell_that_ran_out_of_memory_is_tried_again(leakgauge, small, linear):
+    linear.stop_at, linear.stop_with = 1, torch.OutOfMemoryError
+    first = leakgauge(*AUDIT, *small)
+    assert first.json["summary"][2]["failed"] == 2
+    second = leakgauge(*AUDIT, *small)
+    assert second.json["summary"][2]["failed"] == 0, "memory that was short once need not be short again"
+
+
+def test_damaged_cell_is_done_again(leakgauge, small, linear, tmp_path):
+    leakgauge("attack", "linear", *small, "--out", "run", "--json")
+    for cell in (tmp_path / "run" / "cells").iterdir():
+        cell.write_bytes(cell.read_bytes()[:50])
+    outcome = leakgauge("attack", "linear", *small, "--out", "run", "--json")
+    assert outcome.code == 0
+    assert linear.calls == 2
+
+
+@pytest.mark.parametrize("written_before", [0, 1, 4, 6])
+def test_full_disk_is_one_line_and_leaves_no_half_file(
+    leakgauge, small, monkeypatch, tmp_path, files_in, written_before
+):
+    """The disk fills up at the n-th file: truth, three cells, the table of cells, then the reports."""
+    real, count = os.replace, 0
+
+    def replace(source, target):
+        nonlocal count
+        count += 1
+        if count > written_before:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        real(source, target)
+
+    monkeypatch.setattr(os, "replace", replace)
+    outcome = leakgauge("attack", "linear", *small, "--out", "run", "--json")
+    assert outcome.code == 2
+    assert outcome.out == ""
+    line = outcome.err.splitlines()[-1]
+    assert line.startswith("leakgauge: output ")
+    assert "No space left on device" in line
+    assert "free some disk space" in line
+    assert len(files_in(tmp_path / "run")) == written_before, "no part file stays behind"
+    monkeypatch.undo()
+
+
+def test_no_room_for_the_folder(leakgauge, small, monkeypatch, tmp_path, one_line):
+    def mkdir(self, *_, **__):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("pathlib.Path.mkdir", mkdir)
+    assert "free some disk space" in one_line(leakgauge("attack", "linear", *small, "--out", "run"))
+
+
+def test_ctrl_c_in_a_real_process(tmp_path):
+    """One that would run for hours: interrupted once the attack itself is under way."""
+    command = (sys.executable, "-m", "leakgauge", "attack", "dlg", "--model", "mlp:hidden=8", "--data", "digits",
+               "--trials", "1", "--restarts", "1000000", "--threshold", "1e-30", "--out", "run", "--json")  # fmt: skip
+    running = subprocess.Popen(
+        command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+    try:
+        for line in running.stderr:
+            if "dlg | none" in line:
+                break
+        running.send_signal(signal.SIGINT)
+        out, err = running.communicate(timeout=60)
+    finally:
+        running.kill()
+        running.wait()
+    assert running.returncode == 130
+    assert "Traceback" not in err
+    assert "interrupted" in err
+    assert json.loads(out)["interrupted"] is True
+    assert len(list((tmp_path / "run" / "cells").iterdir())) == 2, "both floors are kept"

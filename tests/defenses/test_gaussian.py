@@ -1,0 +1,91 @@
+"""METHODS D1: the noise has the standard deviation it says, and the attacker who knows it is offered."""
+
+import pytest
+import torch
+
+from leakgauge.attacks.dlg import DLG
+from leakgauge.attacks.idlg import IDLG
+from leakgauge.attacks.linear import Linear
+from leakgauge.attacks.random_guess import RandomGuess
+from leakgauge.defenses.gaussian import Gaussian
+from leakgauge.errors import BadInput
+
+ZEROS = {"w": torch.zeros(4, 50, 60), "b": torch.zeros(4, 100)}
+
+
+def test_the_noise_has_the_standard_deviation_asked_for(defended):
+    noise = defended(Gaussian(std=0.3), ZEROS, range(4))["w"]
+    assert abs(noise.std() - 0.3) < 0.01
+    assert abs((noise**4).mean() / (noise**2).mean() ** 2 - 3) < 0.15  # a normal distribution's kurtosis
+
+
+def test_it_is_unbiased_over_10000_draws(defended):
+    g = torch.tensor([1.0, -2.0])
+    draws = defended(Gaussian(std=1.0), {"w": g.expand(10_000, 2)}, range(10_000))["w"]
+    torch.testing.assert_close(draws.mean(0), g, rtol=0, atol=0.05)
+
+
+def test_the_seed_decides_and_trials_are_independent(defended):
+    one, again, other = (defended(Gaussian(std=1.0), ZEROS, seeds)["w"] for seeds in (range(4), range(4), range(4, 8)))
+    assert torch.equal(one, again)
+    assert not torch.equal(one, other)
+    rows = torch.corrcoef(one.flatten(1))
+    assert (rows - torch.eye(4)).abs().max() < 0.08
+
+
+def test_a_trial_gets_the_same_noise_alone_and_among_others(defended):
+    together = defended(Gaussian(std=1.0), ZEROS, (3, 4, 5, 6))
+    alone = defended(Gaussian(std=1.0), {n: t[:1] for n, t in ZEROS.items()}, (5,))
+    assert torch.equal(alone["w"][0], together["w"][2])
+
+
+def test_tensors_of_the_same_shape_get_different_noise(defended):
+    noise = defended(Gaussian(std=1.0), {"a": torch.zeros(1, 40), "b": torch.zeros(1, 40)})
+    assert not torch.equal(noise["a"], noise["b"])
+
+
+def test_zero_is_the_identity_and_has_no_adaptive_attack(defended):
+    g = {"w": torch.randn(1, 5, generator=torch.Generator().manual_seed(0))}
+    assert torch.equal(defended(Gaussian(std=0), g)["w"], g["w"])
+    assert Gaussian(std=0).adaptive(DLG()) == ()
+
+
+@pytest.mark.parametrize("attack", [DLG(steps=7), IDLG(steps=7, rule="bias")])
+def test_gradient_matching_is_told_the_noise_and_keeps_its_own_fields(attack):
+    (informed,) = Gaussian(std=0.02).adaptive(attack)
+    assert type(informed) is type(attack)
+    assert (informed.noise_std, informed.distance) == (0.02, "l2")
+    assert informed.tv > 0
+    assert informed.steps == 7
+
+
+def test_the_ratio_attack_fits_all_rows():
+    assert Gaussian(std=0.1).adaptive(Linear()) == (Linear(combine="least-squares"),)
+
+
+def test_a_floor_has_no_adaptive_version():
+    assert Gaussian(std=0.1).adaptive(RandomGuess()) == ()
+
+
+def test_it_promises_nothing():
+    assert Gaussian(std=100.0).guarantee() is None
+
+
+def test_negative_noise_is_refused():
+    with pytest.raises(BadInput, match="gaussian: std must be at least 0"):
+        Gaussian(std=-0.1)
+
+
+def test_the_attacked_gradient_is_the_noisy_one(attacked):
+    """More noise, worse pictures: the noise reaches the attack (METHODS 0.7)."""
+    clean, some, much = (attacked(Gaussian(std=s), Linear(), "mlp:hidden=32").mean() for s in (0.0, 0.003, 0.3))
+    assert clean > 60
+    assert clean > some + 10
+    assert some > much + 10
+
+
+def test_knowing_it_helps(attacked):
+    defense = Gaussian(std=0.003)
+    plain = attacked(defense, Linear(), "mlp:hidden=64")
+    (informed,) = defense.adaptive(Linear())
+    assert attacked(defense, informed, "mlp:hidden=64").mean() > plain.mean() + 3

@@ -1,0 +1,119 @@
+"""Every row of the table finds its own findings, and the baselines stand apart from the attacks."""
+
+import dataclasses
+
+import pytest
+
+from leakgauge import catalog
+from leakgauge.report.cells import BASELINES, Cell, baselines, by_defense, cells, ranked
+from leakgauge.report.criterion import Criterion
+from leakgauge.types import cell_name
+
+SSIM = Criterion("ssim", 0.6)
+
+
+def identity(part):
+    return part.attack, part.defense, part.adaptive
+
+
+def cell_of(report, attack, defense, adaptive):
+    return next(c for c in cells(report) if identity(c.row) == (attack, defense, adaptive))
+
+
+def test_baselines_are_those_of_the_catalogue():
+    assert set(BASELINES) == {name for name, attack in catalog.find("attacks").items() if attack.baseline}
+
+
+def test_each_row_comes_with_its_own_findings_and_none_is_lost(made):
+    found = cells(made.report)
+    assert [c.row for c in found] == list(made.report.summary)
+    assert all(identity(f) == identity(c.row) for c in found for f in c.findings)
+    assert sum(len(c.findings) for c in found) == len(made.report.findings)
+
+
+def test_plain_and_adaptive_findings_of_one_attack_do_not_mix(made):
+    plain = cell_of(made.report, "dlg", "gaussian:std=0.1", False)
+    adaptive = dataclasses.replace(plain.row, adaptive=True)
+    report = dataclasses.replace(made.report, summary=(*made.report.summary, adaptive))
+    assert cells(report)[-1].findings == ()
+    assert cell_of(report, "dlg", "gaussian:std=0.1", False).findings == plain.findings
+
+
+def test_findings_keep_the_order_of_trials(made):
+    assert all([f.trial for f in c.findings] == [0, 1, 2] for c in cells(made.report))
+
+
+def test_a_row_without_findings_is_still_a_cell(made):
+    found = cells(dataclasses.replace(made.report, findings=()))
+    assert len(found) == len(made.report.summary)
+    assert all(c.findings == () for c in found)
+
+
+def test_a_cell_is_named_as_its_pictures_are(made):
+    assert [c.name for c in cells(made.report)] == list(made.pictures.recovered)
+    assert cells(made.report)[0].name == cell_name("dlg", "none", False)
+
+
+@pytest.mark.parametrize(("adaptive", "style"), [(True, "adaptive"), (False, "plain")])
+def test_style_says_whether_the_attack_knew_the_defence(made, adaptive, style):
+    assert Cell(dataclasses.replace(made.report.summary[0], adaptive=adaptive), ()).style == style
+
+
+def test_attacks_are_grouped_by_defence_and_baselines_left_out(made):
+    groups = by_defense(made.report)
+    assert {defense: [(c.row.attack, c.style) for c in group] for defense, group in groups.items()} == {
+        "none": [("dlg", "plain"), ("inverting-gradients", "plain")],
+        "gaussian:std=0.1": [("dlg", "plain"), ("inverting-gradients", "adaptive")],
+    }
+    assert [c.row.attack for c in baselines(made.report)] == ["random-guess", "mean-image"]
+
+
+def test_groups_follow_the_verdict_not_the_table(made):
+    verdict = dataclasses.replace(made.report.verdict, configurations=made.report.verdict.configurations[::-1])
+    assert list(by_defense(dataclasses.replace(made.report, verdict=verdict))) == ["gaussian:std=0.1", "none"]
+
+
+def test_a_configuration_without_rows_is_an_empty_group(made):
+    assert by_defense(dataclasses.replace(made.report, summary=())) == {"none": [], "gaussian:std=0.1": []}
+
+
+def test_a_defence_that_the_verdict_does_not_know_comes_last(made):
+    verdict = dataclasses.replace(made.report.verdict, configurations=made.report.verdict.configurations[1:])
+    groups = by_defense(dataclasses.replace(made.report, verdict=verdict))
+    assert list(groups) == ["gaussian:std=0.1", "none"]
+    assert len(groups["none"]) == 2
+
+
+@pytest.mark.parametrize("metric", ["ssim", "mse"])
+def test_records_are_ranked_from_best_recovered_to_worst(made, metric):
+    cell = cell_of(made.report, "inverting-gradients", "none", False)
+    found = [r.scores[metric] for r in ranked(cell, Criterion(metric, 0.0))]
+    assert len(set(found)) == 6
+    assert found == sorted(found, reverse=metric == "ssim")
+
+
+def test_a_record_keeps_its_trial_place_and_scores(made):
+    cell = cell_of(made.report, "inverting-gradients", "none", False)
+    for record in ranked(cell, SSIM):
+        assert record.scores == cell.findings[record.trial].records[record.record]
+
+
+def test_ties_keep_the_order_of_trials(made):
+    cell = cell_of(made.report, "dlg", "none", False)
+    same = tuple(dataclasses.replace(f, records=({"ssim": 0.5}, {"ssim": 0.5})) for f in cell.findings)
+    found = ranked(dataclasses.replace(cell, findings=same), SSIM)
+    assert [(r.trial, r.record) for r in found] == [(t, i) for t in range(3) for i in range(2)]
+
+
+def test_failed_trials_are_not_ranked_even_with_records(made):
+    cell = cell_of(made.report, "dlg", "none", False)
+    first, *rest = cell.findings
+    broken = dataclasses.replace(first, error="the loss became NaN")
+    assert {r.trial for r in ranked(dataclasses.replace(cell, findings=(broken, *rest)), SSIM)} == {1, 2}
+
+
+def test_records_without_a_score_come_last(made):
+    cell = cell_of(made.report, "dlg", "none", False)
+    records = ({"ssim": None}, {"ssim": -0.9}, {}, {"ssim": float("nan")}, {"ssim": 0.1})
+    finding = dataclasses.replace(cell.findings[0], records=records)
+    assert [r.record for r in ranked(Cell(cell.row, (finding,)), SSIM)] == [4, 1, 0, 2, 3]

@@ -1,0 +1,59 @@
+"""Each flag has an id, a reason and a remedy, and is raised when it must be."""
+
+import pytest
+import torch
+
+from leakgauge.flags import FLAGS, is_unchanged, objective_fell, oracle_flags
+from leakgauge.types import Reconstruction, SharedUpdate, threat_model
+
+UPDATE = SharedUpdate("gradient", {"w": torch.tensor([[1.0, 2.0]]), "b": torch.tensor([[3.0]])})
+
+
+def test_every_flag_has_a_reason_and_a_remedy_under_its_own_id():
+    for name, flag in FLAGS.items():
+        assert flag.id == name
+        assert flag.reason
+        assert flag.remedy
+
+
+@pytest.mark.parametrize(
+    ("told", "flags"),
+    [
+        ("honest-but-curious", ()),
+        ("honest-but-curious+labels", ("labels-given",)),
+        ("eavesdropper+batchnorm+labels", ("batchnorm-given", "labels-given")),
+    ],
+)
+def test_oracles_are_flagged(told, flags):
+    assert oracle_flags(threat_model(told)) == flags
+    assert set(flags) <= set(FLAGS)
+
+
+def test_an_unchanged_update_is_noticed():
+    assert is_unchanged(UPDATE.map(lambda _, t: t.clone()), UPDATE)
+
+
+def test_one_changed_entry_is_a_change():
+    assert not is_unchanged(UPDATE.map(lambda n, t: t + 1e-6 if n == "b" else t), UPDATE)
+
+
+def test_other_parameters_or_another_kind_are_a_change():
+    assert not is_unchanged(SharedUpdate("gradient", {"w": UPDATE.tensors["w"]}), UPDATE)
+    assert not is_unchanged(SharedUpdate("gradient", {**UPDATE.tensors, "x": torch.ones(1)}), UPDATE)
+    assert not is_unchanged(SharedUpdate("weight_delta", UPDATE.tensors), UPDATE)
+
+
+def result(objective, trace) -> Reconstruction:
+    count = torch.zeros(len(objective), dtype=torch.long)
+    return Reconstruction(None, None, torch.tensor(objective), count, count, trace=trace)
+
+
+def test_an_objective_that_did_not_lose_a_tenth_did_not_fall():
+    nan, inf = float("nan"), float("inf")
+    trace = torch.tensor([[10.0, 1.0], [10.0, 9.5], [10.0, nan], [inf, inf], [inf, 1.0]])
+    fell = objective_fell(result([1.0, 9.5, 10.0, inf, 1.0], trace))
+    assert fell.tolist() == [True, False, False, False, True]
+
+
+def test_attacks_without_a_trace_are_not_accused():
+    assert objective_fell(result([1.0, 2.0], None)).tolist() == [True, True]
