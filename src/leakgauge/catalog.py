@@ -18,6 +18,7 @@ from typing import Any
 
 from leakgauge.errors import BadInput, LeakgaugeError
 from leakgauge.settings import Settings, unknown_name
+from leakgauge.types import Attack, Defense
 
 FOLDERS = {
     "attacks": ("attacks", "servers"),
@@ -72,7 +73,8 @@ def build(kind: str, spec: str) -> Any:
         path, _, rest = spec.partition(":")
         thing_name, _, fields = rest.partition(":")
         cls = own(f"{path}:{thing_name}")
-        if not (inspect.isclass(cls) and issubclass(cls, Settings)):
+        base = {"attacks": Attack, "defenses": Defense}.get(kind, Settings)
+        if not (inspect.isclass(cls) and issubclass(cls, base)):
             raise BadInput(
                 f"{spec!r}",
                 allowed=f"a class of leakgauge {kind}",

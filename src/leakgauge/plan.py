@@ -62,7 +62,7 @@ def parse_chain(configuration: str) -> tuple[Defense, ...]:
 
 def split_chain(configuration: str) -> list[str]:
     """The specs of a chain; the plus in a number such as 1e+2 joins nothing."""
-    return re.split(r"(?<![0-9]e)\+|(?<=[0-9]e)\+(?=[a-z./])", configuration)
+    return re.split(r"(?<![0-9][eE])\+|(?<=[0-9][eE])\+(?=[a-z./])", configuration)
 
 
 def adaptive_attacks(attack: Attack, defenses: Iterable[Defense]) -> tuple[Attack, ...]:

@@ -16,7 +16,7 @@ import leakgauge
 from leakgauge import catalog
 from leakgauge.data import draw_victims, load, public_batch
 from leakgauge.engine.gradients import trial_gradients, working_model
-from leakgauge.errors import BadInput
+from leakgauge.errors import BadInput, LeakgaugeError
 from leakgauge.fl.chain import chain, client_step, prepared
 from leakgauge.fl.partition import shares
 from leakgauge.metrics import Metric
@@ -44,7 +44,17 @@ class Stage:
 
     def update(self, defenses: Sequence[Defense], model: nn.Module) -> SharedUpdate:
         step = chain(client_step(self.scenario.local), *defenses)
-        return step(prepared(model, *defenses), self.batch, self.scenario.seeds)
+        try:
+            return step(prepared(model, *defenses), self.batch, self.scenario.seeds)
+        except ValueError as error:  # torch's own: BatchNorm in train mode has nothing to take statistics of
+            if isinstance(error, LeakgaugeError) or "more than 1 value per channel" not in str(error):
+                raise
+            raise BadInput(
+                "batchnorm=train",
+                allowed="used with more than one value per channel",
+                got="one",
+                do="raise --batch-size",
+            ) from error
 
 
 def set_stage(scenario: Scenario, data_root: Path | None, device: str) -> Stage:

@@ -37,11 +37,17 @@ def weighted_mean(updates: SharedUpdate, weights: Sequence[float] | None = None)
 
 
 def apply_update(model: nn.Module, update: SharedUpdate, lr: float = 1.0) -> nn.Module:
-    """The next global model: weights - lr * gradient, or weights + delta. The given model stays untouched."""
+    """The next global model: weights - lr * gradient, or weights + delta; shared buffers replace the old ones.
+
+    The given model stays untouched.
+    """
     sign = -lr if update.kind == "gradient" else 1.0
     moved = copy.deepcopy(model)
     with torch.no_grad():
         for name, parameter in moved.named_parameters():
             if name in update.tensors:
                 parameter.add_(update.tensors[name][0], alpha=sign)
+        for name, buffer in moved.named_buffers():
+            if name in update.buffers:
+                buffer.copy_(update.buffers[name][0])
     return moved

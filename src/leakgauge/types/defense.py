@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from torch import nn
@@ -37,7 +37,8 @@ class Defense(Settings):
 
     def aggregate(self, updates: SharedUpdate) -> SharedUpdate:
         """What the server does with the clients' updates: (T clients) -> T = 1. The mean by default."""
-        return updates.map(lambda _, t: t.mean(0, keepdim=True))
+        buffers = {n: b.double().mean(0, keepdim=True).to(b.dtype) for n, b in updates.buffers.items()}
+        return replace(updates.map(lambda _, t: t.mean(0, keepdim=True)), buffers=buffers)
 
     def adaptive(self, attack: Attack) -> tuple[Attack, ...]:  # noqa: ARG002
         """The versions of `attack` that know this defence is there; empty if knowing does not help it."""
