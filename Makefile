@@ -8,9 +8,7 @@ WHEEL_VENV := .venv-wheel
 # Public data sets for the tests that want them: unpacked once if the pack lies beside the project, else those tests skip.
 DATA_PACK := $(wildcard ../shared/data/unpack.py)
 TEST_DATA := .test-data
-ifneq ($(DATA_PACK),)
 export LEAKGAUGE_DATA ?= $(CURDIR)/$(TEST_DATA)
-endif
 
 .DELETE_ON_ERROR:
 .PHONY: audit test lint types unit docs wheel clean help
@@ -33,6 +31,7 @@ types: $(VENV)/.full
 	$(BIN)/mypy
 
 unit: $(VENV)/.full $(if $(DATA_PACK),$(TEST_DATA)/.unpacked)
+	-test -d $(TEST_DATA)/lpips || $(BIN)/leakgauge data fetch lpips --data-root $(TEST_DATA)
 	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 docs: $(VENV)/.full

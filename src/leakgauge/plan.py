@@ -11,7 +11,7 @@ from leakgauge import catalog
 from leakgauge.types import UNDEFENDED, Attack, Defense, Scenario, cell_name
 
 # The attacks of an audit that names none. Looser than the attacks' own defaults: enough to recognise a picture.
-DEFAULT_SUITE = ("linear", "idlg:steps=80,restarts=1,threshold=0.001", "dlg:steps=80,restarts=1,threshold=0.001")
+DEFAULT_SUITE = ("linear", "idlg:steps=65,restarts=1,threshold=0.001", "dlg:steps=65,restarts=1,threshold=0.001")
 
 
 @dataclass(frozen=True)
