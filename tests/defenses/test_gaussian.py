@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from leakgauge.attacks.dlg import DLG
+from leakgauge.attacks.inverting_gradients import InvertingGradients
 from leakgauge.attacks.idlg import IDLG
 from leakgauge.attacks.linear import Linear
 from leakgauge.attacks.random_guess import RandomGuess
@@ -89,3 +90,9 @@ def test_knowing_it_helps(attacked):
     plain = attacked(defense, Linear(), "mlp:hidden=64")
     (informed,) = defense.adaptive(Linear())
     assert attacked(defense, informed, "mlp:hidden=64").mean() > plain.mean() + 3
+
+
+def test_an_attack_on_directions_is_told_to_smooth_more():
+    (informed,) = Gaussian(0.1).adaptive(InvertingGradients(tv=1e-4))
+    assert informed.tv == 0.01
+    assert Gaussian(0.1).adaptive(InvertingGradients(tv=0.5)) == (InvertingGradients(tv=0.5),)
