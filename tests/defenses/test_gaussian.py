@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from leakgauge.attacks.dlg import DLG
-from leakgauge.attacks.inverting_gradients import InvertingGradients
 from leakgauge.attacks.idlg import IDLG
+from leakgauge.attacks.inverting_gradients import InvertingGradients
 from leakgauge.attacks.linear import Linear
 from leakgauge.attacks.random_guess import RandomGuess
 from leakgauge.defenses.gaussian import Gaussian
