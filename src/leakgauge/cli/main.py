@@ -16,6 +16,7 @@ import typer
 
 from leakgauge.cli.attack import AttackGroup
 from leakgauge.cli.audit import audit
+from leakgauge.cli.bench import bench
 from leakgauge.cli.console import say
 from leakgauge.cli.data import data
 from leakgauge.cli.listing import listing
@@ -38,6 +39,7 @@ app.add_typer(
 )
 app.command("list")(listing)
 app.command("report")(report)
+app.command("bench")(bench)
 app.add_typer(data, name="data")
 
 

@@ -1,0 +1,52 @@
+"""`leakgauge bench`: victim-steps per second on this machine, the engine beside the loop."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from leakgauge.bench import CASES, check, measure
+from leakgauge.cli import options
+from leakgauge.cli.console import say, show, show_json, show_table
+from leakgauge.settings import unknown_name
+from leakgauge.stage import environment, pick_device
+
+
+def bench(
+    models: Annotated[
+        str | None,
+        typer.Option("--models", help="Which to time: 'lenet-dlg convnet resnet20-4 resnet18'. Default: all."),
+    ] = None,
+    victims: Annotated[
+        int | None, typer.Option("--victims", help="Side by side. Default: fits the model and device.")
+    ] = None,
+    seconds: Annotated[float, typer.Option("--seconds", help="About how long each way is timed.")] = 3.0,
+    device: options.DEVICE = "auto",
+    as_json: options.JSON = False,
+) -> None:
+    """Time gradient matching: all victims side by side, and one after another as published code runs them.
+
+    Example: `leakgauge bench --models lenet-dlg --victims 20`
+    """
+    known = {case.model: case for case in CASES}
+    names = models.split() if models is not None else list(known)
+    for name in names:
+        if name not in known:
+            raise unknown_name("model to time", name, known)
+    check(seconds, victims)
+    where = pick_device(device)
+    rows = []
+    for name in names:
+        say(f"timing {name} ...")
+        rows.append(measure(known[name], where, seconds, victims))
+    if as_json:
+        show_json({"rows": [row.as_dict() for row in rows], "environment": environment(where)})
+        return
+    columns = ["model", "victims", "device", "precision", "loop /s", "engine /s", "engine / loop"]
+    shown = [
+        [r.model, str(r.victims), r.device, r.precision, f"{r.loop:.1f}", f"{r.engine:.1f}", f"{r.ratio:.2f}"]
+        for r in rows
+    ]
+    show_table(columns, shown)
+    show("victim-steps per second; the ratio is what carries over to other machines")
