@@ -1,0 +1,144 @@
+"""Per-trial gradients layer by layer: one ordinary batched pass, then each layer's weight gradient from what it saw.
+
+Hooks catch every layer's input and output. One backward pass gives the output gradients of all trials, and a weight
+gradient is their product with the inputs, per trial: a batched matrix product for Linear and, over unfolded patches,
+for Conv2d. Wide convolutions are much faster this way than under vmap, which turns them into grouped ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+_WIDE = 1024  # input x output channels from which a convolution counts as wide
+
+# (layer, input (T*N, ...), output gradient (T*N, ...), T) -> gradients of weight and bias, (T, ...) each
+Rule = Callable[[Any, Tensor, Tensor, int], dict[str, Tensor]]
+
+
+def has_wide_convolution(model: nn.Module) -> bool:
+    """Would vmap turn any trainable convolution of this model into a slow grouped one?"""
+    convolutions = (m for m in model.modules() if isinstance(m, nn.Conv2d) and _is_trainable(m))
+    return any(m.in_channels * m.out_channels >= _WIDE for m in convolutions)
+
+
+def fits(model: nn.Module) -> bool:
+    """Has every trainable layer a rule here, and does none mix the trials?"""
+    for module in model.modules():
+        if isinstance(module, _BatchNorm) and module.running_mean is None:
+            return False  # statistics of the batch at hand: one pass over all trials would mix them
+        own = list(module.parameters(recurse=False))
+        if _is_trainable(module) and (_rule_for(module) is None or not all(p.requires_grad for p in own)):
+            return False
+    return True
+
+
+def layerwise_gradients(
+    model: nn.Module, inputs: Tensor, targets: Tensor, loss: Callable[[Tensor, Tensor], Tensor]
+) -> dict[str, Tensor] | None:
+    """Gradients (T, *parameter) of each trial's mean loss, differentiable in inputs and targets.
+
+    None if a layer ran more or less than once: its gradient would be a sum over runs, which the rules do not know.
+    """
+    trials = inputs.shape[0]
+    with torch.enable_grad(), _watching(model) as seen:
+        logits = model(inputs.flatten(0, 1))
+        # A trial's loss depends on its own samples alone, so the sum over trials has each trial's gradient in it.
+        total = trials * loss(logits, targets.flatten(0, 1))
+        names = [name for name, module in model.named_modules() if _rule_for(module) and _is_trainable(module)]
+        if [len(seen.get(name, ())) for name in names] != [1] * len(names):
+            return None
+        outputs = [seen[name][0][1] for name in names]
+        deltas = torch.autograd.grad(total, outputs, create_graph=True)
+    modules = dict(model.named_modules())
+    found: dict[str, Tensor] = {}
+    for name, delta in zip(names, deltas, strict=True):
+        rule = _rule_for(modules[name])
+        assert rule is not None
+        parts = rule(modules[name], seen[name][0][0], delta, trials)
+        found |= {f"{name}.{part}" if name else part: gradient for part, gradient in parts.items()}
+    return {name: found[name] for name, p in model.named_parameters() if p.requires_grad}  # the model's order
+
+
+@contextmanager
+def _watching(model: nn.Module) -> Iterator[dict[str, list[tuple[Tensor, Tensor]]]]:
+    """Collect (input, output) of every layer with a rule during a forward pass."""
+    seen: dict[str, list[tuple[Tensor, Tensor]]] = {}
+    with ExitStack() as hooks:
+        for name, module in model.named_modules():
+            if _rule_for(module) and _is_trainable(module):
+
+                def note(_: nn.Module, args: tuple[Tensor, ...], out: Tensor, name: str = name) -> None:
+                    seen.setdefault(name, []).append((args[0], out))
+
+                hooks.enter_context(module.register_forward_hook(note))
+        yield seen
+
+
+def _is_trainable(module: nn.Module) -> bool:
+    return any(p.requires_grad for p in module.parameters(recurse=False))
+
+
+def _rule_for(module: nn.Module) -> Rule | None:
+    if type(module) is nn.Linear:
+        return _linear
+    if type(module) is nn.Conv2d and module.groups == 1 and not isinstance(module.padding, str):
+        return _conv2d
+    if isinstance(module, (nn.BatchNorm1d, nn.BatchNorm2d)):
+        return _batch_norm
+    if type(module) is nn.GroupNorm:
+        return _group_norm
+    if type(module) is nn.LayerNorm:
+        return _layer_norm
+    return None
+
+
+def _linear(layer: nn.Linear, x: Tensor, delta: Tensor, trials: int) -> dict[str, Tensor]:
+    x, delta = (t.reshape(trials, -1, t.shape[-1]) for t in (x, delta))  # (T, rows, features)
+    weight = torch.bmm(delta.transpose(1, 2), x)
+    return {"weight": weight} | ({} if layer.bias is None else {"bias": delta.sum(1)})
+
+
+def _conv2d(layer: nn.Conv2d, x: Tensor, delta: Tensor, trials: int) -> dict[str, Tensor]:
+    if layer.padding_mode != "zeros":
+        x = F.pad(x, layer._reversed_padding_repeated_twice, mode=layer.padding_mode)
+    elif not isinstance(layer.padding, str):
+        x = F.pad(x, (layer.padding[1], layer.padding[1], layer.padding[0], layer.padding[0]))
+    patches = F.unfold(x, layer.kernel_size, layer.dilation, 0, layer.stride)  # (T*N, C*k*k, L)
+    delta = delta.flatten(2)  # (T*N, O, L)
+    patches, delta = (t.reshape(trials, -1, *t.shape[1:]) for t in (patches, delta))
+    weight = torch.einsum("tnol,tncl->toc", delta, patches).reshape(trials, *layer.weight.shape)
+    return {"weight": weight} | ({} if layer.bias is None else {"bias": delta.sum((1, 3))})
+
+
+def _batch_norm(layer: _BatchNorm, x: Tensor, delta: Tensor, trials: int) -> dict[str, Tensor]:
+    """In eval mode: the running statistics are constants."""
+    assert layer.running_mean is not None
+    assert layer.running_var is not None
+    shape = (1, -1, *[1] * (x.dim() - 2))
+    scale = (layer.running_var + layer.eps).rsqrt()
+    normal = (x - layer.running_mean.view(shape)) * scale.view(shape)
+    return _affine(normal, delta, trials)
+
+
+def _group_norm(layer: nn.GroupNorm, x: Tensor, delta: Tensor, trials: int) -> dict[str, Tensor]:
+    return _affine(F.group_norm(x, layer.num_groups, eps=layer.eps), delta, trials)
+
+
+def _affine(normal: Tensor, delta: Tensor, trials: int) -> dict[str, Tensor]:
+    """Scale and shift per channel, the channels on axis 1."""
+    normal, delta = (t.reshape(trials, -1, t.shape[1], t[0, 0].numel()) for t in (normal, delta))
+    return {"weight": (normal * delta).sum((1, 3)), "bias": delta.sum((1, 3))}
+
+
+def _layer_norm(layer: nn.LayerNorm, x: Tensor, delta: Tensor, trials: int) -> dict[str, Tensor]:
+    shape = tuple(layer.normalized_shape)
+    normal = F.layer_norm(x, shape, eps=layer.eps)
+    normal, delta = (t.reshape(trials, -1, *shape) for t in (normal, delta))
+    return {"weight": (normal * delta).sum(1)} | ({} if layer.bias is None else {"bias": delta.sum(1)})
