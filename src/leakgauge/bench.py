@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from leakgauge.attacks._parts.gradient_matching import gradient_distance
 from leakgauge.engine.gradients import cross_entropy, trial_gradients, working_model
+from leakgauge.engine.precision import set_precision
 from leakgauge.errors import BadInput
 from leakgauge.models import load_model
 from leakgauge.types import DataSpec
@@ -61,9 +62,12 @@ class BenchRow:
         return dataclasses.asdict(self)
 
 
-def measure(case: Case, device: torch.device, seconds: float, victims: int | None = None) -> BenchRow:
+def measure(
+    case: Case, device: torch.device, seconds: float, victims: int | None = None, precision: str = "float32"
+) -> BenchRow:
     """Time both ways on random samples for about `seconds` each, after one warm-up call."""
     check(seconds, victims)
+    set_precision(precision)
     count = case.victims(device) if victims is None else victims
     data = DataSpec("bench", (3, case.side, case.side), _CLASSES, "image", (0.5,) * 3, (0.25,) * 3)
     model = working_model(load_model(case.model, data, seed=0).to(device), "eval")
@@ -75,7 +79,7 @@ def measure(case: Case, device: torch.device, seconds: float, victims: int | Non
     engine = _rate(lambda: engine_step(model, dummies, labels, observed), count, seconds, device)
     turns = itertools.cycle(range(count))
     loop = _rate(lambda: loop_step(model, dummies, labels, observed, next(turns)), 1, seconds, device)
-    return BenchRow(case.model, count, device.type, "float32", loop, engine, engine / loop)
+    return BenchRow(case.model, count, device.type, precision, loop, engine, engine / loop)
 
 
 def check(seconds: float, victims: int | None) -> None:

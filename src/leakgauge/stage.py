@@ -16,6 +16,7 @@ import leakgauge
 from leakgauge import catalog
 from leakgauge.data import draw_victims, load, public_batch
 from leakgauge.engine.gradients import trial_gradients, working_model
+from leakgauge.engine.precision import set_precision
 from leakgauge.errors import BadInput, LeakgaugeError
 from leakgauge.fl.chain import chain, client_step, prepared
 from leakgauge.fl.partition import shares
@@ -60,6 +61,7 @@ class Stage:
 def set_stage(scenario: Scenario, data_root: Path | None, device: str) -> Stage:
     """Load what the scenario names; every mistake in it is found here, before anything runs."""
     where = pick_device(device)
+    set_precision("float32")
     told = threat_model(scenario.threat_model)
     victims = load(scenario.data, "test", data_root)
     model = load_model(scenario.model, victims.spec, scenario.seed, scenario.weights).to(where)

@@ -22,6 +22,7 @@ def bench(
         int | None, typer.Option("--victims", help="Side by side. Default: fits the model and device.")
     ] = None,
     seconds: Annotated[float, typer.Option("--seconds", help="About how long each way is timed.")] = 3.0,
+    precision: Annotated[str, typer.Option("--precision", help="float32, or tf32 products on a GPU.")] = "float32",
     device: options.DEVICE = "auto",
     as_json: options.JSON = False,
 ) -> None:
@@ -39,7 +40,7 @@ def bench(
     rows = []
     for name in names:
         say(f"timing {name} ...")
-        rows.append(measure(known[name], where, seconds, victims))
+        rows.append(measure(known[name], where, seconds, victims, precision))
     if as_json:
         show_json({"rows": [row.as_dict() for row in rows], "environment": environment(where)})
         return
