@@ -62,7 +62,7 @@ def test_missing_files_say_how_to_get_them(tmp_path):
 
 def test_real_adult(real_data):
     if not (real_data / "adult").is_dir():
-        pytest.skip("no Adult")
+        pytest.skip("Adult is not in LEAKGAUGE_DATA")
     assert {check.status for check in verify("adult", real_data)} == {"ok"}
     train, test = load("adult", "train", real_data), load("adult", "test", real_data)
     assert (len(train), len(test)) == (32561, 16281)

@@ -58,7 +58,7 @@ def test_a_label_above_9_is_refused(tmp_path):
 
 def test_real_mnist_is_the_published_one(real_data):
     if not (real_data / "mnist").is_dir():
-        pytest.skip("no MNIST")
+        pytest.skip("MNIST is not in LEAKGAUGE_DATA")
     assert {check.status for check in verify("mnist", real_data)} == {"ok"}
     test = load("mnist", "test", real_data)
     assert test.labels[:5].tolist() == [7, 2, 1, 0, 4]
@@ -71,7 +71,7 @@ def test_real_mnist_is_the_published_one(real_data):
 def test_real_fashion_mnist_is_the_published_one(real_data):
     checks = verify("fashion-mnist", real_data)
     if any(check.status == "missing" for check in checks):
-        pytest.skip("no Fashion-MNIST")
+        pytest.skip("Fashion-MNIST is not in LEAKGAUGE_DATA")
     assert {check.status for check in checks} == {"ok"}
     train = load("fashion-mnist", "train", real_data)
     assert float(train.inputs.float().mean()) / 255 == pytest.approx(train.spec.mean[0], abs=1e-3)
