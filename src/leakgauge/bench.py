@@ -15,14 +15,16 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from leakgauge.attacks._parts.gradient_matching import gradient_distance
+from leakgauge.attacks._parts.distance import gradient_distance
 from leakgauge.engine.gradients import cross_entropy, trial_gradients, working_model
 from leakgauge.engine.precision import set_precision
+from leakgauge.engine.repeating import Repeated
 from leakgauge.errors import BadInput
 from leakgauge.models import load_model
 from leakgauge.types import DataSpec
 
 _CLASSES = 10
+_WARM_UP = 5  # calls before the clock starts on a GPU: the engine records its launches within them
 
 
 @dataclass(frozen=True)
@@ -70,15 +72,21 @@ def measure(
     set_precision(precision)
     count = case.victims(device) if victims is None else victims
     data = DataSpec("bench", (3, case.side, case.side), _CLASSES, "image", (0.5,) * 3, (0.25,) * 3)
-    model = working_model(load_model(case.model, data, seed=0).to(device), "eval")
+    published = load_model(case.model, data, seed=0).to(device).eval()
+    model = working_model(published, "eval")
     g = torch.Generator().manual_seed(0)
     samples = torch.rand(count, 1, *data.shape, generator=g).to(device)
     labels = torch.randint(_CLASSES, (count, 1), generator=g).to(device)
     observed = {name: t.detach() for name, t in trial_gradients(model, samples, labels).items()}
     dummies = torch.rand(count, 1, *data.shape, generator=g).to(device)
-    engine = _rate(lambda: engine_step(model, dummies, labels, observed), count, seconds, device)
+    slope = torch.empty_like(dummies)
+
+    def step() -> None:
+        slope.copy_(engine_step(model, dummies, labels, observed))
+
+    engine = _rate(Repeated(step, device), count, seconds, device)
     turns = itertools.cycle(range(count))
-    loop = _rate(lambda: loop_step(model, dummies, labels, observed, next(turns)), 1, seconds, device)
+    loop = _rate(lambda: loop_step(published, dummies, labels, observed, next(turns)), 1, seconds, device)
     return BenchRow(case.model, count, device.type, precision, loop, engine, engine / loop)
 
 
@@ -110,8 +118,9 @@ def loop_step(model: nn.Module, dummies: Tensor, labels: Tensor, observed: dict[
     return slope
 
 
-def _rate(step: Callable[[], Tensor], victims: int, seconds: float, device: torch.device) -> float:
-    step()
+def _rate(step: Callable[[], object], victims: int, seconds: float, device: torch.device) -> float:
+    for _ in range(_WARM_UP if device.type == "cuda" else 1):
+        step()
     _wait(device)
     began, steps, elapsed = time.perf_counter(), 0, 0.0
     while elapsed < seconds:

@@ -20,7 +20,7 @@ def test_digits_are_recovered_with_their_labels(scene):
 
 def test_own_objective_is_the_distance_of_what_it_returns(scene):
     """Given labels, so that the claim is complete; no score against the truth is involved."""
-    from leakgauge.attacks._parts.gradient_matching import gradient_distance
+    from leakgauge.attacks._parts.distance import gradient_distance
     from leakgauge.engine.gradients import trial_gradients, working_model
 
     made = scene("lenet-dlg:filters=3", told="honest-but-curious+labels")

@@ -5,9 +5,9 @@ import dataclasses
 import pytest
 import torch
 
-from leakgauge.attacks._parts.gradient_matching import gradient_distance
+from leakgauge.attacks._parts.distance import gradient_distance
 from leakgauge.attacks._parts.priors import mean_variation
-from leakgauge.attacks.inverting_gradients import InvertingGradients, _Puzzle, choose_layers
+from leakgauge.attacks.inverting_gradients import InvertingGradients, choose_layers
 from leakgauge.data import draw_victims, load
 from leakgauge.fl.chain import client_step
 from leakgauge.fl.observe import facts_about, observe
@@ -26,8 +26,8 @@ def scene(trials=2, samples=1, local=None, told="honest-but-curious", model="len
 
 
 def cost_at(observation, inputs, **fields):
-    puzzle = _Puzzle.of(InvertingGradients(tv=0.0, **fields), observation)
-    z = ((inputs - puzzle.mean) / puzzle.std).flatten(1)
+    puzzle = InvertingGradients(tv=0.0, **fields)._puzzle(observation)
+    z = ((inputs - puzzle.centre) / puzzle.unit).flatten(1)
     return puzzle.evaluator(torch.arange(len(z)))(z)[0]
 
 
@@ -61,10 +61,10 @@ def test_one_local_step_gives_the_same_cosine_as_the_gradient():
 
 def test_the_box_projection_is_idempotent_and_ends_in_range():
     _, _, seen = scene()
-    puzzle = _Puzzle.of(InvertingGradients(), seen)
+    puzzle = InvertingGradients()._puzzle(seen)
     z = 10 * torch.randn(2, puzzle.width)
-    once = puzzle.project(z)
-    assert torch.equal(puzzle.project(once), once)
+    once = puzzle.boxed(z)
+    assert torch.equal(puzzle.boxed(once), once)
     inputs = puzzle.split(once)[0]
     assert inputs.min() >= -1e-6
     assert inputs.max() <= 1 + 1e-6

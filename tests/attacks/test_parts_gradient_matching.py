@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from leakgauge.attacks._parts.gradient_matching import gradient_distance
+from leakgauge.attacks._parts.distance import gradient_distance
 from leakgauge.attacks.dlg import DLG
 from leakgauge.engine.gradients import trial_gradients, working_model
 

@@ -50,16 +50,16 @@ def test_a_rule_equals_torch_optim_trial_by_trial(rule):
 
 def test_trials_together_equal_each_alone():
     problem, start = quadratics()
-    together = descend(problem, start, steps=40, lr=0.1, signed=True)
+    together = descend(problem, start, steps=40, lr=0.1, sign="hard")
     for t in range(len(start)):
-        alone = descend(lambda rows, t=t: problem(rows + t), start[t : t + 1], steps=40, lr=0.1, signed=True)
+        alone = descend(lambda rows, t=t: problem(rows + t), start[t : t + 1], steps=40, lr=0.1, sign="hard")
         torch.testing.assert_close(alone.x[0], together.x[t])
 
 
 def test_the_rate_falls_so_that_signed_steps_settle():
     problem, start = quadratics()
-    coarse = descend(problem, start, steps=200, lr=0.1, signed=True, decay=False)
-    fine = descend(problem, start, steps=200, lr=0.1, signed=True, decay=True)
+    coarse = descend(problem, start, steps=200, lr=0.1, sign="hard", decay=False)
+    fine = descend(problem, start, steps=200, lr=0.1, sign="hard", decay=True)
     assert fine.value.mean() < 0.2 * coarse.value.mean()
 
 

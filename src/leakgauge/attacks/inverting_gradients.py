@@ -12,22 +12,21 @@ single row for the whole batch). Many victims run side by side.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Mapping
+import dataclasses
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-import torch
 from torch import Tensor, nn
 
-from leakgauge.attacks._parts.gradient_matching import gradient_distance, merge_trace, part_of
+from leakgauge.attacks._parts.attempts import SCHEDULES, solve
 from leakgauge.attacks._parts.labels import single_label
 from leakgauge.attacks._parts.priors import mean_variation
+from leakgauge.attacks._parts.puzzle import Puzzle, only, puzzle_of
 from leakgauge.attacks._parts.updates import classifier_layer, observed_gradient
 from leakgauge.engine import descent
-from leakgauge.engine.gradients import parameters_of, trial_gradients, working_model
+from leakgauge.engine.driving import Minimum, Problem
 from leakgauge.engine.randomness import normal
-from leakgauge.fl.fedavg import mini_batches
 from leakgauge.settings import setting
 from leakgauge.types import Attack, DataSpec, Fact, LocalTraining, Observation, Progress, Reconstruction
 
@@ -48,129 +47,74 @@ class InvertingGradients(Attack):
 
     steps: int = setting(4800, "optimiser steps per attempt", low=1)
     restarts: int = setting(1, "attempts; the one with the lowest cost is kept", low=1)
+    schedule: str = setting("halving", "all attempts to the end, or the worse half given up early", choices=SCHEDULES)
+    time_budget: float | None = setting(None, "seconds for all victims together; none unless given", above=0)
     lr: float = setting(0.1, "step length in standard deviations of the data", above=0)
     optimizer: str = setting("adam", "update rule", choices=descent.RULES)
-    signed: bool = setting(True, "use the sign of the image's gradient only")
+    sign: str = setting("hard", "the image's gradient is replaced by its sign, softened, or not", choices=descent.SIGNS)
     boxed: bool = setting(True, "keep pixels in their range")
     tv: float = setting(1e-4, "weight of total variation", low=0)
     distance: str = setting("cosine", "how gradients are compared", choices=("cosine", "l2", "l1"))
     layers: str = setting("all", "which tensors are compared", choices=LAYERS)
     layer_count: int = setting(10, "how many tensors, unless all", low=1)
     match_nonzero: bool = setting(False, "compare only entries that are not exactly zero in the update")
+    read_dropout: bool = setting(False, "read the client's dropout off the last layer's gradient")
+    assumed_steps: int | None = setting(None, "local steps to unroll, on all samples each; as told unless given", low=1)
+    assumed_lr: float | None = setting(None, "local learning rate to unroll with; as told unless given", above=0)
+
+    @property
+    def rows_per_trial(self) -> int:
+        return self.restarts if self.schedule == "halving" else 1
 
     def reconstruct(self, observation: Observation, seeds: tuple[int, ...], progress: Progress) -> Reconstruction:
-        began = time.perf_counter()
-        puzzle = _Puzzle.of(self, observation)
-        trials = observation.trials
-        best = puzzle.mean.new_full((trials, puzzle.width), torch.nan)
-        value = puzzle.mean.new_full((trials,), torch.inf)
-        steps, evaluations = torch.zeros(2, trials, dtype=torch.long, device=puzzle.device)
-        trace: Tensor | None = None
-        for attempt in range(self.restarts):
-            found = descent.descend(
-                puzzle.evaluator, normal(seeds, f"start/{attempt}", (puzzle.width,)).to(puzzle.mean),
-                steps=self.steps, lr=self.lr, rule=self.optimizer, signed=self.signed, project=puzzle.project,
-                progress=part_of(progress, attempt, self.restarts),
+        puzzle = self._puzzle(observation)
+
+        def minimise(problem: Problem, start: Tensor, *, attempts: int, until: float, progress: Progress) -> Minimum:
+            return descent.descend(
+                problem, start, steps=self.steps, lr=self.lr, rule=self.optimizer, sign=self.sign,
+                project=puzzle.boxed if self.boxed else lambda z: z, attempts=attempts, until=until, progress=progress,
             )  # fmt: skip
-            better = found.value < value
-            best = torch.where(better[:, None], found.x, best)
-            trace = merge_trace(trace, found.trace, torch.arange(trials, device=puzzle.device), better, trials)
-            value = torch.where(better, found.value, value)
-            steps, evaluations = steps + found.steps, evaluations + found.evaluations
-        inputs, logits = puzzle.split(best)
-        labels = puzzle.labels if logits is None else logits.argmax(-1)
-        return Reconstruction(inputs, labels, value, steps, evaluations, time.perf_counter() - began, trace)
 
+        def start(some: Sequence[int], attempt: int) -> Tensor:
+            return normal(some, f"start/{attempt}", (puzzle.width,)).to(puzzle.like)
 
-@dataclass(frozen=True)
-class _Puzzle:
-    """One matching problem per trial over z = (normalised inputs, label logits)."""
+        return solve(
+            puzzle, seeds, start=start, minimise=minimise, attempts=self.restarts, schedule=self.schedule,
+            settled=lambda value, _: value < 0, time_budget=self.time_budget, progress=progress,
+        )  # fmt: skip
 
-    attack: InvertingGradients
-    model: nn.Module
-    observed: Mapping[str, Tensor]  # gradient, or weight difference if steps are unrolled
-    shape: tuple[int, ...]  # (N, *sample)
-    classes: int
-    mean: Tensor  # broadcast over a sample
-    std: Tensor
-    labels: Tensor | None  # (T, N), or None where they are optimised
-    local: LocalTraining
-
-    @classmethod
-    def of(cls, attack: InvertingGradients, observation: Observation) -> _Puzzle:
+    def _puzzle(self, observation: Observation) -> Puzzle:
+        """Inputs in standard deviations of the data; the cost without the prior ranks points."""
         data: DataSpec = observation.fact(Fact.INPUT_SPEC)
-        local: LocalTraining = observation.fact(Fact.LOCAL_TRAINING)
         gradient = observed_gradient(observation)
-        target = gradient if local.kind == "fedsgd" else dict(observation.update.tensors)
-        like = next(iter(target.values()))  # device and precision
+        like = next(iter(gradient.values()))  # device and precision
         flat = [1] * (len(data.shape) - 1)
         mean = like.new_tensor(data.mean or (0.5,)).view(-1, *flat)
         std = like.new_tensor(data.std or (0.25,)).view(-1, *flat)
-        samples: int = observation.fact(Fact.NUM_SAMPLES)
         labels: Tensor | None = None
         if observation.knows(Fact.LABELS):
             labels = observation.fact(Fact.LABELS)
-        elif samples == 1:
+        elif observation.fact(Fact.NUM_SAMPLES) == 1:
             labels = single_label(gradient, classifier_layer(observation))[:, None]
-        chosen = {name: target[name] for name in choose_layers(target, attack.layers, attack.layer_count)}
-        model = working_model(observation.model, local.batchnorm)
-        return cls(attack, model, chosen, (samples, *data.shape), data.classes, mean, std, labels, local)
 
-    @property
-    def device(self) -> torch.device:
-        return self.mean.device
+        def smooth(_: nn.Module, inputs: Tensor, __: Tensor) -> Tensor:
+            return self.tv * mean_variation((inputs - mean) / std)
 
-    @property
-    def pixels(self) -> int:
-        return int(torch.Size(self.shape).numel())
+        puzzle = puzzle_of(
+            observation, labels, distance=self.distance, prior=smooth, match_nonzero=self.match_nonzero,
+            read_dropout=self.read_dropout, unrolled=self._unrolled(observation),
+        )  # fmt: skip
+        puzzle = dataclasses.replace(puzzle, prior_counts=False, centre=mean, unit=std)
+        return only(puzzle, choose_layers(puzzle.observed, self.layers, self.layer_count))
 
-    @property
-    def width(self) -> int:
-        return self.pixels + (self.shape[0] * self.classes if self.labels is None else 0)
-
-    def split(self, z: Tensor) -> tuple[Tensor, Tensor | None]:
-        """(A, D) -> inputs (A, N, *sample) in pixel values and logits (A, N, C) or None."""
-        inputs = z[:, : self.pixels].reshape(-1, *self.shape) * self.std + self.mean
-        if self.labels is not None:
-            return inputs, None
-        return inputs, z[:, self.pixels :].reshape(-1, self.shape[0], self.classes)
-
-    def project(self, z: Tensor) -> Tensor:
-        """Pixels back into [0, 1]; label logits are free."""
-        if not self.attack.boxed:
-            return z
-        images = z[:, : self.pixels].reshape(-1, *self.shape)
-        boxed = torch.minimum(torch.maximum(images, -self.mean / self.std), (1 - self.mean) / self.std)
-        return torch.cat((boxed.flatten(1), z[:, self.pixels :]), 1)
-
-    def evaluator(self, rows: Tensor) -> Callable[[Tensor], tuple[Tensor, Tensor]]:
-        """Cost without the prior, and the gradient of cost plus prior, for the trials `rows`."""
-        observed = {name: g[rows] for name, g in self.observed.items()}
-        known = {name: g != 0 for name, g in observed.items()} if self.attack.match_nonzero else None
-        labels = None if self.labels is None else self.labels[rows]
-
-        def evaluate(z: Tensor) -> tuple[Tensor, Tensor]:
-            z = z.detach().requires_grad_()
-            inputs, logits = self.split(z)
-            targets = labels if logits is None else torch.softmax(logits, -1)
-            assert targets is not None
-            cost = gradient_distance(self._simulated(inputs, targets), observed, self.attack.distance, known)
-            prior = self.attack.tv * mean_variation((inputs - self.mean) / self.std)
-            (slope,) = torch.autograd.grad((cost + prior).sum(), z)
-            return cost.detach(), slope
-
-        return evaluate
-
-    def _simulated(self, inputs: Tensor, targets: Tensor) -> dict[str, Tensor]:
-        """What a client with these samples would share."""
-        if self.local.kind == "fedsgd":
-            return trial_gradients(self.model, inputs, targets)
-        before = parameters_of(self.model)
-        weights: dict[str, Tensor] = {n: p.expand(len(inputs), *p.shape) for n, p in before.items()}
-        for part in mini_batches(inputs.shape[1], self.local):
-            gradients = trial_gradients(self.model, inputs[:, part], targets[:, part], weights)
-            weights = {n: w - self.local.lr * gradients[n] for n, w in weights.items()}
-        return {n: w - before[n] for n, w in weights.items()}
+    def _unrolled(self, observation: Observation) -> LocalTraining | None:
+        """The local steps to replay, as told or as the attacker assumes; None for a single gradient."""
+        local: LocalTraining = observation.fact(Fact.LOCAL_TRAINING)
+        if local.kind == "fedsgd":
+            return None
+        if self.assumed_steps is not None:
+            local = dataclasses.replace(local, epochs=self.assumed_steps, batch_size=0)
+        return local if self.assumed_lr is None else dataclasses.replace(local, lr=self.assumed_lr)
 
 
 def choose_layers(tensors: Mapping[str, Tensor], which: str, count: int) -> list[str]:

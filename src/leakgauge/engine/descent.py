@@ -1,22 +1,86 @@
 """First-order descent on T independent problems at once: Adam, AdamW, SGD with momentum, RMSprop.
 
-All state is (T, D), so trials cannot mix. `signed` replaces each gradient by its sign before the rule sees it, as
-Inverting Gradients does. The rate falls tenfold after 3/8, 5/8 and 7/8 of the steps unless `decay` is off.
+All state has the trials first, so trials cannot mix. `sign` replaces each gradient before the rule sees it: "hard" by
+its sign, as Inverting Gradients does, "soft" by g / (|g| + mean |g|), which keeps small entries small. The rate falls
+tenfold after 3/8, 5/8 and 7/8 of the steps unless `decay` is off.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from leakgauge.engine.lbfgs import Minimum, Problem
+from leakgauge.engine.driving import Budget, Evaluate, Minimum, Problem, State, drive
 
 RULES = ("adam", "adamw", "sgd", "rmsprop")
-CHECK_EVERY = 50  # steps between looks at which trials have ended: the only place where the host waits
+SIGNS = ("hard", "soft", "none")
 _BETA1, _BETA2, _EPSILON, _WEIGHT_DECAY, _MOMENTUM, _SMOOTHING = 0.9, 0.999, 1e-8, 0.01, 0.9, 0.99
+
+
+@dataclass
+class _State(State):
+    first: Tensor  # (A, D) running moments
+    second: Tensor
+    taken: Tensor  # (A, 1) steps taken
+
+
+@dataclass(frozen=True)
+class Descent:
+    """The method for `drive`."""
+
+    steps: int
+    lr: float
+    rule: str
+    sign: str
+    decay: bool
+    project: Callable[[Tensor], Tensor]
+    stop_below: float
+    per_check: int = 50
+    per_step: int = 1
+
+    def begin(self, start: Tensor) -> _State:
+        common = State.common(self.project(start.clone()))
+        taken = torch.zeros(len(start), 1, dtype=torch.float64, device=start.device)
+        return _State(**common, first=torch.zeros_like(start), second=torch.zeros_like(start), taken=taken)
+
+    def iterate(self, state: State, evaluate: Evaluate) -> None:
+        assert isinstance(state, _State)
+        value, gradient = evaluate(state.x)
+        state.note(value)
+        state.done |= (value < self.stop_below) | ~torch.isfinite(value)
+        x = self.project(self._step(state, _signed(gradient, self.sign)))
+        state.x.copy_(torch.where(state.done[:, None], state.x, x))
+        state.taken += 1
+
+    def look(self, state: State) -> None:
+        """Nothing to decide: a row ends by its value alone."""
+
+    def _rate(self, taken: Tensor) -> Tensor:
+        if not self.decay:
+            return torch.full_like(taken, self.lr)
+        passed = torch.stack([taken >= self.steps * mark for mark in (3 / 8, 5 / 8, 7 / 8)]).sum(0)
+        return self.lr * torch.pow(0.1, passed.double())
+
+    def _step(self, state: _State, g: Tensor) -> Tensor:
+        """One step of the rule. Equal to torch.optim's (a test says so)."""
+        x, lr = state.x, self._rate(state.taken).to(g.dtype)
+        if self.rule == "sgd":
+            state.first.mul_(_MOMENTUM).add_(g)
+            return x - lr * state.first
+        state.second.mul_(_SMOOTHING if self.rule == "rmsprop" else _BETA2)
+        state.second.add_(g * g, alpha=1 - (_SMOOTHING if self.rule == "rmsprop" else _BETA2))
+        if self.rule == "rmsprop":
+            return x - lr * g / (state.second.sqrt() + _EPSILON)
+        if self.rule == "adamw":
+            x = x * (1 - lr * _WEIGHT_DECAY)
+        state.first.mul_(_BETA1).add_(g, alpha=1 - _BETA1)
+        mean = state.first / (1 - _BETA1 ** (state.taken + 1)).to(g.dtype)
+        scale = (state.second / (1 - _BETA2 ** (state.taken + 1)).to(g.dtype)).sqrt() + _EPSILON
+        return x - lr * mean / scale
 
 
 def descend(
@@ -26,10 +90,12 @@ def descend(
     steps: int,
     lr: float,
     rule: str = "adam",
-    signed: bool = False,
+    sign: str = "none",
     decay: bool = True,
     project: Callable[[Tensor], Tensor] = lambda x: x,
     stop_below: float = -math.inf,
+    attempts: int = 1,
+    until: float = math.inf,
     progress: Callable[[float], None] = lambda _: None,
 ) -> Minimum:
     """Take `steps` steps from `start`; each trial keeps its best point by its own value.
@@ -37,55 +103,14 @@ def descend(
     The problem's value is what ranks points; its gradient may belong to more (value + a prior). A trial ends early when
     its value falls below `stop_below` or is no longer finite.
     """
-    best_x, best = start.clone(), torch.full_like(start[:, 0], torch.inf)
-    evaluations = torch.zeros(len(start), dtype=torch.long, device=start.device)
-    index = torch.arange(len(start), device=start.device)
-    x, first, second = project(start.clone()), torch.zeros_like(start), torch.zeros_like(start)
-    trace: list[Tensor] = []
-    evaluate = problem(index)
-    for step in range(steps + 1):
-        value, gradient = evaluate(x)
-        evaluations[index] += 1
-        better = value < best[index]
-        best_x[index] = torch.where(better[:, None], x, best_x[index])
-        best[index] = torch.where(better, value, best[index])
-        if step % CHECK_EVERY == 0 or step == steps:
-            row = torch.full_like(best, torch.nan)
-            row[index] = best[index]
-            trace.append(row)
-            going = torch.nonzero((value >= stop_below) & torch.isfinite(value))[:, 0]
-            if len(going) == 0 or step == steps:
-                break
-            if len(going) < len(index):
-                index, x, gradient = index[going], x[going], gradient[going]
-                first, second = first[going], second[going]
-                evaluate = problem(index)
-            progress(step / steps)
-        g = gradient.sign() if signed else gradient
-        x, first, second = _step(x, g, first, second, step, _rate(lr, step, steps, decay), rule)
-        x = project(x)
-    return Minimum(best_x, best, evaluations - 1, evaluations, torch.stack(trace, 1))
+    method = Descent(steps, lr, rule, sign, decay, project, stop_below)
+    return drive(method, problem, start, Budget(steps, stop_below, until, attempts, progress))
 
 
-def _rate(lr: float, step: int, steps: int, decay: bool) -> float:
-    passed = sum(step >= steps * mark for mark in (3 / 8, 5 / 8, 7 / 8)) if decay else 0
-    return lr * 0.1**passed
-
-
-def _step(
-    x: Tensor, g: Tensor, first: Tensor, second: Tensor, step: int, lr: float, rule: str
-) -> tuple[Tensor, Tensor, Tensor]:
-    """One step of the rule; `first` and `second` are its running moments. Equal to torch.optim's (a test says so)."""
-    if rule == "sgd":
-        first = g if step == 0 else _MOMENTUM * first + g
-        return x - lr * first, first, second
-    if rule == "rmsprop":
-        second = _SMOOTHING * second + (1 - _SMOOTHING) * g * g
-        return x - lr * g / (second.sqrt() + _EPSILON), first, second
-    if rule == "adamw":
-        x = x * (1 - lr * _WEIGHT_DECAY)
-    first = _BETA1 * first + (1 - _BETA1) * g
-    second = _BETA2 * second + (1 - _BETA2) * g * g
-    mean = first / (1 - _BETA1 ** (step + 1))
-    scale = (second / (1 - _BETA2 ** (step + 1))).sqrt() + _EPSILON
-    return x - lr * mean / scale, first, second
+def _signed(gradient: Tensor, sign: str) -> Tensor:
+    if sign == "hard":
+        return gradient.sign()
+    if sign == "soft":
+        size = gradient.abs()
+        return gradient / (size + size.mean(1, keepdim=True)).clamp_min(torch.finfo(gradient.dtype).tiny)
+    return gradient

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
-from torch.nn.modules.batchnorm import _BatchNorm
 
+from leakgauge.engine.batchnorm import fix_statistics, use_batch_statistics
 from leakgauge.engine.layerwise import fits, has_wide_convolution, layerwise_gradients
 
 
@@ -21,15 +21,15 @@ def working_model(model: nn.Module, batchnorm: str) -> nn.Module:
 
     Frozen parameters stay frozen: they are no part of the update.
 
-    With `batchnorm="train"` the layers normalise by the statistics of the batch at hand. Their running
-    statistics are taken off the copy, because vmap cannot update them in place.
+    With `batchnorm="train"` its layers normalise by the statistics of the batch at hand.
     """
     copied = copy.deepcopy(model).eval()
     if batchnorm == "train":
-        for module in copied.modules():
-            if isinstance(module, _BatchNorm):
-                module.track_running_stats = False
-                module.running_mean = module.running_var = module.num_batches_tracked = None
+        use_batch_statistics(copied)
+    else:
+        fix_statistics(copied)
+    if has_wide_convolution(copied) and next(copied.parameters()).is_cuda:
+        copied.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # what tensor cores read
     return copied
 
 
@@ -51,6 +51,7 @@ def trial_gradients(
     inputs: Tensor,  # (T, N, *shape)
     targets: Tensor,  # (T, N) labels or (T, N, C) probabilities
     weights: Mapping[str, Tensor] | None = None,  # name -> (T, *parameter) when each trial has its own
+    buffers: Mapping[str, Tensor] | None = None,  # name -> (T, *buffer) where each trial has its own
 ) -> dict[str, Tensor]:
     """Mean-loss gradients by parameter name: (T, *parameter).
 
@@ -59,18 +60,21 @@ def trial_gradients(
     `model` must come from `working_model`. The result is differentiable in `inputs`, soft `targets` and `weights`.
     """
 
-    def loss(parameters: Mapping[str, Tensor], x: Tensor, y: Tensor) -> Tensor:
-        return cross_entropy(functional_call(model, dict(parameters), (x,)), y)
-
-    if weights is None and has_wide_convolution(model):
+    own = dict(buffers or {})
+    if weights is None and not own and has_wide_convolution(model):
         if inputs.device.type == "cpu":  # two cores are busy with one trial, and its activations fit the cache
             return one_by_one(model, inputs, targets)
         layerwise = layerwise_gradients(model, inputs, targets, cross_entropy) if fits(model) else None
         if layerwise is not None:
             return layerwise
+
+    def loss(parameters: Mapping[str, Tensor], own: Mapping[str, Tensor], x: Tensor, y: Tensor) -> Tensor:
+        return cross_entropy(functional_call(model, {**parameters, **own}, (x,)), y)
+
     shared = weights is None
     parameters = parameters_of(model) if weights is None else dict(weights)
-    gradients: dict[str, Tensor] = vmap(grad(loss), in_dims=(None if shared else 0, 0, 0))(parameters, inputs, targets)
+    side_by_side = vmap(grad(loss), in_dims=(None if shared else 0, 0, 0, 0))
+    gradients: dict[str, Tensor] = side_by_side(parameters, own, inputs, targets)
     return gradients
 
 

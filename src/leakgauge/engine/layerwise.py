@@ -16,6 +16,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from leakgauge.engine.patches import kernel_gradients
+
 _WIDE = 1024  # input x output channels from which a convolution counts as wide
 
 # (layer, input (T*N, ...), output gradient (T*N, ...), T) -> gradients of weight and bias, (T, ...) each
@@ -48,7 +50,10 @@ def layerwise_gradients(
     """
     trials = inputs.shape[0]
     with torch.enable_grad(), _watching(model) as seen:
-        logits = model(inputs.flatten(0, 1))
+        samples = inputs.flatten(0, 1)
+        if samples.dim() == 4 and samples.is_cuda:
+            samples = samples.contiguous(memory_format=torch.channels_last)
+        logits = model(samples)
         # A trial's loss depends on its own samples alone, so the sum over trials has each trial's gradient in it.
         total = trials * loss(logits, targets.flatten(0, 1))
         names = [name for name, module in model.named_modules() if _rule_for(module) and _is_trainable(module)]
@@ -108,13 +113,12 @@ def _linear(layer: nn.Linear, x: Tensor, delta: Tensor, trials: int) -> dict[str
 def _conv2d(layer: nn.Conv2d, x: Tensor, delta: Tensor, trials: int) -> dict[str, Tensor]:
     if layer.padding_mode != "zeros":
         x = F.pad(x, layer._reversed_padding_repeated_twice, mode=layer.padding_mode)
-    elif not isinstance(layer.padding, str):
+    elif not isinstance(layer.padding, str) and any(layer.padding):
         x = F.pad(x, (layer.padding[1], layer.padding[1], layer.padding[0], layer.padding[0]))
-    patches = F.unfold(x, layer.kernel_size, layer.dilation, 0, layer.stride)  # (T*N, C*k*k, L)
-    delta = delta.flatten(2)  # (T*N, O, L)
-    patches, delta = (t.reshape(trials, -1, *t.shape[1:]) for t in (patches, delta))
-    weight = torch.einsum("tnol,tncl->toc", delta, patches).reshape(trials, *layer.weight.shape)
-    return {"weight": weight} | ({} if layer.bias is None else {"bias": delta.sum((1, 3))})
+    weight = kernel_gradients(x, delta, layer.kernel_size, layer.stride, layer.dilation, trials)  # type: ignore[arg-type]
+    return {"weight": weight} | (
+        {} if layer.bias is None else {"bias": delta.reshape(trials, -1, *delta.shape[1:]).sum((1, 3, 4))}
+    )
 
 
 def _batch_norm(layer: _BatchNorm, x: Tensor, delta: Tensor, trials: int) -> dict[str, Tensor]:

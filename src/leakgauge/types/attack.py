@@ -25,6 +25,7 @@ class Reconstruction:
     evaluations: Tensor  # (T,) gradient evaluations, over all restarts
     seconds: float = 0.0  # wall clock for all trials together
     trace: Tensor | None = None  # (T, S) own objective along the kept attempt; nan behind its end
+    finished: Tensor | None = None  # (T,) False for trials that an interrupt cut off; None if there was none
 
 
 Progress = Callable[[float], None]  # told the share of the work that is done, 0 to 1
@@ -44,6 +45,11 @@ class Attack(Settings):
     paper: ClassVar[str]
     needs: ClassVar[frozenset[Fact]]
     baseline: ClassVar[bool] = False  # True for floors that ignore the update
+
+    @property
+    def rows_per_trial(self) -> int:
+        """How many searches run side by side for one trial: what a trial needs in memory."""
+        return 1
 
     @final
     def __call__(

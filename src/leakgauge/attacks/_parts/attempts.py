@@ -1,0 +1,128 @@
+"""Several attempts at each trial, the best kept by its own objective: in turn, or side by side with halving."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from leakgauge.attacks._parts.puzzle import Puzzle
+from leakgauge.engine.driving import Minimum, Problem
+from leakgauge.engine.halving import winners
+from leakgauge.types import Progress, Reconstruction
+
+SCHEDULES = ("in-turn", "halving")
+
+
+class Minimise(Protocol):
+    """An optimiser with its settings: (problem, start (R, D)) -> what it found, R rows in groups of `attempts`."""
+
+    def __call__(
+        self, problem: Problem, start: Tensor, *, attempts: int, until: float, progress: Progress
+    ) -> Minimum: ...
+
+
+Start = Callable[[Sequence[int], int], Tensor]  # (seeds of some trials, number of the attempt) -> (A, D)
+Settled = Callable[[Tensor, Tensor], Tensor]  # (best values, values at the start) -> True where no attempt need follow
+
+
+def solve(
+    puzzle: Puzzle,
+    seeds: Sequence[int],
+    *,
+    start: Start,
+    minimise: Minimise,
+    attempts: int,
+    schedule: str,
+    settled: Settled,
+    time_budget: float | None,
+    progress: Progress,
+) -> Reconstruction:
+    """Up to `attempts` at every trial within `time_budget` seconds for all trials together."""
+    began = time.perf_counter()
+    until = float("inf") if time_budget is None else time.monotonic() + time_budget
+    if schedule == "halving":
+        found = _side_by_side(puzzle, seeds, start, minimise, attempts, until, progress)
+    else:
+        found = _in_turn(puzzle, seeds, start, minimise, attempts, settled, until, progress)
+    inputs, logits = puzzle.split(found.x)
+    labels = puzzle.labels if logits is None else logits.argmax(-1)
+    finished = found.finished if found.interrupted else None
+    seconds = time.perf_counter() - began
+    return Reconstruction(inputs, labels, found.value, found.steps, found.evaluations, seconds, found.trace, finished)
+
+
+def _side_by_side(
+    puzzle: Puzzle, seeds: Sequence[int], start: Start, minimise: Minimise, attempts: int, until: float,
+    progress: Progress,
+) -> Minimum:  # fmt: skip
+    """All attempts at once; the worse half of each trial's is given up again and again."""
+    begun = torch.stack([start(seeds, attempt) for attempt in range(attempts)], 1).flatten(0, 1)  # trial by trial
+    found = minimise(
+        lambda rows: puzzle.evaluator(rows // attempts), begun, attempts=attempts, until=until, progress=progress
+    )
+    best = winners(found.value, attempts)
+    spent = {name: getattr(found, name).reshape(-1, attempts) for name in ("steps", "evaluations", "finished")}
+    return Minimum(
+        found.x[best], found.value[best], spent["steps"].sum(1), spent["evaluations"].sum(1), found.trace[best],
+        spent["finished"].all(1), found.interrupted,
+    )  # fmt: skip
+
+
+def _in_turn(
+    puzzle: Puzzle, seeds: Sequence[int], start: Start, minimise: Minimise, attempts: int, settled: Settled,
+    until: float, progress: Progress,
+) -> Minimum:  # fmt: skip
+    """One attempt after another, each at the trials that are not settled yet."""
+    trials, like = len(seeds), puzzle.like
+    best = like.new_full((trials, puzzle.width), torch.nan)
+    value, begun = like.new_full((2, trials), torch.inf)
+    steps, evaluations = torch.zeros(2, trials, dtype=torch.long, device=like.device)
+    finished = torch.ones(trials, dtype=torch.bool, device=like.device)
+    trace: Tensor | None = None
+    interrupted = False
+    rows = torch.arange(trials, device=like.device)
+    for attempt in range(attempts):
+        found = minimise(
+            lambda some, rows=rows: puzzle.evaluator(rows[some]),  # type: ignore[misc]
+            start([seeds[t] for t in rows.tolist()], attempt),
+            attempts=1, until=until, progress=part_of(progress, attempt, attempts),
+        )  # fmt: skip
+        steps[rows] += found.steps
+        evaluations[rows] += found.evaluations
+        better = found.value < value[rows]
+        best[rows] = torch.where(better[:, None], found.x, best[rows])
+        value[rows] = torch.where(better, found.value, value[rows])
+        trace = merge_trace(trace, found.trace, rows, better, trials)
+        begun = trace[:, 0]
+        open_trials = ~settled(value, begun)
+        interrupted = found.interrupted
+        if interrupted:
+            more = attempt + 1 < attempts
+            finished[rows] = found.finished & ~(open_trials[rows] & more)
+            break
+        rows = torch.nonzero(open_trials)[:, 0]
+        if len(rows) == 0 or time.monotonic() >= until:
+            break
+    assert trace is not None
+    return Minimum(best, value, steps, evaluations, trace, finished, interrupted)
+
+
+def part_of(progress: Progress, part: int, parts: int) -> Progress:
+    """Progress of one part among several equal ones."""
+    return lambda share: progress((part + share) / parts)
+
+
+def merge_trace(old: Tensor | None, new: Tensor, rows: Tensor, better: Tensor, trials: int) -> Tensor:
+    """Keep each trial's trace of the attempt that is kept; shorter ones are filled with nan."""
+    length = max(new.shape[1], 0 if old is None else old.shape[1])
+    merged = torch.full((trials, length), torch.nan, device=new.device, dtype=new.dtype)
+    if old is not None:
+        merged[:, : old.shape[1]] = old
+    kept = rows[better]
+    merged[kept] = torch.nan
+    merged[kept, : new.shape[1]] = new[better]
+    return merged

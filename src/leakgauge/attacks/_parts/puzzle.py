@@ -1,0 +1,143 @@
+"""The question every gradient-matching attack asks: which inputs would have made this update?
+
+One problem per trial, as a function of a flat vector z = (inputs in the optimiser's own units, label logits).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor, nn
+
+from leakgauge.attacks._parts.distance import gradient_distance
+from leakgauge.attacks._parts.updates import classifier_layer, observed_gradient
+from leakgauge.engine.driving import Evaluate
+from leakgauge.engine.gradients import parameters_of, trial_gradients, working_model
+from leakgauge.errors import NotApplicable
+from leakgauge.fl.fedavg import mini_batches
+from leakgauge.types import DataSpec, Fact, LocalTraining, Observation
+
+Prior = Callable[[nn.Module, Tensor, Tensor], Tensor]  # (model, inputs (A, N, ...), targets) -> (A,)
+
+
+@dataclass(frozen=True)
+class Puzzle:
+    """Everything that is fixed while the attack searches."""
+
+    model: nn.Module
+    observed: Mapping[str, Tensor]  # name -> (T, *parameter): a gradient, or a weight difference if steps are unrolled
+    shape: tuple[int, ...]  # (N, *sample)
+    classes: int
+    labels: Tensor | None  # (T, N), or None where they are searched for
+    distance: str
+    prior: Prior
+    prior_counts: bool = True  # in the value that ranks points; its slope always counts
+    unrolled: LocalTraining | None = None  # local steps to replay; None for a single gradient
+    match_nonzero: bool = False
+    centre: Tensor | None = None  # inputs = centre + unit * z, in the inputs' own units if not given
+    unit: Tensor | None = None
+    label_unit: float = 1.0
+    masks: Mapping[str, Tensor] = field(default_factory=dict)  # buffers that differ by trial: name -> (T, ...)
+
+    @property
+    def like(self) -> Tensor:
+        """A tensor on the update's device and in its precision."""
+        return next(iter(self.observed.values()))
+
+    @property
+    def pixels(self) -> int:
+        return int(torch.Size(self.shape).numel())
+
+    @property
+    def width(self) -> int:
+        return self.pixels + (self.shape[0] * self.classes if self.labels is None else 0)
+
+    def split(self, z: Tensor) -> tuple[Tensor, Tensor | None]:
+        """(A, D) -> inputs (A, N, *sample) and logits (A, N, C) or None."""
+        inputs = z[:, : self.pixels].reshape(-1, *self.shape)
+        if self.centre is not None and self.unit is not None:
+            inputs = inputs * self.unit + self.centre
+        if self.labels is not None:
+            return inputs, None
+        return inputs, self.label_unit * z[:, self.pixels :].reshape(-1, self.shape[0], self.classes)
+
+    def boxed(self, z: Tensor) -> Tensor:
+        """The inputs in z back into [0, 1]; label logits are free."""
+        inputs = z[:, : self.pixels].reshape(-1, *self.shape)
+        if self.centre is None or self.unit is None:
+            inside = inputs.clamp(0, 1)
+        else:
+            inside = torch.clamp(inputs, -self.centre / self.unit, (1 - self.centre) / self.unit)
+        return torch.cat((inside.flatten(1), z[:, self.pixels :]), 1)
+
+    def evaluator(self, trials: Tensor) -> Evaluate:
+        """Value and slope for rows that belong to these trials (A,); a trial may stand there several times."""
+        observed = {name: g[trials] for name, g in self.observed.items()}
+        known = {name: g != 0 for name, g in observed.items()} if self.match_nonzero else None
+        labels = None if self.labels is None else self.labels[trials]
+        masks = {name: mask[trials] for name, mask in self.masks.items()}
+
+        def evaluate(z: Tensor) -> tuple[Tensor, Tensor]:
+            z = z.detach().requires_grad_()
+            inputs, logits = self.split(z)
+            targets = labels if logits is None else torch.softmax(logits, -1)
+            assert targets is not None
+            value = gradient_distance(self._simulated(inputs, targets, masks), observed, self.distance, known)
+            whole = value + self.prior(self.model, inputs, targets)
+            (slope,) = torch.autograd.grad(whole.sum(), z)
+            return (whole if self.prior_counts else value).detach(), slope
+
+        return evaluate
+
+    def _simulated(self, inputs: Tensor, targets: Tensor, masks: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """What clients with these samples would share."""
+        if self.unrolled is None:
+            return trial_gradients(self.model, inputs, targets, buffers=masks)
+        before = parameters_of(self.model)
+        weights: dict[str, Tensor] = {n: p.expand(len(inputs), *p.shape) for n, p in before.items()}
+        for part in mini_batches(inputs.shape[1], self.unrolled):
+            gradients = trial_gradients(self.model, inputs[:, part], targets[:, part], weights, masks)
+            weights = {n: w - self.unrolled.lr * gradients[n] for n, w in weights.items()}
+        return {n: w - before[n] for n, w in weights.items()}
+
+
+def puzzle_of(
+    observation: Observation, labels: Tensor | None, *, distance: str, prior: Prior, read_dropout: bool = False,
+    unrolled: LocalTraining | None = None, match_nonzero: bool = False,
+) -> Puzzle:  # fmt: skip
+    """What the observation asks; with `unrolled` the weight difference itself is matched, else a gradient."""
+    data: DataSpec = observation.fact(Fact.INPUT_SPEC)
+    local: LocalTraining = observation.fact(Fact.LOCAL_TRAINING)
+    gradient = observed_gradient(observation)
+    return Puzzle(
+        model=working_model(observation.model, local.batchnorm),
+        observed=dict(observation.update.tensors) if unrolled else gradient,
+        shape=(observation.fact(Fact.NUM_SAMPLES), *data.shape),
+        classes=data.classes,
+        labels=labels,
+        distance=distance,
+        prior=prior,
+        unrolled=unrolled,
+        match_nonzero=match_nonzero,
+        masks=dropout_masks(observation, gradient) if read_dropout else {},
+    )
+
+
+def only(puzzle: Puzzle, names: list[str]) -> Puzzle:
+    """The same puzzle with only these tensors compared."""
+    return dataclasses.replace(puzzle, observed={name: puzzle.observed[name] for name in names})
+
+
+def dropout_masks(observation: Observation, gradient: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Dropout before the last layer, read off its weight gradient: the column of a dropped unit is exactly zero."""
+    layer = classifier_layer(observation)
+    buffers = dict(observation.model.named_buffers())
+    name = f"{layer}.mask"
+    if name not in buffers:
+        raise NotApplicable("read_dropout needs a model with dropout before its last layer; leave it out")
+    kept = (gradient[f"{layer}.weight"] != 0).any(1)  # (T, features)
+    share = kept.to(buffers[name]).mean(1, keepdim=True).clamp_min(1e-6)
+    return {name: kept.to(buffers[name]) / share}
