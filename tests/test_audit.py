@@ -13,7 +13,8 @@ from torch import nn
 
 from leakgauge import audit
 from leakgauge.attacks.linear import Linear
-from leakgauge.audit import FLOOR, run_audit, run_cell
+from leakgauge.audit import run_audit
+from leakgauge.cell import FLOOR, run_cell
 from leakgauge.errors import BadInput
 from leakgauge.plan import Cell
 from leakgauge.stage import set_stage

@@ -1,39 +1,82 @@
-"""One attack on any number of trials: as many at once as memory allows, chunk after chunk."""
+"""One attack on any number of trials: as many at once as memory allows, chunk after chunk.
+
+If memory runs out all the same, the chunk is halved and the run goes on. An interrupt keeps the finished trials.
+"""
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Sequence
 from functools import partial
 
 import torch
 from torch import Tensor, nn
 
-from leakgauge.engine.memory import chunks
+from leakgauge.engine.memory import fitting, is_out_of_memory
 from leakgauge.types import Attack, Fact, Observation, Progress, Reconstruction
 
 
 def reconstruct(attack: Attack, observation: Observation, seeds: Sequence[int], progress: Progress) -> Reconstruction:
-    """The attack on as many trials at once as memory allows, chunk after chunk."""
+    """The attack on all trials; after an interrupt, on those up to it, with `finished` saying which are whole."""
+    device = next(iter(observation.update.tensors.values())).device
+    size = fitting(bytes_per_trial(attack, observation), device)
+    parts: list[Reconstruction] = []
+    begin = 0
+    while begin < len(seeds):
+        rows = list(range(begin, min(begin + size, len(seeds))))
+        chunk = observation.take(rows) if len(rows) < len(seeds) else observation
+        try:
+            within = partial(_within, progress, begin / len(seeds), len(rows) / len(seeds))
+            share = _with_share_of_time(attack, parts, len(rows), len(seeds) - begin)
+            parts.append(share(chunk, [seeds[t] for t in rows], within))
+        except KeyboardInterrupt:
+            if not parts:
+                raise
+            return _joined(parts, interrupted=True)
+        except (RuntimeError, MemoryError) as error:
+            if not is_out_of_memory(error) or len(rows) == 1:
+                raise
+            size = -(-len(rows) // 2)
+            error.__traceback__ = None  # its frames hold the tensors that did not fit
+            del error
+            _free(device)
+            continue
+        if parts[-1].finished is not None:
+            return _joined(parts, interrupted=True)
+        begin += len(rows)
+    return parts[0] if len(parts) == 1 else _joined(parts)
+
+
+def bytes_per_trial(attack: Attack, observation: Observation) -> int:
+    """A trial holds many copies of its gradient in the double backward pass, and L-BFGS 200 copies of its inputs."""
     parameters = sum(p.numel() for p in observation.model.parameters())
     sample = 0
     if observation.knows(Fact.NUM_SAMPLES) and observation.knows(Fact.INPUT_SPEC):
         sample = observation.fact(Fact.NUM_SAMPLES) * torch.Size(observation.fact(Fact.INPUT_SPEC).shape).numel()
-    # A trial holds a dozen copies of its gradient in the double backward pass, and L-BFGS 200 copies of its inputs.
-    each = 4 * (12 * parameters + 250 * sample)
-    device = next(iter(observation.update.tensors.values())).device
-    parts = []
-    for rows in chunks(len(seeds), each, device):
-        base, share = rows[0] / len(seeds), len(rows) / len(seeds)
-        chunk = observation.take(rows) if len(rows) < len(seeds) else observation
-        parts.append(attack(chunk, [seeds[t] for t in rows], partial(_within, progress, base, share)))
-    return parts[0] if len(parts) == 1 else _joined(parts)
+    number = next(iter(observation.update.tensors.values())).element_size()
+    return number * attack.rows_per_trial * (16 * parameters + 250 * sample)
+
+
+def _with_share_of_time(attack: Attack, parts: Sequence[Reconstruction], now: int, left: int) -> Attack:
+    """The attack with its part of the time that is left; the attack itself if it has no time budget."""
+    budget = getattr(attack, "time_budget", None)
+    if budget is None or (not parts and now == left):
+        return attack
+    remaining = max(1e-3, budget - sum(p.seconds for p in parts))
+    return attack.with_fields(time_budget=remaining * now / left) or attack
 
 
 def _within(progress: Progress, base: float, share: float, done: float) -> None:
     progress(base + share * done)
 
 
-def _joined(parts: Sequence[Reconstruction]) -> Reconstruction:
+def _free(device: torch.device) -> None:
+    gc.collect()
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
+
+
+def _joined(parts: Sequence[Reconstruction], interrupted: bool = False) -> Reconstruction:
     """Reconstructions of consecutive chunks as one."""
 
     def cat(name: str) -> Tensor | None:
@@ -42,6 +85,7 @@ def _joined(parts: Sequence[Reconstruction]) -> Reconstruction:
 
     longest = max((p.trace.shape[1] for p in parts if p.trace is not None), default=0)
     traces = [_padded(p.trace, longest) for p in parts if p.trace is not None]
+    whole = [torch.ones_like(p.objective, dtype=torch.bool) if p.finished is None else p.finished for p in parts]
     return Reconstruction(
         inputs=cat("inputs"),
         labels=cat("labels"),
@@ -50,6 +94,7 @@ def _joined(parts: Sequence[Reconstruction]) -> Reconstruction:
         evaluations=torch.cat([p.evaluations for p in parts]),
         seconds=sum(p.seconds for p in parts),
         trace=torch.cat(traces) if len(traces) == len(parts) else None,
+        finished=torch.cat(whole) if interrupted else None,
     )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from leakgauge.types import Fact, Flag, Reconstruction, SharedUpdate, ThreatModel
+from leakgauge.types import Attack, Fact, Flag, Reconstruction, SharedUpdate, ThreatModel
 
 FLAGS: Mapping[str, Flag] = {
     flag.id: flag
@@ -43,6 +43,11 @@ FLAGS: Mapping[str, Flag] = {
             "read it as nothing recovered, whatever the score",
         ),
         Flag(
+            "time-budget-spent",
+            "the attack was stopped by its time budget: more time may recover more, and another machine gets further",
+            "raise time_budget, or leave it out",
+        ),
+        Flag(
             "no-ground-truth",
             "the update came from a file, so nothing could be scored against the private data",
             "judge the pictures by eye, or audit a scenario whose data is at hand",
@@ -61,6 +66,12 @@ def is_unchanged(defended: SharedUpdate, undefended: SharedUpdate) -> bool:
     """Bit for bit the same update, though a defence was declared?"""
     same_kind = defended.kind == undefended.kind and defended.tensors.keys() == undefended.tensors.keys()
     return same_kind and all(torch.equal(defended.tensors[n], t) for n, t in undefended.tensors.items())
+
+
+def ran_out_of_time(attack: Attack, result: Reconstruction) -> bool:
+    """Did the attack end because its time was up?"""
+    budget = getattr(attack, "time_budget", None)
+    return budget is not None and result.seconds >= 0.99 * budget
 
 
 def objective_fell(result: Reconstruction) -> Tensor:

@@ -16,7 +16,7 @@ from leakgauge import catalog
 from leakgauge.attacks.dlg import DLG
 from leakgauge.attacks.linear import Linear
 from leakgauge.attacks.random_guess import RandomGuess
-from leakgauge.audit import run_cell
+from leakgauge.cell import run_cell
 from leakgauge.fl.chain import chain, client_step, prepared
 from leakgauge.plan import Cell
 from leakgauge.stage import set_stage

@@ -7,21 +7,22 @@ from leakgauge.engine import memory
 CPU = torch.device("cpu")
 
 
-def test_all_trials_fit_at_once_when_memory_is_plenty(monkeypatch):
-    monkeypatch.setattr(memory, "free_bytes", lambda _: 1000)
-    assert list(memory.chunks(7, 10, CPU)) == [[0, 1, 2, 3, 4, 5, 6]]
-
-
-def test_chunks_cover_every_trial_once_in_order(monkeypatch):
+def test_so_many_trials_fit_as_two_fifths_of_the_free_memory_hold(monkeypatch):
     monkeypatch.setattr(memory, "free_bytes", lambda _: 100)
-    parts = list(memory.chunks(9, 20, CPU))  # 40 % of 100 bytes hold two trials of 20
-    assert [len(p) for p in parts] == [2, 2, 2, 2, 1]
-    assert [t for p in parts for t in p] == list(range(9))
+    assert memory.fitting(20, CPU) == 2
 
 
 def test_one_trial_runs_even_if_it_should_not_fit(monkeypatch):
     monkeypatch.setattr(memory, "free_bytes", lambda _: 1)
-    assert list(memory.chunks(2, 10**9, CPU)) == [[0], [1]]
+    assert memory.fitting(10**9, CPU) == 1
+
+
+def test_what_counts_as_out_of_memory():
+    cpu = "[enforce fail at alloc_cpu.cpp:127] DefaultCPUAllocator: can't allocate memory: you tried to allocate 99 bytes"
+    assert memory.is_out_of_memory(torch.OutOfMemoryError("CUDA out of memory"))
+    assert memory.is_out_of_memory(MemoryError())
+    assert memory.is_out_of_memory(RuntimeError(cpu))
+    assert not memory.is_out_of_memory(RuntimeError("shapes do not fit"))
 
 
 def test_free_memory_of_this_machine_is_sensible():

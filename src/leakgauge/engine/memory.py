@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import torch
 
 _SHARE = 0.4  # of the free memory; the rest is for what an estimate misses
@@ -21,8 +19,14 @@ def free_bytes(device: torch.device) -> int:
         return 4 * 2**30
 
 
-def chunks(trials: int, bytes_per_trial: int, device: torch.device) -> Iterator[list[int]]:
-    """Trial indices in chunks that fit; at least one trial each."""
-    size = max(1, int(_SHARE * free_bytes(device) / max(1, bytes_per_trial)))
-    for start in range(0, trials, size):
-        yield list(range(start, min(start + size, trials)))
+def fitting(bytes_per_trial: int, device: torch.device) -> int:
+    """How many trials fit side by side; at least one."""
+    return max(1, int(_SHARE * free_bytes(device) / max(1, bytes_per_trial)))
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """torch has an error of its own for GPUs; on the CPU it is a plain RuntimeError from the allocator."""
+    if isinstance(error, (torch.OutOfMemoryError, MemoryError)):
+        return True
+    said = str(error)
+    return isinstance(error, RuntimeError) and ("not enough memory" in said or "can't allocate memory" in said)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, final
@@ -10,7 +11,7 @@ from torch import Tensor, nn
 
 from leakgauge.errors import BadInput, HiddenFact, LeakgaugeError
 from leakgauge.settings import Settings
-from leakgauge.types.client import DataSpec
+from leakgauge.types.client import DataSpec, take
 from leakgauge.types.knowledge import Fact, Observation
 
 
@@ -26,6 +27,11 @@ class Reconstruction:
     seconds: float = 0.0  # wall clock for all trials together
     trace: Tensor | None = None  # (T, S) own objective along the kept attempt; nan behind its end
     finished: Tensor | None = None  # (T,) False for trials that an interrupt cut off; None if there was none
+
+    def take(self, rows: Sequence[int]) -> Reconstruction:
+        """Only these rows; `seconds` stays what all took together."""
+        tensors = {name: value for name, value in vars(self).items() if isinstance(value, Tensor)}
+        return dataclasses.replace(self, **take(tensors, rows))
 
 
 Progress = Callable[[float], None]  # told the share of the work that is done, 0 to 1

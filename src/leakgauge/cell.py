@@ -1,0 +1,154 @@
+"""One cell of the table: one attack against one configuration, on all trials or on those that are still missing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import torch
+from torch import Tensor, nn
+
+from leakgauge.chunked import reconstruct
+from leakgauge.engine.memory import is_out_of_memory
+from leakgauge.errors import BadInput, LeakgaugeError, NotApplicable
+from leakgauge.fl.chain import prepared
+from leakgauge.fl.observe import facts_about, observe
+from leakgauge.flags import is_unchanged, objective_fell, oracle_flags, ran_out_of_time
+from leakgauge.metrics.scoring import Scores, score
+from leakgauge.plan import Cell, parse_chain
+from leakgauge.stage import Stage
+from leakgauge.types import (
+    NOT_APPLICABLE,
+    DataSpec,
+    Fact,
+    Finding,
+    Reconstruction,
+    TamperingServer,
+    ThreatModel,
+)
+from leakgauge.verdict import is_recovered
+
+FLOOR = ThreatModel(
+    "floor", "knows the kind of data and nothing of the update", "baseline",
+    frozenset({Fact.INPUT_SPEC, Fact.NUM_SAMPLES, Fact.PUBLIC_DATA}),
+)  # fmt: skip
+Done = tuple[list[Finding], Tensor | None]  # findings, and what was recovered: (T, N, *shape), blank where not run
+
+
+def run_cell(
+    stage: Stage,
+    cell: Cell,
+    earlier: Sequence[Finding],
+    progress: Callable[[float], None],
+    trials: Sequence[int] | None = None,
+) -> Done:
+    """One cell on `trials` (all of them unless given). After an interrupt: the trials that were finished by then."""
+    wanted = list(range(stage.scenario.trials) if trials is None else trials)
+    seeds = [stage.scenario.seeds[t] for t in wanted]
+    try:
+        defenses = parse_chain(cell.defense)
+        sent = stage.model
+        if isinstance(cell.attack, TamperingServer):
+            sent = _tampered(stage, cell.attack)
+        update = stage.update(defenses, sent)
+        told = FLOOR if cell.attack.baseline else stage.threat_model
+        model = prepared(sent, *defenses)
+        facts = facts_about(model, stage.batch, stage.data, stage.scenario.local, stage.public)
+        seen = observe(model, update, told, facts)
+        result = reconstruct(
+            cell.attack, seen.take(wanted) if len(wanted) < stage.scenario.trials else seen, seeds, progress
+        )
+        whole = _finished(result)
+        if not whole:
+            raise KeyboardInterrupt
+        ran = [wanted[row] for row in whole]
+        result = result.take(whole)
+        scores = score(stage.batch.take(ran), result, stage.data, stage.metrics)
+    except BadInput:
+        raise
+    except (LeakgaugeError, RuntimeError) as error:  # this cell failed; it stays in the table as failed
+        if not isinstance(error, LeakgaugeError) and not is_out_of_memory(error):
+            raise
+        kind = NOT_APPLICABLE if isinstance(error, NotApplicable) else ""
+        text = f"{kind}{str(error) or type(error).__name__}"
+        return [_failed(cell, t, seed, text) for t, seed in zip(wanted, seeds, strict=True)], None
+    flags = [*oracle_flags(told), *(["time-budget-spent"] if ran_out_of_time(cell.attack, result) else [])]
+    if defenses and is_unchanged(update, stage.update((), sent)):
+        flags.append("defense-without-effect")
+    findings = _findings(cell, ran, result, scores, stage, flags, earlier)
+    return findings, _pictures(scores.matched, ran, stage.scenario.trials)
+
+
+def _finished(result: Reconstruction) -> list[int]:
+    """Rows of the result that an interrupt did not cut off."""
+    if result.finished is None:
+        return list(range(len(result.objective)))
+    rows: list[int] = torch.nonzero(result.finished)[:, 0].tolist()
+    return rows
+
+
+def _pictures(matched: Tensor | None, ran: Sequence[int], trials: int) -> Tensor | None:
+    """What was recovered at its place among all trials."""
+    if matched is None or len(ran) == trials:
+        return None if matched is None else matched.cpu()
+    blank = torch.zeros(trials, *matched.shape[1:], dtype=matched.dtype)
+    blank[list(ran)] = matched.cpu()
+    return blank
+
+
+def _tampered(stage: Stage, server: TamperingServer) -> nn.Module:
+    allowed = {"nothing": (), "parameters": ("parameters",), "architecture": ("parameters", "architecture")}
+    if server.changes not in allowed[stage.threat_model.may_change]:
+        raise NotApplicable(
+            f"{server.name} changes the model's {server.changes}, which {stage.threat_model.name!r} may not; "
+            f"use --threat-model malicious-{server.changes}"
+        )
+    return server.prepare(stage.model, stage.data)
+
+
+def _findings(
+    cell: Cell,
+    ran: Sequence[int],
+    result: Reconstruction,
+    scores: Scores,
+    stage: Stage,
+    flags: list[str],
+    earlier: Sequence[Finding],
+) -> list[Finding]:
+    records = {name: values.tolist() for name, values in scores.records.items()}  # metric -> T x N
+    guesses = {f.trial: f for f in earlier if f.attack == "mean-image"}
+    fell, failed = objective_fell(result).tolist(), scores.failed.tolist()
+    labels = None if scores.label_accuracy is None else scores.label_accuracy.tolist()
+    rows = []
+    for t, trial in enumerate(ran):
+        means: dict[str, float | None] = {name: sum(v[t]) / len(v[t]) for name, v in records.items()}
+        means["label_accuracy"] = None if labels is None else labels[t]
+        own = [*flags, *(["diverged"] if failed[t] else []), *([] if fell[t] else ["objective-did-not-fall"])]
+        count = stage.scenario.batch_size if records else 0
+        each = tuple({name: v[t][i] for name, v in records.items()} for i in range(count))
+        if not cell.attack.baseline and trial in guesses and _no_better(stage.data, means, each, guesses[trial]):
+            own.append("no-better-than-mean")
+        objective = float(result.objective[t])
+        rows.append(
+            Finding(
+                attack=cell.label, defense=cell.defense, adaptive=cell.adaptive, trial=trial,
+                seed=stage.scenario.seeds[trial], scores=means,
+                records=each,
+                objective=objective if torch.isfinite(result.objective[t]) else None,
+                steps=int(result.steps[t]), evaluations=int(result.evaluations[t]),
+                seconds=result.seconds / len(ran), flags=tuple(sorted(own)), spec=cell.attack.spec,
+            )
+        )  # fmt: skip
+    return rows
+
+
+def _no_better(
+    data: DataSpec, means: Mapping[str, float | None], each: Sequence[Mapping[str, float | None]], guess: Finding
+) -> bool:
+    """Does the mean of public data score as well, and is no record of the trial recovered by the criterion?"""
+    mine, floor = means.get("psnr"), guess.scores.get("psnr")
+    recovered = any(is_recovered(data, r, g) for r, g in zip(each, guess.records, strict=False))
+    return mine is not None and floor is not None and mine <= floor and not recovered
+
+
+def _failed(cell: Cell, trial: int, seed: int, error: str) -> Finding:
+    return Finding(cell.label, cell.defense, cell.adaptive, trial, seed, {}, error=error, spec=cell.attack.spec)
