@@ -139,9 +139,13 @@ def test_pictures_in_a_folder_that_changed_are_attacked_anew(leakgauge, linear, 
     assert linear.calls == 2, "the second run showed the first pictures' results"
 
 
-def test_cell_that_ran_out_of_memory_is_tried_again(leakgauge, small, linear):
-    linear.stop_at, linear.stop_with = 1, torch.OutOfMemoryError
-    first = leakgauge(*AUDIT, *small)
+def test_cell_that_ran_out_of_memory_is_tried_again(leakgauge, small, linear, monkeypatch):
+    def never_fits(*_):
+        raise torch.OutOfMemoryError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Linear, "reconstruct", never_fits)
+        first = leakgauge(*AUDIT, *small)
     assert first.json["summary"][2]["failed"] == 2
     second = leakgauge(*AUDIT, *small)
     assert second.json["summary"][2]["failed"] == 0, "memory that was short once need not be short again"

@@ -35,6 +35,26 @@ def test_the_middle_128_pixels_become_32(tmp_path):
     assert int(inputs.min()) > 200
 
 
+def test_a_size_behind_the_name_comes_from_the_128_pixel_crop(tmp_path):
+    picture = np.random.default_rng(0).integers(0, 256, (250, 250, 3), dtype=np.uint8)
+    (tmp_path / "lfw" / "Ann").mkdir(parents=True)
+    for i in range(14):
+        Image.fromarray(picture).save(tmp_path / "lfw" / "Ann" / f"{i}.jpg", quality=100)
+    with Image.open(tmp_path / "lfw" / "Ann" / "0.jpg") as stored:
+        crop = np.asarray(stored)[61:189, 61:189]
+    whole = load("lfw:size=128", "test", tmp_path)
+    assert (whole.spec.name, whole.spec.shape) == ("lfw:size=128", (3, 128, 128))
+    np.testing.assert_array_equal(whole.inputs[0].permute(1, 2, 0), crop)
+    half = load("lfw:size=64", "test", tmp_path)
+    by_pillow = np.asarray(Image.fromarray(crop).resize((64, 64), Image.Resampling.BICUBIC))
+    np.testing.assert_array_equal(half.inputs[0].permute(1, 2, 0), by_pillow)  # no detour over 32 pixels
+    assert half.take([0])[0].shape == (1, 3, 64, 64)
+    assert load("lfw:size=32", "test", tmp_path).inputs.equal(load("lfw", "test", tmp_path).inputs)
+    large = load("lfw:size=256", "test", tmp_path)
+    assert large.inputs.shape[2:] == (128, 128)  # enlarged when it is taken, not before
+    assert large.take([0])[0].shape == (1, 3, 256, 256)
+
+
 def test_broken_missing_and_odd_pictures_are_refused(tmp_path):
     with pytest.raises(BadInput, match="leakgauge data fetch lfw"):
         load("lfw", "test", tmp_path)

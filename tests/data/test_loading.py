@@ -1,10 +1,12 @@
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 from PIL import Image
 
 from leakgauge import catalog
-from leakgauge.data import load
+from leakgauge.data import Dataset, load
+from leakgauge.data._dataset import resized
 from leakgauge.errors import BadInput
 
 
@@ -57,6 +59,95 @@ def test_the_root_comes_from_the_environment_unless_given(tmp_path, monkeypatch)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     with pytest.raises(BadInput, match=r"home/\.cache/leakgauge/adult"):
         load("adult")
+
+
+# --- known names at another size ---------------------------------------------------------------------
+
+
+def test_a_size_may_follow_a_known_name():
+    small, large, same = (load(f"digits{s}") for s in ("", ":size=32", ":size=8"))
+    assert (large.spec.name, large.spec.shape) == ("digits:size=32", (1, 32, 32))
+    assert (large.spec.classes, large.spec.mean, large.spec.std) == (10, small.spec.mean, small.spec.std)
+    inputs, labels = large.take([5, 9])
+    assert inputs.shape == (2, 1, 32, 32)
+    assert inputs.dtype == torch.float32
+    assert float(inputs.min()) >= 0
+    assert float(inputs.max()) <= 1
+    assert torch.equal(labels, small.take([5, 9])[1])
+    assert same.spec.shape == (1, 8, 8)
+    assert torch.equal(same.take([5])[0], small.take([5])[0])
+
+
+@pytest.mark.parametrize("size", [24, 96])
+def test_resampling_is_bicubic_with_antialiasing(size):
+    """Pillow is the other library: its bicubic filter on bytes, which rounds and cuts off after each of two passes."""
+    photos = load("photos64")
+    mine = resized(photos, "same", size).take([3])[0][0].permute(1, 2, 0) * 255
+    image = Image.fromarray(photos.inputs[3].permute(1, 2, 0).numpy())
+    other = torch.from_numpy(np.array(image.resize((size, size), Image.Resampling.BICUBIC)))
+    assert (mine - other).abs().mean() < 0.5
+    assert (mine - other).abs().max() < 4
+
+
+def test_a_picture_is_resampled_alike_alone_and_among_others_and_only_when_taken():
+    data = load("digits:size=20")
+    assert data.inputs.shape[1:] == (1, 8, 8)
+    together = data.take(torch.tensor([[0, 1], [2, 3]]))[0]
+    assert together.shape == (2, 2, 1, 20, 20)
+    assert torch.equal(data.take([2])[0][0], together[1, 0])
+
+
+def test_photographs_show_the_same_windows_in_more_pixels():
+    """Not enlarged crops: size=128 shrinks back to photos64, and has detail that photos64 has not."""
+    own, large = load("photos64"), load("photos64:size=128")
+    assert (large.spec.name, large.spec.shape) == ("photos64:size=128", (3, 128, 128))
+    assert torch.equal(own.labels, large.labels)
+    some = range(0, len(own), 50)
+    shrunk = F.interpolate(large.take(some)[0], (64, 64), mode="bicubic", antialias=True)
+    assert (shrunk - own.take(some)[0]).abs().mean() < 0.01
+    enlarged = resized(own, "enlarged", 128).take(some)[0]
+    assert (large.take(some)[0] - enlarged).abs().mean() > 0.005
+
+
+@pytest.mark.parametrize(
+    ("spec", "words"),
+    [
+        *[(f"digits:size={text}", "a whole number of pixels") for text in ("big", "", "-3", "8.5", "8,9", "1e2")],
+        *[(f"digits:size={size}", "between 8 and 512 pixels, got") for size in (0, 7, 513)],
+        ("digits:sise=16", "NAME or NAME:size=PIXELS, got 'sise=16'; write digits:size=64"),
+        ("digits:", "NAME or NAME:size=PIXELS"),
+        ("digits:16", "NAME or NAME:size=PIXELS"),
+        ("breast-cancer:size=16", "a set of images to have a size, got a table; write breast-cancer alone"),
+    ],
+)
+def test_a_size_that_cannot_be_used_is_refused(spec, words):
+    with pytest.raises(BadInput, match=words):
+        load(spec)
+
+
+def test_a_known_name_with_a_size_comes_before_a_folder(tmp_path, monkeypatch):
+    picture(tmp_path / "digits" / "a.png", (255, 0, 0))
+    monkeypatch.chdir(tmp_path)
+    assert load("digits:size=16").spec.shape == (1, 16, 16)
+    assert load("./digits:size=16").spec.shape == (3, 16, 16)
+
+
+def test_missing_files_are_named_with_a_size_too(tmp_path):
+    with pytest.raises(BadInput, match="leakgauge data fetch cifar10"):
+        load("cifar10:size=64", root=tmp_path)
+
+
+def test_only_pictures_of_the_same_channels_can_be_resampled():
+    spec = load("digits:size=16").spec
+    with pytest.raises(BadInput, match=r"of shape \(1, 16, 16\)"):
+        Dataset(spec, torch.zeros(2, 3, 8, 8), torch.tensor([0, 1]), resample=True)
+
+
+def test_real_data_at_another_size(real_data):
+    if not (real_data / "cifar-10-batches-py").is_dir():
+        pytest.skip("CIFAR-10 is not in LEAKGAUGE_DATA")
+    data = load("cifar10:size=64", "test", real_data)
+    assert data.take([0])[0].shape == (1, 3, 64, 64)
 
 
 # --- folders ---------------------------------------------------------------------------------------

@@ -2,8 +2,9 @@
 
 import pytest
 import torch
+from torch import nn
 
-from leakgauge.errors import BadInput
+from leakgauge.errors import BadInput, NotApplicable
 from leakgauge.models import load_model
 
 
@@ -43,7 +44,58 @@ def test_fields_are_checked(image):
         load_model("lenet-dlg:activation=step", image(), seed=0)
 
 
-@pytest.mark.parametrize("spec", ["lenet-dlg:filters=2", "lenet-cpl:filters=2"])
+@pytest.mark.parametrize(
+    "spec",
+    [
+        *("lenet-dlg:filters=2", "lenet-cpl:filters=2", "lenet-cpl:filters=2,pooling=avg"),
+        *("lenet-cpl:filters=2,pooling=max", "lenet-cpl:filters=2,activation=leaky_relu,slope=0.5"),
+    ],
+)
 def test_twice_differentiable(image, check_twice_differentiable, spec):
     data = image(3, 8, 3)
     check_twice_differentiable(load_model(spec, data, seed=0), data)
+
+
+@pytest.mark.parametrize("pooling", ["avg", "max"])
+@pytest.mark.parametrize("spec", ["lenet-dlg", "lenet-cpl"])
+@pytest.mark.parametrize("side", [8, 28, 32])
+def test_pooling_keeps_every_shape_for_even_sides(image, count, spec, pooling, side):
+    plain, pooled = (load_model(s, image(3, side), seed=0) for s in (spec, f"{spec}:pooling={pooling}"))
+    shapes = [{n: p.shape for n, p in model.named_parameters()} for model in (plain, pooled)]
+    assert shapes[0] == shapes[1]
+    assert count(f"{spec}:pooling={pooling}", 3, side) == count(spec, 3, side)
+    assert pooled(torch.rand(2, 3, side, side)).shape == (2, 10)
+
+
+@pytest.mark.parametrize(("pooling", "kind"), [("avg", nn.AvgPool2d), ("max", nn.MaxPool2d)])
+def test_a_pool_stands_behind_the_activation_where_the_stride_was_two(image, pooling, kind):
+    model = load_model(f"lenet-cpl:pooling={pooling}", image(), seed=0)
+    names = [name for name, _ in model.named_children()]
+    assert names[:6] == ["conv1", "act1", "pool1", "conv2", "act2", "pool2"]
+    assert names[6:] == ["conv3", "act3", "conv4", "act4", "flatten", "fc"]
+    assert [type(m) for m in model.children()].count(kind) == 2
+    assert {m.stride for m in model.children() if isinstance(m, nn.Conv2d)} == {(1, 1)}
+
+
+def test_without_pooling_the_convolutions_stride_as_published(image):
+    model = load_model("lenet-cpl", image(), seed=0)
+    assert [m.stride[0] for m in model.children() if isinstance(m, nn.Conv2d)] == [2, 2, 1, 1]
+
+
+def test_pictures_too_small_to_be_pooled_twice_are_refused(image):
+    with pytest.raises(NotApplicable, match="at least 4x4"):
+        load_model("lenet-dlg:pooling=max", image(3, 3), seed=0)
+    assert load_model("lenet-dlg:pooling=max", image(3, 5), seed=0)(torch.rand(1, 3, 5, 5)).shape == (1, 10)
+
+
+@pytest.mark.parametrize(("fields", "slope"), [("", 0.01), (",slope=0.5", 0.5), (",slope=0", 0.0)])
+def test_the_slope_is_that_of_leaky_relu(image, fields, slope):
+    model = load_model(f"lenet-dlg:activation=leaky_relu{fields}", image(), seed=0)
+    assert model.act1(torch.tensor([-1.0, 2.0])).tolist() == pytest.approx([-slope, 2.0])
+
+
+def test_new_fields_are_checked(image):
+    with pytest.raises(BadInput, match="pooling must be one of none, avg, max"):
+        load_model("lenet-dlg:pooling=mean", image(), seed=0)
+    with pytest.raises(BadInput, match="slope must be at least 0"):
+        load_model("lenet-dlg:slope=-1", image(), seed=0)

@@ -1,13 +1,15 @@
-"""A labelled data set in memory, and where one comes from."""
+"""A labelled data set in memory, at its own resolution or another, and where one comes from."""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from leakgauge.errors import BadInput
@@ -25,16 +27,18 @@ class Dataset:
     spec: DataSpec
     inputs: Tensor  # (M, *shape), uint8 in 0..255, or float32 in [0, 1]
     labels: Tensor  # (M,), int64
+    resample: bool = False  # pictures have another resolution than the spec says; those taken are brought to it
 
     def __post_init__(self) -> None:
         what = f"data set {self.spec.name!r}"
         if len(self.inputs) == 0:
             raise BadInput(what, allowed="at least one sample", got="none", do="give it more samples")
-        if tuple(self.inputs.shape[1:]) != self.spec.shape:
+        own = tuple(self.inputs.shape[1:])
+        if own != self.spec.shape and not (self.resample and len(own) == 3 and own[0] == self.spec.shape[0]):
             raise BadInput(
                 f"{what}: each sample",
                 allowed=f"of shape {self.spec.shape}",
-                got=tuple(self.inputs.shape[1:]),
+                got=own,
                 do="give all samples this shape",
             )
         _check_values(what, self.inputs)
@@ -47,7 +51,8 @@ class Dataset:
         """Inputs (..., *shape) as float32 in [0, 1] and labels (...), shaped as `indices` is."""
         index = torch.as_tensor(indices, dtype=torch.int64)
         inputs = self.inputs[index]
-        return inputs.float() / 255 if inputs.dtype == torch.uint8 else inputs, self.labels[index]
+        inputs = inputs.float() / 255 if inputs.dtype == torch.uint8 else inputs
+        return _resampled(inputs, self.spec.shape) if self.resample else inputs, self.labels[index]
 
 
 @dataclass(frozen=True)
@@ -84,6 +89,25 @@ class DataSource:
     samples: tuple[int, int] | None = None  # train and test, as published; None where it depends
     files: tuple[StandardFile, ...] = ()
     downloads: tuple[Download, ...] = ()
+    # As `read`, at this many pixels a side or the most there are; None where `read` gives all the resolution there is.
+    read_at: Callable[[Path | None, str, int], Dataset] | None = None
+
+
+def resized(dataset: Dataset, name: str, size: int) -> Dataset:
+    """The same pictures, `size` pixels a side, under another name. Only those that are taken get resampled."""
+    spec = dataset.spec
+    if spec.kind != "image":
+        raise BadInput(
+            f"data {name!r}", allowed="a set of images to have a size", got="a table", do=f"write {spec.name} alone"
+        )
+    at_size = dataclasses.replace(spec, name=name, shape=(spec.shape[0], size, size))
+    return dataclasses.replace(dataset, spec=at_size, resample=tuple(dataset.inputs.shape[1:]) != at_size.shape)
+
+
+def _resampled(images: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """(..., C, h, w) -> (..., *shape), bicubic; what is shrunk is smoothed first, overshoot is cut off."""
+    flat = F.interpolate(images.reshape(-1, *images.shape[-3:]), shape[1:], mode="bicubic", antialias=True)
+    return flat.clamp(0, 1).reshape(*images.shape[:-3], *shape)
 
 
 def check_split(split: str) -> None:

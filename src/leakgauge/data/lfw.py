@@ -1,4 +1,7 @@
-"""Labeled Faces in the Wild, prepared as CPL does: frequent people, the middle of the picture, 32 × 32."""
+"""Labeled Faces in the Wild, prepared as CPL does: frequent people, the middle of the picture, 32 × 32.
+
+`lfw:size=64` and `lfw:size=128` come from the same middle, which has 128 pixels a side; larger sizes are enlarged.
+"""
 
 from __future__ import annotations
 
@@ -24,14 +27,16 @@ from leakgauge.errors import BadInput
 from leakgauge.types import DataSpec
 
 LEAST_IMAGES = 14  # people with fewer are left out
-CROP = (61, 61, 189, 189)  # pixels 61 to 188 both ways: 128 x 128
+CROP = (61, 61, 189, 189)  # pixels 61 to 188 both ways
+CROP_SIZE = 128
 SIZE = 32  # a quarter of that
 TEST_EVERY = 4  # of each person's images, by name: one in four is a victim
 
 
-def read(root: Path | None, split: str) -> Dataset:
-    """Classes are the people, by name. A subset of the people gives fewer classes."""
+def read(root: Path | None, split: str, size: int = SIZE) -> Dataset:
+    """Classes are the people, by name. A subset of the people gives fewer classes. At most 128 pixels a side."""
     check_split(split)
+    size = min(size, CROP_SIZE)
     folder = require("lfw", root, "lfw")
     people = [p for p in sorted(folder.iterdir()) if p.is_dir() and len(_pictures(p)) >= LEAST_IMAGES]
     if not people:
@@ -45,8 +50,8 @@ def read(root: Path | None, split: str) -> Dataset:
     number = {person: label for label, person in enumerate(people)}
     labels = np.array([number[path.parent] for path in paths], dtype=np.int64)
     index = half(labels, split, TEST_EVERY)
-    faces = stack([_face(paths[i]) for i in index])
-    spec = DataSpec("lfw", (3, SIZE, SIZE), max(2, len(people)), "image", mean=IMAGENET_MEAN, std=IMAGENET_STD)
+    faces = stack([_face(paths[i], size) for i in index])
+    spec = DataSpec("lfw", (3, size, size), max(2, len(people)), "image", mean=IMAGENET_MEAN, std=IMAGENET_STD)
     return Dataset(spec, faces, torch.from_numpy(labels[index]))
 
 
@@ -54,11 +59,11 @@ def _pictures(person: Path) -> list[Path]:
     return sorted(person.glob("*.jpg"))
 
 
-def _face(path: Path) -> Image.Image:
+def _face(path: Path, size: int) -> Image.Image:
     image = read_image(path)
     if image.size != (250, 250):
         raise damaged(path, "an LFW picture of 250 x 250 pixels", f"{image.width} x {image.height}")
-    return image.crop(CROP).resize((SIZE, SIZE), Image.Resampling.BICUBIC)
+    return image.crop(CROP).resize((size, size), Image.Resampling.BICUBIC)
 
 
 LFW = DataSource(
@@ -67,6 +72,7 @@ LFW = DataSource(
     "Huang et al. 2007; prepared as in Wei et al. 2020 (CPL)",
     embedded=False,
     read=read,
+    read_at=read,
     files=(StandardFile(("lfw",)),),
     downloads=(
         Download(

@@ -12,35 +12,56 @@ import torch
 
 from leakgauge import catalog
 from leakgauge.data._arrays import from_arrays, from_npz
-from leakgauge.data._dataset import Dataset, check_split
+from leakgauge.data._dataset import Dataset, check_split, resized
 from leakgauge.data._folder import from_folder
 from leakgauge.data._halves import half
 from leakgauge.errors import BadInput
 
-DEFAULT_SIZE = 32
+DEFAULT_SIZE = 32  # of pictures in a folder
+SMALLEST, LARGEST = 8, 512  # pixels a side that a known set can be resampled to
 
 
 def load(spec: str, split: str = "test", root: Path | None = None) -> Dataset:
-    """One split of `digits`, `FOLDER`, `FOLDER:size=64`, `FILE.npz`, `FILE.py:FACTORY` ...
+    """One split of `digits`, `lfw:size=64`, `FOLDER`, `FOLDER:size=64`, `FILE.npz`, `FILE.py:FACTORY` ...
 
     "train" is what an attacker may hold as public data, "test" is where victims come from; they never
     share a sample. `root` is the folder with the downloaded sets, if it is not the usual one. A known
     name comes before a folder of the same name; write `./NAME` for the folder.
     """
     check_split(split)
-    if spec not in catalog.find("data"):
-        own = _own_data(spec, split)
-        if own is not None:
-            return own
-    dataset: Dataset = catalog.get("data", spec).read(root, split)  # refuses an unknown name
+    name, has_option, option = spec.partition(":")
+    if name in catalog.find("data"):
+        return _known_data(name, option, split, root) if has_option else _read(name, split, root)
+    own = _own_data(spec, split)
+    return _read(spec, split, root) if own is None else own  # refuses an unknown name
+
+
+def _read(name: str, split: str, root: Path | None) -> Dataset:
+    dataset: Dataset = catalog.get("data", name).read(root, split)
     return dataset
+
+
+def _known_data(name: str, option: str, split: str, root: Path | None) -> Dataset:
+    """A known set with what stands behind its name: `size=64`, at the best resolution that the source has."""
+    key, _, text = option.partition("=")
+    if key != "size":
+        raise BadInput(
+            f"data {name}:{option}", allowed="NAME or NAME:size=PIXELS", got=repr(option), do=f"write {name}:size=64"
+        )
+    size = _pixels(text, f"{name}:size=64")
+    if not SMALLEST <= size <= LARGEST:
+        allowed = f"between {SMALLEST} and {LARGEST} pixels"
+        raise BadInput("size", allowed=allowed, got=size, do="choose a value in that range")
+    read_at = catalog.get("data", name).read_at
+    dataset = read_at(root, split, size) if read_at else _read(name, split, root)
+    return resized(dataset, f"{name}:size={size}", size)
 
 
 def _own_data(spec: str, split: str) -> Dataset | None:
     """The user's own files or code; None if `spec` does not look like any."""
     path, has_size, size = spec.partition(":size=")
     if has_size:
-        return from_folder(_existing_folder(path), _pixels(size), split)
+        return from_folder(_existing_folder(path), _pixels(size, "FOLDER:size=32"), split)
     if path.endswith(".npz"):
         return from_npz(Path(path), split)
     if catalog.is_own(spec):
@@ -50,9 +71,9 @@ def _own_data(spec: str, split: str) -> Dataset | None:
     return None
 
 
-def _pixels(text: str) -> int:
+def _pixels(text: str, example: str) -> int:
     if not text.isdecimal():
-        raise BadInput("size", allowed="a whole number of pixels", got=repr(text), do="write FOLDER:size=32")
+        raise BadInput("size", allowed="a whole number of pixels", got=repr(text), do=f"write {example}")
     return int(text)
 
 

@@ -1,7 +1,8 @@
 """Crops of colour photographs that come inside scikit-image and scikit-learn; the class is the photograph.
 
 Each photograph is cut in two before anything else happens: one part gives the public crops, the other the
-victims, so the two share no pixel. Within a part, windows of several sizes slide over it and overlap.
+victims, so the two share no pixel. Within a part, windows of several sizes slide over it and overlap. A size behind the
+name (`photos64:size=128`) shows the same windows in more or fewer pixels, always from the photograph itself.
 """
 
 from __future__ import annotations
@@ -13,7 +14,9 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from PIL import Image
+from torch import Tensor
 
 from leakgauge.data._dataset import IMAGENET_MEAN, IMAGENET_STD, Dataset, DataSource, check_split
 from leakgauge.data._images import read_image
@@ -23,6 +26,10 @@ ZOOMS = (1.0, 0.8, 0.65, 0.5)  # window side, as a share of the part's shorter s
 STRIDE = 1 / 4  # of the window
 LEAST_DEVIATION = 0.08  # of the liveliest channel, in [0, 1]; flatter crops (sky, paper) show a viewer nothing
 MOST_CROPS = 60  # of one photograph, evenly thinned, so that none outweighs the others
+
+
+_Box = tuple[int, int, int, int]  # left, top, right, bottom
+_Pixels = NDArray[np.uint8]  # (H, W, 3)
 
 
 @dataclass(frozen=True)
@@ -46,17 +53,21 @@ _PHOTOS = (
 )
 
 
-def read(root: Path | None, split: str, *, size: int) -> Dataset:  # noqa: ARG001
+def read(root: Path | None, split: str, shown_at: int | None = None, *, size: int) -> Dataset:  # noqa: ARG001
+    """Windows are chosen as they look at `size` pixels, and shown at `shown_at` if that is given."""
     check_split(split)
-    crops: list[np.ndarray] = []
+    shown_at = shown_at or size
+    crops: list[Tensor] = []
     labels: list[int] = []
     for label, photo in enumerate(_PHOTOS):
-        found = [c for c in _crops(_part(photo, split), size) if c.std((0, 1)).max() / 255 >= LEAST_DEVIATION]
+        part = _part(photo, split)
+        found = [(box, crop) for box in _windows(part) if _is_lively(crop := _crop(part, box, size))]
         kept = np.linspace(0, len(found) - 1, min(len(found), MOST_CROPS)).round().astype(int)
-        crops += [found[i] for i in kept]
+        for box, crop in (found[i] for i in kept):
+            shown = crop if shown_at == size else _crop(part, box, shown_at)
+            crops.append(torch.from_numpy(shown).permute(2, 0, 1))
         labels += [label] * len(kept)
-    inputs = torch.from_numpy(np.stack(crops)).permute(0, 3, 1, 2).contiguous()  # (M, 3, size, size)
-    return Dataset(_spec(size), inputs, torch.tensor(labels))
+    return Dataset(_spec(size, shown_at), torch.stack(crops), torch.tensor(labels))  # (M, 3, shown_at, shown_at)
 
 
 def _part(photo: _Photo, split: str) -> Image.Image:
@@ -74,17 +85,24 @@ def _part(photo: _Photo, split: str) -> Image.Image:
     return image.crop((start, 0, stop, height) if along_width else (0, start, width, stop))
 
 
-def _crops(part: Image.Image, size: int) -> list[np.ndarray]:
-    """Square windows over the part, shrunk with antialiasing to (size, size, 3) bytes."""
-    crops = []
+def _windows(part: Image.Image) -> list[_Box]:
+    """Squares of several sizes over the part."""
+    boxes = []
     for zoom in ZOOMS:
         side = round(min(part.size) * zoom)
         for top in _starts(part.height, side):
             for left in _starts(part.width, side):
-                window = part.crop((left, top, left + side, top + side))
-                small = window.resize((size, size), Image.Resampling.LANCZOS, reducing_gap=2.0)
-                crops.append(np.asarray(small))
-    return crops
+                boxes.append((left, top, left + side, top + side))
+    return boxes
+
+
+def _crop(part: Image.Image, box: _Box, size: int) -> _Pixels:
+    """One window, shrunk with antialiasing to (size, size, 3) bytes."""
+    return np.array(part.crop(box).resize((size, size), Image.Resampling.LANCZOS, reducing_gap=2.0))
+
+
+def _is_lively(crop: _Pixels) -> bool:
+    return bool(crop.std((0, 1)).max() / 255 >= LEAST_DEVIATION)
 
 
 def _starts(length: int, side: int) -> list[int]:
@@ -93,8 +111,10 @@ def _starts(length: int, side: int) -> list[int]:
     return [round(s) for s in np.linspace(0, length - side, windows)]
 
 
-def _spec(size: int) -> DataSpec:
-    return DataSpec(f"photos{size}", (3, size, size), len(_PHOTOS), "image", mean=IMAGENET_MEAN, std=IMAGENET_STD)
+def _spec(size: int, shown_at: int) -> DataSpec:
+    return DataSpec(
+        f"photos{size}", (3, shown_at, shown_at), len(_PHOTOS), "image", mean=IMAGENET_MEAN, std=IMAGENET_STD
+    )
 
 
 def _source(size: int) -> DataSource:
@@ -104,6 +124,7 @@ def _source(size: int) -> DataSource:
         "public photographs, NASA and others, shipped with scikit-image and scikit-learn",
         embedded=True,
         read=partial(read, size=size),
+        read_at=partial(read, size=size),
     )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Literal
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 _MAKERS: dict[str, Callable[[], nn.Module]] = {
@@ -22,8 +23,13 @@ _MAKERS: dict[str, Callable[[], nn.Module]] = {
 ACTIVATIONS = list(_MAKERS)
 
 
-def activation(name: str) -> nn.Module:
-    """A fresh activation layer. Never in place: gradient matching differentiates twice through it."""
+def activation(name: str, slope: float | None = None) -> nn.Module:
+    """A fresh activation layer. Never in place: gradient matching differentiates twice through it.
+
+    `slope` is what leaky_relu has below zero, PyTorch's 0.01 if it is left out; the others have none.
+    """
+    if name == "leaky_relu" and slope is not None:
+        return nn.LeakyReLU(slope)
     return _MAKERS[name]()
 
 
@@ -51,6 +57,39 @@ class GlobalAveragePool(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return x.mean((-2, -1))
+
+
+class MaskedLinear(nn.Linear):
+    """A linear layer that multiplies what enters it by `mask` (features,): a dropout whose draw is in plain view.
+
+    It takes the place of `linear` and keeps its parameters, under the same names. The mask is a buffer that is not
+    saved. It starts as ones, as everyone sees the layer who does not know what was dropped; `scale` is the value that
+    the kept features have in a drawn mask, which is public.
+    """
+
+    mask: Tensor
+
+    def __init__(self, linear: nn.Linear, scale: float) -> None:
+        has_bias = linear.bias is not None
+        # On the meta device nothing is drawn: the parameters are replaced at once.
+        super().__init__(linear.in_features, linear.out_features, has_bias, device="meta")
+        self.weight, self.bias = linear.weight, linear.bias
+        self.scale = scale
+        self.register_buffer("mask", torch.ones_like(linear.weight[0]), persistent=False)
+        self.train(linear.training)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.linear(x * self.mask, self.weight, self.bias)
+
+    def visible_masks(self, gradient: Tensor) -> Tensor:
+        """The masks (T, features) that this layer's weight gradients (T, out, features) show.
+
+        A dropped feature leaves a column of exact zeros. A feature that was zero by itself does too, and taking it for
+        dropped changes nothing: either way it did not enter. Where no column is zero, noise has covered the mask, and
+        ones, what a mask is on average, are the best guess.
+        """
+        entered = (gradient != 0).any(1)
+        return torch.where(entered.all(1, keepdim=True), 1.0, entered.to(gradient) * self.scale)
 
 
 def init_uniform(model: nn.Module) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from torch import nn
 
@@ -14,6 +14,19 @@ from leakgauge.settings import setting
 from leakgauge.types import DataSpec
 
 _STRIDES = (2, 2, 1, 1)  # of the k5 p2 convolutions
+_POOLS = {"avg": nn.AvgPool2d, "max": nn.MaxPool2d}
+
+
+def _pooling_setting() -> Any:
+    return setting(
+        "none",
+        "how pictures shrink: by convolutions of stride 2, or of stride 1 and a 2x2 pool behind the activation",
+        choices=("none", *_POOLS),
+    )
+
+
+def _slope_setting() -> Any:
+    return setting(0.01, "slope of activation=leaky_relu below zero; the CPL notebooks have 0.5", low=0)
 
 
 @dataclass(frozen=True)
@@ -27,9 +40,11 @@ class LeNetDLG(ModelSpec):
     activation: str = activation_setting("sigmoid")
     init: str = init_setting("uniform")
     filters: int = setting(12, "channels of every convolution", low=1)
+    pooling: str = _pooling_setting()
+    slope: float = _slope_setting()
 
     def layers(self, data: DataSpec) -> nn.Sequential:
-        return _lenet(self.name, data, 3, self.filters, self.activation)
+        return _lenet(self, data, convs=3)
 
 
 @dataclass(frozen=True)
@@ -46,18 +61,26 @@ class LeNetCPL(ModelSpec):
     activation: str = activation_setting("sigmoid")
     init: str = init_setting("uniform")
     filters: int = setting(12, "channels of every convolution", low=1)
+    pooling: str = _pooling_setting()
+    slope: float = _slope_setting()
 
     def layers(self, data: DataSpec) -> nn.Sequential:
-        return _lenet(self.name, data, 4, self.filters, self.activation)
+        return _lenet(self, data, convs=4)
 
 
-def _lenet(name: str, data: DataSpec, convs: int, filters: int, act: str) -> nn.Sequential:
-    channels, height, width = image_shape(name, data)
+def _lenet(spec: LeNetDLG | LeNetCPL, data: DataSpec, convs: int) -> nn.Sequential:
+    pool = _POOLS.get(spec.pooling)
+    channels, height, width = image_shape(spec.name, data, smallest=4 if pool else 1)  # two pools halve twice
     layers: list[tuple[str, nn.Module]] = []
     for index, stride in enumerate(_STRIDES[:convs], start=1):
-        layers.append((f"conv{index}", nn.Conv2d(channels, filters, 5, stride, padding=2)))
-        layers.append((f"act{index}", activation(act)))
-        channels = filters
-        height, width = conv_out(height, 5, stride, 2), conv_out(width, 5, stride, 2)
-    fc = nn.Linear(filters * height * width, data.classes)
+        shrink = pool if stride == 2 else None
+        layers.append((f"conv{index}", nn.Conv2d(channels, spec.filters, 5, 1 if shrink else stride, padding=2)))
+        layers.append((f"act{index}", activation(spec.activation, spec.slope)))
+        if shrink:
+            layers.append((f"pool{index}", shrink(2)))
+            height, width = height // 2, width // 2
+        else:
+            height, width = conv_out(height, 5, stride, 2), conv_out(width, 5, stride, 2)
+        channels = spec.filters
+    fc = nn.Linear(spec.filters * height * width, data.classes)
     return named(*layers, ("flatten", nn.Flatten()), ("fc", fc))

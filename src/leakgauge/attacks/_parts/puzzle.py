@@ -18,6 +18,7 @@ from leakgauge.engine.driving import Evaluate
 from leakgauge.engine.gradients import parameters_of, trial_gradients, working_model
 from leakgauge.errors import NotApplicable
 from leakgauge.fl.fedavg import mini_batches
+from leakgauge.models._layers import MaskedLinear
 from leakgauge.types import DataSpec, Fact, LocalTraining, Observation
 
 Prior = Callable[[nn.Module, Tensor, Tensor], Tensor]  # (model, inputs (A, N, ...), targets) -> (A,)
@@ -134,10 +135,7 @@ def only(puzzle: Puzzle, names: list[str]) -> Puzzle:
 def dropout_masks(observation: Observation, gradient: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Dropout before the last layer, read off its weight gradient: the column of a dropped unit is exactly zero."""
     layer = classifier_layer(observation)
-    buffers = dict(observation.model.named_buffers())
-    name = f"{layer}.mask"
-    if name not in buffers:
+    module = observation.model.get_submodule(layer)
+    if not isinstance(module, MaskedLinear):
         raise NotApplicable("read_dropout needs a model with dropout before its last layer; leave it out")
-    kept = (gradient[f"{layer}.weight"] != 0).any(1)  # (T, features)
-    share = kept.to(buffers[name]).mean(1, keepdim=True).clamp_min(1e-6)
-    return {name: kept.to(buffers[name]) / share}
+    return {f"{layer}.mask": module.visible_masks(gradient[f"{layer}.weight"])}

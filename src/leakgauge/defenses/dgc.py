@@ -1,0 +1,69 @@
+"""Deep gradient compression: only the largest entries are sent, the rest is kept and added to the next round's.
+
+Lin et al., "Deep Gradient Compression", ICLR 2018. In each round u <- momentum u + g and v <- v + u; of each matrix or
+kernel the largest entries of |v| are sent, and u = v = 0 there. Biases and other vectors are sent as they are.
+
+What is attacked is the message of round `rounds`. The model is held fixed over these rounds and the client has the same
+samples in each, so g is the same: an attacker's best case, since in training both would move. The published code takes
+its threshold from a sample of the entries and warms up over epochs; here the share is exact from the first round.
+
+How to beat it: as with `prune` the zeros are visible, so only what was sent is compared, and smoothness fills the
+holes. In the first round what was sent is exact. Later an entry that waited for several rounds arrives as a multiple of
+g (with zero momentum k g after k rounds), and who sees one message cannot know which. A server that kept the earlier
+messages can: it saw when each entry was last sent, and could divide. That attacker is not played here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from leakgauge.defenses.prune import Prune, drop_smallest
+from leakgauge.settings import setting
+from leakgauge.types import Attack, Batch, Defense, SharedUpdate, Step
+
+
+@dataclass(frozen=True)
+class DGC(Defense):
+    """Example: `--defense dgc:share=0.9,rounds=3`"""
+
+    name: ClassVar[str] = "dgc"
+    summary: ClassVar[str] = "send only the largest entries and keep the rest for later rounds"
+    paper: ClassVar[str] = "Lin et al. 2018 (DGC); Wei et al. 2020 (CPL), Table 7"
+
+    share: float = setting(0.9, "share of a matrix's or kernel's entries that is kept back, 0 to 1", low=0, high=1)
+    momentum: float = setting(0.9, "momentum of what is kept back", low=0, high=1)
+    rounds: int = setting(1, "number of the round whose message is attacked; nothing has been kept before 1", low=1)
+
+    def wrap(self, step: Step) -> Step:
+        def compressed(model: nn.Module, batch: Batch, seeds: Sequence[int]) -> SharedUpdate:
+            return step(model, batch, seeds).map(lambda _, t: self._message(t))
+
+        return compressed
+
+    def _message(self, gradient: Tensor) -> Tensor:
+        """What the last round sends of one tensor (T, *parameter)."""
+        if gradient.dim() <= 2:  # the trials axis and at most one more
+            return gradient
+        sent = velocity = kept = torch.zeros_like(gradient)
+        for _ in range(self.rounds):
+            sent, velocity, kept = one_round(gradient, velocity, kept, self.share, self.momentum)
+        return sent
+
+    def adaptive(self, attack: Attack) -> tuple[Attack, ...]:
+        return Prune(share=self.share).adaptive(attack)
+
+
+def one_round(
+    gradient: Tensor, velocity: Tensor, kept: Tensor, share: float, momentum: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    """(sent, u, v) after one round with this gradient; all are (T, *parameter)."""
+    velocity = momentum * velocity + gradient
+    kept = kept + velocity
+    sent = drop_smallest(kept.flatten(1), share).view_as(kept)
+    stays = sent == 0
+    return sent, velocity * stays, kept * stays
