@@ -1,9 +1,11 @@
 """From findings to rows and from rows to a conclusion: floors, failures, intervals, gates."""
 
+import dataclasses
+
 import pytest
 
 from leakgauge.errors import BadInput
-from leakgauge.types import DataSpec, Finding, Guarantee
+from leakgauge.types import DataSpec, Finding, Guarantee, Interval
 from leakgauge.verdict import Gate, conclude, criterion, is_recovered, summarise
 
 IMAGE = DataSpec("pictures", (1, 8, 8), 10, "image")
@@ -133,6 +135,23 @@ def test_a_row_counts_trials_failures_and_names_its_reductions():
     assert row.error is None
 
 
+def test_a_row_says_what_the_median_trial_spent_of_those_that_ran():
+    spent = [(10, 200), (20, 400), (30, 600), (1000, 20000)]
+    findings = [
+        dataclasses.replace(f, steps=steps, evaluations=evaluations)
+        for f, (steps, evaluations) in zip(found("dlg", [0.1] * 4), spent, strict=True)
+    ]
+    findings.append(Finding("dlg", "none", False, 4, 4, {}, error="the loss became NaN", steps=3))
+    (row,) = summarise(findings, IMAGE)
+    assert row.steps_median == Interval(25.0, 17.5, 272.5)
+    assert row.evaluations_median == Interval(500.0, 350.0, 5450.0)
+
+
+def test_one_trial_is_its_own_median():
+    (row,) = summarise(found("dlg", [0.1], steps=7, evaluations=8), IMAGE)
+    assert (row.steps_median, row.evaluations_median) == (Interval(7.0, 7.0, 7.0), Interval(8.0, 8.0, 8.0))
+
+
 def test_the_worst_record_is_the_one_recovered_best():
     (row,) = summarise(found("dlg", [0.2, 0.9, 0.5]), IMAGE)
     assert (row.worst["trial"], row.worst["record"], row.worst["ssim"]) == (1, 0, 0.9)
@@ -166,6 +185,7 @@ def test_a_cell_that_could_not_run_keeps_its_error():
     assert (row.trials, row.failed, row.success_rate.records) == (2, 2, 0)
     assert row.error == "not applicable: conv"
     assert row.worst == {}
+    assert row.steps_median == row.evaluations_median == Interval(None, None, None)
 
 
 # --- sentences --------------------------------------------------------------------------------------

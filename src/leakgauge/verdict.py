@@ -122,7 +122,17 @@ def _row(
         flags=tuple(sorted({flag for f in group for flag in f.flags})),
         seconds=sum(f.seconds for f in group),
         error=group[0].error if all(f.error for f in group) else None,
+        steps_median=_median([f.steps for f in group if f.error is None]),
+        evaluations_median=_median([f.evaluations for f in group if f.error is None]),
     )
+
+
+def _median(counts: Sequence[int]) -> Interval:
+    """The median with its quartiles: a few trials that ran on for long do not move it, as they would a mean."""
+    if not counts:
+        return Interval(None, None, None)
+    low, middle, high = torch.tensor(counts).double().quantile(torch.tensor([0.25, 0.5, 0.75]).double()).tolist()
+    return Interval(middle, low, high)
 
 
 def _means(group: Sequence[Finding]) -> dict[str, Interval]:

@@ -174,6 +174,30 @@ def test_tabular_records_are_compared_feature_by_feature(make):
     assert f"{first:.3f}" in page
 
 
+def test_the_page_draws_quality_against_seconds(made):
+    text = to_html(made.report, made.pictures)
+    part = text[text.index("Quality against seconds") :]
+    part = part[: part.index("</section>")]
+    assert part.count('<figure class="chart">') == 2
+    assert part.count("<title>inverting-gradients, adaptive: ") == 1
+    assert part.count('class="spread ') == 4
+    said = words(text)
+    assert "PSNR, dB, mean per image" in said
+    assert "seconds per victim" in said
+    assert "Seconds are wall clock on the machine named below; victims that ran together share their time" in said
+    assert "mean-image 9.0 dB" in said
+
+
+def test_without_times_nothing_is_drawn_against_them(made):
+    findings = tuple(dataclasses.replace(f, seconds=0.0) for f in made.report.findings)
+    assert "Quality against seconds" not in to_html(dataclasses.replace(made.report, findings=findings))
+
+
+def test_the_table_says_what_each_attack_spent(made):
+    table = to_html(made.report, made.pictures).split('<table class="results">')[1].split("</table>")[0]
+    assert "<td>3.8 s<small>300 steps</small><small>6,000 evaluations</small></td>" in table
+
+
 def test_an_empty_report_is_still_a_page(made):
     verdict = dataclasses.replace(made.report.verdict, configurations=(), leaks=False)
     empty = dataclasses.replace(made.report, findings=(), summary=(), flags=(), told=(), verdict=verdict)

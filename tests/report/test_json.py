@@ -7,6 +7,7 @@ import pytest
 
 from leakgauge.errors import BadInput, LeakgaugeError
 from leakgauge.report import from_json, to_json
+from leakgauge.types import Interval
 
 
 def test_round_trip_gives_back_an_equal_report(made):
@@ -31,6 +32,24 @@ def test_keys_that_others_rely_on_are_there(made):
     assert plain["schema"] == 1
     assert {"scenario", "findings", "summary", "verdict", "environment"} <= plain.keys()
     assert plain["summary"][0]["psnr_mean_per_image"].keys() == {"value", "low", "high"}
+
+
+def test_what_was_spent_is_in_the_row_as_median_and_quartiles(made):
+    row = json.loads(to_json(made.report))["summary"][0]
+    assert row["steps_median"] == {"value": 300.0, "low": 300.0, "high": 300.0}
+    assert row["evaluations_median"] == {"value": 6000.0, "low": 5990.0, "high": 6010.5}
+    assert row["seconds"] == 3.75
+
+
+def test_a_report_written_before_steps_were_counted_still_loads(made):
+    plain = json.loads(to_json(made.report))
+    for row in plain["summary"]:
+        del row["steps_median"], row["evaluations_median"]
+    nothing = Interval(None, None, None)
+    rows = tuple(
+        dataclasses.replace(row, steps_median=nothing, evaluations_median=nothing) for row in made.report.summary
+    )
+    assert from_json(json.dumps(plain)) == dataclasses.replace(made.report, summary=rows)
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "null", "7", '{"schema": 1}', '{"schema": 9}', '{"a": NaN}'])

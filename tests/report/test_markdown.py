@@ -25,6 +25,27 @@ def test_table_has_a_row_per_cell_with_interval_and_both_floors(made):
     assert adaptive.count("\\[0.050, 0.150\\]") == 2
 
 
+def test_each_row_says_what_it_spent(made):
+    lines = [line for line in to_markdown(made.report).splitlines() if line.startswith("|")]
+    assert lines[0].endswith("| Spent (counts per victim) |")
+    assert all(line.endswith("| 3.8 s · 300 steps · 6,000 evaluations |") for line in lines[2:])
+
+
+def test_quality_against_seconds_is_told_per_defence(made):
+    part = to_markdown(made.report).split("## Quality against seconds")[1].split("##")[0]
+    none, defended, floors = (line for line in part.splitlines() if line.startswith("- "))
+    assert none.startswith("- none: dlg, plain: ")
+    assert " dB in 1.2 s; inverting-gradients, plain: " in none
+    assert defended.startswith("- gaussian:std=0.1: dlg, plain: ")
+    assert floors == "- floors: random-guess: 9.0 dB; mean-image: 9.0 dB"
+    assert "wall clock" in part
+
+
+def test_without_times_there_is_no_quality_against_them(made):
+    findings = tuple(dataclasses.replace(f, seconds=0.0) for f in made.report.findings)
+    assert "Quality against seconds" not in to_markdown(dataclasses.replace(made.report, findings=findings))
+
+
 def test_flags_come_with_reason_and_remedy(made):
     text = to_markdown(made.report)
     assert "**noise-unaccounted**: Noise without an accountant. What to do: Use dp-sgd." in text

@@ -2,7 +2,7 @@
 
 import pytest
 
-from leakgauge.report.numbers import bounds, heading, number, percent
+from leakgauge.report.numbers import bounds, count, duration, heading, number, percent
 from leakgauge.types import Interval
 
 
@@ -27,6 +27,28 @@ def test_number(metric, value, text):
 )
 def test_percent_never_rounds_a_few_to_none(share, text):
     assert percent(share) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0.0, "0 s"),
+        (1e-5, "<0.001 s"),
+        (0.0042, "0.0042 s"),
+        (0.94, "0.94 s"),
+        (0.999, "1.0 s"),
+        (14.04, "14.0 s"),
+        (99.96, "100 s"),
+        (1234.5, "1,234 s"),
+    ],
+)
+def test_a_duration_never_rounds_a_short_time_to_none(seconds, text):
+    assert duration(seconds) == text
+
+
+@pytest.mark.parametrize(("value", "text"), [(None, ""), (0.0, "0 steps"), (1.0, "1 step"), (4400.0, "4,400 steps")])
+def test_a_count_has_its_noun(value, text):
+    assert count("step", value) == text
 
 
 def test_bounds_are_empty_where_unknown():

@@ -38,7 +38,7 @@ def test_columns_of_an_image_audit(made):
         ("Floor: random-guess", ""),
         ("Floor: mean-image", ""),
         ("Flags", ""),
-        ("Seconds", ""),
+        ("Spent", "counts per victim"),
     ]
 
 
@@ -101,13 +101,24 @@ def test_differing_criteria_are_named_in_the_head_and_in_each_row(made):
     assert value_of(report, "Success rate", "inverting-gradients")[1][-1] == "ssim>=0.6"
 
 
-def test_trials_failures_flags_and_seconds_are_told(made):
+def test_trials_failures_and_flags_are_told(made):
     defended = "gaussian:std=0.1"
     assert value_of(made.report, "Trials", "dlg", defended) == ("3", ())
     assert value_of(made.report, "Failed", "dlg", defended) == ("1", ())
     assert value_of(made.report, "Flags", "dlg", defended) == ("noise-unaccounted", ())
     assert value_of(made.report, "Flags", "dlg") == NONE
-    assert value_of(made.report, "Seconds", "dlg") == ("3.8", ())
+
+
+def test_what_was_spent_is_told_in_seconds_steps_and_evaluations(made):
+    assert value_of(made.report, "Spent", "dlg") == ("3.8 s", ("300 steps", "6,000 evaluations"))
+    one = with_row(made.report, "dlg", "none", steps_median=Interval(1.0, 1.0, 1.0), seconds=0.0042)
+    assert value_of(one, "Spent", "dlg") == ("0.0042 s", ("1 step", "6,000 evaluations"))
+
+
+def test_a_report_that_did_not_count_steps_shows_its_seconds_alone(made):
+    nothing = Interval(None, None, None)
+    report = with_row(made.report, "dlg", "none", steps_median=nothing, evaluations_median=nothing)
+    assert value_of(report, "Spent", "dlg") == ("3.8 s", ())
 
 
 def test_a_score_comes_with_its_interval_where_there_is_one(made):

@@ -36,6 +36,11 @@ class Curves:
     panels: tuple[Panel, ...]
     floors: tuple[Curve, ...]
 
+    @property
+    def attacks(self) -> tuple[str, ...]:
+        """Each once, in the order of their first curves: the order in which colours are given out."""
+        return tuple(dict.fromkeys(c.attack for panel in self.panels for c in panel.curves))
+
 
 def success_curves(report: AuditReport) -> Curves:
     rule = criterion(report)

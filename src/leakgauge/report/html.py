@@ -15,7 +15,9 @@ from leakgauge.report.gallery import exhibits, guesses
 from leakgauge.report.numbers import percent, rate_bounds
 from leakgauge.report.pictures import SHOWN_SIDE
 from leakgauge.report.plot import plot
+from leakgauge.report.quality import quality
 from leakgauge.report.rows import columns, guarantee_text, most_exposed, table_rows
+from leakgauge.report.scatter import scatter
 from leakgauge.report.toml import scenario_toml
 from leakgauge.types import AuditReport, Flag, Pictures, threat_model
 
@@ -30,6 +32,7 @@ _TEMPLATES = Environment(
 
 def to_html(report: AuditReport, pictures: Pictures | None = None) -> str:
     """The same report and pictures give the same bytes."""
+    curves = success_curves(report)
     page = {
         "report": report,
         "title": f"{report.scenario.model} on {report.scenario.data}",
@@ -47,7 +50,8 @@ def to_html(report: AuditReport, pictures: Pictures | None = None) -> str:
         "reduced": report.data.kind == "image" and max(report.data.shape[1:]) > SHOWN_SIDE,
         "columns": columns(report),
         "rows": table_rows(report),
-        "plot": plot(success_curves(report)),
+        "plot": plot(curves),
+        "scatter": scatter(quality(report), curves.attacks),
         "toml": scenario_toml(report.scenario),
         "percent": percent,
         "rate_bounds": rate_bounds,

@@ -5,7 +5,10 @@ from __future__ import annotations
 import re
 
 from leakgauge.report import assumptions
+from leakgauge.report.numbers import heading
+from leakgauge.report.quality import quality
 from leakgauge.report.rows import columns, guarantee_text, most_exposed, table_rows
+from leakgauge.report.scatter import said
 from leakgauge.report.toml import scenario_toml
 from leakgauge.types import AuditReport, threat_model
 
@@ -17,6 +20,7 @@ def to_markdown(report: AuditReport) -> str:
         _known(report),
         _flags(report),
         _table(report),
+        _quality_against_seconds(report),
         _repeat(report),
     ]
     return "\n\n".join(filter(None, parts)) + "\n"
@@ -86,9 +90,30 @@ def _table(report: AuditReport) -> str:
         lines.append(_line([_md(row.defense), _md(name), *map(_md, values)]))
     notes = [
         "Brackets are 95 % intervals. Failed trials count as not recovered. The floors are what an attacker "
-        "scores without looking at the update."
+        "scores without looking at the update. Spent: seconds of all victims together; steps and gradient "
+        "evaluations are those of the median victim."
     ]
     return "\n".join([*lines, "", *notes])
+
+
+def _quality_against_seconds(report: AuditReport) -> str:
+    """What the page draws as quality against seconds, quickest attack first."""
+    found = quality(report)
+    if not found.groups:
+        return ""
+    lines = [
+        f"- {_md(group.defense)}: "
+        + "; ".join(_md(f"{p.label}: {said(found, p.score, p.seconds)}") for p in group.points)
+        for group in found.groups
+    ]
+    floors = "; ".join(_md(f"{name}: {said(found, score)}") for name, score in found.floors)
+    lines += [f"- floors: {floors}"] if floors else []
+    name, reduction = heading(found.metric)
+    note = (
+        f"{name.split(',')[0]}, {reduction}, in seconds per victim: wall clock on the machine named below, which "
+        "victims that ran together share equally."
+    )
+    return "\n".join(["## Quality against seconds", "", note, "", *lines])
 
 
 def _repeat(report: AuditReport) -> str:

@@ -8,7 +8,7 @@ import re
 from leakgauge.types import Interval, Rate
 
 NOTHING = "–"
-_DIGITS = {"psnr": "{:.1f}", "ssim": "{:.3f}", "mse": "{:.2e}", "seconds": "{:.1f}"}
+_DIGITS = {"psnr": "{:.1f}", "ssim": "{:.3f}", "mse": "{:.2e}"}
 _NAMES = {"psnr": "PSNR, dB", "ssim": "SSIM", "mse": "MSE", "lpips": "LPIPS"}
 
 
@@ -31,6 +31,22 @@ def percent(share: float) -> str:
         return ">99.9 %"
     text = f"{100 * share:.1f}"
     return f"{text.removesuffix('.0')} %"
+
+
+def duration(seconds: float) -> str:
+    """Never rounds a short time to none."""
+    if 0 < seconds < 0.001:
+        return "<0.001 s"
+    if 0 < seconds < 0.95:
+        return f"{seconds:.2g} s"
+    return f"{seconds:.1f} s" if 0 < seconds < 99.95 else f"{seconds:,.0f} s"
+
+
+def count(noun: str, value: float | None) -> str:
+    """ "1 step", "4,400 steps"; nothing where it was not counted."""
+    if value is None:
+        return ""
+    return f"{value:,.0f} {noun}{'' if value == 1 else 's'}"
 
 
 def bounds(metric: str, interval: Interval) -> str:

@@ -5,13 +5,15 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from leakgauge.report.cells import BASELINES
 from leakgauge.report.curves import Curve, Curves
 from leakgauge.report.numbers import percent
 
 WIDTH, HEIGHT = 340, 210
 _LEFT, _RIGHT, _TOP, _BOTTOM = 44, 10, 10, 40
-_COLOURS = 8
+COLOURS = 8  # as many as the style sheet has
 _DASHES = ("", "7 4", "2 3", "9 3 2 3")  # plain, adaptive; then again for a ninth attack and beyond
+FLOOR_DASHES = dict(zip(BASELINES, ("1 3", "5 3 1 3"), strict=True))
 
 
 @dataclass(frozen=True)
@@ -55,8 +57,7 @@ class Plot:
 def plot(curves: Curves) -> Plot:
     rule = curves.criterion
     log = not rule.higher_is_better
-    attacks = dict.fromkeys(c.attack for panel in curves.panels for c in panel.curves)
-    colour = {attack: i for i, attack in enumerate(attacks)}
+    colour = {attack: i for i, attack in enumerate(curves.attacks)}
 
     def x(threshold: float) -> float:
         first, last = curves.thresholds[0], curves.thresholds[-1]
@@ -70,10 +71,10 @@ def plot(curves: Curves) -> Plot:
         return Line(points, curve.label, css, dash, percent(curve.at_criterion))
 
     def attack_line(curve: Curve) -> Line:
-        lap, index = divmod(colour[curve.attack], _COLOURS)
+        lap, index = divmod(colour[curve.attack], COLOURS)
         return line(curve, f"s{index}", _DASHES[2 * min(lap, 1) + curve.adaptive])
 
-    floors = tuple(line(c, "floor", dash) for c, dash in zip(curves.floors, ("1 3", "5 3 1 3"), strict=False))
+    floors = tuple(line(c, "floor", FLOOR_DASHES[c.attack]) for c in curves.floors)
     ticks = [10.0**e for e in range(-6, 1, 2)] if log else [0.0, 0.2, 0.4, 0.6, 0.8, 1.0]
     sign = "≥" if rule.higher_is_better else "≤"
     return Plot(

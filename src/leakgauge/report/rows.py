@@ -8,8 +8,8 @@ from typing import Any
 
 from leakgauge.report.cells import BASELINES, Cell, baselines, by_defense
 from leakgauge.report.criterion import criterion
-from leakgauge.report.numbers import NOTHING, base, bounds, heading, number, percent, rate_bounds
-from leakgauge.types import UNDEFENDED, AuditReport, Interval
+from leakgauge.report.numbers import NOTHING, base, bounds, count, duration, heading, number, percent, rate_bounds
+from leakgauge.types import UNDEFENDED, AuditReport, Interval, Summary
 
 _ORDER = {"image": ("psnr", "ssim", "label_accuracy"), "tabular": ("mse", "label_accuracy")}
 
@@ -45,7 +45,7 @@ def columns(report: AuditReport) -> list[Column]:
         Column("Most exposed record"),
         *floors,
         Column("Flags"),
-        Column("Seconds"),
+        Column("Spent", "counts per victim"),
     ]
 
 
@@ -108,7 +108,7 @@ def _row(report: AuditReport, cell: Cell) -> Row:
         _worst(report, cell),
         *(_floor(report, cell, name) for name in BASELINES),
         (", ".join(row.flags) or NOTHING, ()),
-        (number("seconds", row.seconds), ()),
+        _spent(row),
     ]
     return Row(row.attack, cell.style, row.defense, cell.baseline, row.error, tuple(values))
 
@@ -137,6 +137,12 @@ def _floor(report: AuditReport, cell: Cell, name: str) -> Value:
     (first, interval), *rest = found
     more = (f"{_short(base(m))} {number(m, i.value)}" for m, i in rest)
     return f"{_short(base(first))} {number(first, interval.value)}", _lines(bounds(first, interval), *more)
+
+
+def _spent(row: Summary) -> Value:
+    """The seconds are of all victims together; the counts are what a middling victim took."""
+    counts = count("step", row.steps_median.value), count("evaluation", row.evaluations_median.value)
+    return duration(row.seconds), _lines(*counts)
 
 
 def _compared(report: AuditReport) -> tuple[str, ...]:

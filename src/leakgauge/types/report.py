@@ -50,11 +50,17 @@ class Finding:
 
 @dataclass(frozen=True)
 class Interval:
-    """A value with its 95 % interval; None where it could not be computed."""
+    """A value with the range about it; None where it could not be computed.
+
+    For a mean the range is its 95 % interval, for a median (the name says so) the quartiles.
+    """
 
     value: float | None
     low: float | None
     high: float | None
+
+
+_NOT_COUNTED = Interval(None, None, None)
 
 
 @dataclass(frozen=True)
@@ -83,8 +89,10 @@ class Summary:
     worst: Mapping[str, float | None]  # the most exposed record: trial, record, scores
     floor: Mapping[str, Mapping[str, Interval]]  # baseline -> metric -> interval
     flags: tuple[str, ...] = ()
-    seconds: float = 0.0
+    seconds: float = 0.0  # of all trials together
     error: str | None = None  # set when no trial could run
+    steps_median: Interval = _NOT_COUNTED  # per trial, over those that ran; reports of old do not have it
+    evaluations_median: Interval = _NOT_COUNTED  # gradients of the model, in the same way
 
 
 @dataclass(frozen=True)
@@ -173,6 +181,7 @@ def _summary_from(row: Mapping[str, Any]) -> Summary:
     metrics = {k: Interval(**v) for k, v in row.items() if k not in own}
     floor = {b: {m: Interval(**v) for m, v in row["floor"][b].items()} for b in row["floor"]}
     rest = {k: v for k, v in row.items() if k in own}
+    rest |= {k: Interval(**row[k]) for k in ("steps_median", "evaluations_median") if k in row}
     rest |= {
         "metrics": metrics,
         "floor": floor,

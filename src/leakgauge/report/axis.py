@@ -1,0 +1,69 @@
+"""Axes that fit what is drawn on them: round ends, a handful of round ticks."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+_MOST_TICKS = 7
+
+
+@dataclass(frozen=True)
+class Axis:
+    low: float
+    high: float
+    ticks: tuple[float, ...]
+    log: bool = False
+
+    def share(self, value: float) -> float:
+        """How far along the axis a value stands, 0 to 1; what lies beyond an end stands at it."""
+        value = min(self.high, max(self.low, value))
+        if self.log:
+            return math.log(value / self.low) / math.log(self.high / self.low)
+        return (value - self.low) / (self.high - self.low)
+
+
+def linear_axis(values: Sequence[float]) -> Axis:
+    """From the round number below the least value to the one above the greatest."""
+    least, most = min(values), max(values)
+    step = next(s for s in _round_from(1.0) if math.ceil(most / s) - math.floor(least / s) < _MOST_TICKS)
+    first, last = math.floor(least / step), math.ceil(most / step)
+    last = max(last, first + 1)  # a single round value still needs some room
+    return Axis(first * step, last * step, tuple(i * step for i in range(first, last + 1)))
+
+
+def log_axis(values: Sequence[float]) -> Axis:
+    """Values above zero. Ticks at 1, 2 and 5 of each decade; over many decades at every one, or every other."""
+    first, last = _round_below(min(values)), _round_above(max(values))
+    if last - first < 2:
+        first, last = first - 1, last + 1
+    low, high = _rounded(first), _rounded(last)
+    ticks = [_rounded(i) for i in range(first, last + 1)]
+    stride = 1
+    while len(ticks) > _MOST_TICKS:
+        decades = range(math.ceil(first / 3), last // 3 + 1)
+        ticks = [_rounded(3 * d) for d in decades if d % stride == 0]
+        stride += 1
+    return Axis(low, high, tuple(ticks), log=True)
+
+
+def _rounded(index: int) -> float:
+    """The round numbers in order: ..., 0.5, 1, 2, 5, 10, 20, ...; index 0 is 1."""
+    decade, place = divmod(index, 3)
+    return float(f"{(1, 2, 5)[place]}e{decade}")  # as written: 10.0**-5 * 2 would not be 2e-05
+
+
+def _round_below(value: float) -> int:
+    start = 3 * math.floor(math.log10(value)) + 3
+    return next(i for i in range(start, start - 6, -1) if _rounded(i) <= value)
+
+
+def _round_above(value: float) -> int:
+    start = 3 * math.floor(math.log10(value)) - 1
+    return next(i for i in range(start, start + 8) if _rounded(i) >= value)
+
+
+def _round_from(value: float) -> Sequence[float]:
+    start = _round_below(value)
+    return [_rounded(i) for i in range(start, start + 30)]
