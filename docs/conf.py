@@ -22,7 +22,7 @@ from leakgauge import catalog
 from leakgauge.cli.audit import DEFAULT_DEFENSES
 from leakgauge.flags import FLAGS
 from leakgauge.plan import DEFAULT_SUITE
-from leakgauge.types import CRITERION, ORACLES, THREAT_MODELS, Fact, LocalTraining, Partition
+from leakgauge.types import CRITERION, ORACLES, THREAT_MODELS, Fact, LocalTraining, Partition, Training
 
 project = "Leakgauge"
 author = "The Leakgauge developers"
@@ -62,6 +62,7 @@ def generate() -> None:
         "criterion": _criterion(),
         "local": _fields(LocalTraining),
         "partition": _fields(Partition),
+        "training": _fields(Training),
         "defaults": _defaults(),
         "api": _api(),
         **{f"cli-{name}": _options(command) for name, command in _commands().items()},

@@ -25,6 +25,7 @@ from leakgauge.types import (
     Scenario,
     SharedUpdate,
     TamperingServer,
+    Training,
     cell_name,
     threat_model,
 )
@@ -202,6 +203,13 @@ def test_a_defence_that_overrides_nothing_changes_nothing():
         ({"local": "fedavg"}, r"local must be a table.*\[local\]"),
         ({"local": {"kind": "fedsdg"}}, "did you mean 'fedsgd'"),
         ({"local": {"epoch": 2}}, "did you mean 'epochs'"),
+        ({"training": 20}, r"training must be a table.*\[training\]"),
+        ({"training": {"rounds": -1}}, "training: rounds must be at least 0, got -1"),
+        ({"training": {"rounds": 1.5}}, "training: rounds must be a whole number"),
+        ({"training": {"lr": 0}}, "training: lr must be above 0"),
+        ({"training": {"optimizer": "adan"}}, "did you mean 'adam'"),
+        ({"training": {"round": 2}}, "did you mean 'rounds'"),
+        ({"precision": "float16"}, "precision must be one of float32, tf32, float64, got 'float16'"),
     ],
 )
 def test_a_wrong_scenario_is_refused_in_one_line(values, message):
@@ -212,11 +220,21 @@ def test_a_wrong_scenario_is_refused_in_one_line(values, message):
 
 def test_a_scenario_survives_json():
     scenario = Scenario.from_mapping(
-        {"data": "digits", "defenses": ["prune"], "attacks": ["dlg"], "local": {"kind": "fedavg", "epochs": 2}}
-    )
+        {"data": "digits", "defenses": ["prune"], "attacks": ["dlg"], "local": {"kind": "fedavg", "epochs": 2},
+         "training": {"rounds": 20, "optimizer": "sgd"}, "precision": "float64"}
+    )  # fmt: skip
     assert scenario.local == LocalTraining(kind="fedavg", epochs=2)
+    assert scenario.training == Training(rounds=20, optimizer="sgd")
     assert scenario.defenses == ("prune",)
     assert Scenario.from_mapping(json.loads(json.dumps(scenario.as_dict()))) == scenario
+
+
+def test_a_scenario_of_before_there_was_training_or_precision_is_an_untrained_one_in_float32():
+    old = Scenario(data="digits").as_dict()
+    del old["training"], old["precision"]
+    assert Scenario.from_mapping(old) == Scenario(data="digits")
+    assert Scenario().training.rounds == 0
+    assert Scenario().precision == "float32"
 
 
 def test_a_trials_seed_does_not_depend_on_how_many_follow():
@@ -241,6 +259,16 @@ def test_a_report_survives_json_exactly():
     assert back == report
     assert json.dumps(back.as_dict(), allow_nan=False) == text
     assert json.loads(text)["schema"] == 1
+
+
+def test_a_report_of_before_there_was_training_or_precision_is_still_read():
+    report, _ = run_audit(Scenario(data="digits", model="mlp:hidden=8", trials=1, attacks=("linear",)))
+    old = json.loads(json.dumps(report.as_dict()))
+    del old["scenario"]["training"], old["scenario"]["precision"]
+    old["environment"].pop("model state", None)
+    back = AuditReport.from_dict(old)
+    assert back.scenario == report.scenario
+    assert back.findings == report.findings
 
 
 def test_a_report_of_another_schema_is_refused():

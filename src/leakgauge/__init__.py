@@ -27,6 +27,7 @@ _HOMES = {
     "SharedUpdate": "leakgauge.types",
     "TamperingServer": "leakgauge.types",
     "ThreatModel": "leakgauge.types",
+    "Training": "leakgauge.types",
     "chain": "leakgauge.fl.chain",
     "observe": "leakgauge.fl.observe",
     "run_audit": "leakgauge.audit",

@@ -111,6 +111,6 @@ def _report(stage: Stage, findings: Sequence[Finding], gate: Gate | None, interr
         verdict=conclude(rows, findings, run, guarantees, gate),
         flags=tuple(FLAGS[flag] for flag in raised),
         told=told,
-        environment=environment(stage.batch.inputs.device),
+        environment=environment(stage.batch.inputs.device) | {"model state": stage.state, "engine": stage.engine},
         interrupted=interrupted,
     )

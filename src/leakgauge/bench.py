@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from leakgauge.attacks._parts.distance import gradient_distance
 from leakgauge.engine.gradients import cross_entropy, trial_gradients, working_model
-from leakgauge.engine.precision import set_precision
+from leakgauge.engine.precision import dtype_of, set_precision
 from leakgauge.engine.repeating import Repeated
 from leakgauge.errors import BadInput
 from leakgauge.models import load_model
@@ -70,15 +70,16 @@ def measure(
     """Time both ways on random samples for about `seconds` each, after one warm-up call."""
     check(seconds, victims)
     set_precision(precision)
+    dtype = dtype_of(precision)
     count = case.victims(device) if victims is None else victims
     data = DataSpec("bench", (3, case.side, case.side), _CLASSES, "image", (0.5,) * 3, (0.25,) * 3)
-    published = load_model(case.model, data, seed=0).to(device).eval()
+    published = load_model(case.model, data, seed=0).to(device, dtype).eval()
     model = working_model(published, "eval")
     g = torch.Generator().manual_seed(0)
-    samples = torch.rand(count, 1, *data.shape, generator=g).to(device)
+    samples = torch.rand(count, 1, *data.shape, generator=g).to(device, dtype)
     labels = torch.randint(_CLASSES, (count, 1), generator=g).to(device)
     observed = {name: t.detach() for name, t in trial_gradients(model, samples, labels).items()}
-    dummies = torch.rand(count, 1, *data.shape, generator=g).to(device)
+    dummies = torch.rand(count, 1, *data.shape, generator=g).to(device, dtype)
     slope = torch.empty_like(dummies)
 
     def step() -> None:

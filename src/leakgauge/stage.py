@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 import platform
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,12 +15,14 @@ from torch import nn
 
 import leakgauge
 from leakgauge import catalog
-from leakgauge.data import draw_victims, load, public_batch
-from leakgauge.engine.gradients import trial_gradients, working_model
-from leakgauge.engine.precision import set_precision
+from leakgauge.data import Dataset, draw_victims, load, public_batch
+from leakgauge.engine.precision import dtype_of, set_precision
+from leakgauge.engine.randomness import generator
+from leakgauge.engine.ways import choose_way, usual_way
 from leakgauge.errors import BadInput, LeakgaugeError
 from leakgauge.fl.chain import chain, client_step, prepared
 from leakgauge.fl.partition import shares
+from leakgauge.fl.rounds import accuracy, train
 from leakgauge.metrics import Metric
 from leakgauge.metrics.scoring import DEFAULT
 from leakgauge.models import load_model
@@ -28,6 +31,7 @@ from leakgauge.store import content_of, key_of, tensors_of
 from leakgauge.types import Batch, DataSpec, Defense, Scenario, SharedUpdate, ThreatModel, threat_model
 
 PUBLIC_SAMPLES = 512
+ACCURACY_SAMPLES = 1000  # enough for two digits of a trained model's accuracy
 
 
 @dataclass(frozen=True)
@@ -42,25 +46,18 @@ class Stage:
     threat_model: ThreatModel
     metrics: tuple[Metric, ...]
     key: str  # of all that a cell depends on besides its attack and defence
+    state: str  # of the model, in words: untrained, from a checkpoint, or after so many rounds
+    engine: str = "side by side"  # how the trials run, and why if it is not the fast way
 
     def update(self, defenses: Sequence[Defense], model: nn.Module) -> SharedUpdate:
         step = chain(client_step(self.scenario.local), *defenses)
-        try:
+        with _enough_for_batchnorm("batchnorm=train", do="raise --batch-size"):
             return step(prepared(model, *defenses), self.batch, self.scenario.seeds)
-        except ValueError as error:  # torch's own: BatchNorm in train mode has nothing to take statistics of
-            if isinstance(error, LeakgaugeError) or "more than 1 value per channel" not in str(error):
-                raise
-            raise BadInput(
-                "batchnorm=train",
-                allowed="used with more than one value per channel",
-                got="one",
-                do="raise --batch-size",
-            ) from error
 
 
 def set_stage(scenario: Scenario, data_root: Path | None, device: str) -> Stage:
     """Load what the scenario names; every mistake in it is found here, before anything runs."""
-    where = pick_device(device)
+    where, dtype = pick_device(device), dtype_of(scenario.precision)
     set_precision("float32")
     told = threat_model(scenario.threat_model)
     victims = load(scenario.data, "test", data_root)
@@ -68,14 +65,18 @@ def set_stage(scenario: Scenario, data_root: Path | None, device: str) -> Stage:
     pool = shares(victims.labels, scenario.partition, scenario.seed)
     batch = draw_victims(victims, scenario.trials, scenario.batch_size, scenario.seed, scenario.batch_labels, pool)
     metrics = (*DEFAULT, *(m for name in scenario.metrics if (m := _metric(name, victims.spec)) not in DEFAULT))
-    try:
-        public: Batch | None = to_device(
-            public_batch(load(scenario.data, "train", data_root), PUBLIC_SAMPLES, scenario.seed), where
-        )
-    except BadInput:
-        public = None  # own data too small to share any: attacks and floors that need public data say so
-    if catalog.is_own(scenario.model):
-        _check_trainable(model, victims.spec, where)
+    train_split = _train_split(scenario, data_root)
+    public: Batch | None = None
+    if train_split is not None:
+        public = to_device(public_batch(train_split, PUBLIC_SAMPLES, scenario.seed), where, dtype)
+    state = initial_state(scenario)
+    if scenario.training.rounds and train_split is not None:
+        model = _trained(model, train_split, scenario)  # in float32: one model, whatever the attacks then run in
+        state = _trained_state(model, victims, scenario)
+    set_precision(scenario.precision)
+    model, batch = model.to(dtype), to_device(batch, where, dtype)
+    data = victims.spec
+    engine = choose_way(model, data.shape, data.classes) if catalog.is_own(scenario.model) else usual_way(model)
     depends = dataclasses.replace(scenario, attacks=(), defenses=(), variants="both", gate=None).as_dict()
     own = [*scenario.attacks, *(part for defense in scenario.defenses for part in split_chain(defense))]
     contents = [
@@ -85,7 +86,12 @@ def set_stage(scenario: Scenario, data_root: Path | None, device: str) -> Stage:
     ]
     contents += [tensors_of((b.inputs, b.labels)) for b in (batch, public) if b is not None]
     key = key_of(scenario=depends, contents=contents, version=leakgauge.__version__, device=where.type)
-    return Stage(scenario, victims.spec, model, to_device(batch, where), public, told, metrics, key)
+    return Stage(scenario, data, model, batch, public, told, metrics, key, state, engine)
+
+
+def initial_state(scenario: Scenario) -> str:
+    """Where the model's parameters come from, before any round of training."""
+    return "untrained" if scenario.weights is None else f"weights from {scenario.weights}"
 
 
 def pick_device(name: str) -> torch.device:
@@ -118,18 +124,44 @@ def environment(device: torch.device) -> dict[str, str]:
     }
 
 
-def _check_trainable(model: nn.Module, data: DataSpec, device: torch.device) -> None:
-    """Can the gradients of several clients be taken side by side through the user's own model?"""
-    blank = torch.zeros(2, 1, *data.shape, device=device)
+def _train_split(scenario: Scenario, data_root: Path | None) -> Dataset | None:
+    """The public half of the data; None if there is none and the model needs no training."""
     try:
-        trial_gradients(working_model(model, "eval"), blank, torch.zeros(2, 1, dtype=torch.long, device=device))
-    except RuntimeError as error:
+        return load(scenario.data, "train", data_root)
+    except BadInput as error:
+        if scenario.training.rounds == 0:
+            return None  # own data too small to share any: attacks and floors that need public data say so
         raise BadInput(
-            "own model",
-            allowed="a forward pass without branches on data or in-place tricks, so that clients run side by side",
-            got=str(error).partition("\n")[0],
-            do="replace 'if tensor' by torch.where, .item() and in-place updates by plain operations",
+            "training: rounds",
+            allowed=f"0 where data {scenario.data!r} has no train split",
+            got=f"{scenario.training.rounds} ({error})",
+            do="add samples, or give a trained model with --weights",
         ) from error
+
+
+def _trained(model: nn.Module, samples: Dataset, scenario: Scenario) -> nn.Module:
+    with _enough_for_batchnorm("training", do="raise its batch_size or clients"):
+        return train(model, samples, scenario.training, scenario.seed)
+
+
+def _trained_state(model: nn.Module, victims: Dataset, scenario: Scenario) -> str:
+    """What the model went through and how well it does on the test split, of which it has seen nothing."""
+    some = torch.randperm(len(victims), generator=generator(scenario.seed, "accuracy"))[:ACCURACY_SAMPLES]
+    right = accuracy(model, victims, some)
+    rounds = f"{scenario.training.rounds:,} round" + ("" if scenario.training.rounds == 1 else "s")
+    start = "after" if scenario.weights is None else f"{initial_state(scenario)}, then"
+    return f"{start} {rounds} of training, test accuracy {right:.2f} ({len(some):,} samples)"
+
+
+@contextmanager
+def _enough_for_batchnorm(what: str, do: str) -> Iterator[None]:
+    """BatchNorm in train mode needs more than one value to take statistics of; torch's words become ours."""
+    try:
+        yield
+    except ValueError as error:
+        if isinstance(error, LeakgaugeError) or "more than 1 value per channel" not in str(error):
+            raise
+        raise BadInput(what, allowed="used with more than one value per channel", got="one", do=do) from error
 
 
 def _commit() -> str | None:
@@ -151,5 +183,5 @@ def _metric(name: str, data: DataSpec) -> Metric:
     return metric
 
 
-def to_device(batch: Batch, device: torch.device) -> Batch:
-    return Batch(batch.inputs.to(device), batch.labels.to(device))
+def to_device(batch: Batch, device: torch.device, dtype: torch.dtype) -> Batch:
+    return Batch(batch.inputs.to(device, dtype), batch.labels.to(device))

@@ -7,8 +7,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
+from safetensors.torch import load_file, save_file
 
 from leakgauge import catalog
+from leakgauge.data import draw_victims, load
+from leakgauge.fl.chain import client_step
+from leakgauge.models import load_model
+from leakgauge.types import LocalTraining
 
 FINDING = {
     "attack", "defense", "adaptive", "trial", "seed", "scores", "objective", "steps", "evaluations", "seconds",
@@ -201,12 +207,12 @@ def test_frozen_parameters_of_an_own_model_are_not_shared(leakgauge, own):
     assert outcome.code == 0, outcome.err
 
 
-def test_own_model_that_cannot_be_attacked_side_by_side_is_named(leakgauge, own):
-    """A forward pass that branches on its data cannot run under vmap; that is the model's fault, said in one line."""
+def test_own_model_that_cannot_run_side_by_side_runs_one_after_another_and_says_so(leakgauge, own):
+    """A forward pass that branches on its data cannot run under vmap."""
     outcome = leakgauge("attack", "dlg", "--steps", 1, "--model", f"{own}:branching", "--data", "digits", "--trials", 1,
-                        "--out", "run")  # fmt: skip
-    assert outcome.code == 2
-    assert outcome.err.splitlines()[-1].startswith("leakgauge: ")
+                        "--out", "run", "--json")  # fmt: skip
+    assert outcome.code == 0
+    assert outcome.json["environment"]["engine"].startswith("one after another, because ")
 
 
 def test_own_data_from_a_factory(leakgauge, own):
@@ -231,6 +237,45 @@ def test_local_training_is_read_from_its_flag(leakgauge, small):
     outcome = leakgauge("attack", "linear", *small, "--local", "kind=fedavg,lr=0.1", "--json", "--out", "run")
     assert outcome.json["scenario"]["local"]["kind"] == "fedavg"
     assert outcome.json["summary"][0]["success_rate"]["value"] == 1
+
+
+def test_a_trained_model_is_attacked_where_training_is_asked_for(leakgauge, small):
+    outcome = leakgauge("attack", "linear", *small, "--training", "rounds=3,optimizer=sgd,lr=0.1", "--json",
+                        "--out", "run")  # fmt: skip
+    assert outcome.code == 0, outcome.err
+    assert outcome.json["scenario"]["training"]["rounds"] == 3
+    assert outcome.json["summary"][0]["success_rate"]["value"] == 1
+
+
+@pytest.mark.parametrize(
+    ("flag", "value", "message"),
+    [
+        ("--training", "rounds=-1", "training: rounds must be at least 0"),
+        ("--training", "20", "written field=value"),
+        ("--training", "rounds=1,clients=9999", "lower either"),
+        ("--precision", "float46", "precision must be one of float32, tf32, float64"),
+    ],
+)
+def test_wrong_training_or_precision_is_one_line(leakgauge, small, flag, value, message):
+    outcome = leakgauge("attack", "linear", *small, flag, value, "--out", "run")
+    assert outcome.code == 2
+    assert message in outcome.err.splitlines()[-1]
+
+
+def test_a_saved_update_is_attacked_in_float64_but_never_with_a_model_trained_anew(leakgauge, small, tmp_path):
+    model = load_model("mlp:hidden=16", load("digits").spec, seed=0)
+    victims = draw_victims(load("digits", "test"), trials=1, batch_size=1, seed=8)
+    save_file(dict(client_step(LocalTraining())(model, victims, (0,)).tensors), tmp_path / "update.safetensors")
+    command = ("attack", "linear", *small[:4], "--update", "update.safetensors", "--json", "--out", "run")
+    outcome = leakgauge(*command, "--precision", "float64")
+    assert outcome.code == 0, outcome.err
+    assert outcome.json["environment"]["model state"] == "untrained"
+    found = load_file(tmp_path / "run" / "reconstruction.safetensors")["inputs"]
+    assert found.dtype == torch.float64
+    torch.testing.assert_close(found.float(), victims.inputs, atol=1e-4, rtol=0)
+    refused = leakgauge(*command, "--training", "rounds=2")
+    assert refused.code == 2
+    assert "--weights" in refused.err
 
 
 def test_more_metrics_are_scored_when_asked_for(leakgauge, small):

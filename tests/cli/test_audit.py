@@ -155,6 +155,16 @@ def test_report_on_disk_is_complete_and_private_parts_are_for_the_owner(leakgaug
     assert json.loads((run / "report.json").read_text())["interrupted"] is False
 
 
+def test_a_trained_model_and_its_precision_come_from_file_and_flags(leakgauge, scenario, tmp_path):
+    (tmp_path / scenario).write_text(f"{SCENARIO}\n[training]\nrounds = 2\nclients = 3\n")
+    outcome = leakgauge("audit", scenario, "--precision", "float64", "--json", "--out", "run")
+    assert outcome.code == 0, outcome.err
+    told = outcome.json["scenario"]
+    assert (told["training"]["rounds"], told["training"]["clients"], told["precision"]) == (2, 3, "float64")
+    other = leakgauge("audit", scenario, "--training", "rounds=1,lr=0.1", "--json", "--out", "run").json["scenario"]
+    assert (other["training"]["rounds"], other["training"]["lr"], other["precision"]) == (1, 0.1, "float32")
+
+
 def test_help_has_an_example(leakgauge):
     outcome = leakgauge("audit", "--help")
     assert outcome.code == 0

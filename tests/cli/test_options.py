@@ -6,7 +6,7 @@ import pytest
 
 from leakgauge.cli.options import changed, variants_of
 from leakgauge.errors import BadInput
-from leakgauge.types import LocalTraining, Scenario
+from leakgauge.types import LocalTraining, Scenario, Training
 
 SCENARIO = Scenario(model="mlp", data="digits", local=LocalTraining(kind="fedavg", lr=0.5), defenses=("prune",), seed=3)
 
@@ -19,6 +19,14 @@ def test_what_is_given_is_changed_and_the_rest_kept():
     assert changed(SCENARIO, trials=9, local="kind=fedavg,epochs=2") == Scenario(
         model="mlp", data="digits", local=LocalTraining(kind="fedavg", epochs=2), defenses=("prune",), seed=3, trials=9
     )
+
+
+def test_training_and_precision_are_read_as_the_other_settings_are():
+    told = changed(SCENARIO, training="rounds=20,lr=0.1,optimizer=sgd", precision="float64")
+    assert told.training == Training(rounds=20, lr=0.1, optimizer="sgd")
+    assert told.precision == "float64"
+    assert told.local == SCENARIO.local
+    assert changed(told, training=None, precision=None) == told
 
 
 def test_zero_is_given_too():

@@ -52,10 +52,10 @@ def test_one_client_gets_a_trials_axis(net, gradient, tmp_path, suffix):
     assert all(torch.equal(found.tensors[n][0], g) for n, g in one.items())
 
 
-def test_half_and_double_precision_become_float32(net, gradient, tmp_path):
-    for dtype in (torch.float64, torch.float16):
-        path = save(tmp_path / "update.pt", {n: g.to(dtype) for n, g in gradient.items()})
-        assert all(t.dtype == torch.float32 for t in read_update(path, "gradient", net).tensors.values())
+def test_half_precision_becomes_float32_and_double_stays(net, gradient, tmp_path):
+    for saved, wanted in ((torch.float16, torch.float32), (torch.float64, torch.float64)):
+        path = save(tmp_path / "update.pt", {n: g.to(saved) for n, g in gradient.items()})
+        assert all(t.dtype == wanted for t in read_update(path, "gradient", net).tensors.values())
 
 
 @pytest.mark.parametrize("clients", ["one", "many"])

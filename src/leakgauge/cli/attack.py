@@ -85,8 +85,10 @@ def _attack(
     batch_labels: options.BATCH_LABELS = None,
     partition: options.PARTITION = None,
     local: options.LOCAL = None,
+    training: options.TRAINING = None,
     threat_model: options.THREAT_MODEL = None,
     weights: options.WEIGHTS = None,
+    precision: options.PRECISION = None,
     metrics: options.METRICS = None,
     update: Annotated[
         Path | None, typer.Option("--update", help="Attack this saved update instead of a simulated client.")
@@ -103,8 +105,9 @@ def _attack(
     chain = "+".join(defense or [])
     scenario = options.changed(
         Scenario(), model=model, data=data, batch_size=batch_size, batch_labels=batch_labels,
-        partition=partition, local=local, metrics=metrics, variants=options.variants_of(adaptive),
-        threat_model=threat_model, weights=weights, trials=trials, seed=seed, attacks=(attack.spec,),
+        partition=partition, local=local, training=training, metrics=metrics,
+        variants=options.variants_of(adaptive), threat_model=threat_model, weights=weights, precision=precision,
+        trials=trials, seed=seed, attacks=(attack.spec,),
         defenses=(chain,) if chain else (),
     )  # fmt: skip
     if update is not None:

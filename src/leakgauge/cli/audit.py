@@ -39,8 +39,10 @@ def audit(
     batch_labels: options.BATCH_LABELS = None,
     partition: options.PARTITION = None,
     local: options.LOCAL = None,
+    training: options.TRAINING = None,
     threat_model: options.THREAT_MODEL = None,
     weights: options.WEIGHTS = None,
+    precision: options.PRECISION = None,
     metrics: options.METRICS = None,
     trials: options.TRIALS = None,
     seed: options.SEED = None,
@@ -58,8 +60,9 @@ def audit(
     described = read_scenario(scenario) if scenario else Scenario(defenses=DEFAULT_DEFENSES)
     described = options.changed(
         described, model=model, data=data, batch_size=batch_size, batch_labels=batch_labels,
-        partition=partition, local=local, metrics=metrics, variants=options.variants_of(adaptive), gate=gate,
-        threat_model=threat_model, weights=weights, trials=trials, seed=seed,
+        partition=partition, local=local, training=training, metrics=metrics,
+        variants=options.variants_of(adaptive), gate=gate, threat_model=threat_model, weights=weights,
+        precision=precision, trials=trials, seed=seed,
         attacks=None if attacks is None else tuple(attacks.split()),
         defenses=None if defenses is None else tuple(d for d in defenses.split() if d != "none"),
     )  # fmt: skip

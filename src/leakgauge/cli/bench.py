@@ -22,7 +22,9 @@ def bench(
         int | None, typer.Option("--victims", help="Side by side. Default: fits the model and device.")
     ] = None,
     seconds: Annotated[float, typer.Option("--seconds", help="About how long each way is timed.")] = 3.0,
-    precision: Annotated[str, typer.Option("--precision", help="float32, or tf32 products on a GPU.")] = "float32",
+    precision: Annotated[
+        str, typer.Option("--precision", help="float32, float64, or tf32 products on a GPU.")
+    ] = "float32",
     device: options.DEVICE = "auto",
     as_json: options.JSON = False,
 ) -> None:

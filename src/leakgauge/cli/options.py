@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from leakgauge.types import LocalTraining, Partition, Scenario
+from leakgauge.types import SECTIONS, Scenario
 
 JSON = Annotated[bool, typer.Option("--json", help="Print the result as one JSON document on stdout.")]
 SEED = Annotated[int | None, typer.Option("--seed", help="Seed of model, victims and attacks. Default 0.")]
@@ -27,6 +27,12 @@ PARTITION = Annotated[
 METRICS = Annotated[str | None, typer.Option("--metrics", help="Scores besides mse, psnr, ssim: 'lpips mae'.")]
 LOCAL = Annotated[
     str | None, typer.Option("--local", help="Local training: kind=fedavg,epochs=2,lr=0.01,batchnorm=train ...")
+]
+TRAINING = Annotated[
+    str | None, typer.Option("--training", help="Train the global model first: rounds=20,lr=0.01,optimizer=sgd ...")
+]
+PRECISION = Annotated[
+    str | None, typer.Option("--precision", help="float32, tf32 (a GPU's rounded products) or float64.")
 ]
 THREAT_MODEL = Annotated[
     str | None, typer.Option("--threat-model", help="NAME, or NAME+labels, NAME+batchnorm for an oracle.")
@@ -50,7 +56,7 @@ def variants_of(choice: bool | None) -> str | None:
 def changed(scenario: Scenario, **flags: object) -> Scenario:
     """`scenario` with the flags that were given on the command line (None means not given)."""
     given = {name: value for name, value in flags.items() if value is not None}
-    for name, section in (("local", LocalTraining), ("partition", Partition)):
+    for name, section in SECTIONS.items():
         if isinstance(given.get(name), str):
             given[name] = section.from_text(str(given[name]))
     if isinstance(given.get("metrics"), str):

@@ -12,6 +12,7 @@ from safetensors.torch import save
 from leakgauge.cli.console import say, show, show_json, watching
 from leakgauge.cli.running import RUNS
 from leakgauge.data import load, public_batch
+from leakgauge.engine.precision import dtype_of, set_precision
 from leakgauge.errors import BadInput
 from leakgauge.files import make_folder, write_whole
 from leakgauge.fl.observe import observe
@@ -19,7 +20,7 @@ from leakgauge.fl.recorded import read_update
 from leakgauge.flags import FLAGS
 from leakgauge.models import load_model
 from leakgauge.report.pictures import sheet_png
-from leakgauge.stage import PUBLIC_SAMPLES, environment, pick_device, to_device
+from leakgauge.stage import PUBLIC_SAMPLES, environment, initial_state, pick_device, to_device
 from leakgauge.store import content_of, key_of
 from leakgauge.types import SCHEMA, Attack, Fact, Scenario, SharedUpdate, threat_model
 
@@ -35,12 +36,20 @@ def replay(
     device: str,
 ) -> int:
     """Run `attack` on the update in `update_file`; writes `reconstruction.safetensors` and, for images, a sheet."""
-    where = pick_device(device)
+    if scenario.training.rounds:
+        raise BadInput(
+            "--training",
+            allowed="used without --update: a saved update belongs to the model its client had",
+            got=f"rounds={scenario.training.rounds}",
+            do="give that model's parameters with --weights",
+        )
+    where, dtype = pick_device(device), dtype_of(scenario.precision)
+    set_precision(scenario.precision)
     public = load(scenario.data, "train", data_root)
     model = load_model(scenario.model, public.spec, scenario.seed, scenario.weights)
     kind = "gradient" if scenario.local.kind == "fedsgd" else "weight_delta"
     read = read_update(update_file, kind, model)
-    update = SharedUpdate(kind, {n: t.to(where) for n, t in read.tensors.items()})
+    update = SharedUpdate(kind, {n: t.to(where, dtype) for n, t in read.tensors.items()})
     scenario = dataclasses.replace(scenario, trials=update.trials)
     told = threat_model(scenario.threat_model)
     if told.oracles:
@@ -54,13 +63,14 @@ def replay(
         Fact.INPUT_SPEC: public.spec,
         Fact.NUM_SAMPLES: scenario.batch_size,
         Fact.LOCAL_TRAINING: scenario.local,
-        Fact.PUBLIC_DATA: to_device(public_batch(public, PUBLIC_SAMPLES, scenario.seed), where),
+        Fact.PUBLIC_DATA: to_device(public_batch(public, PUBLIC_SAMPLES, scenario.seed), where, dtype),
     }
     seeds = scenario.seeds
     with watching() as watch:
         name = f"{attack.name} | {update_file.name}"
         watch(0, 1, name, 0.0)
-        result = attack(observe(model.to(where), update, told, facts), seeds, lambda share: watch(0, 1, name, share))
+        seen = observe(model.to(where, dtype), update, told, facts)
+        result = attack(seen, seeds, lambda share: watch(0, 1, name, share))
     folder = out or RUNS / key_of(scenario=scenario.as_dict(), update=content_of(str(update_file)))[:10]
     make_folder(folder)
     tensors = {"inputs": result.inputs, "labels": result.labels}
@@ -72,6 +82,7 @@ def replay(
             sheet_png(kept["inputs"].flatten(0, 1)[:64].nan_to_num(0.5).clamp(0, 1)),
             private=True,
         )
+    measured = environment(where) | {"model state": initial_state(scenario)}
     flags = ["no-ground-truth"]
     findings: list[dict[str, Any]] = [
         {
@@ -85,7 +96,7 @@ def replay(
     ]  # fmt: skip
     if as_json:
         show_json({"schema": SCHEMA, "scenario": scenario.as_dict(), "update": str(update_file), "findings": findings,
-                   "summary": [], "verdict": None, "environment": environment(where)})  # fmt: skip
+                   "summary": [], "verdict": None, "environment": measured})  # fmt: skip
         say(f"reconstruction: {folder}")
         return 0
     for finding in findings:

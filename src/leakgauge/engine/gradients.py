@@ -7,13 +7,17 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
+from weakref import WeakSet
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from leakgauge.engine.batchnorm import fix_statistics, use_batch_statistics
 from leakgauge.engine.layerwise import fits, has_wide_convolution, layerwise_gradients
+
+_LOOPED: WeakSet[nn.Module] = WeakSet()  # models whose trials cannot run side by side
 
 
 def working_model(model: nn.Module, batchnorm: str) -> nn.Module:
@@ -28,6 +32,8 @@ def working_model(model: nn.Module, batchnorm: str) -> nn.Module:
         use_batch_statistics(copied)
     else:
         fix_statistics(copied)
+    if model in _LOOPED:
+        _LOOPED.add(copied)
     if has_wide_convolution(copied) and next(copied.parameters()).is_cuda:
         copied.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # what tensor cores read
     return copied
@@ -46,6 +52,7 @@ def cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
     return -log_p.gather(-1, targets.unsqueeze(-1)).mean()
 
 
+@sdpa_kernel(SDPBackend.MATH)  # the fused attention kernels cannot be differentiated twice
 def trial_gradients(
     model: nn.Module,
     inputs: Tensor,  # (T, N, *shape)
@@ -61,6 +68,8 @@ def trial_gradients(
     """
 
     own = dict(buffers or {})
+    if model in _LOOPED:
+        return one_by_one(model, inputs, targets, weights, own)
     if weights is None and not own and has_wide_convolution(model):
         if inputs.device.type == "cpu":  # two cores are busy with one trial, and its activations fit the cache
             return one_by_one(model, inputs, targets)
@@ -78,12 +87,31 @@ def trial_gradients(
     return gradients
 
 
-def one_by_one(model: nn.Module, inputs: Tensor, targets: Tensor) -> dict[str, Tensor]:
+def run_one_by_one(model: nn.Module) -> None:
+    """The trials of this model and of its working copies run one after another: they cannot share a pass."""
+    _LOOPED.add(model)
+
+
+@sdpa_kernel(SDPBackend.MATH)
+def one_by_one(
+    model: nn.Module,
+    inputs: Tensor,
+    targets: Tensor,
+    weights: Mapping[str, Tensor] | None = None,
+    buffers: Mapping[str, Tensor] | None = None,
+) -> dict[str, Tensor]:
     """The plain loop over trials, as differentiable as the rest."""
     named = {n: p for n, p in model.named_parameters() if p.requires_grad}
     rows = []
     with torch.enable_grad():
-        for x, y in zip(inputs, targets, strict=True):
-            loss = cross_entropy(model(x), y)
-            rows.append(torch.autograd.grad(loss, list(named.values()), create_graph=True))
+        for t, (x, y) in enumerate(zip(inputs, targets, strict=True)):
+            mine = named if weights is None else {n: _watched(weights[n][t]) for n in named}
+            own = {n: b[t] for n, b in (buffers or {}).items()}
+            logits = model(x) if weights is None and not own else functional_call(model, {**mine, **own}, (x,))
+            rows.append(torch.autograd.grad(cross_entropy(logits, y), list(mine.values()), create_graph=True))
     return {name: torch.stack([row[i] for row in rows]) for i, name in enumerate(named)}
+
+
+def _watched(weight: Tensor) -> Tensor:
+    """The same tensor with gradients taken in it."""
+    return weight if weight.requires_grad else weight.detach().requires_grad_()

@@ -41,12 +41,19 @@ def fits(model: nn.Module) -> bool:
     return True
 
 
+def without_rule(model: nn.Module) -> list[str]:
+    """The trainable layers that have no rule here: "layer 'path' (Type)" each."""
+    found = [(path, m) for path, m in model.named_modules() if _is_trainable(m) and _rule_for(m) is None]
+    return [f"layer {path!r} ({type(m).__name__})" for path, m in found]
+
+
 def layerwise_gradients(
     model: nn.Module, inputs: Tensor, targets: Tensor, loss: Callable[[Tensor, Tensor], Tensor]
 ) -> dict[str, Tensor] | None:
     """Gradients (T, *parameter) of each trial's mean loss, differentiable in inputs and targets.
 
-    None if a layer ran more or less than once: its gradient would be a sum over runs, which the rules do not know.
+    None if a layer ran more or less than once (its gradient would be a sum over runs, which the rules do not know), or
+    on something that does not have the samples on its first axis.
     """
     trials = inputs.shape[0]
     with torch.enable_grad(), _watching(model) as seen:
@@ -58,6 +65,8 @@ def layerwise_gradients(
         total = trials * loss(logits, targets.flatten(0, 1))
         names = [name for name, module in model.named_modules() if _rule_for(module) and _is_trainable(module)]
         if [len(seen.get(name, ())) for name in names] != [1] * len(names):
+            return None
+        if any(len(seen[name][0][0]) != len(samples) for name in names):
             return None
         outputs = [seen[name][0][1] for name in names]
         deltas = torch.autograd.grad(total, outputs, create_graph=True)
@@ -101,6 +110,8 @@ def _rule_for(module: nn.Module) -> Rule | None:
         return _group_norm
     if type(module) is nn.LayerNorm:
         return _layer_norm
+    if type(module) is nn.Embedding and module.max_norm is None and not module.scale_grad_by_freq:
+        return _embedding
     return None
 
 
@@ -146,3 +157,16 @@ def _layer_norm(layer: nn.LayerNorm, x: Tensor, delta: Tensor, trials: int) -> d
     normal = F.layer_norm(x, shape, eps=layer.eps)
     normal, delta = (t.reshape(trials, -1, *shape) for t in (normal, delta))
     return {"weight": (normal * delta).sum(1)} | ({} if layer.bias is None else {"bias": delta.sum(1)})
+
+
+def _embedding(layer: nn.Embedding, x: Tensor, delta: Tensor, trials: int) -> dict[str, Tensor]:
+    """Each row of the table collects the output gradients of the samples that looked it up."""
+    words, width = layer.num_embeddings, layer.embedding_dim
+    looked_up = x.reshape(trials, -1).long()
+    offset = words * torch.arange(trials, device=x.device)[:, None]
+    rows = (looked_up + offset).flatten()
+    table = delta.new_zeros(trials * words, width).index_add(0, rows, delta.reshape(-1, width))
+    if layer.padding_idx is not None:
+        kept = torch.arange(words, device=x.device) != layer.padding_idx
+        table = table * kept.repeat(trials)[:, None]
+    return {"weight": table.reshape(trials, words, width)}

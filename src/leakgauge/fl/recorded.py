@@ -21,7 +21,8 @@ def read_update(path: Path, kind: str, model: nn.Module) -> SharedUpdate:
     tensors = _read(path)
     shapes = {n: p.dim() for n, p in model.named_parameters() if p.requires_grad}
     one_client = all(t.dim() == shapes.get(n, t.dim()) for n, t in tensors.items())
-    floats = {n: (t[None] if one_client else t).float() for n, t in tensors.items()}
+    floats = {n: (t[None] if one_client else t) for n, t in tensors.items()}
+    floats = {n: t if t.dtype == torch.float64 else t.float() for n, t in floats.items()}
     buffers = {n: floats.pop(n) for n, _ in model.named_buffers() if n in floats}
     if not floats:
         raise BadInput(

@@ -19,7 +19,7 @@ def attacked(report: AuditReport) -> list[tuple[str, str]]:
     """Name and value of everything that describes the target."""
     s, d = report.scenario, report.data
     shape = " × ".join(map(str, d.shape))
-    weights = s.weights or "freshly initialised from the seed"
+    weights = report.environment.get("model state") or s.weights or "freshly initialised from the seed"
     return [
         ("Model", s.model),
         ("Weights", weights),
@@ -27,6 +27,7 @@ def attacked(report: AuditReport) -> list[tuple[str, str]]:
         ("Samples per update", f"{s.batch_size} (labels within a batch: {s.batch_labels})"),
         ("Clients", clients(s)),
         ("Local training", local_training(s)),
+        ("Precision", s.precision),
         ("Defences", ", ".join(s.defenses) or "none"),
         ("Attacks", ", ".join(s.attacks) or "the default suite"),
         ("Trials", f"{s.trials} {'victim' if s.trials == 1 else 'victims'} per cell"),

@@ -5,7 +5,7 @@ samples behind one update. One victim is T = 1.
 """
 
 from leakgauge.types.attack import Attack, Progress, Reconstruction, TamperingServer, no_progress
-from leakgauge.types.client import Batch, DataSpec, LocalTraining, Partition, SharedUpdate, Step
+from leakgauge.types.client import Batch, DataSpec, LocalTraining, Partition, SharedUpdate, Step, Training
 from leakgauge.types.defense import Defense, Guarantee
 from leakgauge.types.knowledge import ORACLES, THREAT_MODELS, Fact, Observation, ThreatModel, threat_model
 from leakgauge.types.report import (
@@ -23,13 +23,15 @@ from leakgauge.types.report import (
     Verdict,
     cell_name,
 )
-from leakgauge.types.scenario import Scenario
+from leakgauge.types.scenario import PRECISIONS, SECTIONS, Scenario
 
 __all__ = [
     "CRITERION",
     "NOT_APPLICABLE",
     "ORACLES",
+    "PRECISIONS",
     "SCHEMA",
+    "SECTIONS",
     "THREAT_MODELS",
     "UNDEFENDED",
     "Attack",
@@ -55,6 +57,7 @@ __all__ = [
     "Summary",
     "TamperingServer",
     "ThreatModel",
+    "Training",
     "Verdict",
     "cell_name",
     "no_progress",

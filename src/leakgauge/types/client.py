@@ -14,6 +14,7 @@ from leakgauge.errors import BadInput
 from leakgauge.settings import Settings, setting
 
 PARTITIONS = ("none", "iid", "classes", "dirichlet")
+OPTIMIZERS = ("adam", "sgd")
 
 
 @dataclass(frozen=True)
@@ -78,6 +79,20 @@ class Partition(Settings):
     clients: int = setting(10, "number of clients", low=1)
     classes: int = setting(2, "labels per client (kind=classes)", low=1)
     alpha: float = setting(0.5, "concentration, small is skewed (kind=dirichlet)", above=0)
+
+
+@dataclass(frozen=True)
+class Training(Settings):
+    """How far the global model has been trained when the update is taken: rounds of FedSGD on public samples."""
+
+    name: ClassVar[str] = "training"
+    summary: ClassVar[str] = "the rounds of training behind the global model"
+
+    rounds: int = setting(0, "rounds before the update is taken; 0 leaves the model as it starts", low=0)
+    clients: int = setting(10, "clients whose gradients are averaged in a round", low=1)
+    batch_size: int = setting(32, "samples behind each client's gradient", low=1)
+    optimizer: str = setting("adam", "rule by which the server applies the mean gradient", choices=OPTIMIZERS)
+    lr: float = setting(0.01, "the server's learning rate", above=0)
 
 
 @dataclass(frozen=True)

@@ -8,11 +8,17 @@ from dataclasses import dataclass, field
 from typing import Any, Self
 
 from leakgauge.errors import BadInput
-from leakgauge.settings import unknown_name
-from leakgauge.types.client import LocalTraining, Partition
+from leakgauge.settings import Settings, unknown_name
+from leakgauge.types.client import LocalTraining, Partition, Training
 from leakgauge.types.knowledge import threat_model
 
-_CHOICES = {"batch_labels": ("any", "distinct", "same"), "variants": ("both", "plain", "adaptive")}
+PRECISIONS = ("float32", "tf32", "float64")
+SECTIONS: Mapping[str, type[Settings]] = {"partition": Partition, "local": LocalTraining, "training": Training}
+_CHOICES = {
+    "batch_labels": ("any", "distinct", "same"),
+    "variants": ("both", "plain", "adaptive"),
+    "precision": PRECISIONS,
+}
 _LARGEST = 2**31 - 1  # seeds of trials and of models stay well inside what every generator takes
 
 
@@ -26,6 +32,7 @@ class Scenario:
     batch_labels: str = "any"  # "any", "distinct" or "same" labels within one batch
     partition: Partition = field(default_factory=Partition)  # who holds which samples
     local: LocalTraining = field(default_factory=LocalTraining)  # what a client does before it shares
+    training: Training = field(default_factory=Training)  # what the global model went through before
     defenses: tuple[str, ...] = ()  # each a chain such as "gaussian:std=0.1"; "a+b" runs a, then b
     threat_model: str = "honest-but-curious"
     attacks: tuple[str, ...] = ()  # empty: the default suite
@@ -35,6 +42,7 @@ class Scenario:
     trials: int = 6
     seed: int = 0
     weights: str | None = None  # checkpoint of the model; None: freshly initialised from the seed
+    precision: str = "float32"  # of updates and attacks; "tf32" rounds products on a GPU, "float64" is the yardstick
 
     def __post_init__(self) -> None:
         for name, low in (("batch_size", 1), ("trials", 1), ("seed", 0)):
@@ -42,10 +50,7 @@ class Scenario:
             if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= _LARGEST:
                 allowed = f"a whole number from {low} to {_LARGEST}"
                 raise BadInput(name, allowed=allowed, got=repr(value), do=f"for example {name} = {max(low, 1)}")
-        for name, choices in (
-            ("batch_labels", ("any", "distinct", "same")),
-            ("variants", ("both", "plain", "adaptive")),
-        ):
+        for name, choices in _CHOICES.items():
             if getattr(self, name) not in choices:
                 got = repr(getattr(self, name))
                 raise BadInput(name, allowed=f"one of {', '.join(choices)}", got=got, do="choose one of these")
@@ -76,7 +81,7 @@ class Scenario:
             if key not in known:
                 raise unknown_name("scenario key", key, known)
         values = dict(values)
-        for name, section in (("local", LocalTraining), ("partition", Partition)):
+        for name, section in SECTIONS.items():
             if name in values and not isinstance(values[name], section):
                 if not isinstance(values[name], Mapping):
                     raise BadInput(name, allowed="a table", got=repr(values[name]), do=f"write a [{name}] section")
@@ -87,4 +92,4 @@ class Scenario:
         """Plain values: ready for JSON and TOML, and read back by `from_mapping`."""
         plain = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
         lists = {name: list(value) for name, value in plain.items() if isinstance(value, tuple)}
-        return plain | lists | {"local": self.local.as_dict(), "partition": self.partition.as_dict()}
+        return plain | lists | {name: getattr(self, name).as_dict() for name in SECTIONS}

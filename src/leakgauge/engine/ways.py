@@ -1,0 +1,127 @@
+"""Which way the trials of a model go, found by trying: layer by layer, side by side, or one after another.
+
+A model of the user's own may hold a layer that cannot run side by side: it branches on data, changes things in place or
+mixes the samples of different clients. Such a layer is named, and the trials run one after another instead: slower,
+never wrong. Only a layer that cannot be differentiated twice stops an attack, and it is named too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+
+import torch
+from torch import Tensor, nn
+
+from leakgauge.engine.gradients import one_by_one, run_one_by_one, trial_gradients, working_model
+from leakgauge.engine.layerwise import has_wide_convolution, without_rule
+from leakgauge.errors import BadInput
+
+_TRIALS = 3
+_ALIKE = 1e-3  # relative; rounding is far below, mixed trials far above
+
+
+def choose_way(model: nn.Module, shape: tuple[int, ...], classes: int) -> str:
+    """Try the model on samples of this shape; says in one line how its trials will run, and why."""
+    like = next(model.parameters())
+    g = torch.Generator().manual_seed(0)
+    inputs = torch.rand(_TRIALS, 1, *shape, generator=g).to(like)
+    targets = torch.randint(classes, (_TRIALS, 1), generator=g).to(like.device)
+    worker = working_model(model, "eval")
+    expected = _twice(worker, inputs, lambda x: one_by_one(worker, x, targets))
+    with _tracking(worker) as running:
+        try:
+            found = trial_gradients(worker, inputs, targets)
+        except (RuntimeError, NotImplementedError) as error:
+            run_one_by_one(model)
+            return f"one after another, because {_named(worker, running)} cannot run side by side: {_first_line(error)}"
+    for name, slow in expected.items():
+        if float((found[name] - slow).abs().max()) > _ALIKE * float(slow.abs().max()) + 1e-6:
+            run_one_by_one(model)
+            return f"one after another, because the gradient of {name!r} would mix the samples of different clients"
+    return usual_way(model)
+
+
+def usual_way(model: nn.Module) -> str:
+    """How the trials of a model run that is known to work."""
+    if not has_wide_convolution(model):
+        return "side by side"
+    if next(model.parameters()).device.type == "cpu":
+        return "one after another: wide convolutions fill the cores by themselves"
+    missing = without_rule(model)
+    return f"side by side, because {missing[0]} has no rule of its own" if missing else "layer by layer"
+
+
+def _twice(worker: nn.Module, inputs: Tensor, gradients: Callable[[Tensor], dict[str, Tensor]]) -> dict[str, Tensor]:
+    """The gradients, after making sure that they can be differentiated in the inputs."""
+    x = inputs.clone().requires_grad_()
+    with _tracking(worker) as running:
+        try:
+            found = gradients(x)
+            total = torch.stack([(g**2).sum() for g in found.values()]).sum()
+            torch.autograd.grad(total, x, allow_unused=True)
+        except (RuntimeError, NotImplementedError) as error:
+            where = _named(worker, running or _cannot_twice(worker, inputs[0]))
+            raise BadInput(
+                "own model",
+                allowed="layers that can be differentiated twice",
+                got=f"{where}: {_first_line(error)}",
+                do="write that layer with plain tensor operations"
+                + ("; or use --precision float32" if x.dtype == torch.float64 else ""),
+            ) from error
+    return {name: g.detach() for name, g in found.items()}
+
+
+def _cannot_twice(worker: nn.Module, sample: Tensor) -> list[str]:
+    """The path of the first layer that fails when differentiated twice by itself; empty if none does."""
+    entered: list[tuple[str, nn.Module, Tensor]] = []
+    with ExitStack() as hooks:
+        for path, module in worker.named_modules():
+            if path and not list(module.children()):
+
+                def note(module: nn.Module, args: tuple[object, ...], path: str = path) -> None:
+                    if args and isinstance(args[0], Tensor):
+                        entered.append((path, module, args[0].detach()))
+
+                hooks.enter_context(module.register_forward_pre_hook(note))
+        worker(sample)
+    for path, module, x in entered:
+        if x.is_floating_point():
+            try:
+                y = module(x.requires_grad_())
+                (slope,) = torch.autograd.grad(
+                    (y if isinstance(y, Tensor) else y[0]).pow(2).sum(), x, create_graph=True
+                )
+                if slope.requires_grad:
+                    torch.autograd.grad(slope.pow(2).sum(), x, allow_unused=True)
+            except (RuntimeError, NotImplementedError):
+                return [path]
+    return []
+
+
+@contextmanager
+def _tracking(model: nn.Module) -> Iterator[list[str]]:
+    """Paths of the modules whose forward pass is under way; after an error the last one is where it happened."""
+    running: list[str] = []
+    with ExitStack() as hooks:
+        for path, module in model.named_modules():
+
+            def enter(_: nn.Module, __: object, path: str = path) -> None:
+                running.append(path)
+
+            def leave(_: nn.Module, __: object, ___: object) -> None:
+                running.pop()
+
+            hooks.enter_context(module.register_forward_pre_hook(enter))
+            hooks.enter_context(module.register_forward_hook(leave))
+        yield running
+
+
+def _named(model: nn.Module, running: list[str]) -> str:
+    path = running[-1] if running else ""
+    kind = type(model.get_submodule(path)).__name__
+    return f"layer {path!r} ({kind})" if path else f"the model's own forward ({kind})"
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).strip().partition("\n")[0][:200] or type(error).__name__
