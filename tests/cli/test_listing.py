@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from leakgauge import catalog
+from leakgauge import catalog, recipes
 from leakgauge.types import THREAT_MODELS
 
-KINDS = ("attacks", "defenses", "models", "data", "metrics", "threat-models")
+KINDS = ("attacks", "defenses", "models", "data", "metrics", "threat-models", "recipes")
 
 
 def names_of(kind):
+    if kind == "recipes":
+        return list(recipes.find())
     return list(THREAT_MODELS) if kind == "threat-models" else list(catalog.find(kind))
 
 

@@ -19,8 +19,9 @@ LAYERS = (  # each may import what stands above it, and its own line as long as 
     ("types", "catalog"),
     ("engine", "metrics", "models", "data"),
     ("attacks", "servers", "defenses", "fl", "inspect"),
-    ("flags", "verdict", "store", "stage", "plan", "chunked", "bench", "audit"),
+    ("flags", "verdict", "store", "stage", "plan", "chunked", "bench", "cell", "audit"),
     ("report", "scale"),
+    ("recipes",),
     ("cli",),
     ("__main__",),
 )

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 import typer
 
-from leakgauge import catalog
+from leakgauge import catalog, recipes
 from leakgauge.cli import options
 from leakgauge.cli.console import show, show_json, show_table
 from leakgauge.settings import unknown_name
 from leakgauge.types import THREAT_MODELS
 
-KINDS = ("attacks", "defenses", "models", "data", "metrics", "threat-models")
+KINDS = ("attacks", "defenses", "models", "data", "metrics", "threat-models", "recipes")
 
 
 def listing(
@@ -21,7 +22,7 @@ def listing(
     ] = None,
     as_json: options.JSON = False,
 ) -> None:
-    """List attacks, defences, models, data sets, metrics or threat models.
+    """List attacks, defences, models, data sets, metrics, threat models or recipes.
 
     Example: `leakgauge list attacks --json`
     """
@@ -53,7 +54,8 @@ def entries(kind: str) -> list[dict[str, Any]]:
             for t in THREAT_MODELS.values()
         ]
     rows = []
-    for name, thing in catalog.find(kind).items():
+    known: Mapping[str, Any] = recipes.find() if kind == "recipes" else catalog.find(kind)
+    for name, thing in known.items():
         row: dict[str, Any] = {"name": name, "summary": thing.summary, "paper": getattr(thing, "paper", "")}
         if kind == "attacks":
             row["needs"] = sorted(f.value for f in thing.needs)

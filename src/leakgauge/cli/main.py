@@ -21,6 +21,7 @@ from leakgauge.cli.console import say
 from leakgauge.cli.data import data
 from leakgauge.cli.listing import listing
 from leakgauge.cli.report import report
+from leakgauge.cli.reproduce import reproduce
 from leakgauge.errors import LeakgaugeError
 
 app = typer.Typer(
@@ -39,6 +40,7 @@ app.add_typer(
 )
 app.command("list")(listing)
 app.command("report")(report)
+app.command("reproduce")(reproduce)
 app.command("bench")(bench)
 app.add_typer(data, name="data")
 

@@ -1,0 +1,173 @@
+"""`leakgauge reproduce`: a paper's tables, reported beside measured."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from leakgauge.cli import options
+from leakgauge.cli.console import say, show, show_json, show_table, watching
+from leakgauge.cli.running import RUNS
+from leakgauge.files import make_folder
+from leakgauge.recipes import _measured, _rendering, get
+from leakgauge.recipes._claiming import claimed
+from leakgauge.recipes._recipe import Recipe, Table, chosen, most_evaluations, scenarios_of
+from leakgauge.recipes._running import describe, load, run_all
+from leakgauge.recipes._statistics import heading, written
+from leakgauge.types import Scenario
+
+
+def reproduce(
+    recipe: Annotated[str, typer.Argument(help="Its name; see 'leakgauge list recipes'.", show_default=False)],
+    table: Annotated[str | None, typer.Option("--table", help="Only this table: 2.")] = None,
+    cell: Annotated[
+        str | None, typer.Option("--cell", help="Only cells whose 'table | row | column' fits: '2 | * | MNIST'.")
+    ] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="A few victims of the smallest cells: a minute or so.")
+    ] = False,
+    trials: Annotated[int | None, typer.Option("--trials", min=1, help="Victims per seed, for every cell.")] = None,
+    seeds: Annotated[int | None, typer.Option("--seeds", min=1, help="Base seeds that are pooled.")] = None,
+    listed: Annotated[bool, typer.Option("--list", help="Show the cells and what they cost; run nothing.")] = False,
+    render: Annotated[
+        bool, typer.Option("--render", help="Write README.md anew from measured.json; run nothing.")
+    ] = False,
+    runs: Annotated[
+        Path | None, typer.Option("--runs", help="Folder of finished runs. Default leakgauge-runs/RECIPE/runs.")
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", help="Folder for measured.json and README.md. Default leakgauge-runs/RECIPE."),
+    ] = None,
+    device: options.DEVICE = "auto",
+    data_root: options.DATA_ROOT = None,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Run everything anew, also what is in --runs.")] = False,
+    as_json: options.JSON = False,
+) -> int:
+    """Measure a paper's tables again: its figure stands beside ours.
+
+    Example: `leakgauge reproduce wei2020cpl --quick`
+    """
+    book = get(recipe)
+    tables = chosen(book, table, cell, quick, trials, seeds)
+    kept = runs or RUNS / book.name / "runs"
+    folder = out or RUNS / book.name
+    if listed:
+        return _list(book, tables, kept, as_json)
+    if render:
+        _write(book, folder, [])
+        return _tell(book, folder, _measured.read(folder), {}, as_json)
+    waiting = {each.id: set(scenarios_of([each])) for each in tables}
+
+    def tell_finished(scenario: Scenario) -> None:
+        """Print the tables that waited for this scenario only."""
+        for each in tables:
+            if scenario in waiting[each.id]:
+                waiting[each.id].remove(scenario)
+                if not waiting[each.id] and not as_json:
+                    show_entries(each, _measured.entries_of([each], kept))
+
+    refused: dict[str, int] = {}
+    interrupted = False
+    try:
+        with watching() as watch:
+            missing = run_all(
+                scenarios_of(tables), kept, device=device, data_root=data_root, fresh=fresh, watch=watch,
+                finished=tell_finished,
+            )  # fmt: skip
+        for reason in missing.values():
+            refused[reason] = refused.get(reason, 0) + 1
+    except KeyboardInterrupt:
+        interrupted = True
+    found = _measured.entries_of(tables, kept)
+    _write(book, folder, [*_measured.entries_of(book.tables, kept), *found])
+    code = _tell(book, folder, found, refused, as_json)
+    if interrupted:
+        say("leakgauge: interrupted; finished runs are kept, the same command goes on from there")
+    return 130 if interrupted else code
+
+
+def show_entries(table: Table, entries: Sequence[_measured.Entry]) -> None:
+    """One line per figure on stdout; nothing for a table none of whose cells could run."""
+    if not entries:
+        return
+    show(f"Table {table.id}: {table.title}")
+    rows = [
+        [e.row, e.column, heading(e.statistic), written(e.statistic, e.reported),
+         written(e.statistic, e.value) + _rendering.bounds(e), str(e.trials)]
+        for e in entries
+    ]  # fmt: skip
+    show_table(["row", "column", "statistic", "reported", "measured [95 %]", "n"], rows)
+    show("")
+
+
+def _write(book: Recipe, folder: Path, new: Sequence[_measured.Entry]) -> None:
+    """Read again just before writing, one process at a time, so that the cells of others are kept."""
+    if not new and not folder.is_dir():
+        return
+    make_folder(folder)
+    with claimed(folder / _measured.FILE, wait=True):
+        entries = _measured.merged(_measured.read(folder), new, book)
+        if entries:
+            _measured.write(folder, book, entries)
+            _rendering.write(folder, book, entries)
+
+
+def _tell(book: Recipe, folder: Path, found: Sequence[_measured.Entry], refused: dict[str, int], as_json: bool) -> int:
+    """What came out and what could not be run; 2 if nothing could."""
+    for reason, count in refused.items():
+        say(f"leakgauge: {count} {'run' if count == 1 else 'runs'} left out: {' '.join(reason.split())}")
+    if as_json:
+        show_json(
+            {
+                "recipe": book.name,
+                "cells": [dataclasses.asdict(entry) for entry in found],
+                "left_out": [{"reason": reason, "runs": count} for reason, count in refused.items()],
+            }
+        )
+    elif found:
+        show(f"Written: {folder / _measured.FILE} and {folder / _rendering.FILE}")
+    return 0 if found else 2
+
+
+def _list(book: Recipe, tables: Sequence[Table], runs: Path, as_json: bool) -> int:
+    """Every cell, and what they cost: table by table, and all together (tables share runs)."""
+    cells = [(each, one) for each in tables for one in each.cells]
+    costs = {each.id: _cost([each], runs) for each in tables} | {"all": _cost(tables, runs)}
+    if as_json:
+        rows = [
+            {"cell": each.name_of(one), "victims": one.run.victims, "runs": one.run.seeds, "variant": one.variant,
+             "quick": bool(one.quick), "scenario": one.run.scenario.as_dict(), "reported": dict(one.reported)}
+            for each, one in cells
+        ]  # fmt: skip
+        show_json({"recipe": book.name, "cost": costs, "cells": rows})
+        return 0
+    show_table(
+        ["table | row | column", "what runs", "quick"],
+        [[each.name_of(one), describe(one.run.scenario), str(one.quick or "")] for each, one in cells],
+    )
+    show("")
+    show_table(
+        ["table", "cells", "runs", "finished", "victims", "gradient evaluations at most"],
+        [
+            [name, *(str(cost[key]) for key in ("cells", "runs", "finished", "victims")), f"{cost['evaluations']:,}"]
+            for name, cost in costs.items()
+        ],
+    )
+    show("Most victims are solved long before their steps are spent.")
+    return 0
+
+
+def _cost(tables: Sequence[Table], runs: Path) -> dict[str, int]:
+    scenarios = scenarios_of(tables)
+    return {
+        "cells": sum(len(each.cells) for each in tables),
+        "runs": len(scenarios),
+        "finished": sum(load(s, runs) is not None for s in scenarios),
+        "victims": sum(s.trials for s in scenarios),
+        "evaluations": sum(most_evaluations(s) for s in scenarios),
+    }

@@ -1,0 +1,188 @@
+"""From the findings of all victims of a cell to one number with its 95 % interval, in the papers' conventions.
+
+A statistic is written as in a recipe: `asr`, or with an argument `asr_within(30)`. Success is what CPL calls so: the
+attack's own objective ended below the attack's threshold. A failed trial is a failure and never left out; only
+statistics whose name says `of_successes`, and `iterations`, look at successes alone, as the paper does.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+
+from leakgauge import catalog
+from leakgauge.errors import BadInput
+from leakgauge.metrics.intervals import bootstrap_mean, clopper_pearson
+from leakgauge.metrics.psnr import psnr_as_fedkl
+from leakgauge.settings import unknown_name
+from leakgauge.types import CRITERION, Finding, Interval
+
+_SPEC = re.compile(r"([a-z_]+)(?:\(([0-9.e+-]+)\))?")
+_NOTHING = Interval(None, None, None)
+_RESAMPLES = 2000
+Findings = Sequence[Finding]
+
+
+@dataclass(frozen=True)
+class Statistic:
+    """`heading` for people, with the argument at `{}`; `form` prints a value."""
+
+    heading: str
+    form: str
+    compute: Callable[[Findings, float], Interval]
+    takes_argument: bool = False
+
+
+def compute(spec: str, findings: Findings) -> Interval:
+    """The value of a statistic over all victims, with its interval where there is one."""
+    statistic, argument = parse(spec)
+    return statistic.compute(findings, argument)
+
+
+def heading(spec: str) -> str:
+    statistic, argument = parse(spec)
+    return statistic.heading.format(f"{argument:g}")
+
+
+def written(spec: str, value: float | None) -> str:
+    return "–" if value is None else parse(spec)[0].form.format(value)
+
+
+def parse(spec: str) -> tuple[Statistic, float]:
+    found = _SPEC.fullmatch(spec)
+    if not found or found[1] not in STATISTICS:
+        raise unknown_name("statistic", found[1] if found else spec, STATISTICS)
+    statistic = STATISTICS[found[1]]
+    if statistic.takes_argument != (found[2] is not None):
+        allowed = "given an argument in brackets" if statistic.takes_argument else "written without an argument"
+        raise BadInput(f"statistic {spec!r}", allowed=allowed, got=repr(spec), do="see recipes/_statistics.py")
+    return statistic, float(found[2] or 0)
+
+
+def is_failed(finding: Finding) -> bool:
+    """Did the trial raise or diverge?"""
+    return finding.error is not None or "diverged" in finding.flags
+
+
+def succeeded(finding: Finding) -> bool:
+    """Did the attack's own objective end below its threshold? Attacks without one never succeed in this sense."""
+    threshold = getattr(catalog.build("attacks", finding.spec), "threshold", None)
+    return threshold is not None and finding.objective is not None and finding.objective < threshold
+
+
+def recognised(record: dict[str, float | None]) -> bool:
+    """The criterion of an audit: SSIM of a picture, MSE of a table's row."""
+    (image, least), (table, most) = CRITERION["image"], CRITERION["tabular"]
+    if image in record:
+        return (record[image] or 0.0) >= least
+    error = record.get(table)
+    return error is not None and error <= most
+
+
+def _asr(findings: Findings, _: float) -> Interval:
+    return _share([succeeded(f) for f in findings])
+
+
+def _asr_within(findings: Findings, steps: float) -> Interval:
+    return _share([succeeded(f) and f.steps <= steps for f in findings])
+
+
+def _recognised(findings: Findings, _: float) -> Interval:
+    """Per record, so that a batch counts with what was recovered of it; a trial without scores counts as lost."""
+    return _share([recognised(dict(r)) for f in findings for r in (f.records or ({},))])
+
+
+def _iterations(findings: Findings, _: float) -> Interval:
+    return bootstrap_mean(torch.tensor([float(f.steps) for f in findings if succeeded(f)]))
+
+
+def _of_steps(reduce: Callable[..., Any]) -> Callable[[Findings, float], Interval]:
+    """A reduction of the successes' steps; extremes and spreads of a few have no honest interval."""
+
+    def compute(findings: Findings, _: float) -> Interval:
+        steps = np.array([f.steps for f in findings if succeeded(f)], dtype=float)
+        return Interval(float(reduce(steps)), None, None) if len(steps) else _NOTHING
+
+    return compute
+
+
+def _steps_mean(findings: Findings, _: float) -> Interval:
+    """For attacks that have no threshold and spend all their steps on every victim."""
+    return bootstrap_mean(torch.tensor([float(f.steps) for f in findings]))
+
+
+def _steps_median(findings: Findings, _: float) -> Interval:
+    """Over all victims, failures at the steps they spent: the median stays meaningful while half succeed."""
+    return _bootstrap([float(f.steps) for f in findings], np.median)
+
+
+def _mean(metric: str, successes: bool = False) -> Callable[[Findings, float], Interval]:
+    """The mean over records of a score, whole trials resampled."""
+
+    def compute(findings: Findings, _: float) -> Interval:
+        kept = [f for f in findings if f.records and (succeeded(f) or not successes)]
+        rows = [[r[metric] for r in f.records] for f in kept if metric in f.records[0]]
+        return bootstrap_mean(torch.tensor(rows, dtype=torch.double)) if rows else _NOTHING
+
+    return compute
+
+
+def _psnr_std(findings: Findings, _: float) -> Interval:
+    values = [float(r["psnr"] or 0.0) for f in findings for r in f.records]
+    return _bootstrap(values, partial(np.std, ddof=1)) if len(values) > 1 else _NOTHING
+
+
+def _psnr_thesis(findings: Findings, _: float) -> Interval:
+    """The conversion is linear, so the interval goes through it as the mean does."""
+    true = _mean("psnr")(findings, 0)
+    return Interval(*(None if v is None else psnr_as_fedkl(v) for v in (true.value, true.low, true.high)))
+
+
+def _label_accuracy(findings: Findings, _: float) -> Interval:
+    """One sample per trial gives a share of trials; a batch the mean of its trials' shares."""
+    values = [f.scores.get("label_accuracy") or 0.0 for f in findings]
+    return _share([v == 1 for v in values]) if set(values) <= {0.0, 1.0} else bootstrap_mean(torch.tensor(values))
+
+
+def _share(hits: Sequence[bool]) -> Interval:
+    if not hits:
+        return _NOTHING
+    low, high = clopper_pearson(sum(hits), len(hits))
+    return Interval(sum(hits) / len(hits), low, high)
+
+
+def _bootstrap(values: Sequence[float], reduce: Callable[..., Any]) -> Interval:
+    table = np.array(values, dtype=float)
+    if len(table) < 2:
+        return Interval(float(reduce(table)), None, None) if len(table) else _NOTHING
+    picks = np.random.default_rng(0).integers(len(table), size=(_RESAMPLES, len(table)))
+    low, high = np.percentile(reduce(table[picks], axis=1), [2.5, 97.5])
+    return Interval(float(reduce(table)), float(low), float(high))
+
+
+STATISTICS = {
+    "asr": Statistic("ASR", "{:.3f}", _asr),
+    "asr_within": Statistic("ASR within {} steps", "{:.3f}", _asr_within, takes_argument=True),
+    "recognised": Statistic("recognised", "{:.3f}", _recognised),
+    "iterations": Statistic("iterations", "{:.1f}", _iterations),
+    "iterations_min": Statistic("fewest", "{:.0f}", _of_steps(np.min)),
+    "iterations_max": Statistic("most", "{:.0f}", _of_steps(np.max)),
+    "iterations_std": Statistic("std", "{:.1f}", _of_steps(np.std)),
+    "iterations_var": Statistic("variance", "{:.1f}", _of_steps(np.var)),
+    "steps_mean": Statistic("mean steps, all victims", "{:.1f}", _steps_mean),
+    "steps_median": Statistic("median steps, all victims", "{:.1f}", _steps_median),
+    "ssim": Statistic("SSIM", "{:.3f}", _mean("ssim")),
+    "ssim_of_successes": Statistic("SSIM of successes", "{:.4f}", _mean("ssim", successes=True)),
+    "mse": Statistic("MSE", "{:.2e}", _mean("mse")),
+    "mse_of_successes": Statistic("MSE of successes", "{:.2e}", _mean("mse", successes=True)),
+    "psnr": Statistic("PSNR, dB", "{:.2f}", _mean("psnr")),
+    "psnr_std": Statistic("std over images, dB", "{:.2f}", _psnr_std),
+    "psnr_thesis": Statistic("PSNR as the thesis computes it, dB", "{:.2f}", _psnr_thesis),
+    "label_accuracy": Statistic("label accuracy", "{:.3f}", _label_accuracy),
+}

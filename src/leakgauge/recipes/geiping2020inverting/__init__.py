@@ -1,0 +1,1 @@
+"""Geiping et al. 2020: Inverting Gradients, cosine matching against Euclidean matching."""

@@ -1,0 +1,25 @@
+"""What all tables of the paper share: four data sets, one network, one attack."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from leakgauge.recipes._recipe import Run
+from leakgauge.types import Scenario
+
+DATA = {"mnist": "MNIST", "cifar10": "CIFAR-10", "cifar100": "CIFAR-100", "lfw": "LFW"}
+TRIALS = 100  # the paper: 100 images x 10 seeds
+FEWER = 50  # where a defence makes every victim use up its steps
+DLG = "dlg:restarts=1,threshold=1e-4"
+INVERTING = "inverting-gradients"
+
+
+def cpl(start: str = "patterned-2") -> str:
+    return "cpl" if start == "patterned-2" else f"cpl:init={start}"
+
+
+def attacked(
+    data: str, attack: str, *, model: str = "lenet-cpl", trials: int = TRIALS, seeds: int = 1, **more: Any
+) -> Run:
+    """One victim per update unless `more` says otherwise."""
+    return Run(Scenario(model=model, data=data, attacks=(attack,), trials=trials, **more), seeds)

@@ -1,0 +1,49 @@
+"""README.md of a recipe: reported beside measured, and honest about what was not run."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from leakgauge.recipes._measured import Entry
+from leakgauge.recipes._rendering import render
+
+
+@pytest.fixture
+def entry():
+    return Entry(
+        "1", "linear", "digits", "psnr", 30.0, 31.5, 29.25, 33.0,
+        trials=4, failed=1, seconds=0.1, device="cpu", version="0.1.0", commit="abc", seed=0, seeds=1,
+        state="untrained",
+    )  # fmt: skip
+
+
+def test_reported_and_measured_stand_in_one_cell_with_interval_and_sample(small_recipe, entry):
+    page = render(small_recipe, [entry])
+    assert "| linear | PSNR, dB: 30.00 → 31.50 [29.25, 33.00]<br>n = 4, 1 failed |" in page
+
+
+def test_a_cell_that_was_not_run_shows_the_papers_figure_alone(small_recipe, entry):
+    assert "| PSNR, dB: 20.00 |" in render(small_recipe, [entry])
+
+
+def test_a_trained_network_is_told(small_recipe, entry):
+    trained = dataclasses.replace(entry, failed=0, state="after 20 rounds of training, test accuracy 0.50")
+    assert "<br>n = 4; after 20 rounds of training, test accuracy 0.50 |" in render(small_recipe, [trained])
+
+
+def test_head_says_what_was_run_where(small_recipe, entry):
+    page = render(small_recipe, [entry])
+    assert page.startswith("<!-- Written by `leakgauge reproduce`")
+    assert "Measured: 1 of 4 cells, 4 victims each, on cpu, with leakgauge 0.1.0 (commit abc)." in page
+    assert "Measured: none of 4 cells." in render(small_recipe, [])
+
+
+def test_every_table_has_its_convention_and_note(small_recipe):
+    page = render(small_recipe, [])
+    for table in small_recipe.tables:
+        assert f"## Table {table.id}: {table.title}" in page
+        assert table.note in page
+    assert page.count("Convention: as ever") == 2
+    assert small_recipe.note in page

@@ -1,0 +1,84 @@
+"""From victims to figures: successes and failures by hand-counted cases."""
+
+from __future__ import annotations
+
+import pytest
+
+from leakgauge.errors import BadInput
+from leakgauge.metrics.intervals import clopper_pearson
+from leakgauge.recipes._statistics import STATISTICS, compute, heading, is_failed, written
+
+
+def test_success_is_the_attacks_own_objective_below_its_own_threshold(victim):
+    victims = [victim(objective=9e-5), victim(objective=2e-4), victim(objective=None, flags=("diverged",))]
+    found = compute("asr", victims)
+    assert found.value == pytest.approx(1 / 3)
+    assert (found.low, found.high) == clopper_pearson(1, 3)
+    assert compute("asr", [victim(objective=2e-4, spec="cpl:threshold=0.001")]).value == 1
+
+
+def test_attacks_without_a_threshold_never_succeed_in_this_sense(victim):
+    assert compute("asr", [victim(spec="inverting-gradients", objective=0.0)]).value == 0
+
+
+def test_fewer_allowed_steps_are_read_off_the_same_run(victim):
+    victims = [victim(steps=10), victim(steps=40), victim(steps=5, objective=1.0)]
+    assert [compute(f"asr_within({most})", victims).value for most in (9, 10, 40)] == pytest.approx([0, 1 / 3, 2 / 3])
+
+
+def test_iterations_are_those_of_successes(victim):
+    victims = [victim(steps=10), victim(steps=20), victim(steps=300, objective=1.0)]
+    values = {name: compute(f"iterations{name}", victims).value for name in ("", "_min", "_max", "_std", "_var")}
+    assert values == {"": 15, "_min": 10, "_max": 20, "_std": 5, "_var": 25}
+    assert compute("steps_mean", victims).value == 110
+    assert compute("steps_median", victims).value == 20
+
+
+def test_failures_stay_in_every_figure_but_those_of_successes(victim):
+    bad = {"mse": 0.5, "psnr": 3.0, "ssim": 0.1}
+    victims = [victim(), victim(records=(bad,), objective=1.0)]
+    assert compute("ssim", victims).value == pytest.approx(0.5)
+    assert compute("ssim_of_successes", victims).value == pytest.approx(0.9)
+    assert compute("mse_of_successes", victims).value == pytest.approx(0.01)
+    assert compute("psnr", victims).value == pytest.approx(11.5)
+    assert compute("psnr_std", victims).value == pytest.approx(17 / 2**0.5)
+
+
+def test_recognised_counts_records_by_ssim_or_a_tables_error(victim):
+    batch = victim(records=({"mse": 0.2, "ssim": 0.6}, {"mse": 0.2, "ssim": 0.59}))
+    assert compute("recognised", [batch]).value == 0.5
+    table = victim(records=({"mse": 1e-3}, {"mse": 2e-3}))
+    assert compute("recognised", [table]).value == 0.5
+    assert compute("recognised", [victim(records=(), scores={}, error="out of memory")]).value == 0
+
+
+def test_thesis_convention_halves_the_scale(victim):
+    assert compute("psnr_thesis", [victim()]).value == pytest.approx((20 + 48.1308) / 2, abs=1e-3)
+
+
+def test_label_accuracy_is_a_share_of_trials_or_a_mean_over_batches(victim):
+    single = [victim(scores={"label_accuracy": v}) for v in (1.0, 0.0)]
+    assert compute("label_accuracy", single).low == clopper_pearson(1, 2)[0]
+    assert compute("label_accuracy", [victim(scores={"label_accuracy": 0.25}), *single]).value == pytest.approx(
+        1.25 / 3
+    )
+
+
+def test_a_trial_fails_by_raising_or_diverging(victim):
+    assert is_failed(victim(flags=("diverged",)))
+    assert is_failed(victim(error="out of memory"))
+    assert not is_failed(victim(flags=("labels-given",)))
+
+
+@pytest.mark.parametrize("name", STATISTICS)
+def test_every_statistic_says_what_it_is_and_survives_no_success(name, victim):
+    spec = f"{name}(30)" if STATISTICS[name].takes_argument else name
+    assert "{" not in heading(spec)
+    found = compute(spec, [victim(objective=1.0), victim(objective=1.0)])
+    assert written(spec, found.value)
+
+
+@pytest.mark.parametrize("spec", ["assr", "asr(3)", "asr_within", "asr_within(x)"])
+def test_mistakes_in_a_spec_are_refused(spec):
+    with pytest.raises(BadInput):
+        heading(spec)
