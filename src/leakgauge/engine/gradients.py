@@ -15,7 +15,7 @@ from torch.func import functional_call, grad, vmap
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from leakgauge.engine.batchnorm import fix_statistics, use_batch_statistics
-from leakgauge.engine.layerwise import fits, has_wide_convolution, layerwise_gradients
+from leakgauge.engine.layerwise import fits, has_convolution, layerwise_gradients
 
 _LOOPED: WeakSet[nn.Module] = WeakSet()  # models whose trials cannot run side by side
 
@@ -34,7 +34,7 @@ def working_model(model: nn.Module, batchnorm: str) -> nn.Module:
         fix_statistics(copied)
     if model in _LOOPED:
         _LOOPED.add(copied)
-    if has_wide_convolution(copied) and next(copied.parameters()).is_cuda:
+    if has_convolution(copied) and next(copied.parameters()).is_cuda:
         copied.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # what tensor cores read
     return copied
 
@@ -62,20 +62,20 @@ def trial_gradients(
 ) -> dict[str, Tensor]:
     """Mean-loss gradients by parameter name: (T, *parameter).
 
-    Small networks run under vmap; wide convolutions layer by layer on a GPU and trial by trial on a CPU.
+    Convolutions run layer by layer on a GPU. On a CPU wide ones run trial by trial. Everything else runs under vmap.
 
     `model` must come from `working_model`. The result is differentiable in `inputs`, soft `targets` and `weights`.
     """
-
     own = dict(buffers or {})
     if model in _LOOPED:
         return one_by_one(model, inputs, targets, weights, own)
-    if weights is None and not own and has_wide_convolution(model):
-        if inputs.device.type == "cpu":  # two cores are busy with one trial, and its activations fit the cache
-            return one_by_one(model, inputs, targets)
-        layerwise = layerwise_gradients(model, inputs, targets, cross_entropy) if fits(model) else None
-        if layerwise is not None:
-            return layerwise
+    if weights is None and not own:
+        if inputs.device.type == "cpu" and has_convolution(model, wide=True):
+            return one_by_one(model, inputs, targets)  # one trial fills the cores, and its activations fit the cache
+        if inputs.device.type != "cpu" and has_convolution(model) and fits(model):
+            layerwise = layerwise_gradients(model, inputs, targets, cross_entropy)
+            if layerwise is not None:
+                return layerwise
 
     def loss(parameters: Mapping[str, Tensor], own: Mapping[str, Tensor], x: Tensor, y: Tensor) -> Tensor:
         return cross_entropy(functional_call(model, {**parameters, **own}, (x,)), y)

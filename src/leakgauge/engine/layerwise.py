@@ -24,10 +24,10 @@ _WIDE = 1024  # input x output channels from which a convolution counts as wide
 Rule = Callable[[Any, Tensor, Tensor, int], dict[str, Tensor]]
 
 
-def has_wide_convolution(model: nn.Module) -> bool:
-    """Would vmap turn any trainable convolution of this model into a slow grouped one?"""
+def has_convolution(model: nn.Module, wide: bool = False) -> bool:
+    """Has the model a trainable convolution (a wide one)? vmap turns it into a grouped one, slow if it is wide."""
     convolutions = (m for m in model.modules() if isinstance(m, nn.Conv2d) and _is_trainable(m))
-    return any(m.in_channels * m.out_channels >= _WIDE for m in convolutions)
+    return any(m.in_channels * m.out_channels >= (_WIDE if wide else 1) for m in convolutions)
 
 
 def fits(model: nn.Module) -> bool:

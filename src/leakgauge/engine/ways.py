@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from leakgauge.engine.gradients import one_by_one, run_one_by_one, trial_gradients, working_model
-from leakgauge.engine.layerwise import has_wide_convolution, without_rule
+from leakgauge.engine.layerwise import has_convolution, without_rule
 from leakgauge.errors import BadInput
 
 _TRIALS = 3
@@ -44,9 +44,10 @@ def choose_way(model: nn.Module, shape: tuple[int, ...], classes: int) -> str:
 
 def usual_way(model: nn.Module) -> str:
     """How the trials of a model run that is known to work."""
-    if not has_wide_convolution(model):
+    on_cpu = next(model.parameters()).device.type == "cpu"
+    if not has_convolution(model, wide=on_cpu):
         return "side by side"
-    if next(model.parameters()).device.type == "cpu":
+    if on_cpu:
         return "one after another: wide convolutions fill the cores by themselves"
     missing = without_rule(model)
     return f"side by side, because {missing[0]} has no rule of its own" if missing else "layer by layer"
