@@ -1,9 +1,13 @@
 """Each flag has an id, a reason and a remedy, and is raised when it must be."""
 
+import dataclasses
+
 import pytest
 import torch
 
-from leakgauge.flags import FLAGS, is_unchanged, objective_fell, oracle_flags
+from leakgauge.attacks.dlg import DLG
+from leakgauge.attacks.linear import Linear
+from leakgauge.flags import FLAGS, is_unchanged, objective_fell, oracle_flags, ran_out_of_time
 from leakgauge.types import Reconstruction, SharedUpdate, threat_model
 
 UPDATE = SharedUpdate("gradient", {"w": torch.tensor([[1.0, 2.0]]), "b": torch.tensor([[3.0]])})
@@ -57,3 +61,12 @@ def test_an_objective_that_did_not_lose_a_tenth_did_not_fall():
 
 def test_attacks_without_a_trace_are_not_accused():
     assert objective_fell(result([1.0, 2.0], None)).tolist() == [True, True]
+
+
+@pytest.mark.parametrize(("seconds", "out"), [(1.0, False), (9.8, False), (9.95, True), (12.0, True)])
+def test_an_attack_that_used_up_its_time_is_noticed(seconds, out):
+    spent = dataclasses.replace(result([1.0], None), seconds=seconds)
+    assert ran_out_of_time(DLG(time_budget=10.0), spent) is out
+    assert not ran_out_of_time(DLG(), spent)
+    assert not ran_out_of_time(Linear(), spent)
+    assert "time-budget-spent" in FLAGS

@@ -53,20 +53,22 @@ def run_audit(
         for number, cell in enumerate(cells):
             key = key_of(stage=stage.key, attack=cell.attack.spec, defense=cell.defense, adaptive=cell.adaptive)
             watch(number, len(cells), cell.name, 0.0)
-            kept = store.load_cell(key) if store and not fresh else None
-            left = _left(stage, kept)
-            done = kept
-            if left:
-                fresh_ones = run_cell(stage, cell, findings, partial(watch, number, len(cells), cell.name), left)
-                done = _merged(kept, fresh_ones)
-                if store and not all(f.error for f in done[0]):  # what could not run is tried again next time
-                    store.save_cell(key, *done)
-            assert done is not None
-            findings += done[0]
-            keys[cell.name] = key
-            if done[1] is not None:
-                recovered[cell.name] = done[1]
-            if len(done[0]) < scenario.trials:  # an interrupt came while the cell ran
+            done = store.load_cell(key) if store and not fresh else None
+            left = _left(stage, done)
+            try:
+                if left:
+                    more = run_cell(stage, cell, findings, partial(watch, number, len(cells), cell.name), left)
+                    done = _merged(done, more)
+                    whole = [f for f in done[0] if not f.error]  # what could not run is tried again next time
+                    if store and whole:
+                        store.save_cell(key, whole, done[1])
+            finally:  # an interrupt before another trial was finished leaves what was there
+                if done is not None:
+                    findings += done[0]
+                    keys[cell.name] = key
+                    if done[1] is not None:
+                        recovered[cell.name] = done[1]
+            if done is not None and len(done[0]) < scenario.trials:  # an interrupt came while the cell ran
                 raise KeyboardInterrupt
     except KeyboardInterrupt:
         interrupted = True

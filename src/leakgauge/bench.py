@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from leakgauge.attacks._parts.distance import gradient_distance
+from leakgauge.attacks._parts.distance import distance_between, flat
 from leakgauge.engine.gradients import cross_entropy, trial_gradients, working_model
 from leakgauge.engine.precision import dtype_of, set_precision
 from leakgauge.engine.repeating import Repeated
@@ -80,10 +80,10 @@ def measure(
     labels = torch.randint(_CLASSES, (count, 1), generator=g).to(device)
     observed = {name: t.detach() for name, t in trial_gradients(model, samples, labels).items()}
     dummies = torch.rand(count, 1, *data.shape, generator=g).to(device, dtype)
-    slope = torch.empty_like(dummies)
+    slope, rows = torch.empty_like(dummies), flat(observed, observed)
 
     def step() -> None:
-        slope.copy_(engine_step(model, dummies, labels, observed))
+        slope.copy_(engine_step(model, dummies, labels, rows))
 
     engine = _rate(Repeated(step, device), count, seconds, device)
     turns = itertools.cycle(range(count))
@@ -99,10 +99,11 @@ def check(seconds: float, victims: int | None) -> None:
         raise BadInput("victims", allowed="at least 1", got=victims, do="for example --victims 8")
 
 
-def engine_step(model: nn.Module, dummies: Tensor, labels: Tensor, observed: dict[str, Tensor]) -> Tensor:
-    """All victims at once: (T, N, *shape) derivative of every victim's distance."""
+def engine_step(model: nn.Module, dummies: Tensor, labels: Tensor, observed: Tensor) -> Tensor:
+    """All victims at once: (T, N, *shape) derivative of every victim's distance to `observed` (T, P)."""
     x = dummies.detach().requires_grad_()
-    distance = gradient_distance(trial_gradients(model, x, labels), observed)
+    gradients = trial_gradients(model, x, labels)
+    distance = distance_between(flat(gradients, gradients), observed, "l2")
     (slope,) = torch.autograd.grad(distance.sum(), x)
     return slope
 

@@ -38,10 +38,10 @@ def test_revealed_labels_are_used_and_not_optimised(scene):
 
 
 def test_trials_together_equal_each_alone(scene):
-    made = scene("lenet-dlg:filters=3", trials=3, dtype=torch.float64)  # rounding differs and grows along the path
+    made = scene("lenet-dlg:filters=3", trials=2, dtype=torch.float64)  # rounding differs and grows along the path
     attack = DLG(steps=1, restarts=2, threshold=1e-12)
-    together = attack(made.seen, (4, 5, 6))
-    for t, seed in enumerate((4, 5, 6)):
+    together = attack(made.seen, (4, 5))
+    for t, seed in enumerate((4, 5)):
         alone = attack(made.seen.take([t]), (seed,))
         torch.testing.assert_close(alone.objective[0], together.objective[t], rtol=1e-4, atol=1e-12)
         torch.testing.assert_close(alone.inputs[0], together.inputs[t], rtol=1e-4, atol=1e-6)
@@ -88,7 +88,7 @@ def test_a_batch_is_recovered_up_to_order(scene):
 
 def test_full_steps_as_published_can_be_had(scene):
     made = scene("lenet-dlg", trials=4)
-    result = DLG(steps=10, restarts=2, line_search="fixed")(made.seen, range(4))
+    result = DLG(steps=6, restarts=2, line_search="fixed")(made.seen, range(4))
     assert (made.psnr(result) > 25).float().mean() >= 0.5
 
 
@@ -108,7 +108,7 @@ def test_progress_ends_below_1_and_never_falls(scene):
 
 def test_tables_are_recovered_too(scene):
     made = scene("mlp:hidden=20,activation=sigmoid", data="breast-cancer", trials=2)
-    result = DLG(steps=30, restarts=2, threshold=1e-9)(made.seen, (0, 1))
+    result = DLG(steps=15, restarts=2, threshold=1e-9)(made.seen, (0, 1))
     assert (made.score(result).records["mse"] < 1e-3).all()
 
 

@@ -59,6 +59,46 @@ def test_one_local_step_gives_the_same_cosine_as_the_gradient():
     torch.testing.assert_close(cost_at(moved, elsewhere), cost_at(plain, elsewhere), rtol=1e-3, atol=1e-5)
 
 
+TOLD = "honest-but-curious+labels"
+THREE_STEPS = LocalTraining(kind="fedavg", lr=0.1, epochs=3)
+
+
+def test_a_right_guess_of_steps_and_rate_is_as_good_as_being_told():
+    _, batch, seen = scene(samples=2, local=THREE_STEPS, told=TOLD)
+    elsewhere = 1 - batch.inputs
+    for inputs in (batch.inputs, elsewhere):
+        told, guessed = cost_at(seen, inputs), cost_at(seen, inputs, assumed_steps=3, assumed_lr=0.1)
+        assert torch.equal(told, guessed)
+    assert cost_at(seen, elsewhere).min() > 1e-3
+
+
+@pytest.mark.parametrize(
+    "guess", [{"assumed_steps": 1}, {"assumed_steps": 9}, {"assumed_lr": 1.0}, {"assumed_lr": 1e-3}]
+)
+def test_a_wrong_guess_costs_something_at_the_truth(guess):
+    _, batch, seen = scene(samples=2, local=THREE_STEPS, told=TOLD)
+    assert (cost_at(seen, batch.inputs, **guess) > 10 * cost_at(seen, batch.inputs).abs() + 1e-6).all()
+
+
+def test_assumed_steps_are_on_all_samples_whatever_the_clients_mini_batches():
+    """A client of one mini-batch of two is what one assumed step is; a client of two mini-batches of one is not."""
+    one = LocalTraining(kind="fedavg", lr=0.1, batch_size=2)
+    two = dataclasses.replace(one, batch_size=1)
+    costs = []
+    for local in (one, two):
+        _, batch, seen = scene(samples=2, local=local, told=TOLD)
+        costs.append(cost_at(seen, batch.inputs, assumed_steps=1).max())
+    assert costs[0] < 1e-6
+    assert costs[1] > 10 * costs[0]
+
+
+def test_guesses_do_not_matter_for_a_single_gradient():
+    _, batch, seen = scene()
+    assert torch.equal(
+        cost_at(seen, 1 - batch.inputs), cost_at(seen, 1 - batch.inputs, assumed_steps=4, assumed_lr=1.0)
+    )
+
+
 def test_the_box_projection_is_idempotent_and_ends_in_range():
     _, _, seen = scene()
     puzzle = InvertingGradients()._puzzle(seen)
@@ -78,7 +118,7 @@ def test_total_variation_of_a_constant_is_zero_and_of_a_checkerboard_two():
 
 def test_a_digit_is_recovered():
     data, batch, seen = scene()
-    result = InvertingGradients(steps=300, tv=1e-6)(seen, (0, 1))
+    result = InvertingGradients(steps=200, tv=1e-6)(seen, (0, 1))
     scores = score(batch, result, data)
     assert scores.records["psnr"].mean() > 20
     assert scores.label_accuracy.tolist() == [1.0, 1.0]

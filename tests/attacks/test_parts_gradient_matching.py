@@ -61,7 +61,7 @@ def test_l1_forgives_an_outlier_that_l2_does_not(scene):
         return update.map(change)
 
     made = scene("lenet-dlg:filters=6", trials=2, change=outlier, told="honest-but-curious+labels")
-    l2, l1 = (made.psnr(DLG(steps=8, restarts=1, distance=d)(made.seen, (0, 1))) for d in ("l2", "l1"))
+    l2, l1 = (made.psnr(DLG(steps=5, restarts=1, distance=d)(made.seen, (0, 1))) for d in ("l2", "l1"))
     assert (l1 > l2 + 3).all()
 
 
@@ -69,7 +69,7 @@ def test_known_noise_ends_the_attempt_where_noise_explains_the_rest(scene):
     from leakgauge.defenses.gaussian import Gaussian
 
     made = scene("lenet-dlg:filters=3", trials=2, defenses=(Gaussian(std=0.05),))
-    unaware, aware = (DLG(steps=6, restarts=1, noise_std=s)(made.seen, (0, 1)) for s in (0.0, 0.05))
+    unaware, aware = (DLG(steps=3, restarts=1, noise_std=s)(made.seen, (0, 1)) for s in (0.0, 0.05))
     entries = sum(t[0].numel() for t in made.seen.update.tensors.values())
     assert (aware.evaluations <= unaware.evaluations).all()
     assert (aware.objective < 2 * entries * 0.05**2).all()
@@ -80,7 +80,7 @@ def test_match_nonzero_ignores_what_was_zeroed(scene):
         return update.map(lambda n, t: torch.zeros_like(t) if n == "conv1.weight" else t)
 
     made = scene("lenet-dlg:filters=8", trials=2, change=silence)
-    naive, informed = (DLG(steps=10, restarts=1, match_nonzero=m)(made.seen, (0, 1)) for m in (False, True))
+    naive, informed = (DLG(steps=6, restarts=1, match_nonzero=m)(made.seen, (0, 1)) for m in (False, True))
     assert (informed.objective < 1e-5).all()
     assert (naive.objective > 1e-3).all()
     assert (made.psnr(informed) > made.psnr(naive)).all()
@@ -90,7 +90,7 @@ def test_total_variation_smooths(scene):
     from leakgauge.attacks._parts.priors import total_variation
 
     made = scene("lenet-dlg:filters=3", trials=2)
-    rough, smooth = (DLG(steps=3, restarts=1, tv=tv)(made.seen, (0, 1)) for tv in (0.0, 1.0))
+    rough, smooth = (DLG(steps=2, restarts=1, tv=tv)(made.seen, (0, 1)) for tv in (0.0, 1.0))
     assert (total_variation(smooth.inputs) < total_variation(rough.inputs)).all()
 
 

@@ -19,7 +19,7 @@ LAYERS = (  # each may import what stands above it, and its own line as long as 
     ("types", "catalog"),
     ("engine", "metrics", "models", "data"),
     ("attacks", "servers", "defenses", "fl", "inspect"),
-    ("flags", "verdict", "store", "stage", "plan", "chunked", "bench", "cell", "audit"),
+    ("flags", "verdict", "store", "stage", "plan", "chunked", "bench", "cell", "solving", "audit"),
     ("report", "scale"),
     ("recipes",),
     ("cli",),

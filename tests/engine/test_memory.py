@@ -1,4 +1,4 @@
-"""Chunks: every trial once, in order, and never more at a time than fit."""
+"""How many trials fit, and which errors say that too many were tried."""
 
 import torch
 
@@ -18,7 +18,7 @@ def test_one_trial_runs_even_if_it_should_not_fit(monkeypatch):
 
 
 def test_what_counts_as_out_of_memory():
-    cpu = "[enforce fail at alloc_cpu.cpp:127] DefaultCPUAllocator: can't allocate memory: you tried to allocate 99 bytes"
+    cpu = "[enforce fail at alloc_cpu.cpp:127] DefaultCPUAllocator: can't allocate memory: tried to allocate 99 bytes"
     assert memory.is_out_of_memory(torch.OutOfMemoryError("CUDA out of memory"))
     assert memory.is_out_of_memory(MemoryError())
     assert memory.is_out_of_memory(RuntimeError(cpu))

@@ -17,6 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+import torch
 from torch import Tensor, nn
 
 from leakgauge.attacks._parts.attempts import SCHEDULES, solve
@@ -51,6 +52,9 @@ class InvertingGradients(Attack):
     time_budget: float | None = setting(None, "seconds for all victims together; none unless given", above=0)
     lr: float = setting(0.1, "step length in standard deviations of the data", above=0)
     optimizer: str = setting("adam", "update rule", choices=descent.RULES)
+    decay: str = setting(
+        "steps", "how the step length falls: tenfold at 3/8, 5/8, 7/8, or a half cosine", choices=descent.DECAYS
+    )
     sign: str = setting("hard", "the image's gradient is replaced by its sign, softened, or not", choices=descent.SIGNS)
     boxed: bool = setting(True, "keep pixels in their range")
     tv: float = setting(1e-4, "weight of total variation", low=0)
@@ -71,7 +75,7 @@ class InvertingGradients(Attack):
 
         def minimise(problem: Problem, start: Tensor, *, attempts: int, until: float, progress: Progress) -> Minimum:
             return descent.descend(
-                problem, start, steps=self.steps, lr=self.lr, rule=self.optimizer, sign=self.sign,
+                problem, start, steps=self.steps, lr=self.lr, rule=self.optimizer, sign=self.sign, decay=self.decay,
                 project=puzzle.boxed if self.boxed else lambda z: z, attempts=attempts, until=until, progress=progress,
             )  # fmt: skip
 
@@ -80,7 +84,8 @@ class InvertingGradients(Attack):
 
         return solve(
             puzzle, seeds, start=start, minimise=minimise, attempts=self.restarts, schedule=self.schedule,
-            settled=lambda value, _: value < 0, time_budget=self.time_budget, progress=progress,
+            settled=lambda value, _: torch.zeros_like(value, dtype=torch.bool),  # every attempt is made
+            time_budget=self.time_budget, progress=progress,
         )  # fmt: skip
 
     def _puzzle(self, observation: Observation) -> Puzzle:

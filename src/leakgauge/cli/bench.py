@@ -10,6 +10,7 @@ from leakgauge.bench import CASES, check, measure
 from leakgauge.cli import options
 from leakgauge.cli.console import say, show, show_json, show_table
 from leakgauge.settings import unknown_name
+from leakgauge.solving import measure_solving
 from leakgauge.stage import environment, pick_device
 
 
@@ -25,6 +26,12 @@ def bench(
     precision: Annotated[
         str, typer.Option("--precision", help="float32, float64, or tf32 products on a GPU.")
     ] = "float32",
+    solving: Annotated[
+        bool, typer.Option("--solving", help="Time instead how soon 100 victims (or --victims) are solved by CPL.")
+    ] = False,
+    loop_victims: Annotated[
+        int, typer.Option("--loop-victims", help="With --solving: how many the loop is timed on.")
+    ] = 8,
     device: options.DEVICE = "auto",
     as_json: options.JSON = False,
 ) -> None:
@@ -39,6 +46,9 @@ def bench(
             raise unknown_name("model to time", name, known)
     check(seconds, victims)
     where = pick_device(device)
+    if solving:
+        _show_solving(measure_solving(where, victims or 100, loop_victims).as_dict(), environment(where), as_json)
+        return
     rows = []
     for name in names:
         say(f"timing {name} ...")
@@ -53,3 +63,18 @@ def bench(
     ]
     show_table(columns, shown)
     show("victim-steps per second; the ratio is what carries over to other machines")
+
+
+def _show_solving(row: dict[str, str | int | float], where: dict[str, str], as_json: bool) -> None:
+    if as_json:
+        show_json({"solving": row, "environment": where})
+        return
+    show_table(
+        ["model", "victims", "device", "loop s", "engine s", "sooner", "solved by loop", "by engine"],
+        [[
+            str(row["model"]), str(row["victims"]), str(row["device"]), f"{row['loop_seconds']:.0f}",
+            f"{row['engine_seconds']:.1f}", f"{row['sooner']:.1f} x", f"{row['loop_solved']} of {row['loop_victims']}",
+            f"{row['engine_solved']} of {row['victims']}",
+        ]],
+    )  # fmt: skip
+    show("the loop is timed on a few victims and scaled to all of them")

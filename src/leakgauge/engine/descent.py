@@ -2,7 +2,7 @@
 
 All state has the trials first, so trials cannot mix. `sign` replaces each gradient before the rule sees it: "hard" by
 its sign, as Inverting Gradients does, "soft" by g / (|g| + mean |g|), which keeps small entries small. The rate falls
-tenfold after 3/8, 5/8 and 7/8 of the steps unless `decay` is off.
+tenfold after 3/8, 5/8 and 7/8 of the steps with `decay="steps"`, as published, or along a half cosine.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from leakgauge.engine.driving import Budget, Evaluate, Minimum, Problem, State, 
 
 RULES = ("adam", "adamw", "sgd", "rmsprop")
 SIGNS = ("hard", "soft", "none")
+DECAYS = ("cosine", "steps", "none")
 _BETA1, _BETA2, _EPSILON, _WEIGHT_DECAY, _MOMENTUM, _SMOOTHING = 0.9, 0.999, 1e-8, 0.01, 0.9, 0.99
 
 
@@ -36,11 +37,15 @@ class Descent:
     lr: float
     rule: str
     sign: str
-    decay: bool
+    decay: str
     project: Callable[[Tensor], Tensor]
     stop_below: float
-    per_check: int = 50
     per_step: int = 1
+
+    @property
+    def per_check(self) -> int:
+        """Often enough for the first cut of eight attempts, rarely enough not to wait for the device."""
+        return max(1, min(50, self.steps // 8))
 
     def begin(self, start: Tensor) -> _State:
         common = State.common(self.project(start.clone()))
@@ -60,8 +65,10 @@ class Descent:
         """Nothing to decide: a row ends by its value alone."""
 
     def _rate(self, taken: Tensor) -> Tensor:
-        if not self.decay:
+        if self.decay == "none":
             return torch.full_like(taken, self.lr)
+        if self.decay == "cosine":
+            return self.lr * 0.5 * (1 + torch.cos(math.pi * taken / self.steps))
         passed = torch.stack([taken >= self.steps * mark for mark in (3 / 8, 5 / 8, 7 / 8)]).sum(0)
         return self.lr * torch.pow(0.1, passed.double())
 
@@ -91,7 +98,7 @@ def descend(
     lr: float,
     rule: str = "adam",
     sign: str = "none",
-    decay: bool = True,
+    decay: str = "steps",
     project: Callable[[Tensor], Tensor] = lambda x: x,
     stop_below: float = -math.inf,
     attempts: int = 1,

@@ -113,7 +113,7 @@ def drive(method: Method, problem: Problem, start: Tensor, budget: Budget) -> Mi
     limit = budget.steps * method.per_step
     cuts = {step * method.per_step: kept for step, kept in rungs(budget.steps, budget.attempts).items()}
     trace: list[Tensor] = []
-    interrupted = False
+    interrupted = moving = False
 
     state = method.begin(start)
     iterate = _iteration(method, state, problem(index))
@@ -142,15 +142,18 @@ def drive(method: Method, problem: Problem, start: Tensor, budget: Budget) -> Mi
                 break
             if _worth_leaving(len(active), len(index), start.device):
                 finished[index] = state.done
+                moving = True  # an interrupt in here finds state and index at odds
                 index = index[active]
                 state.keep(active)
+                moving = False
                 iterate = _iteration(method, state, problem(index))
             budget.progress(iteration / limit)
         finished[:] = True
     except KeyboardInterrupt:
         interrupted = True
-        collect()
-        finished[index] = state.left
+        if not moving:
+            collect()
+            finished[index] = state.left
     steps = (evaluations - 1).clamp_min(0).add(method.per_step - 1) // method.per_step
     rows = torch.stack(trace, 1) if trace else best[:, None]
     return Minimum(best_x, best, steps, evaluations, rows, finished, interrupted)

@@ -7,12 +7,32 @@ cosine  1 - cosine(g', g)             blind to scale (Inverting Gradients)
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import torch
 from torch import Tensor
 
 _CORNER = 1e-4  # e of the rounded l1
+
+
+def flat(tensors: Mapping[str, Tensor], names: Iterable[str]) -> Tensor:
+    """The named tensors of each trial as one row: (T, P)."""
+    return torch.cat([tensors[name].flatten(1) for name in names], 1)
+
+
+def distance_between(mine: Tensor, observed: Tensor, distance: str, known: Tensor | None = None) -> Tensor:
+    """Distance per trial (T,) of rows (T, P); entries where `known` is False are left out."""
+    if distance == "cosine":
+        if known is not None:
+            mine = mine * known
+        inner, own, other = ((a * b).sum(1) for a, b in ((mine, observed), (mine, mine), (observed, observed)))
+        return 1 - inner / (own * other).clamp_min(1e-30).sqrt()
+    residual = mine - observed
+    if known is not None:
+        residual = residual * known
+    if distance == "l2":
+        return (residual * residual).sum(1)
+    return ((residual * residual + _CORNER**2).sqrt() - _CORNER).sum(1)
 
 
 def gradient_distance(
@@ -21,29 +41,7 @@ def gradient_distance(
     distance: str = "l2",
     known: Mapping[str, Tensor] | None = None,
 ) -> Tensor:
-    """Distance per trial (T,) over all tensors; entries where `known` is False are left out."""
-    if distance == "cosine":
-        return _cosine_distance(gradients, observed, known)
-    total: Tensor | None = None
-    for name, target in observed.items():
-        residual = gradients[name] - target
-        if known is not None:
-            residual = residual * known[name]
-        cost = residual**2 if distance == "l2" else (residual**2 + _CORNER**2).sqrt() - _CORNER
-        part = cost.flatten(1).sum(1)
-        total = part if total is None else total + part
-    assert total is not None
-    return total
-
-
-def _cosine_distance(
-    gradients: Mapping[str, Tensor], observed: Mapping[str, Tensor], known: Mapping[str, Tensor] | None
-) -> Tensor:
-    """1 - cosine per trial, inner product and norms over all tensors together."""
-    sums: list[Tensor] = []
-    for name, target in observed.items():
-        mine = gradients[name] if known is None else gradients[name] * known[name]
-        parts = [(a * b).flatten(1).sum(1) for a, b in ((mine, target), (mine, mine), (target, target))]
-        sums = [s + p for s, p in zip(sums, parts, strict=True)] if sums else parts
-    inner, own, other = sums
-    return torch.ones_like(inner) - inner / (own * other).clamp_min(1e-30).sqrt()
+    """Distance per trial (T,) over all tensors that were observed."""
+    names = list(observed)
+    mask = None if known is None else flat(known, names)
+    return distance_between(flat(gradients, names), flat(observed, names), distance, mask)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
-from leakgauge.attacks._parts.distance import gradient_distance
+from leakgauge.attacks._parts.distance import distance_between, flat
 from leakgauge.attacks._parts.updates import classifier_layer, observed_gradient
 from leakgauge.engine.driving import Evaluate
 from leakgauge.engine.gradients import parameters_of, trial_gradients, working_model
@@ -76,8 +76,9 @@ class Puzzle:
 
     def evaluator(self, trials: Tensor) -> Evaluate:
         """Value and slope for rows that belong to these trials (A,); a trial may stand there several times."""
-        observed = {name: g[trials] for name, g in self.observed.items()}
-        known = {name: g != 0 for name, g in observed.items()} if self.match_nonzero else None
+        names = list(self.observed)
+        observed = flat({name: g[trials] for name, g in self.observed.items()}, names)
+        known = observed != 0 if self.match_nonzero else None
         labels = None if self.labels is None else self.labels[trials]
         masks = {name: mask[trials] for name, mask in self.masks.items()}
 
@@ -86,7 +87,8 @@ class Puzzle:
             inputs, logits = self.split(z)
             targets = labels if logits is None else torch.softmax(logits, -1)
             assert targets is not None
-            value = gradient_distance(self._simulated(inputs, targets, masks), observed, self.distance, known)
+            mine = flat(self._simulated(inputs, targets, masks), names)
+            value = distance_between(mine, observed, self.distance, known)
             whole = value + self.prior(self.model, inputs, targets)
             (slope,) = torch.autograd.grad(whole.sum(), z)
             return (whole if self.prior_counts else value).detach(), slope
@@ -136,6 +138,8 @@ def dropout_masks(observation: Observation, gradient: Mapping[str, Tensor]) -> d
     """Dropout before the last layer, read off its weight gradient: the column of a dropped unit is exactly zero."""
     layer = classifier_layer(observation)
     module = observation.model.get_submodule(layer)
+    if f"{layer}.weight" not in gradient:
+        raise NotApplicable(f"read_dropout reads the gradient of {layer}.weight, which is frozen; leave it out")
     if not isinstance(module, MaskedLinear):
         raise NotApplicable("read_dropout needs a model with dropout before its last layer; leave it out")
     return {f"{layer}.mask": module.visible_masks(gradient[f"{layer}.weight"])}

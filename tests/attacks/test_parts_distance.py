@@ -1,0 +1,67 @@
+"""Distances between gradients, by hand, and what each is blind to."""
+
+import math
+
+import pytest
+import torch
+
+from leakgauge.attacks._parts.distance import gradient_distance
+
+OBSERVED = {"a": torch.tensor([[3.0, 0.0], [0.0, 2.0]]).double(), "b": torch.tensor([[[4.0]], [[-1.0]]]).double()}
+MINE = {"a": torch.tensor([[3.0, 2.0], [1.0, 2.0]]).double(), "b": torch.tensor([[[0.0]], [[-1.0]]]).double()}
+
+
+@pytest.mark.parametrize(
+    ("distance", "expected"),
+    [
+        ("l2", [4 + 16, 1]),
+        ("l1", [2 + 4, 1]),
+        ("cosine", [1 - 9 / (5 * math.sqrt(13)), 1 - 5 / math.sqrt(5 * 6)]),
+    ],
+)
+def test_by_hand(distance, expected):
+    found = gradient_distance(MINE, OBSERVED, distance)
+    torch.testing.assert_close(found, torch.tensor(expected).double(), rtol=1e-6, atol=3e-4)
+
+
+@pytest.mark.parametrize("distance", ["l2", "l1", "cosine"])
+def test_it_is_zero_for_the_same_and_trials_do_not_mix(distance):
+    assert gradient_distance(OBSERVED, OBSERVED, distance).abs().max() < 1e-12
+    both = gradient_distance(MINE, OBSERVED, distance)
+    for t in range(2):
+        alone = gradient_distance(*({n: v[t : t + 1] for n, v in g.items()} for g in (MINE, OBSERVED)), distance)
+        torch.testing.assert_close(alone[0], both[t])
+
+
+def test_the_cosine_is_blind_to_scale_and_the_others_are_not():
+    scaled = {name: 7 * g for name, g in OBSERVED.items()}
+    assert gradient_distance(scaled, OBSERVED, "cosine").abs().max() < 1e-12
+    assert all((gradient_distance(scaled, OBSERVED, d) > 1).all() for d in ("l1", "l2"))
+    opposite = {name: -g for name, g in OBSERVED.items()}
+    torch.testing.assert_close(gradient_distance(opposite, OBSERVED, "cosine"), torch.tensor([2.0, 2.0]).double())
+
+
+def test_a_gradient_of_zeros_is_at_a_cosine_distance_of_one_and_has_a_slope():
+    zero = {name: torch.zeros_like(g).requires_grad_() for name, g in OBSERVED.items()}
+    found = gradient_distance(zero, OBSERVED, "cosine")
+    assert found.tolist() == [1, 1]
+    assert all(torch.isfinite(s).all() for s in torch.autograd.grad(found.sum(), list(zero.values())))
+
+
+@pytest.mark.parametrize("distance", ["l2", "l1", "cosine"])
+def test_what_is_not_known_does_not_count_whatever_it_is(distance):
+    known = {name: g != 0 for name, g in OBSERVED.items()}
+    wild = {name: torch.where(known[name], g, 1e3) for name, g in OBSERVED.items()}
+    assert gradient_distance(wild, OBSERVED, distance, known).abs().max() < 1e-12
+
+
+def test_only_the_tensors_that_were_observed_are_compared():
+    more = {**MINE, "c": torch.full((2, 1), 1e3).double()}
+    for distance in ("l2", "l1", "cosine"):
+        assert torch.equal(gradient_distance(more, OBSERVED, distance), gradient_distance(MINE, OBSERVED, distance))
+
+
+def test_l1_has_a_slope_at_its_corner():
+    at = {name: g.clone().requires_grad_() for name, g in OBSERVED.items()}
+    slopes = torch.autograd.grad(gradient_distance(at, OBSERVED, "l1").sum(), list(at.values()))
+    assert all((s == 0).all() for s in slopes)
