@@ -6,8 +6,8 @@ from leakgauge.recipes._recipe import Cell, Recipe, Run, Table
 from leakgauge.types import Scenario, Training
 
 TRIALS = 100
-_COSINE = "inverting-gradients"  # 4800 steps of signed Adam, total variation 1e-4
-_SMOOTH = "inverting-gradients:tv=1e-2"
+_COSINE = "inverting-gradients:sign=hard,decay=steps"  # as published: 4800 steps of signed Adam, total variation 1e-4
+_SMOOTH = "inverting-gradients:sign=hard,decay=steps,tv=1e-2"
 _EUCLIDEAN = "idlg:restarts=1"  # squared distance, L-BFGS, random start; the labels are given
 _NETWORKS = {"LeNet": "lenet-dlg", "ResNet20-4": "resnet20-4"}
 _INPUTS = {"normalised": "data", "raw pixels": "none"}  # what the network reads; see the note

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from leakgauge.recipes._recipe import Cell, Recipe, Table
 from leakgauge.recipes.wei2020cpl._conditions import TABLE_6, TABLE_7, TABLE_8, TABLE_9
-from leakgauge.recipes.wei2020cpl._set_up import DATA, DLG, INVERTING, attacked, cpl
+from leakgauge.recipes.wei2020cpl._set_up import DATA, DLG, INVERTING, attacked, cpl, started
 
 # Iterations: average, fewest, most, "var"; of the random start only the average is known.
 _PATTERNED = {
@@ -28,9 +28,9 @@ TABLE_1 = Table(
     "(counted) and prevents divergence.",
     tuple(
         Cell(
-            start, DATA[data], attacked(data, cpl(init)),
+            start, DATA[data], started(data, init),
             dict(zip(("iterations", "iterations_min", "iterations_max", "iterations_var"), figures, strict=True))
-            | {"iterations_std": None},
+            | {"iterations_std": None, "steps_median": None},
             quick=2 if data == "mnist" else 0,
         )
         for start, init, known in (
@@ -62,7 +62,7 @@ TABLE_2 = Table(
     "which diverges for some seeds: those are failures here. One attempt each, as published.",
     tuple(
         Cell(
-            row, DATA[data], attacked(data, attack),
+            row, DATA[data], started(data) if attack == cpl() else attacked(data, attack),
             dict(zip(("iterations", "asr", "ssim_of_successes", "mse_of_successes"), figures, strict=True)),
             quick=2 if data == "mnist" and row in ("CPL", "DLG") else 0,
         )
@@ -127,7 +127,7 @@ TABLE_4 = Table(
     "comes from the public half, never from the victims.",
     tuple(
         Cell(
-            start, DATA[data], attacked(data, cpl(init)), {"iterations": iterations, "asr": asr},
+            start, DATA[data], started(data, init), {"iterations": iterations, "asr": asr},
             quick=1 if data == "lfw" and start == "patterned 2x2" else 0,
         )
         for data, figures in _BY_START.items()
@@ -148,7 +148,7 @@ TABLE_5 = Table(
     "We know some of the paper's figures only.",
     tuple(
         Cell(
-            f"T_max = {most}", f"{DATA[data]}, {start}", attacked(data, cpl(init)),
+            f"T_max = {most}", f"{DATA[data]}, {start}", started(data, init),
             {f"asr_within({most})": figures[number]},
             quick=1 if data == "lfw" and start == "patterned" else 0,
         )
