@@ -7,6 +7,8 @@ from torch import nn
 
 from leakgauge.models import first_linear, input_affine, last_linear, load_model
 from leakgauge.models._layers import Normalize
+from leakgauge.models.structure import has_kinks
+from leakgauge.types import DataSpec
 
 X = torch.rand(1, 3, 4, 4)
 
@@ -127,3 +129,21 @@ def test_looking_leaves_the_model_as_it_was():
 def test_works_inside_no_grad_and_on_several_samples(table):
     with torch.no_grad():
         assert first_linear(load_model("mlp", table, seed=0), torch.rand(4, 30)) == "fc1"
+
+
+@pytest.mark.parametrize(
+    ("name", "kinks"),
+    [("lenet-dlg", False), ("lenet-dlg:activation=tanh", False), ("lenet-dlg:activation=relu", True), ("mlp", True),
+     ("lenet-cpl:activation=leaky_relu", True), ("lenet-dlg:pooling=max", True), ("lenet-dlg:pooling=avg", False)],
+)  # fmt: skip
+def test_kinks_are_found_wherever_they_are(name, kinks):
+    data = DataSpec("square", (3, 16, 16), 4, "image")
+    assert has_kinks(load_model(name, data, 0), torch.full((1, 3, 16, 16), 0.5)) is kinks
+
+
+def test_a_kink_in_a_functional_call_is_found_too():
+    class Functional(nn.Module):
+        def forward(self, x):
+            return torch.relu(x.flatten(1))
+
+    assert has_kinks(Functional(), torch.ones(1, 4))

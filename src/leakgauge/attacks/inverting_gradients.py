@@ -7,7 +7,8 @@ without the prior is kept. A weight difference is matched by unrolling the clien
 
 Where we depart. Published scripts are given the labels; here they are used only if the threat model reveals them, read
 off the last layer for one sample, and optimised with the image otherwise (one row per sample: the released code has a
-single row for the whole batch). Many victims run side by side.
+single row for the whole batch). The step length falls along a cosine and the sign is softened, or left out where the
+network is smooth: better in what we tried (`sign="hard"` and `decay="steps"` are theirs). Many victims run side by side.
 """
 
 from __future__ import annotations
@@ -24,10 +25,11 @@ from leakgauge.attacks._parts.attempts import SCHEDULES, solve
 from leakgauge.attacks._parts.labels import single_label
 from leakgauge.attacks._parts.priors import mean_variation
 from leakgauge.attacks._parts.puzzle import Puzzle, only, puzzle_of
-from leakgauge.attacks._parts.updates import classifier_layer, observed_gradient
+from leakgauge.attacks._parts.updates import classifier_layer, example_input, observed_gradient
 from leakgauge.engine import descent
 from leakgauge.engine.driving import Minimum, Problem
 from leakgauge.engine.randomness import normal
+from leakgauge.models.structure import has_kinks
 from leakgauge.settings import setting
 from leakgauge.types import Attack, DataSpec, Fact, LocalTraining, Observation, Progress, Reconstruction
 
@@ -53,9 +55,12 @@ class InvertingGradients(Attack):
     lr: float = setting(0.1, "step length in standard deviations of the data", above=0)
     optimizer: str = setting("adam", "update rule", choices=descent.RULES)
     decay: str = setting(
-        "steps", "how the step length falls: tenfold at 3/8, 5/8, 7/8, or a half cosine", choices=descent.DECAYS
+        "cosine", "how the step length falls: a half cosine, or tenfold at 3/8, 5/8, 7/8", choices=descent.DECAYS
     )
-    sign: str = setting("hard", "the image's gradient is replaced by its sign, softened, or not", choices=descent.SIGNS)
+    sign: str = setting(
+        "auto", "the image's gradient becomes its sign, softened or not; auto: soft if the network has kinks, else none",
+        choices=("auto", *descent.SIGNS),
+    )  # fmt: skip
     boxed: bool = setting(True, "keep pixels in their range")
     tv: float = setting(1e-4, "weight of total variation", low=0)
     distance: str = setting("cosine", "how gradients are compared", choices=("cosine", "l2", "l1"))
@@ -72,10 +77,13 @@ class InvertingGradients(Attack):
 
     def reconstruct(self, observation: Observation, seeds: tuple[int, ...], progress: Progress) -> Reconstruction:
         puzzle = self._puzzle(observation)
+        sign = self.sign
+        if sign == "auto":
+            sign = "soft" if has_kinks(observation.model, example_input(observation)) else "none"
 
         def minimise(problem: Problem, start: Tensor, *, attempts: int, until: float, progress: Progress) -> Minimum:
             return descent.descend(
-                problem, start, steps=self.steps, lr=self.lr, rule=self.optimizer, sign=self.sign, decay=self.decay,
+                problem, start, steps=self.steps, lr=self.lr, rule=self.optimizer, sign=sign, decay=self.decay,
                 project=puzzle.boxed if self.boxed else lambda z: z, attempts=attempts, until=until, progress=progress,
             )  # fmt: skip
 

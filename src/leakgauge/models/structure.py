@@ -123,3 +123,19 @@ def _still(model: nn.Module) -> Iterator[None]:
     finally:
         for module, mode in modes.items():
             module.training = mode
+
+
+def has_kinks(model: nn.Module, example: Tensor) -> bool:
+    """Is the model piecewise smooth only (ReLU and its like, max-pooling)? `example` is (1, *shape)."""
+    with torch.enable_grad():
+        logits = model(example.detach().requires_grad_())
+    seen, waiting = set(), [logits.grad_fn]
+    while waiting:
+        step = waiting.pop()
+        if step is None or step in seen:
+            continue
+        if any(kink in step.name() for kink in ("Relu", "MaxPool", "Hardtanh", "Threshold", "AbsBackward")):
+            return True
+        seen.add(step)
+        waiting += [before for before, _ in step.next_functions]
+    return False
