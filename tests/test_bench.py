@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from leakgauge.attacks._parts.distance import flat
+from leakgauge.attacks._parts.distance import rows_of
 from leakgauge.bench import CASES, Case, engine_step, loop_step, measure
 from leakgauge.engine.gradients import trial_gradients, working_model
 from leakgauge.errors import BadInput
@@ -20,7 +20,7 @@ def test_both_ways_give_the_same_derivative():
     samples, dummies = torch.rand(2, 3, 1, 3, 8, 8, dtype=torch.float64)
     labels = torch.tensor([[1], [2], [3]])
     observed = {n: t.detach() for n, t in trial_gradients(model, samples, labels).items()}
-    together = engine_step(model, dummies, labels, flat(observed, observed))
+    together = engine_step(model, dummies, labels, rows_of(observed, observed))
     for victim in range(3):
         alone = loop_step(model, dummies, labels, observed, victim)
         torch.testing.assert_close(alone, together[victim], rtol=1e-8, atol=1e-12)

@@ -9,14 +9,14 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
-from leakgauge.attacks._parts.distance import distance_between, flat
-from leakgauge.engine.gradients import cross_entropy, trial_gradients, working_model
+from leakgauge.attacks._parts.distance import distance_between, rows_of
+from leakgauge.engine.gradients import cross_entropy, runs_one_by_one, trial_gradients, working_model
 from leakgauge.engine.precision import dtype_of, set_precision
 from leakgauge.engine.repeating import Repeated
 from leakgauge.errors import BadInput
@@ -80,7 +80,7 @@ def measure(
     labels = torch.randint(_CLASSES, (count, 1), generator=g).to(device)
     observed = {name: t.detach() for name, t in trial_gradients(model, samples, labels).items()}
     dummies = torch.rand(count, 1, *data.shape, generator=g).to(device, dtype)
-    slope, rows = torch.empty_like(dummies), flat(observed, observed)
+    slope, rows = torch.empty_like(dummies), rows_of(observed, observed)
 
     def step() -> None:
         slope.copy_(engine_step(model, dummies, labels, rows))
@@ -99,11 +99,14 @@ def check(seconds: float, victims: int | None) -> None:
         raise BadInput("victims", allowed="at least 1", got=victims, do="for example --victims 8")
 
 
-def engine_step(model: nn.Module, dummies: Tensor, labels: Tensor, observed: Tensor) -> Tensor:
-    """All victims at once: (T, N, *shape) derivative of every victim's distance to `observed` (T, P)."""
+def engine_step(model: nn.Module, dummies: Tensor, labels: Tensor, observed: Sequence[Tensor]) -> Tensor:
+    """All victims at once: (T, N, *shape) derivative of every victim's distance to the `observed` rows (T, p)."""
+    if len(dummies) > 1 and runs_one_by_one(model):  # as the attacks do it
+        ones = [slice(t, t + 1) for t in range(len(dummies))]
+        return torch.cat([engine_step(model, dummies[t], labels[t], [row[t] for row in observed]) for t in ones])
     x = dummies.detach().requires_grad_()
     gradients = trial_gradients(model, x, labels)
-    distance = distance_between(flat(gradients, gradients), observed, "l2")
+    distance = distance_between(rows_of(gradients, gradients), observed, "l2")
     (slope,) = torch.autograd.grad(distance.sum(), x)
     return slope
 

@@ -16,6 +16,7 @@ from leakgauge import catalog
 from leakgauge.errors import BadInput, HiddenFact, NotApplicable
 from leakgauge.fl.fedsgd import fedsgd
 from leakgauge.fl.observe import facts_about, observe
+from leakgauge.settings import plain_type
 from leakgauge.types import (
     Attack,
     Batch,
@@ -215,8 +216,8 @@ def one_field_changed(attack: Attack) -> list[Attack]:
             other: Any = next(c for c in (*field.metadata["choices"], value) if c != value)
         elif isinstance(value, bool):
             other = not value
-        elif isinstance(value, int):
-            other = value + 1
+        elif plain_type(type(attack), field.name) is int:
+            other = (value or 0) + 1
         else:
             other = (value or 1e-7) / 3
         variants.append(dataclasses.replace(attack, **{field.name: other}))

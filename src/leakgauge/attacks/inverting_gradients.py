@@ -8,7 +8,7 @@ without the prior is kept. A weight difference is matched by unrolling the clien
 Where we depart. Published scripts are given the labels; here they are used only if the threat model reveals them, read
 off the last layer for one sample, and optimised with the image otherwise (one row per sample: the released code has a
 single row for the whole batch). The step length falls along a cosine and the sign is softened, or left out where the
-network is smooth: better in what we tried (`sign="hard"` and `decay="steps"` are theirs). Many victims run side by side.
+network is smooth: better in what we tried (`sign="hard"` and `decay="steps"` are theirs). Victims run side by side.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class InvertingGradients(Attack):
         "cosine", "how the step length falls: a half cosine, or tenfold at 3/8, 5/8, 7/8", choices=descent.DECAYS
     )
     sign: str = setting(
-        "auto", "the image's gradient becomes its sign, softened or not; auto: soft if the network has kinks, else none",
+        "auto", "the image's gradient becomes its sign, hard or soft; auto: soft if the network has kinks, else none",
         choices=("auto", *descent.SIGNS),
     )  # fmt: skip
     boxed: bool = setting(True, "keep pixels in their range")

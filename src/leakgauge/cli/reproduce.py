@@ -34,7 +34,7 @@ def reproduce(
     seeds: Annotated[int | None, typer.Option("--seeds", min=1, help="Base seeds that are pooled.")] = None,
     listed: Annotated[bool, typer.Option("--list", help="Show the cells and what they cost; run nothing.")] = False,
     render: Annotated[
-        bool, typer.Option("--render", help="Write README.md anew from measured.json; run nothing.")
+        bool, typer.Option("--render", help="Write the tables anew from measured.json and finished runs; run nothing.")
     ] = False,
     runs: Annotated[
         Path | None, typer.Option("--runs", help="Folder of finished runs. Default leakgauge-runs/RECIPE/runs.")
@@ -59,7 +59,7 @@ def reproduce(
     if listed:
         return _list(book, tables, kept, as_json)
     if render:
-        _write(book, folder, [])
+        _write(book, folder, _measured.entries_of(book.tables, kept))
         return _tell(book, folder, _measured.read(folder), {}, as_json)
     waiting = {each.id: set(scenarios_of([each])) for each in tables}
 

@@ -28,13 +28,14 @@ def working_model(model: nn.Module, batchnorm: str) -> nn.Module:
     With `batchnorm="train"` its layers normalise by the statistics of the batch at hand.
     """
     copied = copy.deepcopy(model).eval()
+    on_gpu = next(copied.parameters()).is_cuda
     if batchnorm == "train":
         use_batch_statistics(copied)
-    else:
+    elif on_gpu:  # on a CPU torch's own layer is the faster one
         fix_statistics(copied)
     if model in _LOOPED:
         _LOOPED.add(copied)
-    if has_convolution(copied) and next(copied.parameters()).is_cuda:
+    if on_gpu and has_convolution(copied):
         copied.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # what tensor cores read
     return copied
 
@@ -87,6 +88,11 @@ def trial_gradients(
     return gradients
 
 
+def runs_one_by_one(model: nn.Module) -> bool:
+    """Do the trials of this model run one after another? Then whoever differentiates does best to do likewise."""
+    return model in _LOOPED or (has_convolution(model, wide=True) and not next(model.parameters()).is_cuda)
+
+
 def run_one_by_one(model: nn.Module) -> None:
     """The trials of this model and of its working copies run one after another: they cannot share a pass."""
     _LOOPED.add(model)
@@ -109,6 +115,8 @@ def one_by_one(
             own = {n: b[t] for n, b in (buffers or {}).items()}
             logits = model(x) if weights is None and not own else functional_call(model, {**mine, **own}, (x,))
             rows.append(torch.autograd.grad(cross_entropy(logits, y), list(mine.values()), create_graph=True))
+    if len(rows) == 1:  # a view: the gradient of a large model is not copied
+        return {name: g[None] for name, g in zip(named, rows[0], strict=True)}
     return {name: torch.stack([row[i] for row in rows]) for i, name in enumerate(named)}
 
 

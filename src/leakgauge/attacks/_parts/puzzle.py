@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
-from leakgauge.attacks._parts.distance import distance_between, flat
+from leakgauge.attacks._parts.distance import distance_between, rows_of
 from leakgauge.attacks._parts.updates import classifier_layer, observed_gradient
 from leakgauge.engine.driving import Evaluate
-from leakgauge.engine.gradients import parameters_of, trial_gradients, working_model
+from leakgauge.engine.gradients import parameters_of, runs_one_by_one, trial_gradients, working_model
 from leakgauge.errors import NotApplicable
 from leakgauge.fl.fedavg import mini_batches
 from leakgauge.models._layers import MaskedLinear
@@ -76,9 +76,19 @@ class Puzzle:
 
     def evaluator(self, trials: Tensor) -> Evaluate:
         """Value and slope for rows that belong to these trials (A,); a trial may stand there several times."""
+        if len(trials) > 1 and runs_one_by_one(
+            self.model
+        ):  # one graph at a time: less memory, and it stays in the cache
+            each = [self.evaluator(trial[None]) for trial in trials]
+
+            def one_after_another(z: Tensor) -> tuple[Tensor, Tensor]:
+                found = [one(row[None]) for one, row in zip(each, z, strict=True)]
+                return torch.cat([value for value, _ in found]), torch.cat([slope for _, slope in found])
+
+            return one_after_another
         names = list(self.observed)
-        observed = flat({name: g[trials] for name, g in self.observed.items()}, names)
-        known = observed != 0 if self.match_nonzero else None
+        observed = rows_of({name: g[trials] for name, g in self.observed.items()}, names)
+        known = [row != 0 for row in observed] if self.match_nonzero else None
         labels = None if self.labels is None else self.labels[trials]
         masks = {name: mask[trials] for name, mask in self.masks.items()}
 
@@ -87,7 +97,7 @@ class Puzzle:
             inputs, logits = self.split(z)
             targets = labels if logits is None else torch.softmax(logits, -1)
             assert targets is not None
-            mine = flat(self._simulated(inputs, targets, masks), names)
+            mine = rows_of(self._simulated(inputs, targets, masks), names)
             value = distance_between(mine, observed, self.distance, known)
             whole = value + self.prior(self.model, inputs, targets)
             (slope,) = torch.autograd.grad(whole.sum(), z)
