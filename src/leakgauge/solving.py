@@ -63,7 +63,7 @@ def measure_solving(device: torch.device, victims: int = 100, loop_victims: int 
     seen = observe(model, update, threat_model("honest-but-curious"), facts)
     attack = CPL(init=START, steps=STEPS, restarts=ATTEMPTS, threshold=THRESHOLD)
     attack.with_fields(steps=1, restarts=1)(seen.take([0]), [0])  # type: ignore[misc]  # warm both ways up alike
-    _loop(model, update, batch.labels, 0, steps=1)
+    _loop(model, update, batch, 0, steps=1)
 
     began = time.perf_counter()
     result = attack(seen, range(victims))
@@ -71,7 +71,7 @@ def measure_solving(device: torch.device, victims: int = 100, loop_victims: int 
     engine_seconds = time.perf_counter() - began
 
     began = time.perf_counter()
-    loop_solved = sum(_loop(model, update, batch.labels, victim, STEPS) for victim in range(loop_victims))
+    loop_solved = sum(_loop(model, update, batch, victim, STEPS) for victim in range(loop_victims))
     loop_seconds = (time.perf_counter() - began) * victims / loop_victims
     return SolvingRow(
         MODEL, victims, device.type, loop_victims, loop_solved, loop_seconds, solved, engine_seconds,
@@ -79,18 +79,18 @@ def measure_solving(device: torch.device, victims: int = 100, loop_victims: int 
     )  # fmt: skip
 
 
-def _loop(model: nn.Module, update: SharedUpdate, labels: Tensor, victim: int, steps: int) -> bool:
+def _loop(model: nn.Module, update: SharedUpdate, batch: Batch, victim: int, steps: int) -> bool:
     """One victim as published code attacks it; another start when an attempt fails. Was it solved?"""
     names, parameters = zip(*model.named_parameters(), strict=True)
     observed = [update.tensors[name][victim] for name in names]
     like = observed[0]
     for attempt in range(ATTEMPTS if steps > 1 else 1):
-        start = start_inputs(START, [victim], f"start/{attempt}", (1, 3, 32, 32))[0].to(like)
+        start = start_inputs(START, [victim], f"start/{attempt}", tuple(batch.inputs.shape[1:]))[0].to(like)
         x = start.requires_grad_()
         optimiser = torch.optim.LBFGS([x], lr=1.0)
 
         def distance() -> Tensor:
-            loss = cross_entropy(model(x), labels[victim])  # noqa: B023 - called before the next attempt
+            loss = cross_entropy(model(x), batch.labels[victim])  # noqa: B023 - called before the next attempt
             gradients = torch.autograd.grad(loss, parameters, create_graph=True)
             return torch.stack([((g - o) ** 2).sum() for g, o in zip(gradients, observed, strict=True)]).sum()
 

@@ -20,3 +20,17 @@ def test_bench_shows_a_table(leakgauge):
 def test_an_unknown_model_or_no_time_is_refused(leakgauge, one_line):
     assert "lenet-dlg" in one_line(leakgauge("bench", "--models", "lenet"))
     assert "seconds" in one_line(leakgauge("bench", "--models", "lenet-dlg", "--seconds", 0))
+
+
+def test_solving_tells_both_ways_and_how_many_were_solved(leakgauge, monkeypatch):
+    from leakgauge import solving
+
+    for name, value in (("MODEL", "mlp:hidden=12,activation=sigmoid"), ("DATA", "digits"), ("THRESHOLD", 1e-3)):
+        monkeypatch.setattr(solving, name, value)
+    outcome = leakgauge("bench", "--solving", "--victims", 3, "--loop-victims", 1, "--json")
+    assert outcome.code == 0, outcome.err
+    row = outcome.json["solving"]
+    assert row["engine_solved"] == 3
+    assert row["sooner"] > 0
+    shown = leakgauge("bench", "--solving", "--victims", 2, "--loop-victims", 1)
+    assert "solved by loop" in shown.out

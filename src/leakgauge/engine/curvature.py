@@ -60,27 +60,30 @@ class Curvature:
         a, slot = torch.arange(len(rows), device=rows.device), self.count % self.curvatures.shape[1]
         for place, value in ((2 * slot, s), (2 * slot + 1, y)):
             self.pairs[a, place] = torch.where(rows[:, None], value, self.pairs[a, place])
-        products = torch.bmm(self.pairs, torch.stack((y, g), 2)).double()  # (A, 2m, 2): the first reading
-        here = slot[:, None] == torch.arange(self.curvatures.shape[1], device=rows.device)
-        self._add(here, curvature.double(), products[:, 0::2, 0], products[:, 1::2, 0], rows)
+        # The first reading. This way round, long rows times long rows, is four times as fast on a CPU as the other.
+        products = torch.bmm(torch.stack((y, g), 1), self.pairs.transpose(1, 2)).double()  # (A, 2, 2m)
+        self._add(a, slot, curvature.double(), products[:, 0, 0::2], products[:, 0, 1::2], rows)
         size = (y * y).sum(1).clamp_min(torch.finfo(y.dtype).tiny)
         self.gamma.copy_(torch.where(rows, curvature / size, self.gamma))
         self.count += rows
-        weights = self._weights(products[:, 0::2, 1], products[:, 1::2, 1]).to(g.dtype)
+        weights = self._weights(products[:, 1, 0::2], products[:, 1, 1::2]).to(g.dtype)
         return torch.bmm(weights[:, None], self.pairs)[:, 0] - self.gamma[:, None] * g  # the second reading
 
-    def _add(self, here: Tensor, curvature: Tensor, sy: Tensor, yy: Tensor, rows: Tensor) -> None:
-        """A new pair in the slot `here` (A, m) marks: its products with all s and y are given. Where `rows` is True."""
-        new, row, column = rows[:, None, None], here[:, :, None], here[:, None, :]
-        freed = self.inverse.masked_fill(row | column, 0.0)  # whatever was in the slot drops out
-        added = torch.bmm(freed, (-sy / curvature[:, None])[:, :, None])[:, :, 0]
-        added = torch.where(here, 1 / curvature[:, None], added)
-        self.inverse.copy_(torch.where(new, torch.where(column, added[:, :, None], freed), self.inverse))
+    def _add(self, a: Tensor, slot: Tensor, curvature: Tensor, sy: Tensor, yy: Tensor, rows: Tensor) -> None:
+        """A new pair in `slot`: its products with all s and y are given. Only where `rows` is True."""
+        new = rows[:, None]
+        here = slot[:, None] == torch.arange(sy.shape[1], device=slot.device)  # (A, m)
+        column = self.inverse[a, :, slot]
+        self.inverse[a, slot] = torch.where(new, 0.0, self.inverse[a, slot])  # whatever was in the slot drops out
+        self.inverse[a, :, slot] = torch.where(new, 0.0, column)
+        added = torch.bmm(self.inverse, (-sy / curvature[:, None])[:, :, None])[:, :, 0]
+        self.inverse[a, :, slot] = torch.where(new, torch.where(here, 1 / curvature[:, None], added), column)
         # Slots that are not in use hold stale pairs: their products must not enter.
         yy = torch.where(here | (self.curvatures != 0), yy, 0.0)
-        fresh = torch.where(row, yy[:, None, :], torch.where(column, yy[:, :, None], self.y_products))
-        self.y_products.copy_(torch.where(new, fresh, self.y_products))
-        self.curvatures.copy_(torch.where(rows[:, None] & here, curvature[:, None], self.curvatures))
+        fresh = torch.where(new, yy, self.y_products[a, slot])
+        self.y_products[a, slot] = fresh
+        self.y_products[a, :, slot] = fresh
+        self.curvatures.copy_(torch.where(new & here, curvature[:, None], self.curvatures))
 
     def _weights(self, sg: Tensor, yg: Tensor) -> Tensor:
         """Weights (A, 2m) of the remembered vectors in -H g + gamma g, from their products with g: all of it small."""
