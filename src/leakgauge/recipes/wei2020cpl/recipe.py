@@ -25,7 +25,12 @@ TABLE_1 = Table(
     "deviation, so both are measured. Its average for the random start is the one it gives for DLG in Table 2, "
     "while Table 4 gives 91.14 on CIFAR-10. Ours starts `cpl` at N(0, 1): the label is read off the last layer, "
     "only the image is optimised. Our steps shorten when the objective does not fall, which costs evaluations "
-    "(counted) and prevents divergence.",
+    "(counted) and prevents divergence. The claim that a repeated tile needs less than half the steps of noise "
+    "holds on CIFAR-10 (medians 44 and 98 over 300 victims) and all but holds on LFW (42 and 83). Our tiled starts "
+    "need more steps than the paper's on CIFAR-10 and LFW and fewer on CIFAR-100, with full steps too (Table 2), so "
+    "shortening is not the reason; images, network seed and the number of people differ. The released notebook's own "
+    "trace on one LFW picture takes 35 steps, between both. A victim with 0 steps has a gradient so small that the "
+    "start already lies below the threshold: a success by this criterion, without a picture.",
     tuple(
         Cell(
             start, DATA[data], started(data, init),
@@ -59,7 +64,10 @@ TABLE_2 = Table(
     "about the attack. The released notebooks log the L2 norm under the name MSE and call SSIM with a data range "
     "of 0; ours are the mean of squares and SSIM with data range 1. Our attacks shorten steps that do not go "
     "down; a shortened step costs an evaluation and counts in the iterations. Full steps are the published rule, "
-    "which diverges for some seeds: those are failures here. One attempt each, as published.",
+    "which diverges for some seeds: those are failures here. One attempt each, as published. DLG as published then "
+    "succeeds for 52 to 70 % of the victims, in the paper for 69 to 86 %; with shortened steps for 98 % and more, so "
+    "most of its failures are the optimiser's. Inverting Gradients is run as published; on raw pixels of CIFAR-10 and "
+    "LFW it has not converged after 4800 steps (the paper allows more).",
     tuple(
         Cell(
             row, DATA[data], started(data) if attack == cpl() else attacked(data, attack),
@@ -92,7 +100,8 @@ TABLE_3 = Table(
     "attributes of tables",
     "ASR as in Table 2; MSE over the successes, attributes scaled to [0, 1].",
     "We do not know the network of the paper; ours has one hidden layer of 128 sigmoid units, all parameters "
-    "U(-0.5, 0.5). Categories are one-hot columns here.",
+    "U(-0.5, 0.5). Categories are one-hot columns here. It is solved in one to three steps and more exactly than the "
+    "paper's; seven of the hundred rows of Adult are missed in the one attempt that CPL makes.",
     tuple(
         Cell(
             name, "CPL", attacked(data, cpl(), model="mlp:activation=sigmoid,init=uniform"),
@@ -124,7 +133,9 @@ TABLE_4 = Table(
     "iterations of the successes, and ASR, as in Table 2.",
     "The paper disagrees with itself about the random start: 91.14 iterations and ASR 0.871 on CIFAR-10 here, "
     "114.5 and 0.754 in Tables 1, 2 and 5. The optimal start is another real image of the same kind of data; ours "
-    "comes from the public half, never from the victims.",
+    "comes from the public half, never from the victims. With steps that shorten every start succeeds, so the starts "
+    "differ in time only. The order is the paper's: a real image, a tile, then plain colours, then noise; but our "
+    "spread is smaller, and on CIFAR-10 the dark start is no better than the coloured ones.",
     tuple(
         Cell(
             start, DATA[data], started(data, init), {"iterations": iterations, "asr": asr},
@@ -145,7 +156,8 @@ TABLE_5 = Table(
     "5",
     "steps the attacker may spend (T_max)",
     "ASR within T_max steps, read off the same run of 300 steps at each T_max.",
-    "We know some of the paper's figures only.",
+    "We know some of the paper's figures only. Ours lag at 30 steps, because our tiled starts need 40 to 47 steps on "
+    "average where the paper's need 25 to 28 (Table 1), and lead at 300, because steps that shorten do not diverge.",
     tuple(
         Cell(
             f"T_max = {most}", f"{DATA[data]}, {start}", started(data, init),
