@@ -70,9 +70,7 @@ def summarise(findings: Sequence[Finding], data: DataSpec) -> tuple[Summary, ...
     groups: dict[tuple[str, str, bool], list[Finding]] = {}
     for finding in findings:
         groups.setdefault((finding.attack, finding.defense, finding.adaptive), []).append(finding)
-    floors = {
-        f.attack: _means(g) for f in findings if f.attack in _baselines() for g in [groups[f.attack, UNDEFENDED, False]]
-    }
+    floors = {attack: _means(group) for (attack, _, _), group in groups.items() if attack in _baselines()}
     guesses = {f.trial: f.records for f in findings if f.attack == "mean-image"}
     return tuple(_row(key, group, data, floors, guesses) for key, group in groups.items())
 
