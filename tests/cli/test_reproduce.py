@@ -110,7 +110,7 @@ def test_render_writes_the_page_anew_and_runs_nothing(reproduce, tmp_path):
     page.write_text("lost")
     assert reproduce("small", "--render").code == 0
     assert page.read_text() == text
-    assert reproduce("small", "--render", "--out", "nowhere").code == 2
+    assert reproduce("small", "--render", "--runs", "none", "--out", "nowhere").code == 2
 
 
 @pytest.mark.parametrize(
