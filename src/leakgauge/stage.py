@@ -170,7 +170,8 @@ def _commit() -> str | None:
     try:
         for arguments in (["ls-files", "--error-unmatch", here.name], ["rev-parse", "--short", "HEAD"]):
             git = subprocess.run(["git", *arguments], cwd=here.parent, capture_output=True, text=True, check=True)
-        return git.stdout.strip()
+        changed = subprocess.run(["git", "diff", "--quiet", "HEAD", "--", "."], cwd=here.parent, check=False).returncode
+        return git.stdout.strip() + ("+changes" if changed else "")  # what ran is then not what the commit holds
     except (OSError, subprocess.CalledProcessError):
         return None
 
