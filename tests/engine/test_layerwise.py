@@ -67,24 +67,27 @@ def second_order(gradients, x):
     return torch.autograd.grad(total, x)[0]
 
 
+@pytest.mark.parametrize("by_products", [False, True])
 @pytest.mark.parametrize("name", NETS)
-def test_each_layer_equals_the_plain_loop_and_so_does_its_derivative(name):
+def test_each_layer_equals_the_plain_loop_and_so_does_its_derivative(name, by_products):
     model = prepared(NETS[name])
     assert fits(model)
     x, y = batch()
     fast_x, slow_x = (x.clone().requires_grad_() for _ in range(2))
-    fast, slow = layerwise_gradients(model, fast_x, y, cross_entropy), one_by_one(model, slow_x, y)
+    fast = layerwise_gradients(model, fast_x, y, cross_entropy, by_products)
+    slow = one_by_one(model, slow_x, y)  # the layers run as they are again
     assert list(fast) == list(slow)
     for key in slow:
         torch.testing.assert_close(fast[key], slow[key], rtol=1e-10, atol=1e-12)
     torch.testing.assert_close(second_order(fast, fast_x), second_order(slow, slow_x), rtol=1e-10, atol=1e-12)
 
 
+@pytest.mark.parametrize("by_products", [False, True])
 @pytest.mark.parametrize("spec", ["convnet:width=4", "resnet20-4:width=4", "resnet20:width=4", "resnet18-grnn:width=4"])
-def test_the_zoo_s_residual_and_pooling_networks_agree_too(spec):
+def test_the_zoo_s_residual_and_pooling_networks_agree_too(spec, by_products):
     model = working_model(load_model(spec, RGB, 0), "eval").double()
     x, y = batch()
-    fast, slow = layerwise_gradients(model, x, y, cross_entropy), one_by_one(model, x, y)
+    fast, slow = layerwise_gradients(model, x, y, cross_entropy, by_products), one_by_one(model, x, y)
     for key in slow:
         torch.testing.assert_close(fast[key], slow[key], rtol=1e-9, atol=1e-12)
 

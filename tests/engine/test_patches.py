@@ -1,4 +1,4 @@
-"""Kernel gradients per trial, and their derivative, against torch's own convolution and an unfold under autograd."""
+"""Convolutions, kernel gradients per trial, and their derivatives, against torch's own and an unfold under autograd."""
 
 import itertools
 
@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from leakgauge.engine.patches import kernel_gradients
+from leakgauge.engine.patches import convolved, kernel_gradients
 
 TRIALS, IN, OUT = 3, 2, 4
 CASES = [
@@ -91,3 +91,32 @@ def test_one_channel_and_one_sample_are_no_special_case():
     x, delta = torch.randn(1, 1, 6, 6, dtype=torch.float64), torch.randn(1, 1, 4, 4, dtype=torch.float64)
     slow = F.conv2d(x, delta)  # a correlation of the input with the output gradient
     torch.testing.assert_close(kernel_gradients(x, delta, (3, 3), (1, 1), (1, 1), 1)[0], slow)
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_a_convolution_by_products_is_torchs_own_up_to_its_third_derivative(case):
+    kernel, stride, dilation, padding, _ = case
+    x, delta = made(*case)
+    weight = torch.randn(OUT, IN, *kernel, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
+    found = []
+    for ours in (True, False):
+        point, pull = x.clone().requires_grad_(), delta.clone().requires_grad_()
+        if ours:
+            out, _ = convolved(F.pad(point, [padding] * 4), weight, stride, dilation)
+        else:
+            out = F.conv2d(point, weight, stride=stride, padding=padding, dilation=dilation)
+        (first,) = torch.autograd.grad((out.tanh() * pull).sum(), point, create_graph=True)
+        second = torch.autograd.grad(first.pow(3).sum(), (point, pull), create_graph=True)
+        third = torch.autograd.grad(sum(s.pow(2).sum() for s in second), (point, pull))
+        found.append((out, first, *second, *third))
+    for mine, theirs in zip(*found, strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=1e-9, atol=1e-9)
+
+
+def test_the_patches_of_a_convolution_serve_its_kernel_gradients():
+    case = ((3, 3), (2, 2), (1, 1), 1, 2)
+    x, delta = made(*case)
+    padded = F.pad(x, [1] * 4)
+    _, patches = convolved(padded, x.new_zeros(OUT, IN, 3, 3), (2, 2), (1, 1))
+    both = [kernel_gradients(padded, delta, (3, 3), (2, 2), (1, 1), TRIALS, p) for p in (None, patches)]
+    assert torch.equal(*both)

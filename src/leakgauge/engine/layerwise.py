@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -16,12 +18,22 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from leakgauge.engine.patches import kernel_gradients
+from leakgauge.engine.patches import Pair, convolved, kernel_gradients
 
 _WIDE = 1024  # input x output channels from which a convolution counts as wide
 
-# (layer, input (T*N, ...), output gradient (T*N, ...), T) -> gradients of weight and bias, (T, ...) each
-Rule = Callable[[Any, Tensor, Tensor, int], dict[str, Tensor]]
+
+@dataclass
+class _Run:
+    """What one layer saw during a forward pass."""
+
+    x: Tensor  # its input (T*N, ...)
+    out: Tensor
+    patches: Tensor | None = None  # of the padded input, where the layer ran as a product over them
+
+
+# (layer, what it saw, output gradient (T*N, ...), T) -> gradients of weight and bias, (T, ...) each
+Rule = Callable[[Any, _Run, Tensor, int], dict[str, Tensor]]
 
 
 def has_convolution(model: nn.Module, wide: bool = False) -> bool:
@@ -48,51 +60,75 @@ def without_rule(model: nn.Module) -> list[str]:
 
 
 def layerwise_gradients(
-    model: nn.Module, inputs: Tensor, targets: Tensor, loss: Callable[[Tensor, Tensor], Tensor]
+    model: nn.Module,
+    inputs: Tensor,
+    targets: Tensor,
+    loss: Callable[[Tensor, Tensor], Tensor],
+    by_products: bool | None = None,
 ) -> dict[str, Tensor] | None:
     """Gradients (T, *parameter) of each trial's mean loss, differentiable in inputs and targets.
+
+    `by_products` runs convolutions as products over patches: unless told, on a GPU that is not to round to TF32.
 
     None if a layer ran more or less than once (its gradient would be a sum over runs, which the rules do not know), or
     on something that does not have the samples on its first axis.
     """
     trials = inputs.shape[0]
-    with torch.enable_grad(), _watching(model) as seen:
+    if by_products is None:
+        by_products = inputs.is_cuda and not torch.backends.cudnn.allow_tf32
+    with torch.enable_grad(), _watching(model, by_products) as seen:
         samples = inputs.flatten(0, 1)
         if samples.dim() == 4 and samples.is_cuda:
             samples = samples.contiguous(memory_format=torch.channels_last)
+        if by_products and not samples.requires_grad and samples.is_floating_point():
+            samples = samples.detach().requires_grad_()  # kernels are constants here: something must carry the graph
         logits = model(samples)
         # A trial's loss depends on its own samples alone, so the sum over trials has each trial's gradient in it.
         total = trials * loss(logits, targets.flatten(0, 1))
         names = [name for name, module in model.named_modules() if _rule_for(module) and _is_trainable(module)]
         if [len(seen.get(name, ())) for name in names] != [1] * len(names):
             return None
-        if any(len(seen[name][0][0]) != len(samples) for name in names):
+        if any(len(seen[name][0].x) != len(samples) for name in names):
             return None
-        outputs = [seen[name][0][1] for name in names]
+        outputs = [seen[name][0].out for name in names]
         deltas = torch.autograd.grad(total, outputs, create_graph=True)
     modules = dict(model.named_modules())
     found: dict[str, Tensor] = {}
     for name, delta in zip(names, deltas, strict=True):
         rule = _rule_for(modules[name])
         assert rule is not None
-        parts = rule(modules[name], seen[name][0][0], delta, trials)
+        parts = rule(modules[name], seen[name][0], delta, trials)
         found |= {f"{name}.{part}" if name else part: gradient for part, gradient in parts.items()}
     return {name: found[name] for name, p in model.named_parameters() if p.requires_grad}  # the model's order
 
 
 @contextmanager
-def _watching(model: nn.Module) -> Iterator[dict[str, list[tuple[Tensor, Tensor]]]]:
-    """Collect (input, output) of every layer with a rule during a forward pass."""
-    seen: dict[str, list[tuple[Tensor, Tensor]]] = {}
-    with ExitStack() as hooks:
+def _watching(model: nn.Module, by_products: bool) -> Iterator[dict[str, list[_Run]]]:
+    """Collect what every layer with a rule sees during a forward pass."""
+    seen: dict[str, list[_Run]] = {}
+    with ExitStack() as after:
         for name, module in model.named_modules():
-            if _rule_for(module) and _is_trainable(module):
+            rule = _rule_for(module)
+            if rule is None or not _is_trainable(module):
+                continue
+            taken: list[Tensor] = []  # the patches of the layer's last run
+            if by_products and rule is _conv2d and "forward" not in vars(module):
+                module.forward = partial(_by_products, module, taken)
+                after.callback(delattr, module, "forward")
 
-                def note(_: nn.Module, args: tuple[Tensor, ...], out: Tensor, name: str = name) -> None:
-                    seen.setdefault(name, []).append((args[0], out))
+            def note(
+                _: nn.Module, args: tuple[Tensor, ...], out: Tensor, name: str = name, taken: list[Tensor] = taken
+            ) -> None:
+                seen.setdefault(name, []).append(_Run(args[0], out, taken.pop() if taken else None))
 
-                hooks.enter_context(module.register_forward_hook(note))
+            after.enter_context(module.register_forward_hook(note))
         yield seen
+
+
+def _by_products(layer: nn.Conv2d, taken: list[Tensor], x: Tensor) -> Tensor:
+    out, patches = convolved(_padded(layer, x), layer.weight, _pair(layer.stride), _pair(layer.dilation))
+    taken.append(patches)
+    return out if layer.bias is None else out + layer.bias.detach()[:, None, None]
 
 
 def _is_trainable(module: nn.Module) -> bool:
@@ -115,35 +151,45 @@ def _rule_for(module: nn.Module) -> Rule | None:
     return None
 
 
-def _linear(layer: nn.Linear, x: Tensor, delta: Tensor, trials: int) -> dict[str, Tensor]:
-    x, delta = (t.reshape(trials, -1, t.shape[-1]) for t in (x, delta))  # (T, rows, features)
+def _linear(layer: nn.Linear, run: _Run, delta: Tensor, trials: int) -> dict[str, Tensor]:
+    x, delta = (t.reshape(trials, -1, t.shape[-1]) for t in (run.x, delta))  # (T, rows, features)
     weight = torch.bmm(delta.transpose(1, 2), x)
     return {"weight": weight} | ({} if layer.bias is None else {"bias": delta.sum(1)})
 
 
-def _conv2d(layer: nn.Conv2d, x: Tensor, delta: Tensor, trials: int) -> dict[str, Tensor]:
-    if layer.padding_mode != "zeros":
-        x = F.pad(x, layer._reversed_padding_repeated_twice, mode=layer.padding_mode)
-    elif not isinstance(layer.padding, str) and any(layer.padding):
-        x = F.pad(x, (layer.padding[1], layer.padding[1], layer.padding[0], layer.padding[0]))
-    weight = kernel_gradients(x, delta, layer.kernel_size, layer.stride, layer.dilation, trials)  # type: ignore[arg-type]
+def _conv2d(layer: nn.Conv2d, run: _Run, delta: Tensor, trials: int) -> dict[str, Tensor]:
+    kernel, stride, dilation = (_pair(n) for n in (layer.kernel_size, layer.stride, layer.dilation))
+    weight = kernel_gradients(_padded(layer, run.x), delta, kernel, stride, dilation, trials, run.patches)
     return {"weight": weight} | (
         {} if layer.bias is None else {"bias": delta.reshape(trials, -1, *delta.shape[1:]).sum((1, 3, 4))}
     )
 
 
-def _batch_norm(layer: _BatchNorm, x: Tensor, delta: Tensor, trials: int) -> dict[str, Tensor]:
+def _pair(numbers: tuple[int, ...]) -> Pair:
+    height, width = numbers
+    return height, width
+
+
+def _padded(layer: nn.Conv2d, x: Tensor) -> Tensor:
+    if layer.padding_mode != "zeros":
+        return F.pad(x, layer._reversed_padding_repeated_twice, mode=layer.padding_mode)
+    if not isinstance(layer.padding, str) and any(layer.padding):
+        return F.pad(x, (layer.padding[1], layer.padding[1], layer.padding[0], layer.padding[0]))
+    return x
+
+
+def _batch_norm(layer: _BatchNorm, run: _Run, delta: Tensor, trials: int) -> dict[str, Tensor]:
     """In eval mode: the running statistics are constants."""
     assert layer.running_mean is not None
     assert layer.running_var is not None
-    shape = (1, -1, *[1] * (x.dim() - 2))
+    shape = (1, -1, *[1] * (run.x.dim() - 2))
     scale = (layer.running_var + layer.eps).rsqrt()
-    normal = (x - layer.running_mean.view(shape)) * scale.view(shape)
+    normal = (run.x - layer.running_mean.view(shape)) * scale.view(shape)
     return _affine(normal, delta, trials)
 
 
-def _group_norm(layer: nn.GroupNorm, x: Tensor, delta: Tensor, trials: int) -> dict[str, Tensor]:
-    return _affine(F.group_norm(x, layer.num_groups, eps=layer.eps), delta, trials)
+def _group_norm(layer: nn.GroupNorm, run: _Run, delta: Tensor, trials: int) -> dict[str, Tensor]:
+    return _affine(F.group_norm(run.x, layer.num_groups, eps=layer.eps), delta, trials)
 
 
 def _affine(normal: Tensor, delta: Tensor, trials: int) -> dict[str, Tensor]:
@@ -152,21 +198,21 @@ def _affine(normal: Tensor, delta: Tensor, trials: int) -> dict[str, Tensor]:
     return {"weight": (normal * delta).sum((1, 3)), "bias": delta.sum((1, 3))}
 
 
-def _layer_norm(layer: nn.LayerNorm, x: Tensor, delta: Tensor, trials: int) -> dict[str, Tensor]:
+def _layer_norm(layer: nn.LayerNorm, run: _Run, delta: Tensor, trials: int) -> dict[str, Tensor]:
     shape = tuple(layer.normalized_shape)
-    normal = F.layer_norm(x, shape, eps=layer.eps)
+    normal = F.layer_norm(run.x, shape, eps=layer.eps)
     normal, delta = (t.reshape(trials, -1, *shape) for t in (normal, delta))
     return {"weight": (normal * delta).sum(1)} | ({} if layer.bias is None else {"bias": delta.sum(1)})
 
 
-def _embedding(layer: nn.Embedding, x: Tensor, delta: Tensor, trials: int) -> dict[str, Tensor]:
+def _embedding(layer: nn.Embedding, run: _Run, delta: Tensor, trials: int) -> dict[str, Tensor]:
     """Each row of the table collects the output gradients of the samples that looked it up."""
     words, width = layer.num_embeddings, layer.embedding_dim
-    looked_up = x.reshape(trials, -1).long()
-    offset = words * torch.arange(trials, device=x.device)[:, None]
+    looked_up = run.x.reshape(trials, -1).long()
+    offset = words * torch.arange(trials, device=delta.device)[:, None]
     rows = (looked_up + offset).flatten()
     table = delta.new_zeros(trials * words, width).index_add(0, rows, delta.reshape(-1, width))
     if layer.padding_idx is not None:
-        kept = torch.arange(words, device=x.device) != layer.padding_idx
+        kept = torch.arange(words, device=delta.device) != layer.padding_idx
         table = table * kept.repeat(trials)[:, None]
     return {"weight": table.reshape(trials, words, width)}
