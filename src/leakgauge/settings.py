@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import functools
 import math
 import typing
 from collections.abc import Mapping, Sequence
@@ -120,14 +121,20 @@ def check(what: str, value: Any, owner: type, field: dataclasses.Field[Any]) -> 
 
 def plain_type(owner: type, field_name: str) -> type:
     """The field's type without `| None`: one of bool, int, float, str."""
-    hint = typing.get_type_hints(owner)[field_name]
+    hint = _hints(owner)[field_name]
     options = [t for t in typing.get_args(hint) if t is not type(None)]
     plain: type = options[0] if options and typing.get_origin(hint) is not tuple else hint
     return plain
 
 
 def _may_be_none(owner: type, field_name: str) -> bool:
-    return type(None) in typing.get_args(typing.get_type_hints(owner)[field_name])
+    return type(None) in typing.get_args(_hints(owner)[field_name])
+
+
+@functools.cache
+def _hints(owner: type) -> dict[str, Any]:
+    """Reading them anew for every field of every instance took most of the time to build one."""
+    return typing.get_type_hints(owner)
 
 
 def unknown_name(what: str, got: str, known: typing.Iterable[str]) -> BadInput:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -72,8 +72,14 @@ def is_failed(finding: Finding) -> bool:
 
 def succeeded(finding: Finding) -> bool:
     """Did the attack's own objective end below its threshold? Attacks without one never succeed in this sense."""
-    threshold = getattr(catalog.build("attacks", finding.spec), "threshold", None)
+    threshold = _threshold(finding.spec)
     return threshold is not None and finding.objective is not None and finding.objective < threshold
+
+
+@cache
+def _threshold(spec: str) -> float | None:
+    found: float | None = getattr(catalog.build("attacks", spec), "threshold", None)
+    return found
 
 
 def recognised(record: dict[str, float | None]) -> bool:
