@@ -113,11 +113,31 @@ def test_a_layer_that_runs_twice_is_left_to_the_others():
     assert layerwise_gradients(working_model(Twice(), "eval").double(), x, y, cross_entropy) is None
 
 
-def test_layers_without_a_rule_and_batch_statistics_do_not_fit():
+def test_layers_without_a_rule_do_not_fit():
     assert not fits(nn.Sequential(nn.ConvTranspose2d(3, 3, 2)))
     assert not fits(nn.Sequential(nn.Conv2d(4, 4, 1, groups=2)))
     assert not fits(nn.Sequential(nn.Conv2d(4, 4, 3, padding="same")))
-    assert not fits(working_model(nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4)), "train"))
+
+
+@pytest.mark.parametrize("name", [name for name in NETS if "batch norm" in name])
+@pytest.mark.parametrize("by_products", [False, True])
+def test_with_batch_statistics_every_trial_has_its_own(name, by_products):
+    net = prepared(NETS[name])
+    model = working_model(net, "train")
+    assert fits(model)
+    x, y = batch(3, 2)
+    fast_x, slow_x = (x.clone().requires_grad_() for _ in range(2))
+    fast, slow = layerwise_gradients(model, fast_x, y, cross_entropy, by_products), one_by_one(model, slow_x, y)
+    for key in slow:
+        torch.testing.assert_close(fast[key], slow[key], rtol=1e-9, atol=1e-11)
+    torch.testing.assert_close(second_order(fast, fast_x), second_order(slow, slow_x), rtol=1e-9, atol=1e-11)
+
+
+def test_batch_statistics_of_one_value_are_refused_as_torch_refuses_them():
+    net = nn.Sequential(nn.Flatten(), nn.Linear(432, 5), nn.BatchNorm1d(5, affine=False), nn.Linear(5, 4))
+    model = working_model(net, "train").double()
+    with pytest.raises(ValueError, match="more than 1 value"):
+        layerwise_gradients(model, *batch(3, 1), cross_entropy)
 
 
 def test_only_wide_convolutions_leave_vmap():

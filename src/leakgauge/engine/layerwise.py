@@ -45,8 +45,8 @@ def has_convolution(model: nn.Module, wide: bool = False) -> bool:
 def fits(model: nn.Module) -> bool:
     """Has every trainable layer a rule here, and does none mix the trials?"""
     for module in model.modules():
-        if isinstance(module, _BatchNorm) and module.running_mean is None:
-            return False  # statistics of the batch at hand: one pass over all trials would mix them
+        if _uses_batch(module) and not isinstance(module, (nn.BatchNorm1d, nn.BatchNorm2d)):
+            return False
         own = list(module.parameters(recurse=False))
         if _is_trainable(module) and (_rule_for(module) is None or not all(p.requires_grad for p in own)):
             return False
@@ -76,7 +76,7 @@ def layerwise_gradients(
     trials = inputs.shape[0]
     if by_products is None:
         by_products = inputs.is_cuda and not torch.backends.cudnn.allow_tf32
-    with torch.enable_grad(), _watching(model, by_products) as seen:
+    with torch.enable_grad(), _watching(model, trials, by_products) as seen:
         samples = inputs.flatten(0, 1)
         if samples.dim() == 4 and samples.is_cuda:
             samples = samples.contiguous(memory_format=torch.channels_last)
@@ -103,18 +103,22 @@ def layerwise_gradients(
 
 
 @contextmanager
-def _watching(model: nn.Module, by_products: bool) -> Iterator[dict[str, list[_Run]]]:
+def _watching(model: nn.Module, trials: int, by_products: bool) -> Iterator[dict[str, list[_Run]]]:
     """Collect what every layer with a rule sees during a forward pass."""
     seen: dict[str, list[_Run]] = {}
     with ExitStack() as after:
         for name, module in model.named_modules():
-            rule = _rule_for(module)
+            rule, taken = _rule_for(module), list[Tensor]()  # the patches of the layer's last run
+            instead: Callable[[Tensor], Tensor] | None = None
+            if _uses_batch(module):
+                instead = partial(_own_statistics, module, trials)
+            elif by_products and rule is _conv2d and _is_trainable(module):
+                instead = partial(_by_products, module, taken)
+            if instead is not None:
+                module.forward = instead
+                after.callback(delattr, module, "forward")
             if rule is None or not _is_trainable(module):
                 continue
-            taken: list[Tensor] = []  # the patches of the layer's last run
-            if by_products and rule is _conv2d and "forward" not in vars(module):
-                module.forward = partial(_by_products, module, taken)
-                after.callback(delattr, module, "forward")
 
             def note(
                 _: nn.Module, args: tuple[Tensor, ...], out: Tensor, name: str = name, taken: list[Tensor] = taken
@@ -129,6 +133,19 @@ def _by_products(layer: nn.Conv2d, taken: list[Tensor], x: Tensor) -> Tensor:
     out, patches = convolved(_padded(layer, x), layer.weight, _pair(layer.stride), _pair(layer.dilation))
     taken.append(patches)
     return out if layer.bias is None else out + layer.bias.detach()[:, None, None]
+
+
+def _uses_batch(module: nn.Module) -> bool:
+    """Does it normalise by the batch at hand? One pass over all trials must then keep them apart."""
+    return isinstance(module, _BatchNorm) and module.running_mean is None
+
+
+def _own_statistics(layer: _BatchNorm, trials: int, x: Tensor) -> Tensor:
+    normal = _normal(layer, x, trials)
+    if not layer.affine:
+        return normal
+    shape = (1, -1, *[1] * (x.dim() - 2))
+    return normal * layer.weight.view(shape) + layer.bias.view(shape)
 
 
 def _is_trainable(module: nn.Module) -> bool:
@@ -179,13 +196,21 @@ def _padded(layer: nn.Conv2d, x: Tensor) -> Tensor:
 
 
 def _batch_norm(layer: _BatchNorm, run: _Run, delta: Tensor, trials: int) -> dict[str, Tensor]:
-    """In eval mode: the running statistics are constants."""
-    assert layer.running_mean is not None
-    assert layer.running_var is not None
-    shape = (1, -1, *[1] * (run.x.dim() - 2))
-    scale = (layer.running_var + layer.eps).rsqrt()
-    normal = (run.x - layer.running_mean.view(shape)) * scale.view(shape)
-    return _affine(normal, delta, trials)
+    return _affine(_normal(layer, run.x, trials), delta, trials)
+
+
+def _normal(layer: _BatchNorm, x: Tensor, trials: int) -> Tensor:
+    """In eval mode the running statistics are constants; else each trial has its own."""
+    if layer.running_mean is not None and layer.running_var is not None:
+        shape = (1, -1, *[1] * (x.dim() - 2))
+        scale = (layer.running_var + layer.eps).rsqrt()
+        return (x - layer.running_mean.view(shape)) * scale.view(shape)
+    apart = x.reshape(trials, -1, *x.shape[1:])  # (T, N, C, ...)
+    over = [d for d in range(1, apart.dim()) if d != 2]
+    if apart[:, :, 0].numel() == trials:
+        raise ValueError(f"Expected more than 1 value per channel when training, got input size {tuple(x.shape)}")
+    variance, mean = torch.var_mean(apart, over, correction=0, keepdim=True)
+    return ((apart - mean) * (variance + layer.eps).rsqrt()).reshape(x.shape)
 
 
 def _group_norm(layer: nn.GroupNorm, run: _Run, delta: Tensor, trials: int) -> dict[str, Tensor]:
