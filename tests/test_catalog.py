@@ -64,7 +64,7 @@ def test_base_classes_and_borrowed_classes_are_not_listed():
 @pytest.mark.parametrize(
     ("kind", "name", "message"),
     [
-        ("attacks", "dgl", "attack must be one of .*got 'dgl'; did you mean 'dlg'"),
+        ("attacks", "idgl", "attack must be one of .*got 'idgl'; did you mean 'idlg'"),
         ("defenses", "gausian", "defence must be .*did you mean 'gaussian'"),
         ("models", "lenetdlg", "model must be .*did you mean 'lenet-dlg'"),
         ("data", "cifar", "data set must be .*did you mean 'cifar10"),

@@ -7,10 +7,11 @@ import torch
 
 from leakgauge import chunked
 from leakgauge.attacks.dlg import DLG
+from leakgauge.attacks.ggl import GGL
 from leakgauge.attacks.linear import Linear
 from leakgauge.audit import run_audit
 from leakgauge.cell import run_cell
-from leakgauge.plan import Cell
+from leakgauge.plan import Cell, OnDecoy
 from leakgauge.stage import set_stage
 from leakgauge.store import Store
 from leakgauge.types import Reconstruction, Scenario
@@ -238,3 +239,68 @@ def test_what_could_not_run_after_an_interrupt_is_tried_again(tmp_path, fit, mon
         run_audit(PLANNED, out=tmp_path)
     last, _ = run_audit(PLANNED, out=tmp_path)
     assert [f.error for f in of_dlg(last)] == [None] * 4
+
+
+# --- the control of an attack that draws on a prior --------------------------------------------------
+
+FITS = GGL(steps=60, restarts=1)
+
+
+def control_of(attack) -> Cell:
+    return Cell(OnDecoy(attack), "none", False, f"{attack.name} on a decoy")
+
+
+def test_a_control_is_marked_and_scored_against_the_true_victims(stage):
+    control, pictures = run_cell(stage, control_of(FITS), (), quiet)
+    real, _ = run_cell(stage, cell(FITS), control, quiet)
+    assert all(f.control for f in control)
+    assert not any(f.control for f in real)
+    assert [f.scores["label_accuracy"] for f in control] == [1.0] * 4  # the decoy has the victim's label
+    truth = stage.batch.inputs
+    for f, picture in zip(control, pictures, strict=True):
+        assert f.scores["mse"] == pytest.approx(float((picture - truth[f.trial]).square().mean()), rel=1e-3)
+    assert all(a.scores["ssim"] > b.scores["ssim"] + 0.1 for a, b in zip(real, control, strict=True))
+    assert not any("no-better-than-decoy" in f.flags for f in real)
+
+
+def test_what_does_not_beat_its_control_is_flagged(stage):
+    control, _ = run_cell(stage, control_of(FITS), (), quiet)
+    real, _ = run_cell(stage, cell(FITS), control, quiet)
+    better = [dataclasses.replace(f, scores={**f.scores, "ssim": 0.9999 if f.trial == 2 else -1.0}) for f in control]
+    again, _ = run_cell(stage, cell(GGL(steps=1, restarts=1)), better, quiet)
+    assert ["no-better-than-decoy" in f.flags for f in again] == [False, False, True, False]
+    elsewhere = [dataclasses.replace(f, defense="prune") for f in better]
+    again, _ = run_cell(stage, cell(GGL(steps=1, restarts=1)), elsewhere, quiet)
+    assert not any("no-better-than-decoy" in f.flags for f in again)
+    assert real[0].spec == "ggl:steps=60,restarts=1"
+
+
+def test_an_attack_that_ignores_the_update_is_no_better_than_its_control(stage, monkeypatch):
+    """The prior alone: the same picture whatever was sent."""
+
+    def blind(self, observation, seeds, progress):
+        count = torch.ones(len(seeds), dtype=torch.long)
+        return Reconstruction(torch.full((len(seeds), 1, 1, 8, 8), 0.3), None, torch.ones(len(seeds)), count, count)
+
+    monkeypatch.setattr(GGL, "reconstruct", blind)
+    control, _ = run_cell(stage, control_of(GGL()), (), quiet)
+    real, _ = run_cell(stage, cell(GGL()), control, quiet)
+    assert all("no-better-than-decoy" in f.flags for f in real)
+
+
+def test_a_control_that_cannot_run_is_marked_as_one_and_holds_nothing_up(stage):
+    bare = dataclasses.replace(stage, public=None)
+    findings, pictures = run_cell(bare, control_of(FITS), (), quiet)
+    assert pictures is None
+    assert all(f.control and "not applicable" in f.error for f in findings)
+
+
+def test_control_and_attack_are_stored_side_by_side(tmp_path, monkeypatch):
+    planned = dataclasses.replace(PLANNED, trials=2, attacks=("ggl:steps=2,restarts=1",))
+    first, _ = run_audit(planned, out=tmp_path)
+    assert [(f.attack, f.control) for f in first.findings[-4:]] == [
+        ("ggl on a decoy", True), ("ggl on a decoy", True), ("ggl", False), ("ggl", False),
+    ]  # fmt: skip
+    monkeypatch.setattr(GGL, "reconstruct", None)  # nothing is run again
+    again, _ = run_audit(planned, out=tmp_path)
+    assert again.findings == first.findings

@@ -6,9 +6,10 @@ import pytest
 import torch
 
 from leakgauge.attacks.dlg import DLG
+from leakgauge.attacks.ggl import GGL
 from leakgauge.attacks.linear import Linear
-from leakgauge.flags import FLAGS, is_unchanged, objective_fell, oracle_flags, ran_out_of_time
-from leakgauge.types import Reconstruction, SharedUpdate, threat_model
+from leakgauge.flags import FLAGS, generator_flags, is_unchanged, objective_fell, oracle_flags, ran_out_of_time
+from leakgauge.types import Batch, Reconstruction, SharedUpdate, threat_model
 
 UPDATE = SharedUpdate("gradient", {"w": torch.tensor([[1.0, 2.0]]), "b": torch.tensor([[3.0]])})
 
@@ -70,3 +71,18 @@ def test_an_attack_that_used_up_its_time_is_noticed(seconds, out):
     assert not ran_out_of_time(DLG(), spent)
     assert not ran_out_of_time(Linear(), spent)
     assert "time-budget-spent" in FLAGS
+
+
+def test_a_generator_that_saw_the_victims_is_flagged(monkeypatch):
+    batch = Batch(torch.zeros(2, 3, 1, 8, 8), torch.zeros(2, 3, dtype=torch.long))
+    asked = []
+
+    def doubts(spec, victims):
+        asked.append((spec, tuple(victims.shape)))
+        return ("generator-saw-victims",)
+
+    monkeypatch.setattr("leakgauge.flags.doubts_about", doubts)
+    assert generator_flags(GGL(generator="g.safetensors"), batch) == ("generator-saw-victims",)
+    assert asked == [("g.safetensors", (6, 1, 8, 8))]
+    assert generator_flags(DLG(), batch) == ()
+    assert {"generator-saw-victims", "generator-data-unknown", "no-better-than-decoy"} <= set(FLAGS)

@@ -3,11 +3,12 @@
 import pytest
 
 from leakgauge.attacks.dlg import DLG
+from leakgauge.attacks.ggl import GGL
 from leakgauge.attacks.linear import Linear
 from leakgauge.defenses.gaussian import Gaussian
 from leakgauge.defenses.prune import Prune
 from leakgauge.errors import BadInput
-from leakgauge.plan import DEFAULT_SUITE, adaptive_attacks, configurations, parse_chain, plan
+from leakgauge.plan import DEFAULT_SUITE, OnDecoy, adaptive_attacks, configurations, parse_chain, plan
 from leakgauge.types import Scenario
 
 
@@ -88,3 +89,18 @@ def test_what_is_named_twice_runs_once():
 def test_the_plus_in_a_number_joins_nothing(number):
     assert parse_chain(f"gaussian:std={number}+prune") == (Gaussian(std=float(number)), Prune())
     assert parse_chain(f"prune+gaussian:std={number}") == (Prune(), Gaussian(std=float(number)))
+
+
+def test_an_attack_with_a_prior_has_its_control_right_before_it():
+    found = plan(Scenario(attacks=("ggl", "dlg"), defenses=("prune",)))[2:]
+    labels = [(c.label, c.defense, isinstance(c.attack, OnDecoy)) for c in found]
+    assert labels[:3] == [("ggl on a decoy", "none", True), ("ggl", "none", False), ("dlg", "none", False)]
+    assert ("ggl on a decoy", "prune", True) in labels
+    assert not any(label.startswith("dlg on") for label, _, _ in labels)
+
+
+def test_a_control_has_a_spec_of_its_own_so_that_no_stored_cell_is_taken_for_it():
+    control, attack = plan(Scenario(attacks=("ggl:steps=3",)))[2:]
+    assert (control.attack.spec, attack.attack.spec) == ("ggl:steps=3 on a decoy", "ggl:steps=3")
+    assert control.attack.attack == attack.attack == GGL(steps=3)
+    assert control.name != attack.name

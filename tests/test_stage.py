@@ -9,11 +9,13 @@ from safetensors.torch import save_file
 from leakgauge.audit import run_audit
 from leakgauge.data import load
 from leakgauge.engine.precision import set_precision
-from leakgauge.errors import BadInput
+from leakgauge.errors import BadInput, NotApplicable
 from leakgauge.fl.rounds import accuracy, train
+from leakgauge.generators.architecture import Architecture, Decoder
+from leakgauge.generators.saving import Origin, save_generator
 from leakgauge.models import load_model
-from leakgauge.stage import environment, pick_device, set_stage
-from leakgauge.types import Partition, Scenario, Training
+from leakgauge.stage import decoys_for, environment, pick_device, set_stage
+from leakgauge.types import Batch, Partition, Scenario, Training
 
 TINY = Scenario(data="digits", model="mlp:hidden=8", trials=3, batch_size=2, seed=5)
 
@@ -254,3 +256,59 @@ def test_the_environment_says_where_it_was_measured():
     assert found["torch"] == torch.__version__
     assert found["device"] == "cpu"
     assert all(isinstance(v, str) and v for v in found.values())
+
+
+# --- decoys and generators --------------------------------------------------------------------------
+
+
+def test_decoys_have_the_victims_labels_and_other_contents():
+    stage = set_stage(TINY, None, "cpu")
+    decoys = stage.decoys()
+    assert torch.equal(decoys.labels, stage.batch.labels)
+    assert decoys.inputs.shape == stage.batch.inputs.shape
+    public = {
+        tuple(x.flatten().tolist()): int(y)
+        for x, y in zip(*(t[0] for t in (stage.public.inputs, stage.public.labels)), strict=True)
+    }
+    for x, y in zip(decoys.inputs.flatten(0, 1), decoys.labels.flatten(), strict=True):
+        assert public[tuple(x.flatten().tolist())] == y
+
+
+def test_the_decoys_of_a_trial_are_its_own_and_none_is_used_twice_in_it():
+    stage = set_stage(TINY, None, "cpu")
+    same = Batch(stage.batch.inputs, torch.zeros_like(stage.batch.labels))  # two samples of one label
+    together = decoys_for(same, stage.public, stage.scenario.seeds)
+    alone = decoys_for(same.take([1]), stage.public, stage.scenario.seeds[1:2])
+    assert torch.equal(together.inputs[[1]], alone.inputs)
+    assert not torch.equal(together.inputs[:, 0], together.inputs[:, 1])
+
+
+def test_without_public_samples_of_a_label_there_is_no_decoy():
+    stage = set_stage(TINY, None, "cpu")
+    with pytest.raises(NotApplicable, match="public samples"):
+        decoys_for(stage.batch, None, stage.scenario.seeds)
+    few = Batch(stage.public.inputs[:, :1], stage.public.labels[:, :1])
+    with pytest.raises(NotApplicable, match="of label"):
+        decoys_for(stage.batch, few, stage.scenario.seeds)
+
+
+def test_a_generator_is_tried_before_anything_runs_and_its_contents_are_in_the_key(tmp_path):
+    path = tmp_path / "g.safetensors"
+    spec = f"ggl:generator={path}"
+    with pytest.raises(BadInput, match="no such file"):
+        key(attacks=(spec,))
+
+    def write(shape, seed):
+        with torch.random.fork_rng(devices=[]):
+            torch.default_generator.manual_seed(seed)
+            net = Decoder(Architecture(shape, 10, 3, 4))
+        save_generator(path, net, Origin("digits", "train", 1, 1, 0, "0"), torch.zeros(1, dtype=torch.int64))
+
+    write((1, 4, 4), 0)
+    with pytest.raises(BadInput, match=r"1x8x8 or larger.*got 1x4x4"):
+        key(attacks=(spec,))
+    write((1, 8, 8), 0)
+    first = key(attacks=(spec,))
+    write((1, 8, 8), 1)
+    assert key(attacks=(spec,)) != first
+    assert key(attacks=("ggl",)) == key()

@@ -6,7 +6,7 @@ import pytest
 
 from leakgauge.errors import BadInput
 from leakgauge.types import DataSpec, Finding, Guarantee, Interval
-from leakgauge.verdict import Gate, conclude, criterion, is_recovered, summarise
+from leakgauge.verdict import Gate, conclude, criterion, headline, is_recovered, summarise
 
 IMAGE = DataSpec("pictures", (1, 8, 8), 10, "image")
 TABLE = DataSpec("table", (30,), 2, "tabular")
@@ -232,3 +232,59 @@ def test_nothing_scored_is_said_and_is_no_leak():
 def test_an_accounted_guarantee_is_reported_as_it_is():
     verdict = concluded(found("dlg", [0.1]), guarantees={"none": Guarantee(8.0, 1e-5, "sample")})
     assert verdict.configurations[0]["guarantee"] == {"epsilon": 8.0, "delta": 1e-5, "unit": "sample"}
+
+
+# --- labels alone -----------------------------------------------------------------------------------
+
+
+def counted(shares, **more):
+    """Findings of an attack that claims labels and no records."""
+    return [Finding("labels", "none", False, t, t, {"label_accuracy": share}, **more) for t, share in enumerate(shares)]
+
+
+def guessed(shares):
+    """The floor: two records a trial, so that a trial is known to hold two."""
+    blank = ({"ssim": 0.1}, {"ssim": 0.1})
+    return [
+        Finding("mean-image", "none", False, t, t, {"label_accuracy": share}, blank) for t, share in enumerate(shares)
+    ]
+
+
+def test_labels_alone_are_told_in_records_and_are_no_recovered_record():
+    verdict = concluded(guessed([0.5, 0.0]) + counted([1.0, 0.5]))
+    assert not verdict.leaks
+    assert verdict.configurations[0]["rate"] is None
+    assert verdict.sentence == (
+        "Without defence, no attack of this run claims records. "
+        "labels reads the labels of 3 of 4 records (guessing: 25%)."
+    )
+    assert headline(verdict) == "No record recovered, but labels read"
+
+
+def test_labels_that_are_no_better_than_a_guess_are_not_told():
+    verdict = concluded(guessed([0.5, 0.5]) + counted([0.5, 0.5]))
+    assert verdict.sentence == "Without defence, no attack of this run claims records."
+    assert headline(verdict) == "No leak found"
+
+
+def test_labels_stand_beside_what_other_attacks_recover():
+    findings = guessed([0.0, 0.0]) + counted([1.0, 1.0]) + found("dlg", [0.9, 0.1])
+    verdict = concluded(findings)
+    assert verdict.leaks
+    assert "dlg recovers 1 of 2 records" in verdict.sentence
+    assert "labels reads the labels of 4 of 4 records" in verdict.sentence
+    assert headline(verdict) == "Leaks"
+
+
+def test_labels_alone_have_a_row_without_records():
+    row = summarise(guessed([0.5]) + counted([1.0]), IMAGE)[-1]
+    assert row.success_rate.records == 0
+    assert row.worst == {}
+    assert row.metrics["label_accuracy_mean_per_trial"].value == 1
+
+
+def test_a_control_on_a_decoy_is_no_leak_and_opens_no_gate():
+    findings = found("ggl on a decoy", [0.9], control=True) + found("ggl", [0.1])
+    verdict = concluded(findings, gate=Gate("ssim", 0.5))
+    assert not verdict.leaks
+    assert verdict.gate["passed"]

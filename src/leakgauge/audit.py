@@ -32,12 +32,13 @@ def run_audit(
     device: str = "auto",
     fresh: bool = False,
     watch: Watch = lambda *_: None,
+    notice: Callable[[str], None] = lambda _: None,
 ) -> tuple[AuditReport, Pictures]:
     """Run every cell of `scenario` and say what was recovered.
 
     With `out`, each finished cell is kept there and reused by the same scenario unless `fresh`. `undefended` adds
-    the bare update for comparison. A keyboard interrupt ends the run early: the report holds the finished cells and
-    says so.
+    the bare update for comparison. `notice` is told what is known against an attack before it starts. A keyboard
+    interrupt ends the run early: the report holds the finished cells and says so.
     """
     gate = Gate.parse(scenario.gate) if scenario.gate is not None else None
     cells = plan(scenario, undefended)
@@ -57,7 +58,8 @@ def run_audit(
             left = _left(stage, done)
             try:
                 if left:
-                    more = run_cell(stage, cell, findings, partial(watch, number, len(cells), cell.name), left)
+                    now = partial(watch, number, len(cells), cell.name)
+                    more = run_cell(stage, cell, findings, now, left, notice)
                     done = _merged(done, more)
                     whole = [f for f in done[0] if not f.error]  # what could not run is tried again next time
                     if store and whole:

@@ -7,16 +7,18 @@ from collections.abc import Callable, Mapping, Sequence
 import torch
 from torch import Tensor, nn
 
+from leakgauge import catalog
 from leakgauge.chunked import reconstruct
 from leakgauge.engine.memory import is_out_of_memory
 from leakgauge.errors import BadInput, LeakgaugeError, NotApplicable
 from leakgauge.fl.chain import prepared
 from leakgauge.fl.observe import facts_about, observe
-from leakgauge.flags import is_unchanged, objective_fell, oracle_flags, ran_out_of_time
+from leakgauge.flags import FLAGS, generator_flags, is_unchanged, objective_fell, oracle_flags, ran_out_of_time
 from leakgauge.metrics.scoring import Scores, score
-from leakgauge.plan import Cell, parse_chain
+from leakgauge.plan import ON_A_DECOY, Cell, OnDecoy, parse_chain
 from leakgauge.stage import Stage
 from leakgauge.types import (
+    CRITERION,
     NOT_APPLICABLE,
     DataSpec,
     Fact,
@@ -40,22 +42,31 @@ def run_cell(
     earlier: Sequence[Finding],
     progress: Callable[[float], None],
     trials: Sequence[int] | None = None,
+    notice: Callable[[str], None] = lambda _: None,
 ) -> Done:
-    """One cell on `trials` (all of them unless given). After an interrupt: the trials that were finished by then."""
+    """One cell on `trials` (all of them unless given). After an interrupt: the trials that were finished by then.
+
+    `notice` is told what is known against the attack before it starts.
+    """
     wanted = list(range(stage.scenario.trials) if trials is None else trials)
     seeds = [stage.scenario.seeds[t] for t in wanted]
+    attack, control = (cell.attack.attack, True) if isinstance(cell.attack, OnDecoy) else (cell.attack, False)
     try:
         defenses = parse_chain(cell.defense)
         sent = stage.model
-        if isinstance(cell.attack, TamperingServer):
-            sent = _tampered(stage, cell.attack)
-        update = stage.update(defenses, sent)
-        told = FLOOR if cell.attack.baseline else stage.threat_model
+        if isinstance(attack, TamperingServer):
+            sent = _tampered(stage, attack)
+        behind = stage.decoys() if control else stage.batch  # the update's own samples; scores are always the truth's
+        update = stage.update(defenses, sent, behind)
+        told = FLOOR if attack.baseline else stage.threat_model
         model = prepared(sent, *defenses)
-        facts = facts_about(model, stage.batch, stage.data, stage.scenario.local, stage.public)
+        facts = facts_about(model, behind, stage.data, stage.scenario.local, stage.public)
         seen = observe(model, update, told, facts)
+        concerns = attack.concerns(seen)
+        for concern in concerns:
+            notice(f"{cell.label}: {FLAGS[concern].reason}")
         result = reconstruct(
-            cell.attack, seen.take(wanted) if len(wanted) < stage.scenario.trials else seen, seeds, progress
+            attack, seen.take(wanted) if len(wanted) < stage.scenario.trials else seen, seeds, progress
         )
         whole = _finished(result)
         if not whole:
@@ -71,8 +82,10 @@ def run_cell(
         kind = NOT_APPLICABLE if isinstance(error, NotApplicable) else ""
         text = f"{kind}{str(error) or type(error).__name__}"
         return [_failed(cell, t, seed, text) for t, seed in zip(wanted, seeds, strict=True)], None
-    flags = [*oracle_flags(told), *(["time-budget-spent"] if ran_out_of_time(cell.attack, result) else [])]
-    if defenses and is_unchanged(update, stage.update((), sent)):
+    flags = [*oracle_flags(told), *concerns, *generator_flags(attack, stage.batch.take(ran))]
+    if ran_out_of_time(attack, result):
+        flags.append("time-budget-spent")
+    if defenses and is_unchanged(update, stage.update((), sent, behind)):
         flags.append("defense-without-effect")
     findings = _findings(cell, ran, result, scores, stage, flags, earlier)
     return findings, _pictures(scores.matched, ran, stage.scenario.trials)
@@ -116,6 +129,8 @@ def _findings(
 ) -> list[Finding]:
     records = {name: values.tolist() for name, values in scores.records.items()}  # metric -> T x N
     guesses = {f.trial: f for f in earlier if f.attack == "mean-image"}
+    beside = (cell.label + ON_A_DECOY, cell.defense, cell.adaptive)
+    decoys = {f.trial: f for f in earlier if (f.attack, f.defense, f.adaptive) == beside}
     fell, failed = objective_fell(result).tolist(), scores.failed.tolist()
     labels = None if scores.label_accuracy is None else scores.label_accuracy.tolist()
     rows = []
@@ -127,6 +142,8 @@ def _findings(
         each = tuple({name: v[t][i] for name, v in records.items()} for i in range(count))
         if not cell.attack.baseline and trial in guesses and _no_better(stage.data, means, each, guesses[trial]):
             own.append("no-better-than-mean")
+        if trial in decoys and not _beats(stage.data, means, decoys[trial]):
+            own.append("no-better-than-decoy")
         objective = float(result.objective[t])
         rows.append(
             Finding(
@@ -136,6 +153,8 @@ def _findings(
                 objective=objective if torch.isfinite(result.objective[t]) else None,
                 steps=int(result.steps[t]), evaluations=int(result.evaluations[t]),
                 seconds=result.seconds / len(ran), flags=tuple(sorted(own)), spec=cell.attack.spec,
+                note="" if result.notes is None else result.notes[t],
+                control=isinstance(cell.attack, OnDecoy),
             )
         )  # fmt: skip
     return rows
@@ -150,5 +169,17 @@ def _no_better(
     return mine is not None and floor is not None and mine <= floor and not recovered
 
 
+def _beats(data: DataSpec, means: Mapping[str, float | None], decoy: Finding) -> bool:
+    """Does the attack score better than its control? By the criterion's metric; True without a score."""
+    name = CRITERION[data.kind][0]
+    mine, other = means.get(name), decoy.scores.get(name)
+    if mine is None or other is None:
+        return True
+    return mine > other if catalog.get("metrics", name).higher_is_better else mine < other
+
+
 def _failed(cell: Cell, trial: int, seed: int, error: str) -> Finding:
-    return Finding(cell.label, cell.defense, cell.adaptive, trial, seed, {}, error=error, spec=cell.attack.spec)
+    return Finding(
+        cell.label, cell.defense, cell.adaptive, trial, seed, {}, error=error, spec=cell.attack.spec,
+        control=isinstance(cell.attack, OnDecoy),
+    )  # fmt: skip

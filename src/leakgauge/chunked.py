@@ -54,7 +54,7 @@ def bytes_per_trial(attack: Attack, observation: Observation) -> int:
     if observation.knows(Fact.NUM_SAMPLES) and observation.knows(Fact.INPUT_SPEC):
         sample = observation.fact(Fact.NUM_SAMPLES) * torch.Size(observation.fact(Fact.INPUT_SPEC).shape).numel()
     number = next(iter(observation.update.tensors.values())).element_size()
-    return number * attack.rows_per_trial * (16 * parameters + 250 * sample)
+    return number * attack.rows_per_trial * (16 * parameters + 250 * sample + attack.numbers_per_row(observation))
 
 
 def _with_share_of_time(attack: Attack, parts: Sequence[Reconstruction], now: int, left: int) -> Attack:
@@ -95,6 +95,7 @@ def _joined(parts: Sequence[Reconstruction], interrupted: bool = False) -> Recon
         seconds=sum(p.seconds for p in parts),
         trace=torch.cat(traces) if len(traces) == len(parts) else None,
         finished=torch.cat(whole) if interrupted else None,
+        notes=None if any(p.notes is None for p in parts) else tuple(note for p in parts for note in p.notes or ()),
     )
 
 

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from leakgauge.types import Attack, Fact, Flag, Reconstruction, SharedUpdate, ThreatModel
+from leakgauge.generators.loading import doubts_about, named_by
+from leakgauge.types import Attack, Batch, Fact, Flag, Reconstruction, SharedUpdate, ThreatModel
 
 FLAGS: Mapping[str, Flag] = {
     flag.id: flag
@@ -43,6 +44,27 @@ FLAGS: Mapping[str, Flag] = {
             "read it as nothing recovered, whatever the score",
         ),
         Flag(
+            "no-better-than-decoy",
+            "the same search on an update of other samples with these labels scores as well against the victim",
+            "read it as nothing recovered beyond the label, whatever the picture looks like",
+        ),
+        Flag(
+            "generator-saw-victims",
+            "the generator was trained on samples that are attacked here: it remembers rather than recovers",
+            "train it on the public half: leakgauge train-generator",
+        ),
+        Flag(
+            "generator-data-unknown",
+            "nobody can say whether the generator was trained on samples that are attacked here",
+            "use a generator from leakgauge train-generator, which remembers what it has seen",
+        ),
+        Flag(
+            "rank-deficient",
+            "the network's layers leave fewer equations than unknowns: the input is not determined, and the answer is "
+            "the one of least norm",
+            "read a poor score as this attack's limit, not as protection; try inverting-gradients",
+        ),
+        Flag(
             "time-budget-spent",
             "the attack was stopped by its time budget: more time may recover more, and another machine gets further",
             "raise time_budget, or leave it out",
@@ -60,6 +82,12 @@ _ORACLE_FLAGS = {Fact.LABELS: "labels-given", Fact.BATCHNORM_STATISTICS: "batchn
 
 def oracle_flags(threat_model: ThreatModel) -> tuple[str, ...]:
     return tuple(sorted(_ORACLE_FLAGS[fact] for fact in threat_model.oracles))
+
+
+def generator_flags(attack: Attack, batch: Batch) -> tuple[str, ...]:
+    """For attacks that draw from a generator: may it have seen what it is to recover?"""
+    spec = named_by(attack)
+    return () if spec is None else doubts_about(spec, batch.inputs.flatten(0, 1))
 
 
 def is_unchanged(defended: SharedUpdate, undefended: SharedUpdate) -> bool:

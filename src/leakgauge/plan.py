@@ -6,12 +6,36 @@ import re
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import ClassVar
 
 from leakgauge import catalog
-from leakgauge.types import UNDEFENDED, Attack, Defense, Scenario, cell_name
+from leakgauge.types import UNDEFENDED, Attack, Defense, Fact, Scenario, cell_name
 
 # The attacks of an audit that names none. Looser than the attacks' own defaults: enough to recognise a picture.
 DEFAULT_SUITE = ("linear", "idlg:steps=65,restarts=1,threshold=0.001", "dlg:steps=65,restarts=1,threshold=0.001")
+
+
+ON_A_DECOY = " on a decoy"  # how the label of a control ends
+
+
+@dataclass(frozen=True)
+class OnDecoy(Attack):
+    """The control of an attack that draws on a prior: the same search on an update of public samples.
+
+    The decoy has the victim's labels and other contents, so what it scores against the victim is what the prior and
+    the labels give away by themselves.
+    """
+
+    name: ClassVar[str] = "decoy"
+    summary: ClassVar[str] = "an attack on an update of public samples with the victims' labels, as a control"
+    paper: ClassVar[str] = "control"
+    needs: ClassVar[frozenset[Fact]] = frozenset()
+
+    attack: Attack
+
+    @property
+    def spec(self) -> str:
+        return f"{self.attack.spec}{ON_A_DECOY}"
 
 
 @dataclass(frozen=True)
@@ -29,7 +53,10 @@ class Cell:
 
 
 def plan(scenario: Scenario, undefended: bool = True) -> list[Cell]:
-    """The floors first, then per configuration each attack, plain and as one who knows the defence."""
+    """The floors first, then per configuration each attack, plain and as one who knows the defence.
+
+    The control of an attack that wants one comes right before it.
+    """
     named = [catalog.build("attacks", spec) for spec in scenario.attacks or DEFAULT_SUITE]
     attacks = list(dict.fromkeys(a for a in named if not a.baseline))
     names = Counter(a.name for a in attacks)
@@ -39,12 +66,19 @@ def plan(scenario: Scenario, undefended: bool = True) -> list[Cell]:
         for attack in attacks:
             label = attack.name if names[attack.name] == 1 else attack.spec
             if scenario.variants != "adaptive" or not defenses:
-                cells.append(Cell(attack, configuration, False, label))
+                cells += _with_control(Cell(attack, configuration, False, label))
             if scenario.variants != "plain":
                 informed = adaptive_attacks(attack, defenses)
                 labels = [label if n == 0 else f"{label} #{n + 1}" for n in range(len(informed))]
-                cells += [Cell(a, configuration, True, own) for a, own in zip(informed, labels, strict=True)]
+                for better, own in zip(informed, labels, strict=True):
+                    cells += _with_control(Cell(better, configuration, True, own))
     return cells
+
+
+def _with_control(cell: Cell) -> list[Cell]:
+    if not cell.attack.decoy:
+        return [cell]
+    return [Cell(OnDecoy(cell.attack), cell.defense, cell.adaptive, cell.label + ON_A_DECOY), cell]
 
 
 def configurations(scenario: Scenario, undefended: bool = True) -> tuple[str, ...]:

@@ -19,10 +19,11 @@ from leakgauge.data import Dataset, draw_victims, load, public_batch
 from leakgauge.engine.precision import dtype_of, set_precision
 from leakgauge.engine.randomness import generator
 from leakgauge.engine.ways import choose_way, usual_way
-from leakgauge.errors import BadInput, LeakgaugeError
+from leakgauge.errors import BadInput, LeakgaugeError, NotApplicable
 from leakgauge.fl.chain import chain, client_step, prepared
 from leakgauge.fl.partition import shares
 from leakgauge.fl.rounds import accuracy, train
+from leakgauge.generators.loading import PUBLIC, generator_content, load_generator, named_by
 from leakgauge.metrics import Metric
 from leakgauge.metrics.scoring import DEFAULT
 from leakgauge.models import load_model
@@ -49,10 +50,15 @@ class Stage:
     state: str  # of the model, in words: untrained, from a checkpoint, or after so many rounds
     engine: str = "side by side"  # how the trials run, and why if it is not the fast way
 
-    def update(self, defenses: Sequence[Defense], model: nn.Module) -> SharedUpdate:
+    def update(self, defenses: Sequence[Defense], model: nn.Module, batch: Batch | None = None) -> SharedUpdate:
+        """What the clients share, or would share if they had another `batch`."""
         step = chain(client_step(self.scenario.local), *defenses)
         with _enough_for_batchnorm("batchnorm=train", do="raise --batch-size"):
-            return step(prepared(model, *defenses), self.batch, self.scenario.seeds)
+            return step(prepared(model, *defenses), self.batch if batch is None else batch, self.scenario.seeds)
+
+    def decoys(self) -> Batch:
+        """Public samples with the victims' labels, none twice in a trial: what the controls are run on."""
+        return decoys_for(self.batch, self.public, self.scenario.seeds)
 
 
 def set_stage(scenario: Scenario, data_root: Path | None, device: str) -> Stage:
@@ -84,9 +90,29 @@ def set_stage(scenario: Scenario, data_root: Path | None, device: str) -> Stage:
         *sorted({content_of(spec) for spec in own} - {""}),
         tensors_of(model.state_dict().values()),
     ]
+    contents += _generators(scenario, data)
     contents += [tensors_of((b.inputs, b.labels)) for b in (batch, public) if b is not None]
     key = key_of(scenario=depends, contents=contents, version=leakgauge.__version__, device=where.type)
     return Stage(scenario, data, model, batch, public, told, metrics, key, state, engine)
+
+
+def decoys_for(batch: Batch, public: Batch | None, seeds: Sequence[int]) -> Batch:
+    """For every private sample a public one of the same label, drawn by the trial's own seed."""
+    if public is None:
+        raise NotApplicable("a decoy is made of public samples, and this data has none to spare; add samples")
+    pool = public.labels[0].cpu()
+    rows = []
+    for trial, seed in enumerate(seeds):
+        order = torch.randperm(len(pool), generator=generator(seed, "decoy"))
+        chosen: list[int] = []
+        for label in batch.labels[trial].tolist():
+            free = [i for i in order[pool[order] == label].tolist() if i not in chosen]
+            if not free:
+                raise NotApplicable(f"a decoy needs more public samples of label {label}; add some, or use other data")
+            chosen.append(free[0])
+        rows.append(chosen)
+    index = torch.tensor(rows, device=public.inputs.device)
+    return Batch(public.inputs[0][index].to(batch.inputs), batch.labels)
 
 
 def initial_state(scenario: Scenario) -> str:
@@ -151,6 +177,15 @@ def _trained_state(model: nn.Module, victims: Dataset, scenario: Scenario) -> st
     rounds = f"{scenario.training.rounds:,} round" + ("" if scenario.training.rounds == 1 else "s")
     start = "after" if scenario.weights is None else f"{initial_state(scenario)}, then"
     return f"{start} {rounds} of training, test accuracy {right:.2f} ({len(some):,} samples)"
+
+
+def _generators(scenario: Scenario, data: DataSpec) -> list[str]:
+    """Hashes of the generators that the attacks name, each loaded once so that one that does not fit is found here."""
+    attacks = [catalog.build("attacks", spec) for spec in scenario.attacks if not catalog.is_own(spec)]
+    names = {name for attack in attacks if (name := named_by(attack)) is not None} - {PUBLIC}
+    for name in sorted(names):
+        load_generator(name, data)
+    return [content for name in sorted(names) if (content := generator_content(name))]
 
 
 @contextmanager

@@ -83,7 +83,12 @@ def conclude(
     gate: Gate | None,
 ) -> Verdict:
     """The verdict: the worst attack decides for each configuration; the ones under test decide for the whole."""
-    entries = [_configuration(c, [r for r in rows if r.defense == c], guarantees.get(c)) for c in configurations]
+    controls = {f.attack for f in findings if f.control}  # whatever they score is no leak
+    judged = [r for r in rows if r.attack not in _baselines() | controls and r.error is None]
+    size = max((len(f.records) for f in findings), default=0)
+    entries = [
+        _configuration(c, [r for r in judged if r.defense == c], guarantees.get(c), size) for c in configurations
+    ]
     tested = [e for e in entries if e["defense"] != UNDEFENDED] or entries
     leaking = [e for e in tested if e["leaks"]]
     sentence = " ".join(e["sentence"] for e in tested) or "Nothing was measured."
@@ -157,24 +162,22 @@ def _most_exposed(
     return {"trial": finding.trial, "record": index, **record}
 
 
-def _configuration(defense: str, rows: Sequence[Summary], guarantee: Guarantee | None) -> dict[str, Any]:
-    attacked = [r for r in rows if r.attack not in _baselines() and r.error is None and r.success_rate.records]
+def _configuration(defense: str, rows: Sequence[Summary], guarantee: Guarantee | None, size: int) -> dict[str, Any]:
+    """What the attacks that ran on a configuration add up to; `size` records stand behind each trial."""
+    attacked = [r for r in rows if r.success_rate.records]
+    labels = _labels_read(rows, size)
     where = "Without defence" if defense == UNDEFENDED else f"With {defense}"
     promise = dataclasses.asdict(guarantee) if guarantee else None
     if not attacked:
-        sentence = f"{where}, nothing could be scored: no attack of this run fits."
+        nothing = (
+            "no attack of this run claims records." if rows else "nothing could be scored: no attack of this run fits."
+        )
         return {
-            "defense": defense,
-            "leaks": False,
-            "attack": None,
-            "adaptive": False,
-            "rate": None,
-            "guarantee": promise,
-            "sentence": sentence,
-        }
+            "defense": defense, "leaks": False, "attack": None, "adaptive": False, "rate": None, "guarantee": promise,
+            "labels": labels, "sentence": f"{where}, {nothing}{_said(labels)}",
+        }  # fmt: skip
     worst = max(attacked, key=_severity)
     found = worst.success_rate
-    labels = _labels_named(attacked)
     name = f"{worst.attack}{' (knowing the defence)' if worst.adaptive else ''}"
     if found.recovered:
         share = (
@@ -188,24 +191,57 @@ def _configuration(defense: str, rows: Sequence[Summary], guarantee: Guarantee |
     else:
         share = f"{found.criterion}; at most {found.high:.0%} at 95 %"
         sentence = f"{where}, no attack recovered any of {found.records} records ({share})."
-    sentence += labels
+    sentence += _said(labels)
     return {
         "defense": defense, "leaks": found.recovered > 0, "attack": worst.attack, "adaptive": worst.adaptive,
-        "rate": dataclasses.asdict(found), "guarantee": promise, "sentence": sentence,
+        "rate": dataclasses.asdict(found), "guarantee": promise, "labels": labels, "sentence": sentence,
     }  # fmt: skip
 
 
-def _labels_named(rows: Sequence[Summary]) -> str:
-    """What the update gives away of the labels, if it is more than a guess; empty otherwise."""
+def headline(verdict: Verdict) -> str:
+    """The verdict in a few words."""
+    tested = [c for c in verdict.configurations if c["defense"] != UNDEFENDED] or list(verdict.configurations)
+    states = {state_of(c) for c in tested}
+    if verdict.leaks:
+        return "Leaks"
+    return "No record recovered, but labels read" if "labels read" in states else "No leak found"
+
+
+def state_of(configuration: Mapping[str, Any]) -> str:
+    """One configuration's verdict. Labels that were read are no recovered record, but no clean bill either."""
+    if configuration["leaks"]:
+        return "leaks"
+    return "labels read" if configuration.get("labels") else "no leak found"
+
+
+def _labels_read(rows: Sequence[Summary], size: int) -> dict[str, Any] | None:
+    """What the update gives away of the labels, if it is more than a guess; None otherwise.
+
+    An attack that claims labels alone is told in records, so that nobody takes its share for recovered ones.
+    """
     name = _REDUCED["label_accuracy"]
     named = [(r, share) for r in rows if (i := r.metrics.get(name)) and (share := i.value) is not None]
     if not named:
-        return ""
+        return None
     best, share = max(named, key=lambda pair: pair[1])
     guess = max((i.value or 0.0 for floor in best.floor.values() if (i := floor.get(name))), default=0.0)
     if share <= guess:
+        return None
+    ran = best.trials - best.failed
+    counted = size * ran if size and not best.success_rate.records else None
+    return {
+        "attack": best.attack, "share": share, "guess": guess, "records": counted,
+        "read": None if counted is None else round(share * counted),
+    }  # fmt: skip
+
+
+def _said(labels: Mapping[str, Any] | None) -> str:
+    if labels is None:
         return ""
-    return f" {best.attack} names {share:.0%} of the labels (guessing: {guess:.0%})."
+    guess = f"(guessing: {labels['guess']:.0%})"
+    if labels["records"] is None:
+        return f" {labels['attack']} names {labels['share']:.0%} of the labels {guess}."
+    return f" {labels['attack']} reads the labels of {labels['read']} of {labels['records']} records {guess}."
 
 
 def _severity(row: Summary) -> tuple[float, float]:
@@ -219,7 +255,7 @@ def _gate_result(gate: Gate | None, findings: Sequence[Finding], tested: Sequenc
     measured = [
         (f, i, value)
         for f in findings
-        if f.defense in tested and f.attack not in _baselines()
+        if f.defense in tested and f.attack not in _baselines() and not f.control
         for i, record in enumerate(f.records)
         if (value := record.get(gate.metric)) is not None
     ]

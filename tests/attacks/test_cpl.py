@@ -35,9 +35,10 @@ def test_the_regulariser_is_zero_for_a_sure_and_right_prediction(scene):
     assert CPL().prior(made.seen.model, inputs, made.batch.labels).eq(0).all()
 
 
-def test_a_batch_with_hidden_labels_optimises_them(scene):
-    made = scene("mlp:hidden=16", samples=2)
-    assert CPL(steps=1)(made.seen, (0, 1)).labels.shape == (2, 2)
+def test_a_batch_with_hidden_labels_counts_them_unless_they_are_to_be_optimised(scene):
+    made = scene("lenet-cpl:filters=3,init=default", samples=5)
+    assert torch.equal(CPL(steps=1)(made.seen, (0, 1)).labels, made.batch.labels.sort(1).values)
+    assert CPL(steps=1, labels="optimise")(made.seen, (0, 1)).labels.shape == (2, 5)
 
 
 def test_optimal_start_uses_public_data_only(scene):

@@ -119,3 +119,9 @@ def test_it_refuses_without_the_facts_it_needs(scene):
     blind = dataclasses.replace(seen, revealed={f: v for f, v in seen.revealed.items() if f is not Fact.NUM_SAMPLES})
     with pytest.raises(HiddenFact, match="'dlg' needs num-samples"):
         QUICK(blind, (0, 1))
+
+
+def test_hidden_labels_are_optimised_as_published_unless_they_are_to_be_inferred(scene):
+    made = scene("lenet-dlg:filters=3,init=default", samples=4)
+    assert DLG().labels == "optimise"
+    assert torch.equal(DLG(steps=1, restarts=1, labels="infer")(made.seen, (0, 1)).labels, made.batch.labels.sort(1)[0])

@@ -72,9 +72,21 @@ def test_pictures_are_recovered(scene):
     assert (result.objective < 1e-6).all()
 
 
-def test_several_samples_are_not_applicable(scene):
-    with pytest.raises(NotApplicable, match="the update holds 3; use dlg"):
-        QUICK(scene("lenet-dlg:filters=2", samples=3).seen, (0, 1))
+def test_the_labels_of_a_batch_are_counted_and_then_kept(scene):
+    made = scene("lenet-dlg:filters=3,init=default", samples=6, trials=3)
+    result = QUICK(made.seen, range(3))
+    assert torch.equal(result.labels, made.batch.labels.sort(1).values)
+    assert result.inputs.shape == made.batch.inputs.shape
+
+
+def test_labels_can_be_left_to_the_search(scene):
+    made = scene("mlp:hidden=12", samples=2)
+    assert IDLG(steps=1, restarts=1, labels="optimise")(made.seen, (0, 1)).labels.shape == (2, 2)
+
+
+def test_a_batch_whose_labels_cannot_be_read_is_left_to_the_search(scene):
+    net = nn.Sequential(nn.Flatten(), nn.Linear(64, 8), nn.Sigmoid(), nn.Linear(8, 10), nn.Tanh())
+    assert QUICK(scene(net, samples=2).seen, (0, 1)).labels.shape == (2, 2)
 
 
 def test_several_samples_are_fine_with_given_labels(scene):

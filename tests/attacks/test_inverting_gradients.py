@@ -143,3 +143,9 @@ def test_the_cosine_runs_over_all_tensors_together():
     theirs = {"a": torch.tensor([[0.0, 1.0]]), "b": torch.tensor([[1.0]])}
     expected = 1 - 4 / (5 * 2**0.5)
     assert gradient_distance(mine, theirs, "cosine").item() == pytest.approx(expected, rel=1e-6)
+
+
+def test_the_labels_of_a_batch_are_counted_unless_they_are_to_be_optimised():
+    _, batch, seen = scene(samples=5, model="lenet-dlg:filters=3,init=default")
+    assert torch.equal(InvertingGradients(steps=1)(seen, (0, 1)).labels, batch.labels.sort(1).values)
+    assert InvertingGradients(labels="optimise")._puzzle(seen).labels is None

@@ -314,3 +314,17 @@ def test_missing_git_does_not_stop_the_report(leakgauge, small, monkeypatch, tmp
     outcome = leakgauge("attack", "linear", *small, "--json", "--out", "run")
     assert outcome.code == 0
     assert outcome.json["environment"]["commit"]
+
+
+def test_labels_alone_are_told_as_labels_and_not_as_recovered_records(leakgauge, tmp_path):
+    command = ("attack", "labels", "--model", "lenet-dlg:init=default", "--data", "digits", "--batch-size", 8)
+    outcome = leakgauge(*command, "--trials", 2, "--out", "run")
+    assert outcome.code == 0
+    assert "labels reads the labels of 16 of 16 records (guessing:" in outcome.out
+    assert "LEAKS" not in outcome.out
+    assert not (tmp_path / "run" / "pairs.png").exists()
+    assert "of the labels read, no records claimed" in (tmp_path / "run" / "report.html").read_text()
+    assert "**No record recovered, but labels read.**" in (tmp_path / "run" / "report.md").read_text()
+    (row,) = leakgauge(*command, "--trials", 2, "--json", "--out", "again").json["summary"]
+    assert row["success_rate"]["records"] == 0
+    assert row["label_accuracy_mean_per_trial"]["value"] == 1

@@ -218,6 +218,8 @@ def one_field_changed(attack: Attack) -> list[Attack]:
             other = not value
         elif plain_type(type(attack), field.name) is int:
             other = (value or 0) + 1
+        elif plain_type(type(attack), field.name) is str:
+            other = f"{value}x"
         else:
             other = (value or 1e-7) / 3
         variants.append(dataclasses.replace(attack, **{field.name: other}))

@@ -13,6 +13,18 @@ TORCH = {
 }
 
 
+def test_momentum_of_rmsprop_is_torchs():
+    problem, start = quadratics()
+    ours = descend(problem, start, steps=5, lr=1e-3, rule="rmsprop", decay="none", momentum=0.9)
+    for t in range(len(start)):
+        x = start[t].clone().requires_grad_()
+        optimiser = torch.optim.RMSprop([x], lr=1e-3, alpha=0.99, momentum=0.9)
+        for _ in range(5):
+            x.grad = problem(torch.tensor([t]))(x.detach()[None])[1][0]
+            optimiser.step()
+        torch.testing.assert_close(ours.x[t], x.detach())
+
+
 def quadratics(trials=4, size=5, seed=0):
     g = torch.Generator().manual_seed(seed)
     root = torch.randn(trials, size, size, generator=g, dtype=torch.float64)

@@ -14,6 +14,9 @@ GREY8 = DataSpec("grey", (1, 8, 8), 4, "image")
 COLOUR32 = DataSpec("colour", (3, 32, 32), 3, "image")
 TABLE = DataSpec("table", (7,), 3, "tabular")
 SMALL = {  # every model of the zoo, as small as it goes; a new one must be added here
+    "cnn-melis": ("cnn-melis:width=2,hidden=5", COLOUR32),
+    "cnn6": ("cnn6", COLOUR32),
+    "cnn6-d": ("cnn6-d", COLOUR32),
     "convnet": ("convnet:width=2", DataSpec("tiny", (3, 9, 9), 3, "image")),
     "lenet-cpl": ("lenet-cpl:filters=3", GREY8),
     "lenet-dlg": ("lenet-dlg:filters=3", GREY8),

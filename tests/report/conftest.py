@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -44,6 +45,24 @@ class Made:
 @pytest.fixture
 def made() -> Made:
     return make_audit()
+
+
+@pytest.fixture
+def labels_only(made: Made) -> AuditReport:
+    """An audit whose first attack claims labels and no records."""
+    first, *others = made.report.summary
+    row = dataclasses.replace(
+        first, attack="labels", success_rate=Rate(0.0, 0.0, 1.0, 0, 0, "ssim>=0.6"), worst={},
+        metrics={"label_accuracy_mean_per_trial": Interval(0.96875, 0.9, 1.0)},
+        floor={"mean-image": {"label_accuracy_mean_per_trial": Interval(0.25, 0.2, 0.3)}},
+    )  # fmt: skip
+    findings = tuple(
+        dataclasses.replace(f, attack="labels", records=(), scores={"label_accuracy": 0.96875})
+        if _cell(f) == (first.attack, first.defense, first.adaptive)
+        else f
+        for f in made.report.findings
+    )
+    return dataclasses.replace(made.report, summary=(row, *others), findings=findings)
 
 
 @pytest.fixture

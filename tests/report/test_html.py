@@ -5,9 +5,10 @@ import re
 from html.parser import HTMLParser
 
 import pytest
+import torch
 
 from leakgauge.report import to_html
-from leakgauge.types import Summary
+from leakgauge.types import Pictures, Summary
 
 VOID = {"meta", "img", "br", "hr", "line"}
 
@@ -209,3 +210,19 @@ def test_the_run_can_be_repeated_from_the_page(made):
     assert "leakgauge audit scenario.toml" in text
     assert 'model = "lenet-dlg"' in text
     assert "commit f7e39c1" in text
+
+
+def test_an_attack_on_labels_alone_shows_what_it_read_and_no_recovered_records(labels_only):
+    page = to_html(labels_only, Pictures(torch.zeros(3, 2, 3, 8, 8), {}))
+    assert "96.9 % of the labels read, no records claimed" in page
+    assert "0 of 0" not in page
+    assert "This attack claims no records, so there is nothing to show." in page
+
+
+def test_labels_that_were_read_are_no_clean_bill(made):
+    entry = {**made.report.verdict.configurations[0], "leaks": False, "labels": {"read": 1}}
+    verdict = dataclasses.replace(made.report.verdict, leaks=False, configurations=(entry,))
+    page = to_html(dataclasses.replace(made.report, verdict=verdict))
+    assert "No record recovered, but labels read" in page
+    assert 'class="banner warn"' in page
+    assert '<span class="badge warn">labels read</span>' in page

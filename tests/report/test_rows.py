@@ -211,3 +211,12 @@ def test_a_guarantee_is_told_with_its_unit():
     promise = {"epsilon": 8.0, "delta": 1e-5, "unit": "client"}
     assert guarantee_text(promise) == "Accounted guarantee: ε = 8, δ = 1e-05 per client."
     assert guarantee_text(None) == ""
+
+
+def test_an_attack_on_labels_alone_claims_no_records_and_is_compared_by_labels(labels_only):
+    row = next(r for r in table_rows(labels_only) if r.attack == "labels")
+    values = dict(zip([c.heading for c in columns(labels_only)], row.values, strict=True))
+    assert values["Success rate"] == ("–", ("claims no records",))
+    assert values["Label accuracy"][0] == "96.9 %"
+    assert values["Most exposed record"] == ("–", ())
+    assert values["Floor: mean-image"] == ("Label accuracy 25 %", ("[20, 30 %]",))

@@ -5,8 +5,8 @@ repeats one small random tile needs fewer than half the steps of a random one.
 
 Where we depart. The paper's label regulariser compares with the client's true logits in the released code, which no
 attacker has, and is switched off in its main notebook: `label_weight` (off by default) compares the prediction with the
-recovered label instead. For more than one hidden sample the labels are optimised with the inputs; the released batch
-attack optimises a single picture. The optimiser is ours, see `dlg`; one attempt, as published.
+recovered label instead. The labels of more than one hidden sample are counted, see `labels`; the released batch attack
+optimises a single picture. The optimiser is ours, see `dlg`; one attempt, as published.
 """
 
 from __future__ import annotations
@@ -19,9 +19,8 @@ from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
 from leakgauge.attacks._parts.gradient_matching import GradientMatching
-from leakgauge.attacks._parts.labels import RULES, single_label
+from leakgauge.attacks._parts.labels import RULES
 from leakgauge.attacks._parts.starts import STARTS
-from leakgauge.attacks._parts.updates import classifier_layer, observed_gradient
 from leakgauge.engine.gradients import parameters_of
 from leakgauge.settings import setting
 from leakgauge.types import Fact, Observation, Progress, Reconstruction
@@ -46,16 +45,7 @@ class CPL(GradientMatching):
     label_weight: float = setting(0.0, "weight of |prediction - recovered label|^2 beside the distance", low=0)
 
     def reconstruct(self, observation: Observation, seeds: tuple[int, ...], progress: Progress) -> Reconstruction:
-        return self.match(observation, seeds, progress, self._labels(observation))
-
-    def _labels(self, observation: Observation) -> Tensor | None:
-        """(T, N), or None where they are optimised with the inputs."""
-        if observation.knows(Fact.LABELS):
-            labels: Tensor = observation.fact(Fact.LABELS)
-            return labels
-        if observation.fact(Fact.NUM_SAMPLES) > 1:
-            return None
-        return single_label(observed_gradient(observation), classifier_layer(observation), self.rule)[:, None]
+        return self.match(observation, seeds, progress, self.labels_of(observation, self.rule))
 
     def prior(self, model: nn.Module, inputs: Tensor, targets: Tensor) -> Tensor:
         added = super().prior(model, inputs, targets)

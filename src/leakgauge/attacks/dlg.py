@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from leakgauge.attacks._parts.gradient_matching import GradientMatching
+from leakgauge.attacks._parts.labels import SOURCES
+from leakgauge.settings import setting
 from leakgauge.types import Fact, Observation, Progress, Reconstruction
 
 
@@ -29,6 +31,7 @@ class DLG(GradientMatching):
     paper: ClassVar[str] = "Zhu et al. 2019, Deep Leakage from Gradients, NeurIPS"
     needs: ClassVar[frozenset[Fact]] = frozenset({Fact.INPUT_SPEC, Fact.NUM_SAMPLES, Fact.LOCAL_TRAINING})
 
+    labels: str = setting("optimise", "where hidden labels come from: the last layer or the search", choices=SOURCES)
+
     def reconstruct(self, observation: Observation, seeds: tuple[int, ...], progress: Progress) -> Reconstruction:
-        labels = observation.fact(Fact.LABELS) if observation.knows(Fact.LABELS) else None
-        return self.match(observation, seeds, progress, labels)
+        return self.match(observation, seeds, progress, self.labels_of(observation))

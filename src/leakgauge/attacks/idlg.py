@@ -1,10 +1,11 @@
 """iDLG: read the label off the last layer, then match the gradient over the image alone.
 
-Zhao, Mopuri and Bilen, "iDLG: Improved Deep Leakage from Gradients", 2020. One sample per update: only the true
-class has a negative entry in the last bias gradient (and, with non-negative features, a negative row sum).
+Zhao, Mopuri and Bilen, "iDLG: Improved Deep Leakage from Gradients", 2020. Of one sample only the true class has a
+negative entry in the last bias gradient (and, with non-negative features, a negative row sum).
 
-Where we depart: the bias rule is preferred because it needs no assumption on the features; `rule="row-sum"` is the
-published one. The optimiser is ours, see `dlg`.
+Where we depart: the labels of a batch are counted, see `labels`; the paper has one sample per update. The bias rule is
+preferred because it needs no assumption on the features; `rule="row-sum"` is the published one. The optimiser is ours,
+see `dlg`.
 """
 
 from __future__ import annotations
@@ -12,19 +13,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from torch import Tensor
-
 from leakgauge.attacks._parts.gradient_matching import GradientMatching
-from leakgauge.attacks._parts.labels import RULES, single_label
-from leakgauge.attacks._parts.updates import classifier_layer, observed_gradient
-from leakgauge.errors import NotApplicable
+from leakgauge.attacks._parts.labels import RULES
 from leakgauge.settings import setting
 from leakgauge.types import Fact, Observation, Progress, Reconstruction
 
 
 @dataclass(frozen=True)
 class IDLG(GradientMatching):
-    """Improved Deep Leakage from Gradients (one sample).
+    """Improved Deep Leakage from Gradients.
 
     Example: `leakgauge attack idlg --data digits --model lenet-dlg --trials 4`
     """
@@ -34,18 +31,7 @@ class IDLG(GradientMatching):
     paper: ClassVar[str] = "Zhao et al. 2020, iDLG: Improved Deep Leakage from Gradients"
     needs: ClassVar[frozenset[Fact]] = frozenset({Fact.INPUT_SPEC, Fact.NUM_SAMPLES, Fact.LOCAL_TRAINING})
 
-    rule: str = setting("auto", "how the label is read: bias where there is one, or row sums", choices=RULES)
+    rule: str = setting("auto", "how one sample's label is read: bias where there is one, or row sums", choices=RULES)
 
     def reconstruct(self, observation: Observation, seeds: tuple[int, ...], progress: Progress) -> Reconstruction:
-        return self.match(observation, seeds, progress, self._labels(observation))
-
-    def _labels(self, observation: Observation) -> Tensor:
-        """(T, 1)"""
-        if observation.knows(Fact.LABELS):
-            labels: Tensor = observation.fact(Fact.LABELS)
-            return labels
-        samples = observation.fact(Fact.NUM_SAMPLES)
-        if samples != 1:
-            raise NotApplicable(f"idlg reads the label of one sample, the update holds {samples}; use dlg")
-        layer = classifier_layer(observation)
-        return single_label(observed_gradient(observation), layer, self.rule)[:, None]
+        return self.match(observation, seeds, progress, self.labels_of(observation, self.rule))

@@ -6,9 +6,10 @@ steps in units of the data's standard deviation, and pixels are kept in their ra
 without the prior is kept. A weight difference is matched by unrolling the client's local steps.
 
 Where we depart. Published scripts are given the labels; here they are used only if the threat model reveals them, read
-off the last layer for one sample, and optimised with the image otherwise (one row per sample: the released code has a
-single row for the whole batch). The step length falls along a cosine and the sign is softened, or left out where the
-network is smooth: chosen by PSNR on CIFAR-10 (`sign="hard"`, `decay="steps"` are theirs). Victims run side by side.
+off the last layer otherwise (counted for a batch, see `labels`), or optimised with the image (`labels="optimise"`; one
+row per sample: the released code has a single row for the whole batch). The step length falls along a cosine and the
+sign is softened, or left out where the network is smooth: chosen by PSNR on CIFAR-10 (`sign="hard"`, `decay="steps"`
+are theirs). Victims run side by side.
 """
 
 from __future__ import annotations
@@ -22,10 +23,10 @@ import torch
 from torch import Tensor, nn
 
 from leakgauge.attacks._parts.attempts import SCHEDULES, solve
-from leakgauge.attacks._parts.labels import single_label
+from leakgauge.attacks._parts.labels import SOURCES, searched_labels
 from leakgauge.attacks._parts.priors import mean_variation
 from leakgauge.attacks._parts.puzzle import Puzzle, only, puzzle_of
-from leakgauge.attacks._parts.updates import classifier_layer, example_input, observed_gradient
+from leakgauge.attacks._parts.updates import example_input, observed_gradient
 from leakgauge.engine import descent
 from leakgauge.engine.driving import Minimum, Problem
 from leakgauge.engine.randomness import normal
@@ -64,6 +65,7 @@ class InvertingGradients(Attack):
     boxed: bool = setting(True, "keep pixels in their range")
     tv: float = setting(1e-4, "weight of total variation", low=0)
     distance: str = setting("cosine", "how gradients are compared", choices=("cosine", "l2", "l1"))
+    labels: str = setting("infer", "where hidden labels come from: the last layer or the search", choices=SOURCES)
     layers: str = setting("all", "which tensors are compared", choices=LAYERS)
     layer_count: int = setting(10, "how many tensors, unless all", low=1)
     match_nonzero: bool = setting(False, "compare only entries that are not exactly zero in the update")
@@ -104,11 +106,7 @@ class InvertingGradients(Attack):
         flat = [1] * (len(data.shape) - 1)
         mean = like.new_tensor(data.mean or (0.5,)).view(-1, *flat)
         std = like.new_tensor(data.std or (0.25,)).view(-1, *flat)
-        labels: Tensor | None = None
-        if observation.knows(Fact.LABELS):
-            labels = observation.fact(Fact.LABELS)
-        elif observation.fact(Fact.NUM_SAMPLES) == 1:
-            labels = single_label(gradient, classifier_layer(observation))[:, None]
+        labels = searched_labels(observation, self.labels)
 
         def smooth(_: nn.Module, inputs: Tensor, __: Tensor) -> Tensor:
             return self.tv * mean_variation((inputs - mean) / std)

@@ -17,6 +17,8 @@ from leakgauge.cli import options
 from leakgauge.cli.console import say, show, show_json, show_table
 from leakgauge.data import fetch, inventory, verify
 from leakgauge.files import data_root as root_of
+from leakgauge.generators.dcgan import NAME as FACES
+from leakgauge.generators.dcgan import fetch_faces
 from leakgauge.metrics.lpips_weights import fetch_lpips
 
 data = typer.Typer(help="Data sets: what is there, is it intact, download it.", no_args_is_help=True)
@@ -61,7 +63,8 @@ def verify_(names: NAMES = None, data_root: options.DATA_ROOT = None, as_json: o
 @data.command("fetch")
 def fetch_(
     names: Annotated[
-        list[str], typer.Argument(help="Data sets to download, or lpips for its weights.", show_default=False)
+        list[str],
+        typer.Argument(help="Data sets to download; lpips or dcgan-faces for their weights.", show_default=False),
     ],
     data_root: options.DATA_ROOT = None,
     as_json: options.JSON = False,
@@ -70,11 +73,12 @@ def fetch_(
 
     Example: `leakgauge data fetch mnist`
     """
-    known = [name if name == LPIPS else _known(name) for name in names]
+    own = {LPIPS: fetch_lpips, FACES: fetch_faces}  # weights, each with its own way
+    known = [name if name in own else _known(name) for name in names]
     fetched: dict[str, list[str]] = {}
     for name in known:
-        if name == LPIPS:
-            fetched[name] = [str(fetch_lpips(root_of(data_root)))]
+        if name in own:
+            fetched[name] = [str(own[name](root_of(data_root)))]
             continue
         with _download_bar(name) as progress:
             fetched[name] = [str(path) for path in fetch(name, data_root, progress)]

@@ -20,8 +20,11 @@ from leakgauge.cli.bench import bench
 from leakgauge.cli.console import say
 from leakgauge.cli.data import data
 from leakgauge.cli.listing import listing
+from leakgauge.cli.property import infer
+from leakgauge.cli.reidentify import reidentify
 from leakgauge.cli.report import report
 from leakgauge.cli.reproduce import reproduce
+from leakgauge.cli.train_generator import train_generator
 from leakgauge.errors import LeakgaugeError
 
 app = typer.Typer(
@@ -42,6 +45,9 @@ app.command("list")(listing)
 app.command("report")(report)
 app.command("reproduce")(reproduce)
 app.command("bench")(bench)
+app.command("property")(infer)
+app.command("reidentify")(reidentify)
+app.command("train-generator")(train_generator)
 app.add_typer(data, name="data")
 
 

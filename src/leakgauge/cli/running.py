@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import shutil
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,10 @@ from leakgauge.report import write
 from leakgauge.report.pictures import pairs_png
 from leakgauge.store import key_of
 from leakgauge.types import AuditReport, Interval, Pictures, Scenario
+from leakgauge.verdict import headline
 
 RUNS = Path("leakgauge-runs")
+_LABELS = "label_accuracy_mean_per_trial"
 
 
 def run(scenario: Scenario, *, out: Path | None, as_json: bool, undefended: bool, **how: Any) -> int:
@@ -24,7 +27,14 @@ def run(scenario: Scenario, *, out: Path | None, as_json: bool, undefended: bool
     folder = out or RUNS / key_of(scenario=scenario.as_dict(), undefended=undefended)[:10]
     was_there = folder.exists()
     with watching() as watch:
-        report, pictures = run_audit(scenario, out=folder, undefended=undefended, watch=watch, **how)
+        report, pictures = run_audit(
+            scenario,
+            out=folder,
+            undefended=undefended,
+            watch=watch,
+            notice=lambda line: say(f"before it starts: {line}"),
+            **how,
+        )
     refused = _refusal(report) if not undefended else None
     if refused:
         if not was_there:
@@ -39,6 +49,8 @@ def run(scenario: Scenario, *, out: Path | None, as_json: bool, undefended: bool
         show_summary(report)
         for reason in dict.fromkeys(f"{r.attack}: {r.error}" for r in report.summary if r.error):
             show(reason)
+        for line in notes_of(report):
+            show(line)
         show("")
         for entry in report.verdict.configurations:
             show(str(entry["sentence"]))
@@ -48,7 +60,7 @@ def run(scenario: Scenario, *, out: Path | None, as_json: bool, undefended: bool
             show(str(report.verdict.gate["sentence"]))
         show("")
         if report.verdict.configurations:
-            show(f"Verdict: {'LEAKS' if report.verdict.leaks else 'no leak found'}. {report.verdict.sentence}")
+            show(f"Verdict: {headline(report.verdict).upper()}. {report.verdict.sentence}")
         show(f"Report: {files['html']}")
         if sheet:
             show(f"Pictures: {sheet}")
@@ -60,7 +72,7 @@ def run(scenario: Scenario, *, out: Path | None, as_json: bool, undefended: bool
 
 def _refusal(report: AuditReport) -> str | None:
     """Why the one attack that was asked for could not run at all, if so."""
-    asked = without_floors(report).summary
+    asked = [row for row in without_floors(report).summary if row.attack not in controls_of(report)]
     if not asked and not report.interrupted:
         return f"{' '.join(report.scenario.attacks)} gains nothing by knowing the defence: use --plain, or neither flag"
     return asked[0].error if asked and all(row.error for row in asked) else None
@@ -69,21 +81,21 @@ def _refusal(report: AuditReport) -> str | None:
 def show_summary(report: AuditReport) -> None:
     """The table attack x defence, floors included."""
     first, digits, title = ("psnr", 1, "PSNR dB [95 %]") if report.data.kind == "image" else ("mse", 5, "MSE [95 %]")
-    rows = []
+    rows, controls = [], controls_of(report)
     for row in report.summary:
+        knows = "control" if row.attack in controls else ("adaptive" if row.adaptive else "plain")
         if row.error:
-            rows.append(
-                [row.attack, row.defense, "adaptive" if row.adaptive else "plain", "-", "-", "-", "did not run"]
-            )
+            rows.append([row.attack, row.defense, knows, "-", "-", "-", "-", "did not run"])
             continue
         metrics, found = row.metrics, row.success_rate
         recovered = f"{found.recovered}/{found.records}" if found.records else "-"
-        knows = "floor" if not row.floor else ("adaptive" if row.adaptive else "plain")
+        knows = knows if row.floor else "floor"
         rows.append(
             [row.attack, row.defense, knows, interval(metrics.get(f"{first}_mean_per_image"), digits),
-             interval(metrics.get("ssim_mean_per_image"), 2), recovered, f"{row.seconds:.0f} s"]
+             interval(metrics.get("ssim_mean_per_image"), 2), interval(metrics.get(_LABELS), 2), recovered,
+             f"{row.seconds:.0f} s"]
         )  # fmt: skip
-    show_table(["attack", "defence", "attacker", title, "SSIM [95 %]", "recovered", "time"], rows)
+    show_table(["attack", "defence", "attacker", title, "SSIM [95 %]", "labels [95 %]", "recovered", "time"], rows)
 
 
 def interval(value: Interval | None, digits: int) -> str:
@@ -98,6 +110,7 @@ def interval(value: Interval | None, digits: int) -> str:
 def write_sheet(report: AuditReport, pictures: Pictures, folder: Path) -> Path | None:
     """`pairs.png`: true over reconstructed, for the cell that recovered most. None for tables."""
     attacked = [r for r in report.summary if r.floor and not r.error and r.metrics.get("psnr_mean_per_image")]
+    attacked = [r for r in attacked if r.attack not in controls_of(report)]
     if report.data.kind != "image" or not attacked:
         return None
     best = max(attacked, key=lambda r: (r.success_rate.value, r.metrics["psnr_mean_per_image"].value or 0.0))
@@ -115,10 +128,21 @@ def write_sheet(report: AuditReport, pictures: Pictures, folder: Path) -> Path |
 
 
 def without_floors(report: AuditReport) -> AuditReport:
-    """Only the attack that was asked for; the floors stay in each row's `floor`."""
-    asked = {s.partition(":")[0] for s in report.scenario.attacks}
+    """Only the attack that was asked for and its control; the floors stay in each row's `floor`."""
+    asked = {s.partition(":")[0] for s in report.scenario.attacks} | controls_of(report)
     return dataclasses.replace(
         report,
         findings=tuple(f for f in report.findings if f.attack in asked),
         summary=tuple(r for r in report.summary if r.attack in asked),
     )
+
+
+def controls_of(report: AuditReport) -> set[str]:
+    """The attacks that ran on decoys, by the name of their row."""
+    return {f.attack for f in report.findings if f.control}
+
+
+def notes_of(report: AuditReport) -> list[str]:
+    """What the attacks say about their own way, equal notes counted."""
+    said = Counter((f.attack, f.defense, f.note) for f in report.findings if f.note)
+    return [f"{attack} against {defense}: {note} ({times} updates)" for (attack, defense, note), times in said.items()]

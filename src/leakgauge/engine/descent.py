@@ -40,6 +40,7 @@ class Descent:
     decay: str
     project: Callable[[Tensor], Tensor]
     stop_below: float
+    momentum: float | None
     per_step: int = 1
 
     @property
@@ -76,12 +77,13 @@ class Descent:
         """One step of the rule. Equal to torch.optim's (a test says so)."""
         x, lr = state.x, self._rate(state.taken).to(g.dtype)
         if self.rule == "sgd":
-            state.first.mul_(_MOMENTUM).add_(g)
+            state.first.mul_(_MOMENTUM if self.momentum is None else self.momentum).add_(g)
             return x - lr * state.first
-        state.second.mul_(_SMOOTHING if self.rule == "rmsprop" else _BETA2)
-        state.second.add_(g * g, alpha=1 - (_SMOOTHING if self.rule == "rmsprop" else _BETA2))
         if self.rule == "rmsprop":
-            return x - lr * g / (state.second.sqrt() + _EPSILON)
+            state.second.mul_(_SMOOTHING).addcmul_(g, g, value=1 - _SMOOTHING)
+            state.first.mul_(self.momentum or 0.0).addcdiv_(g, state.second.sqrt().add_(_EPSILON))
+            return torch.addcmul(x, state.first, lr, value=-1)
+        state.second.mul_(_BETA2).add_(g * g, alpha=1 - _BETA2)
         if self.rule == "adamw":
             x = x * (1 - lr * _WEIGHT_DECAY)
         state.first.mul_(_BETA1).add_(g, alpha=1 - _BETA1)
@@ -101,6 +103,7 @@ def descend(
     decay: str = "steps",
     project: Callable[[Tensor], Tensor] = lambda x: x,
     stop_below: float = -math.inf,
+    momentum: float | None = None,
     attempts: int = 1,
     until: float = math.inf,
     progress: Callable[[float], None] = lambda _: None,
@@ -108,9 +111,10 @@ def descend(
     """Take `steps` steps from `start`; each trial keeps its best point by its own value.
 
     The problem's value is what ranks points; its gradient may belong to more (value + a prior). A trial ends early when
-    its value falls below `stop_below` or is no longer finite.
+    its value falls below `stop_below` or is no longer finite. `momentum` is that of "sgd", 0.9 unless given, and of
+    "rmsprop", none unless given.
     """
-    method = Descent(steps, lr, rule, sign, decay, project, stop_below)
+    method = Descent(steps, lr, rule, sign, decay, project, stop_below, momentum)
     return drive(method, problem, start, Budget(steps, stop_below, until, attempts, progress))
 
 

@@ -6,8 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from leakgauge.report.criterion import Criterion
+from leakgauge.report.numbers import percent, rate_bounds
 from leakgauge.types import AuditReport, Finding, Summary, cell_name
 
+LABELS = "label_accuracy_mean_per_trial"
 BASELINES = ("random-guess", "mean-image")  # floors that ignore the update
 
 
@@ -28,6 +30,21 @@ class Cell:
     @property
     def baseline(self) -> bool:
         return self.row.attack in BASELINES
+
+    @property
+    def claims_records(self) -> bool:
+        """False for attacks on labels or properties alone: nothing of theirs can be a recovered record."""
+        return self.row.success_rate.records > 0
+
+    @property
+    def outcome(self) -> str:
+        """What became of the records, in one line; of the labels where no record is claimed."""
+        rate, labels = self.row.success_rate, self.row.metrics.get(LABELS)
+        if self.claims_records:
+            return f"{rate.recovered} of {rate.records} records recovered, {percent(rate.value)} {rate_bounds(rate)}"
+        if labels is None or labels.value is None:
+            return "no records claimed"
+        return f"{percent(labels.value)} of the labels read, no records claimed"
 
 
 @dataclass(frozen=True)

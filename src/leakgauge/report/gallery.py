@@ -75,7 +75,7 @@ def _exhibit(report: AuditReport, pictures: Pictures | None, cell: Cell, rule: C
     if pictures is None:
         return Exhibit(cell, note=f"{failed} The samples were not kept with this report.".strip())
     if cell.name not in pictures.recovered:
-        return Exhibit(cell, note=f"{failed} This attack claims no inputs.".strip())
+        return Exhibit(cell, note=f"{failed} This attack claims no records, so there is nothing to show.".strip())
     recovered, true = pictures.recovered[cell.name], pictures.true  # (T, N, *shape)
     # A trial may be scored but not stored, for instance in a run that resumed on another machine.
     stored = [

@@ -12,7 +12,6 @@ from leakgauge.report import assumptions
 from leakgauge.report.cells import by_defense
 from leakgauge.report.curves import success_curves
 from leakgauge.report.gallery import exhibits, guesses
-from leakgauge.report.numbers import percent, rate_bounds
 from leakgauge.report.pictures import SHOWN_SIDE
 from leakgauge.report.plot import plot
 from leakgauge.report.quality import quality
@@ -20,6 +19,7 @@ from leakgauge.report.rows import columns, guarantee_text, most_exposed, table_r
 from leakgauge.report.scatter import scatter
 from leakgauge.report.toml import scenario_toml
 from leakgauge.types import AuditReport, Flag, Pictures, threat_model
+from leakgauge.verdict import headline, state_of
 
 _TEMPLATES = Environment(
     loader=FileSystemLoader(Path(__file__).parent / "templates"),
@@ -28,6 +28,7 @@ _TEMPLATES = Environment(
     trim_blocks=True,
     lstrip_blocks=True,
 )
+_TONES = {"leaks": "bad", "labels read": "warn", "no leak found": "good"}
 
 
 def to_html(report: AuditReport, pictures: Pictures | None = None) -> str:
@@ -53,8 +54,6 @@ def to_html(report: AuditReport, pictures: Pictures | None = None) -> str:
         "plot": plot(curves),
         "scatter": scatter(quality(report), curves.attacks),
         "toml": scenario_toml(report.scenario),
-        "percent": percent,
-        "rate_bounds": rate_bounds,
     }
     return _TEMPLATES.get_template("report.html.j2").render(page)
 
@@ -63,12 +62,12 @@ def _banner(report: AuditReport) -> dict[str, str]:
     """Colour and words; the words alone say it, for those who print in grey."""
     gate, leaks = report.verdict.gate, report.verdict.leaks
     failed = gate is not None and not gate["passed"]
-    tone = "bad" if leaks or failed else "good"
+    tone = "bad" if leaks or failed else "good" if headline(report.verdict) == "No leak found" else "warn"
     if leaks and gate is not None and not failed:
         tone = "warn"  # leaks, but within what its user accepts
     return {
         "tone": tone,
-        "word": "Leaks" if leaks else "No leak found",
+        "word": headline(report.verdict),
         "gate": "" if gate is None else f"Gate {'failed' if failed else 'passed'}",
         "gate_sentence": "" if gate is None else str(gate["sentence"]),
     }
@@ -93,7 +92,8 @@ def _raised(report: AuditReport, flag: str) -> list[str]:
 def _configuration(verdict: Mapping[str, Any]) -> dict[str, Any]:
     style = "adaptive" if verdict.get("adaptive") else "plain"
     return {
-        "leaks": bool(verdict["leaks"]),
+        "state": state_of(verdict),
+        "tone": _TONES[state_of(verdict)],
         "sentence": verdict["sentence"],
         "worst": f"{verdict['attack']}, {style}" if verdict.get("attack") else "",
         "guarantee": guarantee_text(verdict.get("guarantee")),

@@ -11,6 +11,7 @@ from leakgauge.report.rows import columns, guarantee_text, most_exposed, table_r
 from leakgauge.report.scatter import said
 from leakgauge.report.toml import scenario_toml
 from leakgauge.types import AuditReport, threat_model
+from leakgauge.verdict import headline, state_of
 
 
 def to_markdown(report: AuditReport) -> str:
@@ -28,11 +29,10 @@ def to_markdown(report: AuditReport) -> str:
 
 def _headline(report: AuditReport) -> str:
     verdict = report.verdict
-    word = "Leaks" if verdict.leaks else "No leak found"
     lines = [f"# Leakage audit: {_md(report.scenario.model)} on {_md(report.scenario.data)}", ""]
     if report.interrupted:
         lines += ["**Interrupted: finished cells only.**", ""]
-    lines += [f"**{word}.** {_md(verdict.sentence)}"]
+    lines += [f"**{headline(verdict)}.** {_md(verdict.sentence)}"]
     if verdict.gate is not None:
         passed = "passed" if verdict.gate["passed"] else "failed"
         lines += ["", f"**Gate {passed}.** {_md(verdict.gate['sentence'])}"]
@@ -41,9 +41,8 @@ def _headline(report: AuditReport) -> str:
     if verdict.configurations:
         lines.append("")
     for c in verdict.configurations:
-        state = "leaks" if c["leaks"] else "no leak found"
         promise = guarantee_text(c.get("guarantee"))
-        lines.append(f"- {_md(c['defense'])}: **{state}**. {_md(c['sentence'])} {promise}".rstrip())
+        lines.append(f"- {_md(c['defense'])}: **{state_of(c)}**. {_md(c['sentence'])} {promise}".rstrip())
     return "\n".join(lines)
 
 

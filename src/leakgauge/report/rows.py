@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from leakgauge.report.cells import BASELINES, Cell, baselines, by_defense
+from leakgauge.report.cells import BASELINES, LABELS, Cell, baselines, by_defense
 from leakgauge.report.criterion import criterion
 from leakgauge.report.numbers import NOTHING, base, bounds, count, duration, heading, number, percent, rate_bounds
 from leakgauge.types import UNDEFENDED, AuditReport, Interval, Summary
@@ -90,18 +90,11 @@ def _metrics(report: AuditReport) -> list[str]:
 
 
 def _row(report: AuditReport, cell: Cell) -> Row:
-    row, rate = cell.row, cell.row.success_rate
+    row = cell.row
     nothing = Interval(None, None, None)
     measured = [(m, row.metrics.get(m, nothing)) for m in _metrics(report)]
     values: list[Value] = [
-        (
-            percent(rate.value),
-            _lines(
-                rate_bounds(rate),
-                f"{rate.recovered} of {rate.records}",
-                rate.criterion if len(_criteria(report)) > 1 else "",
-            ),
-        ),
+        _rate(report, cell),
         (str(row.trials), ()),
         (str(row.failed), ()),
         *((number(m, i.value), _lines(bounds(m, i))) for m, i in measured),
@@ -111,6 +104,17 @@ def _row(report: AuditReport, cell: Cell) -> Row:
         _spent(row),
     ]
     return Row(row.attack, cell.style, row.defense, cell.baseline, row.error, tuple(values))
+
+
+def _rate(report: AuditReport, cell: Cell) -> Value:
+    rate = cell.row.success_rate
+    if not cell.claims_records:
+        return NOTHING, ("claims no records",)
+    return percent(rate.value), _lines(
+        rate_bounds(rate),
+        f"{rate.recovered} of {rate.records}",
+        rate.criterion if len(_criteria(report)) > 1 else "",
+    )
 
 
 def _criteria(report: AuditReport) -> list[str]:
@@ -131,7 +135,8 @@ def _worst(report: AuditReport, cell: Cell) -> Value:
 def _floor(report: AuditReport, cell: Cell, name: str) -> Value:
     """The baseline's score in the same metrics, beside the attack's."""
     metrics = cell.row.floor.get(name, {})
-    found = [(m, i) for want in _compared(report) for m, i in metrics.items() if base(m) == want]
+    wanted = _compared(report) if cell.claims_records else (base(LABELS),)
+    found = [(m, i) for want in wanted for m, i in metrics.items() if base(m) == want]
     if cell.baseline or not found:
         return NOTHING, ()
     (first, interval), *rest = found

@@ -27,11 +27,13 @@ class Reconstruction:
     seconds: float = 0.0  # wall clock for all trials together
     trace: Tensor | None = None  # (T, S) own objective along the kept attempt; nan behind its end
     finished: Tensor | None = None  # (T,) False for trials that an interrupt cut off; None if there was none
+    notes: tuple[str, ...] | None = None  # one per trial: what the attack has to say about its own way
 
     def take(self, rows: Sequence[int]) -> Reconstruction:
         """Only these rows; `seconds` stays what all took together."""
         tensors = {name: value for name, value in vars(self).items() if isinstance(value, Tensor)}
-        return dataclasses.replace(self, **take(tensors, rows))
+        notes = None if self.notes is None else tuple(self.notes[row] for row in rows)
+        return dataclasses.replace(self, notes=notes, **take(tensors, rows))
 
 
 Progress = Callable[[float], None]  # told the share of the work that is done, 0 to 1
@@ -51,11 +53,20 @@ class Attack(Settings):
     paper: ClassVar[str]
     needs: ClassVar[frozenset[Fact]]
     baseline: ClassVar[bool] = False  # True for floors that ignore the update
+    decoy: ClassVar[bool] = False  # True where a picture may come from the prior alone: a decoy is attacked beside it
 
     @property
     def rows_per_trial(self) -> int:
         """How many searches run side by side for one trial: what a trial needs in memory."""
         return 1
+
+    def numbers_per_row(self, observation: Observation) -> int:  # noqa: ARG002
+        """What one search holds besides gradients and samples, in numbers: the weights of a generator, say."""
+        return 0
+
+    def concerns(self, observation: Observation) -> tuple[str, ...]:  # noqa: ARG002
+        """Ids of the flags that can be raised before the attack runs."""
+        return ()
 
     @final
     def __call__(

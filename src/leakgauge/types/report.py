@@ -46,6 +46,8 @@ class Finding:
     flags: tuple[str, ...] = ()  # ids; the reasons are in the report's `flags`
     error: str | None = None
     spec: str = ""  # the attack with all fields that differ from their defaults
+    note: str = ""  # what the attack has to say about its own way: the rule it chose, say
+    control: bool = False  # the attack on a decoy update, scored against the true samples: no leak, whatever it scores
 
 
 @dataclass(frozen=True)

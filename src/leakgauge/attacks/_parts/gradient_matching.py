@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from torch import Tensor, cat, nn
 
 from leakgauge.attacks._parts.attempts import SCHEDULES, solve
+from leakgauge.attacks._parts.labels import SOURCES, searched_labels
 from leakgauge.attacks._parts.priors import total_variation
 from leakgauge.attacks._parts.puzzle import Puzzle, puzzle_of
 from leakgauge.attacks._parts.starts import STARTS, start_inputs
@@ -43,11 +44,16 @@ class GradientMatching(Attack):
         choices=line_search.RULES,
     )  # fmt: skip
     threshold: float = setting(1e-6, "gradient distance that counts as solved", above=0)
+    labels: str = setting("infer", "where hidden labels come from: the last layer or the search", choices=SOURCES)
     distance: str = setting("l2", "how gradients are compared", choices=("l2", "l1"))
     tv: float = setting(0.0, "weight of total variation beside the distance, for pictures", low=0)
     noise_std: float = setting(0.0, "scale of the noise known to be in each entry: what it explains is solved", low=0)
     match_nonzero: bool = setting(False, "compare only entries that are not exactly zero in the update")
     read_dropout: bool = setting(False, "read the client's dropout off the last layer's gradient")
+
+    def labels_of(self, observation: Observation, rule: str = "auto") -> Tensor | None:
+        """(T, N) as revealed or, where `labels` says so, inferred; None where they are optimised with the inputs."""
+        return searched_labels(observation, self.labels, rule)
 
     @property
     def rows_per_trial(self) -> int:

@@ -1,6 +1,7 @@
 """The question every gradient-matching attack asks: which inputs would have made this update?
 
-One problem per trial, as a function of a flat vector z = (inputs in the optimiser's own units, label logits).
+One problem per trial, as a function of a flat vector z = (inputs in the optimiser's own units, label logits). With a
+`painter` z is what it makes the inputs and logits from instead: the weights of a generator.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
@@ -22,6 +24,20 @@ from leakgauge.models._layers import MaskedLinear
 from leakgauge.types import DataSpec, Fact, LocalTraining, Observation
 
 Prior = Callable[[nn.Module, Tensor, Tensor], Tensor]  # (model, inputs (A, N, ...), targets) -> (A,)
+Rows = list[Tensor]
+# A distance of an attack's own: (observed rows, entries that count or None) -> (rows of a guess -> (A,)).
+Distance = Callable[[Rows, Rows | None], Callable[[Rows], Tensor]]
+
+
+class Painter(Protocol):
+    """Makes inputs and label logits from another kind of z."""
+
+    @property
+    def width(self) -> int:
+        """Numbers in one trial's z."""
+
+    def __call__(self, z: Tensor, trials: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        """(A, D) and the trials (A,) its rows belong to, None for all -> inputs (A, N, *sample), logits or None."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +49,7 @@ class Puzzle:
     shape: tuple[int, ...]  # (N, *sample)
     classes: int
     labels: Tensor | None  # (T, N), or None where they are searched for
-    distance: str
+    distance: str | Distance
     prior: Prior
     prior_counts: bool = True  # in the value that ranks points; its slope always counts
     unrolled: LocalTraining | None = None  # local steps to replay; None for a single gradient
@@ -42,6 +58,7 @@ class Puzzle:
     unit: Tensor | None = None
     label_unit: float = 1.0
     masks: Mapping[str, Tensor] = field(default_factory=dict)  # buffers that differ by trial: name -> (T, ...)
+    painter: Painter | None = None  # what z means, where it is not the inputs themselves
 
     @property
     def like(self) -> Tensor:
@@ -54,10 +71,14 @@ class Puzzle:
 
     @property
     def width(self) -> int:
+        if self.painter is not None:
+            return self.painter.width
         return self.pixels + (self.shape[0] * self.classes if self.labels is None else 0)
 
-    def split(self, z: Tensor) -> tuple[Tensor, Tensor | None]:
-        """(A, D) -> inputs (A, N, *sample) and logits (A, N, C) or None."""
+    def split(self, z: Tensor, trials: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
+        """(A, D) -> inputs (A, N, *sample) and logits (A, N, C) or None; rows are all trials in order unless told."""
+        if self.painter is not None:
+            return self.painter(z, trials)
         inputs = z[:, : self.pixels].reshape(-1, *self.shape)
         if self.centre is not None and self.unit is not None:
             inputs = inputs * self.unit + self.centre
@@ -89,21 +110,28 @@ class Puzzle:
         names = list(self.observed)
         observed = rows_of({name: g[trials] for name, g in self.observed.items()}, names)
         known = [row != 0 for row in observed] if self.match_nonzero else None
+        distance = self._distance_to(observed, known)
         labels = None if self.labels is None else self.labels[trials]
         masks = {name: mask[trials] for name, mask in self.masks.items()}
 
         def evaluate(z: Tensor) -> tuple[Tensor, Tensor]:
             z = z.detach().requires_grad_()
-            inputs, logits = self.split(z)
+            inputs, logits = self.split(z, trials)
             targets = labels if logits is None else torch.softmax(logits, -1)
             assert targets is not None
             mine = rows_of(self._simulated(inputs, targets, masks), names)
-            value = distance_between(mine, observed, self.distance, known)
+            value = distance(mine)
             whole = value + self.prior(self.model, inputs, targets)
             (slope,) = torch.autograd.grad(whole.sum(), z)
             return (whole if self.prior_counts else value).detach(), slope
 
         return evaluate
+
+    def _distance_to(self, observed: Rows, known: Rows | None) -> Callable[[Rows], Tensor]:
+        named = self.distance
+        if isinstance(named, str):
+            return lambda mine: distance_between(mine, observed, named, known)
+        return named(observed, known)
 
     def _simulated(self, inputs: Tensor, targets: Tensor, masks: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """What clients with these samples would share."""
@@ -118,8 +146,8 @@ class Puzzle:
 
 
 def puzzle_of(
-    observation: Observation, labels: Tensor | None, *, distance: str, prior: Prior, read_dropout: bool = False,
-    unrolled: LocalTraining | None = None, match_nonzero: bool = False,
+    observation: Observation, labels: Tensor | None, *, distance: str | Distance, prior: Prior,
+    read_dropout: bool = False, unrolled: LocalTraining | None = None, match_nonzero: bool = False,
 ) -> Puzzle:  # fmt: skip
     """What the observation asks; with `unrolled` the weight difference itself is matched, else a gradient."""
     data: DataSpec = observation.fact(Fact.INPUT_SPEC)

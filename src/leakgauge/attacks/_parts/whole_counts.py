@@ -1,0 +1,76 @@
+"""From estimates to whole numbers: counts per class that are at least zero and sum to the size of the batch."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+_LEAST_IMPACT = 1e-9  # of a sample, relative to the largest score: something must tell rounds apart
+_BISECTIONS = 60  # halvings until a level is known to the last digit
+_ALMOST = 1e-6  # an estimate this close below a whole number is that number
+
+
+def nearest_counts(estimate: Tensor, samples: int, least: Tensor | None = None) -> Tensor:
+    """Whole counts (T, C) near `estimate` (T, C) that sum to `samples` and are nowhere below `least` (T, C).
+
+    The estimate is first moved onto the real numbers that meet these conditions, as little as possible, and then
+    rounded by largest remainder. A class at -inf stays at its least. `least` must leave room.
+    """
+    low = torch.zeros_like(estimate) if least is None else least.to(estimate)
+    left = samples - low.sum(1, keepdim=True)  # (T, 1)
+    inside = _onto_simplex(estimate - low, left)
+    whole = (inside + _ALMOST).floor()
+    missing = left - whole.sum(1, keepdim=True)
+    remainder = (inside - whole).where(estimate > -torch.inf, inside.new_tensor(-torch.inf))
+    order = remainder.argsort(dim=1, descending=True, stable=True).argsort(1)
+    return (low + whole + (order < missing)).round().long()
+
+
+def _onto_simplex(x: Tensor, total: Tensor) -> Tensor:
+    """The nearest point (T, C) with entries of at least zero that sum to `total` (T, 1)."""
+    falling = x.sort(1, descending=True).values
+    over = (falling.cumsum(1) - total) / torch.arange(1, x.shape[1] + 1, device=x.device)
+    support = (falling > over).sum(1, keepdim=True).clamp_min(1)
+    return (x - over.gather(1, support - 1)).clamp_min(0)
+
+
+def counts_by_impact(score: Tensor, impact: Tensor, samples: int, offset: Tensor | float = 0.0) -> Tensor:
+    """Counts (T, C) by the two stages of LLG from a score (T, C) that every sample of a class lowers by |impact| (T,).
+
+    First each class with a negative score counts once (the most negative ones, if there are more than samples). Then,
+    sample by sample, the class with the lowest score is counted and relieved of one impact. `offset` is taken off the
+    scores between the stages.
+    """
+    present = (score < 0) & (score.argsort(dim=1, stable=True).argsort(1) < samples)
+    counts = present.long()
+    least = _LEAST_IMPACT * score.abs().amax(1, keepdim=True) + torch.finfo(score.dtype).tiny
+    step = torch.maximum(impact.neg()[:, None], least)  # (T, 1)
+    return counts + _lowest(score + present * step - offset, step, samples - counts.sum(1, keepdim=True))
+
+
+def _lowest(score: Tensor, step: Tensor, left: Tensor) -> Tensor:
+    """Counts (T, C) after `left` (T, 1) rounds of: count the lowest score, raise it by `step` (T, 1).
+
+    All rounds at once: a score is counted as often as it fits below a level, and the level is found by bisection.
+    """
+    low = score.amin(1, keepdim=True) - step
+    high = low + step * (left + 1)
+    for _ in range(_BISECTIONS):
+        middle = (low + high) / 2
+        fits = _below(middle, score, step, left).sum(1, keepdim=True) <= left
+        low, high = torch.where(fits, middle, low), torch.where(fits, high, middle)
+    counts = _below(low, score, step, left)
+    last = (score + counts * step).argsort(dim=1, stable=True).argsort(1) < left - counts.sum(1, keepdim=True)
+    return counts + last.long()
+
+
+def _below(level: Tensor, score: Tensor, step: Tensor, left: Tensor) -> Tensor:
+    """How often each score is at or below the level while it rises step by step."""
+    return torch.minimum(((level - score) / step).floor().add(1).clamp_min(0), left + 1.0).long()
+
+
+def sorted_labels(counts: Tensor, samples: int) -> Tensor:
+    """Counts (T, C) as labels (T, N) in rising order."""
+    ends = counts.cumsum(1)  # label of place i: the first class whose running count exceeds i
+    places = torch.arange(samples, device=counts.device).expand(len(counts), -1)
+    return torch.searchsorted(ends, places.contiguous(), right=True)

@@ -1,0 +1,67 @@
+"""Labels alone: how often each class occurs in the batch behind an update. No picture is claimed.
+
+The bias gradient of the last layer is the mean prediction over the batch minus the share of each label, so whoever can
+guess that mean can count the labels. The rules, by the name of `rule`:
+
+- sign: Zhao et al. 2020 (iDLG), classes with a negative entry, the rest of the batch by size
+- yin: Yin et al. 2021 (GradInversion), the N most negative rows; right where labels are distinct
+- llg, llg-plus, llg-star: Wainakh et al. 2022 (LLG), a sample's impact from the update, from public data, from dummies
+- bias: the first of these on the bias, without the correction for features
+- exact: the mean prediction over public data, or over dummy inputs where there is none
+- presence: only classes with a negative entry in their row, in the shares that best explain the bias
+- least-squares: Ma et al. 2023 (iLRG), a linear system for the counts from the update alone
+- auto: whichever of exact, presence, least-squares and llg-plus counts best on made-up batches of public data
+
+Where we depart: `exact` and `presence` are ours. Counts that the gradient proves are kept in `exact`, `presence` and
+`least-squares`. The release of LLG+ draws ten batches of each class, we take all samples of it at once.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+
+from leakgauge.attacks._parts.label_counts import RULES, misfit
+from leakgauge.attacks._parts.labels import counted, rules_for
+from leakgauge.attacks._parts.last_layer import clues_of
+from leakgauge.attacks._parts.whole_counts import sorted_labels
+from leakgauge.errors import NotApplicable
+from leakgauge.settings import setting
+from leakgauge.types import Attack, Fact, Observation, Progress, Reconstruction
+
+_NAMES = tuple(RULES)
+_MOST = 4096  # samples per update that the rules were measured with
+
+
+@dataclass(frozen=True)
+class Labels(Attack):
+    """Count the labels of a batch. The own objective is how far the counts are from what the bias says, per class.
+
+    Example: `leakgauge attack labels --data digits --model lenet-dlg --batch-size 32 --trials 4`
+    """
+
+    name: ClassVar[str] = "labels"
+    summary: ClassVar[str] = "count the labels of a batch from the last layer's gradient; no pictures"
+    paper: ClassVar[str] = "Wainakh et al. 2022, User-Level Label Leakage from Gradients (LLG), PoPETs"
+    needs: ClassVar[frozenset[Fact]] = frozenset({Fact.INPUT_SPEC, Fact.NUM_SAMPLES, Fact.LOCAL_TRAINING})
+
+    rule: str = setting("auto", "how labels are counted; auto: as works best on public data", choices=("auto", *_NAMES))
+
+    def reconstruct(self, observation: Observation, seeds: tuple[int, ...], progress: Progress) -> Reconstruction:  # noqa: ARG002
+        began = time.perf_counter()
+        samples: int = observation.fact(Fact.NUM_SAMPLES)
+        if samples > _MOST:
+            raise NotApplicable(f"labels counts up to {_MOST} samples behind one update, this one holds {samples}")
+        if self.rule == "llg-plus" and not observation.knows(Fact.PUBLIC_DATA):
+            raise NotApplicable("rule llg-plus learns from public data, which the threat model hides; use llg-star")
+        clues = clues_of(observation, public=self.rule != "llg-star")
+        rules = rules_for(clues, self.rule)
+        counts = counted(clues, rules)
+        ones = torch.ones(len(seeds), dtype=torch.long)
+        return Reconstruction(
+            None, sorted_labels(counts, samples), misfit(clues, counts), ones, 0 * ones, time.perf_counter() - began,
+            notes=tuple(f"counted by {rule}" for rule in rules),
+        )  # fmt: skip

