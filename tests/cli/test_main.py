@@ -92,7 +92,7 @@ def mess(tmp_path):
 
 BAD = {
     # names
-    "unknown attack": (("attack", "dgl"), ["attack must be one of", "'dgl'", "did you mean 'dlg'?"]),
+    "unknown attack": (("attack", "idgl"), ["attack must be one of", "'idgl'", "did you mean 'idlg'?"]),
     "unknown attack in a list": (("audit", "--attacks", "linaer"), ["did you mean 'linear'?"]),
     "unknown defence": ((*ATTACK, "--defense", "gausian"), ["defence", "did you mean 'gaussian'?"]),
     "unknown model": ((*ATTACK, "--model", "lenet-dgl"), ["model must be one of", "did you mean 'lenet-dlg'?"]),

@@ -12,6 +12,9 @@ from leakgauge.models import ModelSpec, load_model
 from leakgauge.models._layers import ACTIVATIONS, Normalize
 
 TINY = {  # every model of the zoo, small enough to build in a blink
+    "cnn-melis": "cnn-melis:width=2,hidden=5",
+    "cnn6": "cnn6",
+    "cnn6-d": "cnn6-d",
     "convnet": "convnet:width=2",
     "lenet-cpl": "lenet-cpl:filters=3",
     "lenet-dlg": "lenet-dlg:filters=3",
@@ -59,7 +62,7 @@ class TestEveryModel:
 
     def test_tiny_images_work_or_are_refused_with_what_fits(self, spec, image):
         data = image(1, 8)
-        if spec.startswith(("convnet", "lenet5-mkor", "resnet18:", "vgg16")):
+        if spec.startswith(("cnn-melis", "convnet", "lenet5-mkor", "resnet18:", "vgg16")):
             with pytest.raises(NotApplicable, match=r"at least .*'lenet-dlg', 'resnet20' and 'mlp' take small"):
                 load_model(spec, data, seed=0)
         else:
@@ -120,7 +123,8 @@ def test_defaults_are_the_papers(name):
     assert spec.normalize == ("auto" if name in AUTO else "none")
     assert spec.init == ("uniform" if name in UNIFORM else "default")
     sigmoid = name.startswith("lenet") or name == "resnet18-grnn"
-    assert spec.activation == ("sigmoid" if sigmoid else "relu")
+    leaky = name.startswith("cnn6")
+    assert spec.activation == ("sigmoid" if sigmoid else "leaky_relu" if leaky else "relu")
 
 
 def test_auto_normalises_only_with_constants(image):

@@ -39,11 +39,11 @@ def test_another_scenario_is_another_file(small_scenario, tmp_path):
 
 def test_what_cannot_run_here_is_told_and_the_rest_goes_on(small_scenario, tmp_path):
     missing = small_scenario(data="lfw")
-    unfit = small_scenario(attacks=("idlg",), batch_size=2)
+    unfit = small_scenario(attacks=("rgap",), batch_size=2)
     refused = run_all([missing, unfit, small_scenario()], tmp_path / "runs", data_root=tmp_path / "no-data")
     assert set(refused) == {missing, unfit}
     assert "lfw" in refused[missing]
-    assert "idlg reads the label of one sample" in refused[unfit]
+    assert "rgap solves for one sample" in refused[unfit]
     assert len(list((tmp_path / "runs").glob("*.json"))) == 1
 
 

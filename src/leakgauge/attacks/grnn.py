@@ -66,8 +66,9 @@ class GRNN(Attack):
     def numbers_per_row(self, observation: Observation) -> int:
         """About a dozen copies of the generator, and its activations for every sample."""
         generator = self._generator(observation, (0,))
+        samples: int = observation.fact(Fact.NUM_SAMPLES)
         pixels = torch.Size(observation.fact(Fact.INPUT_SPEC).shape).numel()
-        return 12 * generator.width + 60 * observation.fact(Fact.NUM_SAMPLES) * pixels
+        return 12 * generator.width + 60 * samples * pixels
 
     def reconstruct(self, observation: Observation, seeds: tuple[int, ...], progress: Progress) -> Reconstruction:
         generator = self._generator(observation, seeds)

@@ -49,6 +49,7 @@ class Cell:
     reported: Mapping[str, float | None]  # statistic -> the paper's figure; None: measured, but not in the paper
     variant: str = "plain"  # or "adaptive": the attacker who knows the defence
     quick: int = 0  # victims under --quick; 0: not part of it
+    quick_attack: str | None = None  # the attack under --quick, where the full one takes minutes for a single victim
 
 
 @dataclass(frozen=True)
@@ -60,6 +61,7 @@ class Table:
     convention: str
     note: str
     cells: tuple[Cell, ...]
+    heavy: str = ""  # why some of its cells have fewer than 50 records, or none of them is quick
 
     def name_of(self, cell: Cell) -> str:
         """What `--cell` patterns are matched with."""
@@ -101,13 +103,20 @@ def chosen(
     for each in tables:
         cells = [c for c in each.cells if pattern is None or fnmatchcase(each.name_of(c), pattern)]
         if quick:
-            cells = [dataclasses.replace(c, run=c.run.resized(c.quick, 1)) for c in cells if c.quick]
+            cells = [dataclasses.replace(c, run=_quick_run(c)) for c in cells if c.quick]
         cells = [dataclasses.replace(c, run=c.run.resized(trials, seeds)) for c in cells]
         if cells:
             found.append(dataclasses.replace(each, cells=tuple(cells)))
     if not found:
         raise BadInput("--quick", allowed="used with cells marked quick", got="none of these", do="leave --quick out")
     return tuple(found)
+
+
+def _quick_run(cell: Cell) -> Run:
+    run = cell.run.resized(cell.quick, 1)
+    if cell.quick_attack is None:
+        return run
+    return dataclasses.replace(run, scenario=dataclasses.replace(run.scenario, attacks=(cell.quick_attack,)))
 
 
 def _no_such_cell(pattern: str, names: Iterable[str]) -> BadInput:
