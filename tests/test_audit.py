@@ -235,7 +235,7 @@ class Shrink(TamperingServer):
     paper: ClassVar[str] = "none"
     needs: ClassVar[frozenset[Fact]] = Linear.needs
 
-    def prepare(self, model: nn.Module, data) -> nn.Module:
+    def prepare(self, model: nn.Module, data, public=None) -> nn.Module:
         sent = copy.deepcopy(model)
         with torch.no_grad():
             sent.fc1.bias.add_(100.0)

@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from leakgauge import catalog
-from leakgauge.chunked import reconstruct
 from leakgauge.engine.memory import is_out_of_memory
 from leakgauge.errors import BadInput, LeakgaugeError, NotApplicable
-from leakgauge.fl.chain import prepared
-from leakgauge.fl.observe import facts_about, observe
-from leakgauge.flags import FLAGS, generator_flags, is_unchanged, objective_fell, oracle_flags, ran_out_of_time
+from leakgauge.flags import FLAGS, generator_flags, objective_fell, oracle_flags, ran_out_of_time
+from leakgauge.meeting import Meeting
 from leakgauge.metrics.scoring import Scores, score
 from leakgauge.plan import ON_A_DECOY, Cell, OnDecoy, parse_chain
 from leakgauge.stage import Stage
@@ -24,7 +22,6 @@ from leakgauge.types import (
     Fact,
     Finding,
     Reconstruction,
-    TamperingServer,
     ThreatModel,
 )
 from leakgauge.verdict import is_recovered
@@ -53,21 +50,12 @@ def run_cell(
     attack, control = (cell.attack.attack, True) if isinstance(cell.attack, OnDecoy) else (cell.attack, False)
     try:
         defenses = parse_chain(cell.defense)
-        sent = stage.model
-        if isinstance(attack, TamperingServer):
-            sent = _tampered(stage, attack)
         behind = stage.decoys() if control else stage.batch  # the update's own samples; scores are always the truth's
-        update = stage.update(defenses, sent, behind)
         told = FLOOR if attack.baseline else stage.threat_model
-        model = prepared(sent, *defenses)
-        facts = facts_about(model, behind, stage.data, stage.scenario.local, stage.public)
-        seen = observe(model, update, told, facts)
-        concerns = attack.concerns(seen)
-        for concern in concerns:
+        meeting = Meeting(stage, attack, defenses, told, behind)
+        for concern in meeting.concerns(wanted[0]):
             notice(f"{cell.label}: {FLAGS[concern].reason}")
-        result = reconstruct(
-            attack, seen.take(wanted) if len(wanted) < stage.scenario.trials else seen, seeds, progress
-        )
+        result = meeting.of(wanted, progress)
         whole = _finished(result)
         if not whole:
             raise KeyboardInterrupt
@@ -82,10 +70,10 @@ def run_cell(
         kind = NOT_APPLICABLE if isinstance(error, NotApplicable) else ""
         text = f"{kind}{str(error) or type(error).__name__}"
         return [_failed(cell, t, seed, text) for t, seed in zip(wanted, seeds, strict=True)], None
-    flags = [*oracle_flags(told), *concerns, *generator_flags(attack, stage.batch.take(ran))]
+    flags = [*oracle_flags(told), *meeting.concerns(wanted[0]), *generator_flags(attack, stage.batch.take(ran))]
     if ran_out_of_time(attack, result):
         flags.append("time-budget-spent")
-    if defenses and is_unchanged(update, stage.update((), sent, behind)):
+    if defenses and meeting.defense_did_nothing(ran):
         flags.append("defense-without-effect")
     findings = _findings(cell, ran, result, scores, stage, flags, earlier)
     return findings, _pictures(scores.matched, ran, stage.scenario.trials)
@@ -106,16 +94,6 @@ def _pictures(matched: Tensor | None, ran: Sequence[int], trials: int) -> Tensor
     blank = torch.zeros(trials, *matched.shape[1:], dtype=matched.dtype)
     blank[list(ran)] = matched.cpu()
     return blank
-
-
-def _tampered(stage: Stage, server: TamperingServer) -> nn.Module:
-    allowed = {"nothing": (), "parameters": ("parameters",), "architecture": ("parameters", "architecture")}
-    if server.changes not in allowed[stage.threat_model.may_change]:
-        raise NotApplicable(
-            f"{server.name} changes the model's {server.changes}, which {stage.threat_model.name!r} may not; "
-            f"use --threat-model malicious-{server.changes}"
-        )
-    return server.prepare(stage.model, stage.data)
 
 
 def _findings(

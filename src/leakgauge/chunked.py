@@ -26,13 +26,13 @@ def reconstruct(attack: Attack, observation: Observation, seeds: Sequence[int], 
         rows = list(range(begin, min(begin + size, len(seeds))))
         chunk = observation.take(rows) if len(rows) < len(seeds) else observation
         try:
-            within = partial(_within, progress, begin / len(seeds), len(rows) / len(seeds))
+            part = partial(within, progress, begin / len(seeds), len(rows) / len(seeds))
             share = _with_share_of_time(attack, parts, len(rows), len(seeds) - begin)
-            parts.append(share(chunk, [seeds[t] for t in rows], within))
+            parts.append(share(chunk, [seeds[t] for t in rows], part))
         except KeyboardInterrupt:
             if not parts:
                 raise
-            return _joined(parts, interrupted=True)
+            return joined(parts, interrupted=True)
         except (RuntimeError, MemoryError) as error:
             if not is_out_of_memory(error) or len(rows) == 1:
                 raise
@@ -42,9 +42,9 @@ def reconstruct(attack: Attack, observation: Observation, seeds: Sequence[int], 
             _free(device)
             continue
         if parts[-1].finished is not None:
-            return _joined(parts, interrupted=True)
+            return joined(parts, interrupted=True)
         begin += len(rows)
-    return parts[0] if len(parts) == 1 else _joined(parts)
+    return parts[0] if len(parts) == 1 else joined(parts)
 
 
 def bytes_per_trial(attack: Attack, observation: Observation) -> int:
@@ -66,7 +66,8 @@ def _with_share_of_time(attack: Attack, parts: Sequence[Reconstruction], now: in
     return attack.with_fields(time_budget=remaining * now / left) or attack
 
 
-def _within(progress: Progress, base: float, share: float, done: float) -> None:
+def within(progress: Progress, base: float, share: float, done: float) -> None:
+    """Progress of a part that begins at `base` and is `share` of the whole."""
     progress(base + share * done)
 
 
@@ -76,7 +77,7 @@ def _free(device: torch.device) -> None:
         torch.cuda.empty_cache()
 
 
-def _joined(parts: Sequence[Reconstruction], interrupted: bool = False) -> Reconstruction:
+def joined(parts: Sequence[Reconstruction], interrupted: bool = False) -> Reconstruction:
     """Reconstructions of consecutive chunks as one."""
 
     def cat(name: str) -> Tensor | None:

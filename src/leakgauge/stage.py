@@ -50,11 +50,17 @@ class Stage:
     state: str  # of the model, in words: untrained, from a checkpoint, or after so many rounds
     engine: str = "side by side"  # how the trials run, and why if it is not the fast way
 
-    def update(self, defenses: Sequence[Defense], model: nn.Module, batch: Batch | None = None) -> SharedUpdate:
-        """What the clients share, or would share if they had another `batch`."""
+    def update(
+        self, defenses: Sequence[Defense], model: nn.Module, batch: Batch | None = None, trials: Sequence[int] = ()
+    ) -> SharedUpdate:
+        """What the clients share, or would share if they had another `batch`; of some trials if told which."""
         step = chain(client_step(self.scenario.local), *defenses)
         with _enough_for_batchnorm("batchnorm=train", do="raise --batch-size"):
-            return step(prepared(model, *defenses), self.batch if batch is None else batch, self.scenario.seeds)
+            held = self.batch if batch is None else batch
+            if not trials:
+                return step(prepared(model, *defenses), held, self.scenario.seeds)
+            seeds = [self.scenario.seeds[t] for t in trials]
+            return step(prepared(model, *defenses), held.take(trials), seeds)
 
     def decoys(self) -> Batch:
         """Public samples with the victims' labels, none twice in a trial: what the controls are run on."""

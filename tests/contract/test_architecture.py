@@ -28,6 +28,7 @@ LAYERS = (  # each may import what stands above it, and its own line as long as 
         "chunked",
         "bench",
         "cell",
+        "meeting",
         "solving",
         "audit",
         "properties",

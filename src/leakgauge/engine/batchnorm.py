@@ -44,6 +44,11 @@ def fix_statistics(model: nn.Module) -> None:
             module.__class__ = _FIXED[type(module)]
 
 
+def uses_batch_statistics(model: nn.Module) -> bool:
+    """Does any layer normalise by the batch at hand, so that samples change one another's results?"""
+    return any(isinstance(m, _BatchNorm) and m.running_mean is None for m in model.modules())
+
+
 def use_batch_statistics(model: nn.Module) -> None:
     """Every BatchNorm layer normalises by the batch at hand; vmap could not update running statistics, so they go."""
     for module in model.modules():

@@ -6,7 +6,7 @@ The slow loop it must equal: for each trial, `torch.autograd.grad(loss(model(x[t
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from weakref import WeakSet
 
 import torch
@@ -16,6 +16,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from leakgauge.engine.batchnorm import fix_statistics, use_batch_statistics
 from leakgauge.engine.layerwise import fits, has_convolution, layerwise_gradients
+from leakgauge.types import CROSS_ENTROPY, NLL_ON_LOGITS
 
 _LOOPED: WeakSet[nn.Module] = WeakSet()  # models whose trials cannot run side by side
 
@@ -53,6 +54,17 @@ def cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
     return -log_p.gather(-1, targets.unsqueeze(-1)).mean()
 
 
+def nll_on_logits(logits: Tensor, targets: Tensor) -> Tensor:
+    """The negative logit of the true class: cross-entropy without its softmax."""
+    if targets.dim() == logits.dim():
+        return -(targets * logits).sum(-1).mean()
+    return -logits.gather(-1, targets.unsqueeze(-1)).mean()
+
+
+Loss = Callable[[Tensor, Tensor], Tensor]  # (N, C) logits and targets -> the mean loss
+LOSSES: Mapping[str, Loss] = {CROSS_ENTROPY: cross_entropy, NLL_ON_LOGITS: nll_on_logits}
+
+
 @sdpa_kernel(SDPBackend.MATH)  # the fused attention kernels cannot be differentiated twice
 def trial_gradients(
     model: nn.Module,
@@ -60,6 +72,7 @@ def trial_gradients(
     targets: Tensor,  # (T, N) labels or (T, N, C) probabilities
     weights: Mapping[str, Tensor] | None = None,  # name -> (T, *parameter) when each trial has its own
     buffers: Mapping[str, Tensor] | None = None,  # name -> (T, *buffer) where each trial has its own
+    loss_of: Loss = cross_entropy,
 ) -> dict[str, Tensor]:
     """Mean-loss gradients by parameter name: (T, *parameter).
 
@@ -69,17 +82,19 @@ def trial_gradients(
     """
     own = dict(buffers or {})
     if model in _LOOPED:
-        return one_by_one(model, inputs, targets, weights, own)
+        return one_by_one(model, inputs, targets, weights, own, loss_of)
     if weights is None and not own:
         if inputs.device.type == "cpu" and has_convolution(model, wide=True):
-            return one_by_one(model, inputs, targets)  # one trial fills the cores, and its activations fit the cache
+            return one_by_one(
+                model, inputs, targets, loss_of=loss_of
+            )  # one trial fills the cores, and its activations fit the cache
         if inputs.device.type != "cpu" and has_convolution(model) and fits(model):
-            layerwise = layerwise_gradients(model, inputs, targets, cross_entropy)
+            layerwise = layerwise_gradients(model, inputs, targets, loss_of)
             if layerwise is not None:
                 return layerwise
 
     def loss(parameters: Mapping[str, Tensor], own: Mapping[str, Tensor], x: Tensor, y: Tensor) -> Tensor:
-        return cross_entropy(functional_call(model, {**parameters, **own}, (x,)), y)
+        return loss_of(functional_call(model, {**parameters, **own}, (x,)), y)
 
     shared = weights is None
     parameters = parameters_of(model) if weights is None else dict(weights)
@@ -105,8 +120,10 @@ def one_by_one(
     targets: Tensor,
     weights: Mapping[str, Tensor] | None = None,
     buffers: Mapping[str, Tensor] | None = None,
+    loss_of: Loss = cross_entropy,
+    differentiable: bool = True,
 ) -> dict[str, Tensor]:
-    """The plain loop over trials, as differentiable as the rest."""
+    """The plain loop over trials, as differentiable as the rest unless told otherwise."""
     named = {n: p for n, p in model.named_parameters() if p.requires_grad}
     rows = []
     with torch.enable_grad():
@@ -114,7 +131,7 @@ def one_by_one(
             mine = named if weights is None else {n: _watched(weights[n][t]) for n in named}
             own = {n: b[t] for n, b in (buffers or {}).items()}
             logits = model(x) if weights is None and not own else functional_call(model, {**mine, **own}, (x,))
-            rows.append(torch.autograd.grad(cross_entropy(logits, y), list(mine.values()), create_graph=True))
+            rows.append(torch.autograd.grad(loss_of(logits, y), list(mine.values()), create_graph=differentiable))
     if len(rows) == 1:  # a view: the gradient of a large model is not copied
         return {name: g[None] for name, g in zip(named, rows[0], strict=True)}
     return {name: torch.stack([row[i] for row in rows]) for i, name in enumerate(named)}

@@ -11,7 +11,7 @@ from leakgauge.types import Defense, LocalTraining, Step
 
 def client_step(local: LocalTraining) -> Step:
     """The undefended step that `local` describes."""
-    return fedsgd(local.batchnorm) if local.kind == "fedsgd" else fedavg(local)
+    return fedsgd(local.batchnorm, local.loss) if local.kind == "fedsgd" else fedavg(local)
 
 
 def chain(step: Step, *defenses: Defense) -> Step:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from leakgauge.engine.gradients import cross_entropy, parameters_of, trial_gradients, working_model
+from leakgauge.engine.gradients import LOSSES, parameters_of, trial_gradients, working_model
 from leakgauge.types import Batch, LocalTraining, SharedUpdate, Step
 
 
@@ -46,7 +46,8 @@ def _side_by_side(model: nn.Module, batch: Batch, local: LocalTraining) -> Share
     before = parameters_of(worker)
     weights = {n: p.expand(batch.trials, *p.shape) for n, p in before.items()}
     for part in mini_batches(batch.inputs.shape[1], local):
-        gradients = trial_gradients(worker, batch.inputs[:, part], batch.labels[:, part], weights)
+        inputs, labels = batch.inputs[:, part], batch.labels[:, part]
+        gradients = trial_gradients(worker, inputs, labels, weights, loss_of=LOSSES[local.loss])
         weights = {n: w - local.lr * gradients[n].detach() for n, w in weights.items()}
     return SharedUpdate("weight_delta", {n: w - before[n] for n, w in weights.items()})
 
@@ -64,7 +65,7 @@ def _one_by_one(model: nn.Module, batch: Batch, local: LocalTraining) -> SharedU
         optimiser = torch.optim.SGD(worker.parameters(), lr=local.lr)
         for part in mini_batches(len(inputs), local):
             optimiser.zero_grad()
-            cross_entropy(worker(inputs[part]), labels[part]).backward()  # type: ignore[no-untyped-call]
+            LOSSES[local.loss](worker(inputs[part]), labels[part]).backward()  # type: ignore[no-untyped-call]
             optimiser.step()
         after = dict(worker.named_parameters())
         deltas.append({n: after[n].detach() - b for n, b in before.items()})

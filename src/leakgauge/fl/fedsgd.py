@@ -6,15 +6,16 @@ from collections.abc import Sequence
 
 from torch import nn
 
-from leakgauge.engine.gradients import trial_gradients, working_model
-from leakgauge.types import Batch, SharedUpdate, Step
+from leakgauge.engine.client_gradients import client_gradients
+from leakgauge.engine.gradients import LOSSES, working_model
+from leakgauge.types import CROSS_ENTROPY, Batch, SharedUpdate, Step
 
 
-def fedsgd(batchnorm: str = "eval") -> Step:
+def fedsgd(batchnorm: str = "eval", loss: str = CROSS_ENTROPY) -> Step:
     """A step that shares one gradient; BatchNorm uses running ("eval") or the batch's own statistics ("train")."""
 
     def step(model: nn.Module, batch: Batch, seeds: Sequence[int]) -> SharedUpdate:  # noqa: ARG001
-        gradients = trial_gradients(working_model(model, batchnorm), batch.inputs, batch.labels)
-        return SharedUpdate("gradient", {name: g.detach() for name, g in gradients.items()})
+        worker = working_model(model, batchnorm)
+        return SharedUpdate("gradient", client_gradients(worker, batch.inputs, batch.labels, LOSSES[loss]))
 
     return step

@@ -5,7 +5,17 @@ samples behind one update. One victim is T = 1.
 """
 
 from leakgauge.types.attack import Attack, Progress, Reconstruction, TamperingServer, no_progress
-from leakgauge.types.client import Batch, DataSpec, LocalTraining, Partition, SharedUpdate, Step, Training
+from leakgauge.types.client import (
+    CROSS_ENTROPY,
+    NLL_ON_LOGITS,
+    Batch,
+    DataSpec,
+    LocalTraining,
+    Partition,
+    SharedUpdate,
+    Step,
+    Training,
+)
 from leakgauge.types.defense import Defense, Guarantee
 from leakgauge.types.knowledge import ORACLES, THREAT_MODELS, Fact, Observation, ThreatModel, threat_model
 from leakgauge.types.report import (
@@ -27,6 +37,8 @@ from leakgauge.types.scenario import PRECISIONS, SECTIONS, Scenario
 
 __all__ = [
     "CRITERION",
+    "CROSS_ENTROPY",
+    "NLL_ON_LOGITS",
     "NOT_APPLICABLE",
     "ORACLES",
     "PRECISIONS",

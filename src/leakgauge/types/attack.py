@@ -9,9 +9,9 @@ from typing import ClassVar, final
 
 from torch import Tensor, nn
 
-from leakgauge.errors import BadInput, HiddenFact, LeakgaugeError
+from leakgauge.errors import BadInput, HiddenFact, LeakgaugeError, NotApplicable
 from leakgauge.settings import Settings
-from leakgauge.types.client import DataSpec, take
+from leakgauge.types.client import CROSS_ENTROPY, Batch, DataSpec, take
 from leakgauge.types.knowledge import Fact, Observation
 
 
@@ -53,6 +53,7 @@ class Attack(Settings):
     paper: ClassVar[str]
     needs: ClassVar[frozenset[Fact]]
     baseline: ClassVar[bool] = False  # True for floors that ignore the update
+    losses: ClassVar[tuple[str, ...]] = (CROSS_ENTROPY,)  # the client's losses under which it holds
     decoy: ClassVar[bool] = False  # True where a picture may come from the prior alone: a decoy is attacked beside it
 
     @property
@@ -86,6 +87,10 @@ class Attack(Settings):
                 got=len(seeds),
                 do="give one seed per trial",
             )
+        if observation.knows(Fact.LOCAL_TRAINING):
+            loss = observation.fact(Fact.LOCAL_TRAINING).loss
+            if loss not in self.losses and not self.baseline:
+                raise NotApplicable(f"{self.name} rests on {' or '.join(self.losses)}, and the clients' loss is {loss}")
         result = self.reconstruct(observation, tuple(seeds), progress)
         for what, tensor in (
             ("inputs", result.inputs),
@@ -107,7 +112,18 @@ class TamperingServer(Attack):
     """A server that changes the model before the client trains on it, then reads the update."""
 
     changes: ClassVar[str] = "parameters"  # or "architecture": what the threat model must allow
+    asks_again: ClassVar[bool] = False  # True if it queries a client more than once: its trials run one by one
 
-    def prepare(self, model: nn.Module, data: DataSpec) -> nn.Module:
-        """The model that is sent instead. Must not touch the one it is given."""
+    def prepare(self, model: nn.Module, data: DataSpec, public: Batch | None = None) -> nn.Module:
+        """The model that is sent instead. Must not touch the one it is given.
+
+        `public` are samples of the same kind that belong to nobody here, where the threat model grants them.
+        """
         raise NotImplementedError  # abstract
+
+    def ask_again(self, observation: Observation, asked: int) -> nn.Module | None:  # noqa: ARG002
+        """The next model for the same client with the same data, or None once `reconstruct` has what it needs.
+
+        `observation` is that of one trial after `asked` queries; its model is the one that was sent last.
+        """
+        return None

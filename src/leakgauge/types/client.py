@@ -15,6 +15,7 @@ from leakgauge.settings import Settings, setting
 
 PARTITIONS = ("none", "iid", "classes", "dirichlet")
 OPTIMIZERS = ("adam", "sgd")
+CROSS_ENTROPY, NLL_ON_LOGITS = LOSSES = ("cross-entropy", "nll-on-logits")
 
 
 @dataclass(frozen=True)
@@ -59,6 +60,10 @@ class LocalTraining(Settings):
     batchnorm: str = setting(
         "eval", "BatchNorm uses running (eval) or batch (train) statistics", choices=("eval", "train")
     )
+    loss: str = setting(
+        CROSS_ENTROPY, "what the client minimises; nll-on-logits forgets the softmax, as some released code does",
+        choices=LOSSES,
+    )  # fmt: skip
 
     def __post_init__(self) -> None:
         super().__post_init__()

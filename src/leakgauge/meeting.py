@@ -1,0 +1,109 @@
+"""An attack meets its victims: the model is sent, the clients answer, the attacker sees what its threat model allows.
+
+As many victims at once as their updates fit into memory. A server that asks the same client again meets them singly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+
+import torch
+from torch import nn
+
+from leakgauge.chunked import joined, reconstruct, within
+from leakgauge.engine.memory import fitting
+from leakgauge.errors import LeakgaugeError, NotApplicable
+from leakgauge.fl.chain import prepared
+from leakgauge.fl.observe import facts_about, observe
+from leakgauge.flags import is_unchanged
+from leakgauge.stage import Stage
+from leakgauge.types import Attack, Batch, Defense, Observation, Progress, Reconstruction, TamperingServer, ThreatModel
+
+_COPIES = 4  # of an update: the client's, the defended one, and what an attack makes of it
+_MOST_QUERIES = 100  # a server that is still not content by then never will be
+_ALLOWED = {"nothing": (), "parameters": ("parameters",), "architecture": ("parameters", "architecture")}
+
+
+@dataclass(frozen=True)
+class Meeting:
+    """One attack, one configuration, and the clients that hold `behind`."""
+
+    stage: Stage
+    attack: Attack
+    defenses: tuple[Defense, ...]
+    told: ThreatModel
+    behind: Batch
+
+    @cached_property
+    def sent(self) -> nn.Module:
+        """The model that the clients get first: the global one, or what a tampering server makes of it."""
+        if not isinstance(self.attack, TamperingServer):
+            return self.stage.model
+        if self.attack.changes not in _ALLOWED[self.stage.threat_model.may_change]:
+            raise NotApplicable(
+                f"{self.attack.name} changes the model's {self.attack.changes}, which "
+                f"{self.stage.threat_model.name!r} may not; use --threat-model malicious-{self.attack.changes}"
+            )
+        return self.attack.prepare(self.stage.model, self.stage.data, self.stage.public)
+
+    def concerns(self, trial: int) -> tuple[str, ...]:
+        """What is known against the attack before it starts; the same for every trial."""
+        if type(self.attack).concerns is Attack.concerns:
+            return ()
+        return self.attack.concerns(self._seen([trial], self.sent))
+
+    def of(self, trials: Sequence[int], progress: Progress) -> Reconstruction:
+        """What the attack makes of these trials; after an interrupt, of those up to it."""
+        size = 1 if _asks_again(self.attack) else fitting(_COPIES * self._update_bytes(), self._device)
+        parts: list[Reconstruction] = []
+        for begin in range(0, len(trials), size):
+            rows = trials[begin : begin + size]
+            seeds = [self.stage.scenario.seeds[t] for t in rows]
+            part = partial(within, progress, begin / len(trials), len(rows) / len(trials))
+            try:
+                parts.append(reconstruct(self.attack, self._final(rows), seeds, part))
+            except KeyboardInterrupt:
+                if not parts:
+                    raise
+                return joined(parts, interrupted=True)
+            if parts[-1].finished is not None:
+                return joined(parts, interrupted=True)
+        return parts[0] if len(parts) == 1 else joined(parts)
+
+    def defense_did_nothing(self, trials: Sequence[int]) -> bool:
+        """Is the first update what it would have been without the defences?"""
+        few = trials[: fitting(_COPIES * self._update_bytes(), self._device)]
+        with_them = self.stage.update(self.defenses, self.sent, self.behind, few)
+        return is_unchanged(with_them, self.stage.update((), self.sent, self.behind, few))
+
+    def _final(self, rows: Sequence[int]) -> Observation:
+        """What the attacker sees at the end: after its only query, or after its last."""
+        seen = self._seen(rows, self.sent)
+        if not isinstance(self.attack, TamperingServer) or not self.attack.asks_again:
+            return seen
+        for asked in range(1, _MOST_QUERIES):
+            following = self.attack.ask_again(seen, asked)
+            if following is None:
+                return seen
+            seen = self._seen(rows, following)
+        raise LeakgaugeError(f"{self.attack.name} still asks after {_MOST_QUERIES} queries")
+
+    def _seen(self, rows: Sequence[int], sent: nn.Module) -> Observation:
+        update = self.stage.update(self.defenses, sent, self.behind, rows)
+        model = prepared(sent, *self.defenses)
+        held = self.behind.take(rows)
+        facts = facts_about(model, held, self.stage.data, self.stage.scenario.local, self.stage.public)
+        return observe(model, update, self.told, facts)
+
+    @property
+    def _device(self) -> torch.device:
+        return self.behind.inputs.device
+
+    def _update_bytes(self) -> int:
+        return sum(p.numel() * p.element_size() for p in self.sent.parameters() if p.requires_grad)
+
+
+def _asks_again(attack: Attack) -> bool:
+    return isinstance(attack, TamperingServer) and attack.asks_again
