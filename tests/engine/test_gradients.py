@@ -22,6 +22,7 @@ SMALL = {  # every model of the zoo, as small as it goes; a new one must be adde
     "lenet-dlg": ("lenet-dlg:filters=3", GREY8),
     "lenet5-grnn": ("lenet5-grnn", COLOUR32),
     "lenet5-mkor": ("lenet5-mkor", COLOUR32),
+    "mkor-modified": ("mkor-modified", COLOUR32),
     "mlp": ("mlp:hidden=5", TABLE),
     "resnet18": ("resnet18:width=2", COLOUR32),
     "resnet18-grnn": ("resnet18-grnn:width=2", COLOUR32),

@@ -12,7 +12,7 @@ from leakgauge.engine.batchnorm import uses_batch_statistics
 from leakgauge.engine.gradients import Loss, cross_entropy, one_by_one, runs_one_by_one, trial_gradients
 from leakgauge.engine.memory import fitting
 
-_MOST = 16  # samples at once where trials run one by one: more is no faster, and the cache is small
+_MOST = 2**30  # bytes of activations at once where trials run one by one: more is no faster
 
 
 def client_gradients(
@@ -26,8 +26,8 @@ def client_gradients(
     if uses_batch_statistics(model):
         return _detached(trial_gradients(model, inputs, targets, loss_of=loss_of))
     looped = runs_one_by_one(model)
-    at_once = fitting(kept_bytes(model, inputs[0, :1]) * (1 if looped else len(inputs)), inputs.device)
-    size = max(1, min(at_once, _MOST) if looped else at_once)
+    kept = kept_bytes(model, inputs[0, :1])
+    size = min(fitting(kept, inputs.device), max(1, _MOST // kept)) if looped else _all(kept, inputs)
     total: dict[str, Tensor] = {}
     for begin in range(0, samples, size):
         part = slice(begin, begin + size)
@@ -60,8 +60,12 @@ def kept_bytes(model: nn.Module, sample: Tensor) -> int:
         return tensor
 
     with torch.enable_grad(), torch.autograd.graph.saved_tensors_hooks(count, lambda tensor: tensor):
-        model(sample).sum()
+        model(sample.clone()).sum()  # a view would count the whole batch behind it
     return max(1, kept)
+
+
+def _all(kept: int, inputs: Tensor) -> int:
+    return fitting(kept * len(inputs), inputs.device)
 
 
 def _detached(gradients: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -21,7 +21,7 @@ _SAVE = "save model.state_dict() as .safetensors or with torch.save"
 
 def load_weights(model: nn.Module, path: str) -> None:
     """Copy the checkpoint's tensors into the model; every name and shape must fit."""
-    tensors = _strip_parallel(_unwrap(path, _read(path)))
+    tensors = load_tensors(path)
     expected = model.state_dict()
     # A count that only old checkpoints lack and that nothing here reads.
     missing = [n for n in expected if n not in tensors and not n.endswith("num_batches_tracked")]
@@ -33,6 +33,11 @@ def load_weights(model: nn.Module, path: str) -> None:
         if tensor.shape != expected[name].shape:
             raise _misfit(path, f"{name!r} of shape {tuple(tensor.shape)}, not {tuple(expected[name].shape)}")
     model.load_state_dict(tensors, strict=False)
+
+
+def load_tensors(path: str) -> dict[str, Tensor]:
+    """The checkpoint's tensors by parameter name, without a model to hold them against."""
+    return _strip_parallel(_unwrap(path, _read(path)))
 
 
 def _read(path: str) -> Any:

@@ -52,6 +52,31 @@ class Normalize(nn.Module):
         return (x - self.mean) / self.std
 
 
+class Enlarge(nn.Module):
+    """(N, C, H, W) -> (N, C, H', W'), bilinear, without parameters.
+
+    Bilinear enlargement is linear in the image, so it is written as two matrix products: exact, twice
+    differentiable under vmap, and deterministic on a GPU, which the library's resize is not.
+    """
+
+    rows: Tensor
+    columns: Tensor
+
+    def __init__(self, source: tuple[int, int], target: tuple[int, int]) -> None:
+        super().__init__()
+        self.source = source
+        self.register_buffer("rows", _enlarging(source[0], target[0]), persistent=False)  # (H', H)
+        self.register_buffer("columns", _enlarging(source[1], target[1]), persistent=False)  # (W', W)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.rows @ x @ self.columns.T
+
+
+def _enlarging(size: int, target: int) -> Tensor:
+    """(target, size): the linear interpolation of `size` points to `target`, as a matrix."""
+    return F.interpolate(torch.eye(size)[None], target, mode="linear", align_corners=False)[0].T.contiguous()
+
+
 class GlobalAveragePool(nn.Module):
     """(N, C, H, W) -> (N, C). A plain mean: cheaper to differentiate twice than adaptive pooling."""
 

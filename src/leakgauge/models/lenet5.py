@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-import torch.nn.functional as F
-from torch import Tensor, eye, nn
+from torch import Tensor, nn
 
 from leakgauge.models._base import ModelSpec, activation_setting, init_setting, named
-from leakgauge.models._layers import activation
+from leakgauge.models._layers import Enlarge, activation
 from leakgauge.models._shapes import conv_out, image_shape
 from leakgauge.types import DataSpec
 
@@ -56,29 +55,15 @@ class LeNet5MKOR(ModelSpec):
         return named(*_lenet5(self.activation, conv1, nn.AvgPool2d, (height, width), data.classes))
 
 
-class ToRgb32(nn.Module):
-    """(N, C, H, W) -> (N, 3 if C is 1 else C, at least 32, at least 32), without parameters.
-
-    Bilinear enlargement is linear in the image, so it is written as two matrix products: exact, twice
-    differentiable under vmap, and deterministic on a GPU, which the library's resize is not.
-    """
-
-    rows: Tensor
-    columns: Tensor
+class ToRgb32(Enlarge):
+    """(N, C, H, W) -> (N, 3 if C is 1 else C, at least 32, at least 32), without parameters."""
 
     def __init__(self, height: int, width: int) -> None:
-        super().__init__()
-        self.register_buffer("rows", _enlarge(height, max(height, 32)), persistent=False)  # (H', H)
-        self.register_buffer("columns", _enlarge(width, max(width, 32)), persistent=False)  # (W', W)
+        super().__init__((height, width), (max(height, 32), max(width, 32)))
 
     def forward(self, x: Tensor) -> Tensor:
-        x = self.rows @ x @ self.columns.T  # (N, C, H', W')
+        x = super().forward(x)  # (N, C, H', W')
         return x.expand(-1, 3, -1, -1) if x.shape[1] == 1 else x
-
-
-def _enlarge(size: int, target: int) -> Tensor:
-    """(target, size): the linear interpolation of `size` points to `target`, as a matrix."""
-    return F.interpolate(eye(size)[None], target, mode="linear", align_corners=False)[0].T.contiguous()
 
 
 def _lenet5(

@@ -8,7 +8,7 @@ from typing import ClassVar
 from torch import nn
 
 from leakgauge.models._base import ModelSpec, named
-from leakgauge.models._layers import activation
+from leakgauge.models._layers import Enlarge, activation
 from leakgauge.models._shapes import image_shape
 from leakgauge.settings import setting
 from leakgauge.types import DataSpec
@@ -20,7 +20,8 @@ _STAGES = ((1, 2), (2, 2), (4, 3), (8, 3), (8, 3))  # (channels in units of `wid
 class VGG16MKOR(ModelSpec):
     """M10: 13 x [Conv k3 p1 replicate, ReLU] with 2x2 max-pooling after each stage, then 4096-4096-C.
 
-    Made for 224 px (25,088 features into fc1); other sizes from 32 px change fc1 only.
+    Made for 224 px (25,088 features into fc1); other sizes from 32 px change fc1 only. With `enlarge=224` smaller
+    pictures are enlarged inside the model, so that they are attacked and scored at their own size.
     """
 
     name: ClassVar[str] = "vgg16-mkor"
@@ -29,10 +30,14 @@ class VGG16MKOR(ModelSpec):
 
     width: int = setting(64, "channels of the first stage; the last has eight times as many", low=1)
     hidden: int = setting(4096, "units of the two hidden dense layers", low=1)
+    enlarge: int = setting(0, "pixels a side to which a fixed first layer enlarges; 0 for no such layer", low=0)
 
     def layers(self, data: DataSpec) -> nn.Sequential:
-        channels, height, width = image_shape(self.name, data, smallest=32)
+        channels, height, width = image_shape(self.name, data, smallest=1 if self.enlarge >= 32 else 32)
         layers: list[tuple[str, nn.Module]] = []
+        if self.enlarge > max(height, width):
+            layers.append(("enlarge", Enlarge((height, width), (self.enlarge, self.enlarge))))
+            height = width = self.enlarge
         for block, (factor, convs) in enumerate(_STAGES, start=1):
             for index in range(1, convs + 1):
                 out = factor * self.width

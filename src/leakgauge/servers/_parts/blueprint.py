@@ -1,0 +1,130 @@
+"""What a network is made of, in the order in which it runs: what a server must know before it can rewrite it."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from leakgauge.errors import NotApplicable
+from leakgauge.models._layers import Enlarge, Normalize
+from leakgauge.types import DataSpec
+
+_RECTIFIERS = (nn.ReLU, nn.Identity, nn.LeakyReLU)  # leave values of at least zero alone
+_SQUASHING = (nn.Sigmoid,)
+_NEUTRAL = (nn.Flatten, nn.Dropout, nn.Identity)  # nothing to rewrite, and in eval mode nothing happens
+
+
+@dataclass(frozen=True)
+class Convolution:
+    """One convolution and what follows it before the next."""
+
+    name: str
+    inputs: int
+    outputs: int
+    kernel: int
+    padding: int
+    squashed: bool  # by a sigmoid
+    pooled: str  # "", "max" or "average": 2x2 behind it
+
+
+@dataclass(frozen=True)
+class Blueprint:
+    """A chain of convolutions, then a chain of dense layers."""
+
+    convolutions: tuple[Convolution, ...]
+    dense: tuple[str, ...]  # names of the nn.Linear layers, in order
+    features: tuple[int, ...]  # shape of what enters the first dense layer, before it is flattened
+    mean: tuple[float, ...]  # what the network subtracts from each channel first
+    std: tuple[float, ...]  # and divides it by
+    size: tuple[int, int]  # pixels of the picture that the first convolution sees; (0, 0) for tables
+
+
+def blueprint(model: nn.Module, data: DataSpec, server: str) -> Blueprint:
+    """Watch one forward pass. `NotApplicable`, naming the layer, for anything but the two chains."""
+    ran = _leaves_in_order(model, data)
+    convolutions: list[Convolution] = []
+    dense: list[str] = []
+    features: tuple[int, ...] = data.shape
+    channels = data.shape[0]  # of a table: its columns
+    mean, std = (0.0,) * channels, (1.0,) * channels
+    size = (data.shape[1], data.shape[2]) if data.kind == "image" else (0, 0)
+    for name, module, seen, left in ran:
+        where = f"{server} cannot prepare layer {name!r} ({type(module).__name__})"
+        if isinstance(module, Normalize) and not convolutions and not dense:
+            mean, std = _per_channel(module.mean, channels), _per_channel(module.std, channels)
+        elif type(module) is Enlarge and not convolutions and not dense:
+            size = (left[2], left[3])
+            features = left[1:]
+        elif isinstance(module, nn.Conv2d):
+            convolutions.append(_convolution(name, module, bool(dense), where))
+            features = left[1:]
+        elif isinstance(module, nn.Linear):
+            if module.bias is None:
+                raise NotApplicable(f"{where}: it has no bias, and features are read as weight over bias gradient")
+            dense.append(name)
+        elif isinstance(module, (nn.MaxPool2d, nn.AvgPool2d)) and convolutions and not dense:
+            if (seen[2] // 2, seen[3] // 2) != tuple(left[2:]):
+                raise NotApplicable(f"{where}: only 2x2 pooling is supported")
+            kind = "max" if isinstance(module, nn.MaxPool2d) else "average"
+            convolutions[-1] = _followed(convolutions[-1], pooled=kind)
+            features = left[1:]
+        elif isinstance(module, _SQUASHING):
+            if convolutions and not dense:
+                convolutions[-1] = _followed(convolutions[-1], squashed=True)
+        elif isinstance(module, nn.AdaptiveAvgPool2d) and seen == left:
+            continue
+        elif not isinstance(module, (*_RECTIFIERS, *_NEUTRAL)):
+            raise NotApplicable(f"{where}: it takes chains of Conv2d, 2x2 pooling, ReLU or sigmoid, and Linear")
+    if not dense:
+        raise NotApplicable(f"{server} needs a dense layer whose gradient it can read, and the model has none")
+    return Blueprint(tuple(convolutions), tuple(dense), features, mean, std, size)
+
+
+Ran = tuple[str, nn.Module, tuple[int, ...], tuple[int, ...]]  # name, module, shape that entered, shape that left
+
+
+def _leaves_in_order(model: nn.Module, data: DataSpec) -> list[Ran]:
+    ran: list[Ran] = []
+    on_meta: dict[int, object] = {id(p): nn.Parameter(p.detach().to("meta")) for p in model.parameters()}
+    worker = copy.deepcopy(model, on_meta).to("meta").eval()  # shapes only: no weight is copied, nothing is computed
+    names = {module: name for name, module in worker.named_modules()}
+
+    def note(module: nn.Module, entered: tuple[Tensor, ...], left: Tensor) -> None:
+        ran.append((names[module], module, tuple(entered[0].shape), tuple(left.shape)))
+
+    hooks = [m.register_forward_hook(note) for m in worker.modules() if not list(m.children())]
+    dtype = next(worker.parameters()).dtype
+    with torch.no_grad():
+        worker(torch.zeros(1, *data.shape, device="meta", dtype=dtype))
+    for hook in hooks:
+        hook.remove()
+    real = dict(model.named_modules())
+    return [(name, real[name], seen, left) for name, _, seen, left in ran]
+
+
+def _convolution(name: str, module: nn.Conv2d, behind_dense: bool, where: str) -> Convolution:
+    kernel, padding = module.kernel_size[0], module.padding[0]
+    if behind_dense:
+        raise NotApplicable(f"{where}: it stands behind a dense layer")
+    plain = module.stride == (1, 1) and module.dilation == (1, 1) and module.groups == 1
+    if not plain or module.kernel_size != (kernel, kernel) or isinstance(padding, str):
+        raise NotApplicable(f"{where}: copies need a square kernel with stride 1, no dilation and no groups")
+    if module.bias is None:
+        raise NotApplicable(f"{where}: it has no bias, which an inverted copy needs")
+    return Convolution(name, module.in_channels, module.out_channels, kernel, int(padding), False, "")
+
+
+def _followed(convolution: Convolution, squashed: bool | None = None, pooled: str | None = None) -> Convolution:
+    c = convolution
+    return Convolution(
+        c.name, c.inputs, c.outputs, c.kernel, c.padding,
+        c.squashed if squashed is None else squashed, c.pooled if pooled is None else pooled,
+    )  # fmt: skip
+
+
+def _per_channel(constant: Tensor, channels: int) -> tuple[float, ...]:
+    values = constant.flatten().tolist()
+    return tuple(values if len(values) == channels else values * channels)

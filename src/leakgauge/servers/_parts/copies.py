@@ -1,0 +1,181 @@
+"""Convolutions that pass the picture on: which channel copies what, shifted where.
+
+A copy is one tap of value one. In front of max-pooling each colour is copied twice, as it is and inverted (1 - x), so
+that the maxima of both bound it from above and below. Some layers send four copies, shifted by a pixel right, down and
+both: behind the next pooling they hold the maxima of shifted regions, and many overlapping regions pin a pixel down.
+"""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from leakgauge.errors import NotApplicable
+from leakgauge.servers._parts.blueprint import Blueprint, Convolution
+
+_DIRECTIONS = 4  # in place, right, down, both
+
+
+@dataclass(frozen=True)
+class Copies:
+    """Where everything is: what the server keeps for itself."""
+
+    kind: str  # "max", "average" or "plain": what pooling does to the copies
+    places: tuple[Tensor, ...]  # per convolution: the output channels in use, (used,)
+    fans: tuple[int, ...]  # per convolution: 4 if it sends shifted copies, else 1
+    shifts: tuple[int, ...]  # per convolution: +1 or -1, the way its shifted copies look
+    colours: int
+
+    @property
+    def directions(self) -> int:
+        """How many layers send shifted copies."""
+        return sum(fan == _DIRECTIONS for fan in self.fans)
+
+
+def plan_copies(plan: Blueprint, server: str, shuffled: torch.Generator | None) -> Copies:
+    """Decide it; `NotApplicable`, naming the layer, where there are too few channels."""
+    kind = _kind(plan, server)
+    layers, colours = plan.convolutions, len(plan.mean)
+    if not layers:
+        return Copies(kind, (), (), (), colours)
+    if layers[0].inputs != colours:
+        raise NotApplicable(
+            f"{server} cannot prepare layer {layers[0].name!r}: it sees {layers[0].inputs} channels of a picture with "
+            f"{colours}"
+        )
+    base = 2 * colours if kind == "max" else colours
+    before_pooling = [i for i, layer in enumerate(layers) if layer.pooled]
+    for many in range(len(before_pooling) + 1)[::-1]:
+        last = before_pooling[len(before_pooling) - many :]
+        fans = tuple(_DIRECTIONS if i in last else 1 for i in range(len(layers)))
+        used = _used(base, fans)
+        if all(u <= layer.outputs for u, layer in zip(used, layers, strict=True)):
+            break
+    else:
+        short = next(layer for layer in layers if layer.outputs < base)
+        raise NotApplicable(
+            f"{server} cannot prepare layer {short.name!r}: copies of {colours} colours take {base} channels, and it "
+            f"has {short.outputs}"
+        )
+    places = tuple(_places(u, layer.outputs, shuffled) for u, layer in zip(used, layers, strict=True))
+    first = next((i for i, fan in enumerate(fans) if fan == _DIRECTIONS), -1)
+    # The published LeNet design looks left and up first, so that its regions lie about the centre.
+    shifts = tuple(-1 if kind == "average" and i == first else 1 for i in range(len(layers)))
+    return Copies(kind, places, fans, shifts, colours)
+
+
+def write_copies(model: nn.Module, plan: Blueprint, copies: Copies) -> None:
+    """Set the taps, in place. Rows of channels that are not in use stay as they are."""
+    modules = dict(model.named_modules())
+    sources = torch.arange(copies.colours)
+    for i, layer in enumerate(plan.convolutions):
+        module = modules[layer.name]
+        assert isinstance(module, nn.Conv2d)
+        assert module.bias is not None
+        places, centre = copies.places[i], layer.kernel // 2
+        with torch.no_grad():
+            module.weight[places] = 0
+            module.bias[places] = 0
+            if i == 0:
+                _write_colours(module, plan, copies, centre)
+            else:
+                for direction, targets in enumerate(places.reshape(copies.fans[i], -1)):
+                    down, right = divmod(direction, 2)
+                    row, column = centre + copies.shifts[i] * down, centre + copies.shifts[i] * right
+                    module.weight[targets, sources, row, column] = 1
+        sources = places
+
+
+def narrowed(model: nn.Module, plan: Blueprint, copies: Copies) -> nn.Module:
+    """A copy of the network with only the channels in use: the same features, at a fraction of the cost.
+
+    What unused channels add to the first dense layer is left out.
+    """
+    small = copy.deepcopy(model)
+    sources = torch.arange(copies.colours)
+    for layer, places in zip(plan.convolutions, copies.places, strict=True):
+        module = small.get_submodule(layer.name)
+        assert isinstance(module, nn.Conv2d)
+        assert module.bias is not None
+        module.in_channels, module.out_channels = len(sources), len(places)
+        module.weight = nn.Parameter(module.weight.detach()[places][:, sources])
+        module.bias = nn.Parameter(module.bias.detach()[places])
+        sources = places
+    dense = small.get_submodule(plan.dense[0])
+    assert isinstance(dense, nn.Linear)
+    kept = used_features(plan, copies)
+    dense.weight, dense.in_features = nn.Parameter(dense.weight.detach()[:, kept]), len(kept)
+    return small
+
+
+def used_features(plan: Blueprint, copies: Copies) -> Tensor:
+    """Which inputs of the first dense layer hold copies."""
+    every = torch.arange(int(torch.Size(plan.features).numel())).reshape(plan.features)
+    return (every[copies.places[-1]] if copies.places else every).flatten()
+
+
+def _write_colours(module: nn.Conv2d, plan: Blueprint, copies: Copies, centre: int) -> None:
+    """The first layer also undoes the network's own normalisation, and inverts where maxima are to come."""
+    assert module.bias is not None
+    colours, fan = torch.arange(copies.colours), copies.fans[0]
+    mean, std = module.weight.new_tensor(plan.mean), module.weight.new_tensor(plan.std)
+    for direction, targets in enumerate(copies.places[0].reshape(fan, -1)):
+        down, right = divmod(direction, 2)
+        row, column = centre + copies.shifts[0] * down, centre + copies.shifts[0] * right
+        upright = targets[: copies.colours]
+        module.weight[upright, colours, row, column] = std
+        module.bias[upright] = mean
+        if copies.kind == "max":
+            inverted = targets[copies.colours :]
+            module.weight[inverted, colours, row, column] = -std
+            module.bias[inverted] = 1 - mean
+
+
+def _kind(plan: Blueprint, server: str) -> str:
+    pooled = {layer.pooled for layer in plan.convolutions if layer.pooled}
+    squashed = [layer for layer in plan.convolutions if layer.squashed]
+    for layer in plan.convolutions:
+        if layer.kernel % 2 == 0 or layer.padding > layer.kernel // 2 or layer.kernel < 3:
+            raise NotApplicable(
+                f"{server} cannot prepare layer {layer.name!r}: copies need an odd kernel of at least 3 and padding of "
+                f"at most half of it, not kernel {layer.kernel} and padding {layer.padding}"
+            )
+    if pooled == {"max", "average"}:
+        raise NotApplicable(f"{server} takes max-pooling or average pooling, and the model has both")
+    kind = pooled.pop() if pooled else "plain"
+    if kind == "max" and squashed:
+        raise NotApplicable(f"{server} cannot prepare layer {squashed[0].name!r}: max-pooling behind a sigmoid")
+    return kind
+
+
+def _used(base: int, fans: tuple[int, ...]) -> list[int]:
+    used = []
+    for fan in fans:
+        base *= fan
+        used.append(base)
+    return used
+
+
+def _places(used: int, outputs: int, shuffled: torch.Generator | None) -> Tensor:
+    order = torch.arange(outputs) if shuffled is None else torch.randperm(outputs, generator=shuffled)
+    return order[:used]
+
+
+def geometry(plan: Blueprint, copies: Copies) -> tuple[int, int, list[int]]:
+    """(extent of a region in pixels, where region 0 begins, how far each shifted copy moves it), unshifted first."""
+    scale, begin, moves = 1, 0, []
+    for layer, fan, sign in zip(plan.convolutions, copies.fans, copies.shifts, strict=True):
+        begin += scale * _cropped(layer)
+        if fan == _DIRECTIONS:
+            moves.append(sign * scale)
+        if layer.pooled:
+            scale *= 2
+    return scale, begin, moves
+
+
+def _cropped(layer: Convolution) -> int:
+    """Pixels that a convolution without full padding loses at each border."""
+    return layer.kernel // 2 - layer.padding

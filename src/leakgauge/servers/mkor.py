@@ -1,0 +1,227 @@
+"""MKOR: convolutions that copy the picture and dense layers in which every class is read off by itself.
+
+Wang et al., "Maximum Knowledge Orthogonality Reconstruction with Gradients in Federated Learning", 2023. The server
+keeps the architecture and chooses all its parameters; nothing is optimised. The gradient of a class's own unit in the
+first dense layer, divided by its bias entry, is the mean feature vector of that class in the batch, and the features
+are copies of the picture as far as pooling leaves them.
+
+The released code applies NLL to raw logits, which alone keeps the classes apart (`--local loss=nll-on-logits`). Real
+cross-entropy adds the same mixture of all samples to every class. A class that is absent from the batch shows that
+mixture and is subtracted, exactly; where every class occurs it is guessed from public samples or a grey picture.
+"""
+
+from __future__ import annotations
+
+import copy
+import time
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from leakgauge.attacks._parts.updates import observed_gradient
+from leakgauge.attacks._parts.whole_counts import nearest_counts, sorted_labels
+from leakgauge.engine.gradients import cross_entropy
+from leakgauge.engine.randomness import generator
+from leakgauge.errors import NotApplicable
+from leakgauge.servers._parts.blueprint import Blueprint, blueprint
+from leakgauge.servers._parts.copies import Copies, narrowed, plan_copies, used_features, write_copies
+from leakgauge.servers._parts.decoupling import (
+    Owners,
+    class_rows,
+    features_of,
+    plan_owners,
+    write_inconspicuous,
+    write_naive,
+)
+from leakgauge.servers._parts.regions import pictures
+from leakgauge.settings import setting
+from leakgauge.types import (
+    CROSS_ENTROPY,
+    NLL_ON_LOGITS,
+    Batch,
+    DataSpec,
+    Fact,
+    Observation,
+    Progress,
+    Reconstruction,
+    TamperingServer,
+)
+
+_GREY = 0.5
+_FEW = 64  # public samples behind a guessed mixture where the whole network must run for it
+_AT_ONCE = 32
+_RELEASED_ENTRY = -1e-6  # bias gradient below which the released code takes a class to be there
+
+
+@dataclass(frozen=True)
+class MKOR(TamperingServer):
+    """Copying convolutions and a unit for every class: whole batches in closed form.
+
+    Takes chains of convolutions with stride 1, 2x2 pooling (VGG, LeNet-5) or none, and dense layers.
+
+    Example: `leakgauge attack mkor --data mnist --model lenet5-mkor --threat-model malicious-parameters`
+    """
+
+    name: ClassVar[str] = "mkor"
+    summary: ClassVar[str] = "parameters that copy the picture and keep the classes apart, read in closed form"
+    paper: ClassVar[str] = "Wang et al. 2023 (MKOR)"
+    needs: ClassVar[frozenset[Fact]] = frozenset({Fact.INPUT_SPEC, Fact.NUM_SAMPLES, Fact.LOCAL_TRAINING})
+    losses: ClassVar[tuple[str, ...]] = (CROSS_ENTROPY, NLL_ON_LOGITS)
+
+    parameters: str = setting(
+        "naive", "plain to see, or hidden among random values", choices=("naive", "inconspicuous")
+    )
+    mixture: str = setting(
+        "auto", "how cross-entropy's mixture is known: by an absent class if there is one, else as named; "
+        "none divides as released", choices=("auto", "public", "grey", "none"),
+    )  # fmt: skip
+    link: float = setting(300.0, "how far the second layer's own links stand out, in its deviations", low=0)
+    leak: float = setting(0.0, "deviation of what links other units to those of a class", low=0)
+    noise: float = setting(0.0, "deviation of the noise on every convolution's parameters", low=0)
+    pair_noise: float = setting(0.0, "noise on the mirrored rows, relative to the layer's deviation", low=0)
+    blur: int = setting(5, "pixels of the window that smooths the result; 1 for none", low=1)
+    secret: int = setting(0, "the server's own random number: which units and channels it uses", low=0)
+    as_released: bool = setting(False, "divide without correction, and drop classes with a bias gradient near zero")
+
+    def prepare(self, model: nn.Module, data: DataSpec, public: Batch | None = None) -> nn.Module:  # noqa: ARG002
+        plan = blueprint(model, data, self.name)
+        sent = copy.deepcopy(model)
+        copies, owners = self._layout(plan, sent, data)
+        layers = _dense(sent, plan)
+        draw = generator(self.secret, "mkor/values")
+        write_copies(sent, plan, copies)
+        if self.parameters == "naive":
+            write_naive(layers)
+        else:
+            write_inconspicuous(layers, owners, self.link, self.leak, self.pair_noise, draw)
+        if self.noise:
+            with torch.no_grad():
+                for parameter in (p for c in plan.convolutions for p in sent.get_submodule(c.name).parameters()):
+                    parameter.add_(self.noise * torch.randn(parameter.shape, generator=draw).to(parameter))
+        return sent
+
+    def reconstruct(self, observation: Observation, seeds: tuple[int, ...], progress: Progress) -> Reconstruction:  # noqa: ARG002
+        began = time.perf_counter()
+        data: DataSpec = observation.fact(Fact.INPUT_SPEC)
+        samples: int = observation.fact(Fact.NUM_SAMPLES)
+        plan = blueprint(observation.model, data, self.name)
+        copies, owners = self._layout(plan, observation.model, data)
+        gradient = observed_gradient(observation)
+        counts = self._counts(observation, gradient[f"{plan.dense[-1]}.bias"], samples)  # (T, C)
+        rows, entries = class_rows(gradient, observation.model, plan.dense, owners)
+        found = counts > 0
+        if self.as_released:
+            found &= entries < _RELEASED_ENTRY
+        shift, level = self._mixture(observation, plan, owners, rows, entries, counts)
+        features = features_of(rows - shift[:, None], entries - level[:, None])  # (T, C, d)
+        labels = sorted_labels(counts, samples)
+        inputs = torch.stack(
+            [
+                self._pictures(f, t_labels, t_found, plan, copies, data)
+                for f, t_labels, t_found in zip(features, labels, found, strict=True)
+            ]
+        )
+        outside = (features - features.clamp(0, 1)).abs().mean(2)
+        objective = (outside * found).sum(1) / found.sum(1).clamp_min(1)
+        ones = torch.ones(len(labels), dtype=torch.long)
+        notes = tuple(_note(c, samples) for c in counts)
+        return Reconstruction(
+            inputs, labels, objective, ones, 0 * ones, time.perf_counter() - began, notes=notes
+        )  # fmt: skip
+
+    def _layout(self, plan: Blueprint, model: nn.Module, data: DataSpec) -> tuple[Copies, Owners]:
+        """Which channels and units the server uses: drawn from its secret, so the same before and after."""
+        draw = None if self.parameters == "naive" else generator(self.secret, "mkor/places")
+        if self.parameters == "inconspicuous" and len(plan.dense) < 2:
+            raise NotApplicable(f"{self.name}: inconspicuous parameters need two dense layers or more; use naive")
+        copies = plan_copies(plan, self.name, draw)
+        widths = [layer.out_features for layer in _dense(model, plan)]
+        if widths[-1] != data.classes:
+            raise NotApplicable(f"{self.name} needs {data.classes} logits out of {plan.dense[-1]!r}, not {widths[-1]}")
+        return copies, plan_owners(widths, data.classes, plan.dense, self.name, draw)
+
+    def _counts(self, observation: Observation, entries: Tensor, samples: int) -> Tensor:
+        """How often each class occurs (T, C), from the bias gradient of the logits (T, C)."""
+        if observation.fact(Fact.LOCAL_TRAINING).loss == NLL_ON_LOGITS:
+            return nearest_counts(-samples * entries, samples)
+        return nearest_counts(samples * (1 / entries.shape[1] - entries), samples)
+
+    def _mixture(
+        self, observation: Observation, plan: Blueprint, owners: Owners, rows: Tensor, entries: Tensor, counts: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """What cross-entropy added to every class: a row (T, d) and an entry (T,). Zero for NLL on logits."""
+        nothing = torch.zeros_like(rows[:, 0]), torch.zeros_like(entries[:, 0])
+        if observation.fact(Fact.LOCAL_TRAINING).loss == NLL_ON_LOGITS or self.as_released or self.mixture == "none":
+            return nothing
+        absent = (counts == 0).to(rows)  # (T, C)
+        some = absent.sum(1)  # (T,)
+        each = absent / some.clamp_min(1)[:, None]
+        row, entry = torch.einsum("tc,tcd->td", each, rows), (each * entries).sum(1)
+        if self.mixture == "auto" and bool((some > 0).all()):
+            return row, entry
+        guess_row, guess_entry = self._guessed(observation, plan, owners)
+        known = (some > 0) & (self.mixture == "auto")
+        return torch.where(known[:, None], row, guess_row), torch.where(known, entry, guess_entry)
+
+    def _guessed(self, observation: Observation, plan: Blueprint, owners: Owners) -> tuple[Tensor, Tensor]:
+        """What an absent class would show if the batch were the public samples, or one grey picture: (d,) and ()."""
+        data: DataSpec = observation.fact(Fact.INPUT_SPEC)
+        copies, _ = self._layout(plan, observation.model, data)
+        narrow = self.parameters == "naive"  # its units are active whatever the other channels hold
+        model = narrowed(observation.model, plan, copies) if narrow else copy.deepcopy(observation.model)
+        model.eval().requires_grad_(False)
+        first = model.get_submodule(plan.dense[0])
+        parameters = list(first.requires_grad_(True).parameters())
+        like = parameters[0]
+        if self.mixture != "grey" and observation.knows(Fact.PUBLIC_DATA):
+            public: Batch = observation.fact(Fact.PUBLIC_DATA)
+            guess = public.inputs[0, : None if narrow else _FEW].to(like)
+        else:
+            guess = torch.full((1, *data.shape), _GREY, dtype=like.dtype, device=like.device)
+        labels = torch.zeros(len(guess), dtype=torch.long, device=like.device)
+        weight, bias = (torch.zeros_like(p) for p in parameters)
+        for part in range(0, len(guess), _AT_ONCE):
+            some = slice(part, part + _AT_ONCE)
+            with torch.enable_grad():
+                loss = cross_entropy(model(guess[some]), labels[some]) * len(guess[some]) / len(guess)
+                found = torch.autograd.grad(loss, parameters)
+            weight, bias = weight + found[0], bias + found[1]
+        gradient = {f"{plan.dense[0]}.weight": weight[None], f"{plan.dense[0]}.bias": bias[None]}
+        rows, entries = class_rows(gradient, model, plan.dense, owners)
+        row = rows[0, 1:].mean(0)  # of all classes but the one that was named
+        if narrow:
+            whole = row.new_zeros(int(torch.Size(plan.features).numel()))
+            row = whole.index_copy(0, used_features(plan, copies).to(row.device), row)
+        return row, entries[0, 1:].mean()
+
+    def _pictures(
+        self, features: Tensor, labels: Tensor, found: Tensor, plan: Blueprint, copies: Copies, data: DataSpec
+    ) -> Tensor:
+        """One trial: (C, d) and the labels (N,) of its records -> (N, *sample); grey for what was not found."""
+        classes, place = torch.unique(labels, return_inverse=True)
+        seen = pictures(features[classes].reshape(len(classes), *plan.features), plan, copies, self.blur)
+        if seen.shape[1:] != torch.Size(data.shape):
+            seen = F.adaptive_avg_pool2d(seen, (data.shape[1], data.shape[2]))  # the network had enlarged it
+        seen = torch.where(found[classes].view(-1, *[1] * len(data.shape)), seen, torch.full_like(seen, _GREY))
+        return seen[place]
+
+
+def _dense(model: nn.Module, plan: Blueprint) -> list[nn.Linear]:
+    layers = [model.get_submodule(name) for name in plan.dense]
+    return [layer for layer in layers if isinstance(layer, nn.Linear)]
+
+
+def expected_singletons(samples: int, classes: int) -> float:
+    """How many samples of a random batch are the only one of their class, if all classes are as likely."""
+    return float(samples * (1 - 1 / classes) ** (samples - 1))
+
+
+def _note(counts: Tensor, samples: int) -> str:
+    single = int((counts == 1).sum())
+    return (
+        f"{int((counts > 0).sum())} classes read, {single} of them with one record "
+        f"(a random batch has {expected_singletons(samples, len(counts)):.1f})"
+    )
