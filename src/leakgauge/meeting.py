@@ -19,9 +19,20 @@ from leakgauge.fl.chain import prepared
 from leakgauge.fl.observe import facts_about, observe
 from leakgauge.flags import is_unchanged
 from leakgauge.stage import Stage
-from leakgauge.types import Attack, Batch, Defense, Observation, Progress, Reconstruction, TamperingServer, ThreatModel
+from leakgauge.types import (
+    Attack,
+    Batch,
+    Defense,
+    Observation,
+    Progress,
+    Reconstruction,
+    SharedUpdate,
+    TamperingServer,
+    ThreatModel,
+)
 
 _COPIES = 4  # of an update: the client's, the defended one, and what an attack makes of it
+_LARGE = 2**26  # bytes of an update from which one trial must speak for all
 _MOST_QUERIES = 100  # a server that is still not content by then never will be
 _ALLOWED = {"nothing": (), "parameters": ("parameters",), "architecture": ("parameters", "architecture")}
 
@@ -74,7 +85,7 @@ class Meeting:
 
     def defense_did_nothing(self, trials: Sequence[int]) -> bool:
         """Is the first update what it would have been without the defences?"""
-        few = trials[: fitting(_COPIES * self._update_bytes(), self._device)]
+        few = trials[:1] if self._update_bytes() > _LARGE else trials
         with_them = self.stage.update(self.defenses, self.sent, self.behind, few)
         return is_unchanged(with_them, self.stage.update((), self.sent, self.behind, few))
 
@@ -91,10 +102,14 @@ class Meeting:
         raise LeakgaugeError(f"{self.attack.name} still asks after {_MOST_QUERIES} queries")
 
     def _seen(self, rows: Sequence[int], sent: nn.Module) -> Observation:
-        update = self.stage.update(self.defenses, sent, self.behind, rows)
         model = prepared(sent, *self.defenses)
+        update = _no_update(model, len(rows))
+        if not self.attack.baseline:  # a floor does not look at it, and for large models it costs minutes
+            update = self.stage.update(self.defenses, sent, self.behind, rows)
         held = self.behind.take(rows)
         facts = facts_about(model, held, self.stage.data, self.stage.scenario.local, self.stage.public)
+        if self.attack.baseline:
+            return Observation(model, update, self.told, {f: v for f, v in facts.items() if f in self.told.facts})
         return observe(model, update, self.told, facts)
 
     @property
@@ -103,6 +118,12 @@ class Meeting:
 
     def _update_bytes(self) -> int:
         return sum(p.numel() * p.element_size() for p in self.sent.parameters() if p.requires_grad)
+
+
+def _no_update(model: nn.Module, trials: int) -> SharedUpdate:
+    zero = next(model.parameters()).new_zeros(())
+    shapes = {name: p.shape for name, p in model.named_parameters() if p.requires_grad}
+    return SharedUpdate("gradient", {name: zero.expand(trials, *shape) for name, shape in shapes.items()})
 
 
 def _asks_again(attack: Attack) -> bool:

@@ -96,3 +96,14 @@ def test_an_attack_on_directions_is_told_to_smooth_more():
     (informed,) = Gaussian(0.1).adaptive(InvertingGradients(tv=1e-4))
     assert informed.tv == 0.01
     assert Gaussian(0.1).adaptive(InvertingGradients(tv=0.5)) == (InvertingGradients(tv=0.5),)
+
+
+def test_relative_noise_is_measured_by_each_tensors_own_spread(defended):
+    g = torch.Generator().manual_seed(0)
+    update = {"w": 5 * torch.randn(4, 50, 60, generator=g), "b": 0.01 * torch.randn(4, 1000, generator=g)}
+    noisy = defended(Gaussian(std=0.1, relative=True), update, range(4))
+    assert abs((noisy["w"] - update["w"]).std() - 0.5) < 0.01
+    assert abs((noisy["b"] - update["b"]).std() - 0.001) < 0.0001
+    (informed,) = Gaussian(std=0.1, relative=True).adaptive(InvertingGradients())
+    assert informed.tv > InvertingGradients().tv
+    assert Gaussian(std=0.1, relative=True).adaptive(DLG()) != Gaussian(std=0.1).adaptive(DLG())

@@ -66,3 +66,10 @@ def test_the_attacked_gradient_is_the_noisy_one_and_knowing_helps(attacked):
     (informed,) = defense.adaptive(Linear())
     assert clean > plain + 10
     assert attacked(defense, informed, "mlp:hidden=64").mean() > plain + 3
+
+
+def test_relative_noise_is_measured_by_each_tensors_own_spread(defended):
+    g = torch.Generator().manual_seed(0)
+    update = {"w": 5 * torch.randn(4, 50, 60, generator=g)}
+    noise = defended(Laplace(scale=0.1, relative=True), update, range(4))["w"] - update["w"]
+    assert abs(noise.std() / (0.1 * 5 * 2**0.5) - 1) < 0.05

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from torch import nn
+from torch import Tensor, nn
 
 from leakgauge.engine.randomness import normal
 from leakgauge.settings import setting
@@ -31,6 +31,7 @@ class Gaussian(Defense):
     paper: ClassVar[str] = "Zhu et al. 2019; Wei et al. 2020 (CPL), Table 8"
 
     std: float = setting(0.01, "standard deviation of the noise; 0 adds none", low=0)
+    relative: bool = setting(False, "in units of each tensor's own standard deviation")
 
     def wrap(self, step: Step) -> Step:
         if self.std == 0:
@@ -38,21 +39,37 @@ class Gaussian(Defense):
 
         def noisy(model: nn.Module, batch: Batch, seeds: Sequence[int]) -> SharedUpdate:
             shared = step(model, batch, seeds)
-            return shared.map(lambda name, t: t + self.std * normal(seeds, f"gaussian/{name}", t.shape[1:]).to(t))
+            units = spread_of if self.relative else _ones
+            return shared.map(
+                lambda name, t: t + self.std * units(t) * normal(seeds, f"gaussian/{name}", t.shape[1:]).to(t)
+            )
 
         return noisy
 
     def adaptive(self, attack: Attack) -> tuple[Attack, ...]:
-        return knows_noise(attack, self.std, "l2")
+        return knows_noise(attack, self.std, "l2", self.relative)
 
 
-def knows_noise(attack: Attack, scale: float, distance: str) -> tuple[Attack, ...]:
-    """`attack` told how large the noise is and which distance is its likelihood, if it can use that."""
+def spread_of(tensor: Tensor) -> Tensor:
+    """The standard deviation of each trial's entries: (T, 1, ...)."""
+    spread = tensor.flatten(1).std(1, unbiased=False)
+    return spread.view(-1, *[1] * (tensor.dim() - 1))
+
+
+def _ones(_: Tensor) -> float:
+    return 1.0
+
+
+def knows_noise(attack: Attack, scale: float, distance: str, relative: bool = False) -> tuple[Attack, ...]:
+    """`attack` told how large the noise is and which distance is its likelihood, if it can use that.
+
+    Noise in units of each tensor has no one scale, so only the smoothness is told then.
+    """
     if scale == 0:
         return ()
     # Maximum a posteriori: the distance divided by its likelihood's scale, plus the prior's.
     tv = _PRIOR_SHARPNESS * (2 * scale**2 if distance == "l2" else scale)
-    informed = attack.with_fields(noise_std=scale, distance=distance, tv=tv)
+    informed = None if relative else attack.with_fields(noise_std=scale, distance=distance, tv=tv)
     informed = informed or attack.with_fields(combine="least-squares")
     if informed is None and (current := getattr(attack, "tv", None)) is not None:
         informed = attack.with_fields(tv=max(current, _STRONG_VARIATION))  # a cosine has no likelihood: smooth more

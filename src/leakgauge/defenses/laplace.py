@@ -13,7 +13,7 @@ from typing import ClassVar
 import torch
 from torch import nn
 
-from leakgauge.defenses.gaussian import knows_noise
+from leakgauge.defenses.gaussian import knows_noise, spread_of
 from leakgauge.engine.randomness import per_trial
 from leakgauge.settings import setting
 from leakgauge.types import Attack, Batch, Defense, SharedUpdate, Step
@@ -28,6 +28,7 @@ class Laplace(Defense):
     paper: ClassVar[str] = "Zhu et al. 2019; Wei et al. 2020 (CPL), Table 8"
 
     scale: float = setting(0.01, "scale b of Laplace(0, b); the variance is 2 b^2; 0 adds none", low=0)
+    relative: bool = setting(False, "in units of each tensor's own standard deviation")
 
     def wrap(self, step: Step) -> Step:
         if self.scale == 0:
@@ -35,12 +36,13 @@ class Laplace(Defense):
 
         def noisy(model: nn.Module, batch: Batch, seeds: Sequence[int]) -> SharedUpdate:
             shared = step(model, batch, seeds)
-            return shared.map(lambda name, t: t + self.scale * _laplace(seeds, name, t.shape[1:]).to(t))
+            scale_of = (lambda t: self.scale * spread_of(t)) if self.relative else (lambda _: self.scale)
+            return shared.map(lambda name, t: t + scale_of(t) * _laplace(seeds, name, t.shape[1:]).to(t))
 
         return noisy
 
     def adaptive(self, attack: Attack) -> tuple[Attack, ...]:
-        return knows_noise(attack, self.scale, "l1")
+        return knows_noise(attack, self.scale, "l1", self.relative)
 
 
 def _laplace(seeds: Sequence[int], name: str, shape: torch.Size) -> torch.Tensor:

@@ -26,6 +26,7 @@ from leakgauge.types import CRITERION, Finding, Interval
 _SPEC = re.compile(r"([a-z_]+)(?:\(([0-9.e+-]+)\))?")
 _NOTHING = Interval(None, None, None)
 _RESAMPLES = 2000
+_EXACT = 1e-6  # MSE of values in [0, 1]
 Findings = Sequence[Finding]
 
 
@@ -139,6 +140,22 @@ def _mean(metric: str, successes: bool = False) -> Callable[[Findings, float], I
     return compute
 
 
+def _best(metric: str) -> Callable[[Findings, float], Interval]:
+    """The mean over trials of the trial's best record."""
+
+    def compute(findings: Findings, _: float) -> Interval:
+        best = [max(float(r[metric] or 0.0) for r in f.records) for f in findings if f.records]
+        return bootstrap_mean(torch.tensor(best, dtype=torch.double)) if best else _NOTHING
+
+    return compute
+
+
+def _exact_records(findings: Findings, _: float) -> Interval:
+    """How many records of a trial came back to the last digit that matters."""
+    counts = [sum((r.get("mse") or 0.0) < _EXACT for r in f.records) for f in findings if f.records]
+    return bootstrap_mean(torch.tensor(counts, dtype=torch.double)) if counts else _NOTHING
+
+
 def _psnr_std(findings: Findings, _: float) -> Interval:
     values = [float(r["psnr"] or 0.0) for f in findings for r in f.records]
     return _bootstrap(values, partial(np.std, ddof=1)) if len(values) > 1 else _NOTHING
@@ -188,6 +205,9 @@ STATISTICS = {
     "mse": Statistic("MSE", "{:.2e}", _mean("mse")),
     "mse_of_successes": Statistic("MSE of successes", "{:.2e}", _mean("mse", successes=True)),
     "psnr": Statistic("PSNR, dB", "{:.2f}", _mean("psnr")),
+    "ssim_best": Statistic("best SSIM", "{:.3f}", _best("ssim")),
+    "psnr_best": Statistic("best PSNR, dB", "{:.2f}", _best("psnr")),
+    "exact_records": Statistic("exact records in a batch", "{:.2f}", _exact_records),
     "psnr_std": Statistic("std over images, dB", "{:.2f}", _psnr_std),
     "psnr_thesis": Statistic("PSNR as the thesis computes it, dB", "{:.2f}", _psnr_thesis),
     "label_accuracy": Statistic("label accuracy", "{:.3f}", _label_accuracy),
