@@ -35,6 +35,7 @@ LAYERS = (  # each may import what stands above it, and its own line as long as 
         "property_inference",
         "identification",
         "reidentification",
+        "detection",
     ),
     ("report", "scale"),
     ("recipes",),

@@ -65,17 +65,29 @@ def case(
 
     victims, public = (Batch(b.inputs.double(), b.labels) for b in (victims, public))
 
+    def look(attack: Attack, model: nn.Module) -> Observation:
+        update = fedsgd()(model, victims, SEEDS)
+        facts = facts_about(model, victims, digits, LocalTraining(), public)
+        return observe(model, update, only(attack.needs), facts)
+
+    def meet(attack: Attack, model: nn.Module) -> Observation:
+        """A server that asks again goes by the first victim's answers; its last model is sent to all."""
+        if not isinstance(attack, TamperingServer):
+            return look(attack, model)
+        sent: nn.Module | None = attack.prepare(model, digits, public)
+        asked = 0
+        while sent is not None:
+            observation, asked = look(attack, sent), asked + 1
+            sent = attack.ask_again(observation.take([0]), asked) if attack.asks_again else None
+        return observation
+
     def build(name: str) -> Case:
         attack = quick(ATTACKS[name]())
         refused = []
         for model_name in ("lenet-dlg", "mlp"):
             model = copy.deepcopy(model_named(model_name)).double()  # float32 rounding grows by the machine's own ways
-            if isinstance(attack, TamperingServer):
-                model = attack.prepare(model, digits, public)
-            update = fedsgd()(model, victims, SEEDS)
-            facts = facts_about(model, victims, digits, LocalTraining(), public)
-            observation = observe(model, update, only(attack.needs), facts)
             try:
+                observation = meet(attack, model)
                 return Case(attack, observation, attack(observation, SEEDS))
             except NotApplicable as error:
                 refused.append(str(error))

@@ -56,3 +56,9 @@ def test_what_is_kept_grows_with_the_activations():
     for model in (small, wide):
         model(x)
     assert kept_bytes(wide, x) > 5 * kept_bytes(small, x)
+
+
+def test_what_is_kept_of_one_sample_does_not_depend_on_the_samples_beside_it():
+    worker = nn.Sequential(nn.Flatten(), nn.Linear(768, 4))
+    many = torch.rand(100, *COLOUR.shape)
+    assert kept_bytes(worker, many[:1]) == kept_bytes(worker, many[:1].clone())

@@ -59,3 +59,11 @@ def test_costs_are_the_mean_squared_errors():
 def test_another_number_of_records_is_refused():
     with pytest.raises(BadInput, match="as the truth"):
         assign(torch.rand(1, 3, 5), torch.rand(1, 2, 5))
+
+
+def test_a_record_that_claims_nothing_leaves_the_others_their_matches():
+    """By error alone the grey row would take the greyest truth, and the one right claim would lose it."""
+    truth = torch.stack([torch.full((1, 4, 4), 0.45), torch.rand(1, 4, 4), torch.zeros(1, 4, 4)])[None]
+    recon = torch.full_like(truth, 0.5)
+    recon[0, 2] = 0.44
+    assert assign(truth, recon)[0, 0] == 2

@@ -10,7 +10,7 @@ import safetensors.torch
 import torch
 
 from leakgauge.errors import BadInput
-from leakgauge.models import load_model
+from leakgauge.models import load_model, load_tensors
 
 
 def refused(spec, data, weights) -> str:
@@ -124,3 +124,10 @@ def test_a_malicious_pickle_is_refused_and_not_run(tmp_path, table, how):
 def test_a_pickled_model_is_refused(tmp_path, table):
     torch.save(load_model("mlp", table, seed=0), tmp_path / "w.pt")
     assert "save model.state_dict()" in refused("mlp", table, str(tmp_path / "w.pt"))
+
+
+def test_tensors_can_be_read_without_a_model(tmp_path, saved):
+    torch.save({"state_dict": {f"module.{name}": tensor for name, tensor in saved.items()}}, tmp_path / "model.pt")
+    tensors = load_tensors(str(tmp_path / "model.pt"))
+    assert tensors.keys() == saved.keys()
+    assert all(torch.equal(tensors[name], saved[name]) for name in saved)

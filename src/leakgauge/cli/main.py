@@ -1,6 +1,6 @@
 """Entry point: parse, run, and turn every expected failure into one clear line and an exit code.
 
-0 fine, 1 the gate failed (it leaks), 2 bad input, 130 interrupted.
+0 fine, 1 the gate failed (it leaks) or a model is tampered with, 2 bad input, 130 interrupted.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ from leakgauge.cli.audit import audit
 from leakgauge.cli.bench import bench
 from leakgauge.cli.console import say
 from leakgauge.cli.data import data
+from leakgauge.cli.detection import detection
+from leakgauge.cli.inspect import inspect
 from leakgauge.cli.listing import listing
 from leakgauge.cli.property import infer
 from leakgauge.cli.reidentify import reidentify
@@ -44,6 +46,8 @@ app.add_typer(
 app.command("list")(listing)
 app.command("report")(report)
 app.command("reproduce")(reproduce)
+app.command("inspect")(inspect)
+app.command("detection")(detection)
 app.command("bench")(bench)
 app.command("property")(infer)
 app.command("reidentify")(reidentify)

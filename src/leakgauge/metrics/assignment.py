@@ -14,6 +14,7 @@ from leakgauge.errors import BadInput
 # Costs are capped here: far above any error of values in [0, 1], yet small enough that float64 still tells
 # good pairs apart beside it. NaN and infinite reconstructions get it too, so that they take the leftovers.
 _HOPELESS = 1e6
+NOT_FOUND = 0.5  # every value of a record that an attack did not find
 
 
 def pairwise_mse(truth: Tensor, recon: Tensor) -> Tensor:
@@ -29,7 +30,11 @@ def pairwise_mse(truth: Tensor, recon: Tensor) -> Tensor:
 
 
 def assign(truth: Tensor, recon: Tensor) -> Tensor:
-    """The permutation (T, N): `recon[t, perm[t, i]]` is the one that matches `truth[t, i]`."""
+    """The permutation (T, N): `recon[t, perm[t, i]]` is the one that matches `truth[t, i]`.
+
+    A record that is `NOT_FOUND` all over claims nothing: it takes what the others leave. Were it matched by its error,
+    it would take the greyest picture from a claim that is right about it.
+    """
     if truth.shape != recon.shape:
         raise BadInput(
             "reconstruction",
@@ -39,7 +44,8 @@ def assign(truth: Tensor, recon: Tensor) -> Tensor:
         )
     if truth.shape[0] == 0 or truth.shape[1] <= 1:  # nothing to choose
         return torch.zeros(truth.shape[:2], dtype=torch.long, device=truth.device)
-    costs = pairwise_mse(truth, recon).cpu().numpy()
+    claims = (recon != NOT_FOUND).flatten(2).any(2)  # (T, N)
+    costs = (pairwise_mse(truth, recon) * claims[:, None]).cpu().numpy()
     columns = [torch.as_tensor(linear_sum_assignment(cost)[1]) for cost in costs]  # rows come sorted
     return torch.stack(columns).to(truth.device)
 

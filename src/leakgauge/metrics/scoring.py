@@ -14,7 +14,7 @@ from torch import Tensor
 
 from leakgauge.errors import BadInput
 from leakgauge.metrics._metric import Metric
-from leakgauge.metrics.assignment import assign, reorder
+from leakgauge.metrics.assignment import NOT_FOUND, assign, reorder
 from leakgauge.metrics.label_accuracy import label_accuracy
 from leakgauge.metrics.mse import MSE
 from leakgauge.metrics.psnr import PSNR
@@ -22,7 +22,6 @@ from leakgauge.metrics.ssim import SSIM
 from leakgauge.types import Batch, DataSpec, Reconstruction
 
 DEFAULT = (MSE, PSNR, SSIM)
-_MID_GREY = 0.5  # what a trial that diverged gets for its lost pixels: it keeps a score, and a poor one
 
 
 @dataclass(frozen=True)
@@ -54,7 +53,7 @@ def score(truth: Batch, recon: Reconstruction, data: DataSpec, metrics: Sequence
         )
     claimed = recon.inputs.detach().to(truth.inputs)  # (T, N, *shape)
     finite = claimed.isfinite()
-    tidy = claimed.where(finite, torch.full_like(claimed, _MID_GREY)).clamp(0, 1)
+    tidy = claimed.where(finite, torch.full_like(claimed, NOT_FOUND)).clamp(0, 1)
     matched = reorder(tidy, assign(truth.inputs, tidy))
     records = {m.name: m(truth.inputs, matched, data) for m in metrics if data.kind in m.applies_to}
     return Scores(records, labels, matched, ~finite.flatten(1).all(1))

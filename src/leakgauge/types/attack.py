@@ -17,7 +17,10 @@ from leakgauge.types.knowledge import Fact, Observation
 
 @dataclass(frozen=True)
 class Reconstruction:
-    """What an attack claims, one row per trial. `objective` is the attack's own, never a score."""
+    """What an attack claims, one row per trial. `objective` is the attack's own, never a score.
+
+    A record that the attack did not find is 0.5 all over: mid-grey, which claims nothing.
+    """
 
     inputs: Tensor | None  # (T, N, *shape), unclamped; None for attacks on labels or properties alone
     labels: Tensor | None  # (T, N), int64

@@ -1,0 +1,142 @@
+"""Class fishing: a last layer in which only one class speaks, so that a batch of any size answers with one sample.
+
+Wen et al., "Fishing for user data in large-batch federated learning via gradient magnification", ICML 2022. The row of
+class c becomes a constant and all others zero; the biases of the others are so large that c is never predicted. A
+sample of another class then has no error at c and no gradient below the last layer, exactly none in floating point. If
+one sample of c is in the batch, the update is its gradient over the size of the batch, and `inverting-gradients` has a
+single picture to find.
+
+Which class: the first query sends the model as it is, and the labels are counted from its update. The second fishes a
+class that occurs once, or the rarest. Its own update then holds the counts exactly, since the predictions are known:
+the bias gradient is 1 / (C - 1) - n / N at the other classes. If the first count was wrong, a third query mends it.
+
+Where we depart. The released server is told the labels, and where several samples share a class it goes for the first
+label instead of the target; here nothing is told, and samples that share the rarest class are searched for together.
+The features of the fished sample are known from the last layer, so the other samples' part in that layer is taken out.
+The other biases rise above 1000 where the features at hand are so large that 1000 would not silence the class.
+"""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from leakgauge.attacks._parts.labels import inferred_labels
+from leakgauge.attacks._parts.whole_counts import nearest_counts, sorted_labels
+from leakgauge.servers._fished import (
+    Answer,
+    Fishing,
+    answer_to,
+    asks_for,
+    changed,
+    features_at_hand,
+    fished_alone,
+    public_of,
+    queries_behind,
+    refuse_batch_statistics,
+    silenced,
+)
+from leakgauge.settings import setting
+from leakgauge.types import Batch, DataSpec, Fact, Observation, Progress, Reconstruction
+
+_MOST_QUERIES = 4  # one to count, one to fish, and two to mend a wrong count; noise may spoil them all
+
+
+@dataclass(frozen=True)
+class ClassFishing(Fishing):
+    """One sample of a large batch, by its class.
+
+    Example:
+    `leakgauge attack class-fishing --data digits --batch-size 16 --threat-model malicious-parameters --steps 500`
+    """
+
+    name: ClassVar[str] = "class-fishing"
+    summary: ClassVar[str] = (
+        "send a last layer that answers for one class, then invert the one gradient that comes back"
+    )
+
+    magnify: float = setting(0.5, "weight of every feature for the fished class", above=0)
+    other_bias: float = setting(1000.0, "bias of the other classes, at least", above=0)
+
+    def prepare(self, model: nn.Module, data: DataSpec, public: Batch | None = None) -> nn.Module:
+        layer = self.layer_of(model, data)
+        if self.target < 0:
+            return copy.deepcopy(model)
+        return self._fishing_for(self.target, model, layer, features_at_hand(model, layer, data, public), queries=1)
+
+    def ask_again(self, observation: Observation, asked: int) -> nn.Module | None:
+        refuse_batch_statistics(self.name, observation)
+        if self.target >= 0 or observation.fact(Fact.NUM_SAMPLES) == 1 or asked >= _MOST_QUERIES:
+            return None
+        data: DataSpec = observation.fact(Fact.INPUT_SPEC)
+        layer = self.layer_of(observation.model, data)
+        answer = answer_to(observation, layer)
+        if answer.asked is None:
+            counts = torch.bincount(inferred_labels(observation)[0], minlength=data.classes)
+            target = _rarest(counts)
+        else:
+            counts = exact_counts(answer, answer.asked)[0]
+            target = _rarest(counts)
+            if counts[answer.asked] == counts[target]:
+                return None
+        features = features_at_hand(observation.model, layer, data, public_of(observation))
+        return self._fishing_for(target, observation.model, layer, features, queries=asked + 1)
+
+    def reconstruct(self, observation: Observation, seeds: tuple[int, ...], progress: Progress) -> Reconstruction:
+        refuse_batch_statistics(self.name, observation)
+        layer = self.layer_of(observation.model, observation.fact(Fact.INPUT_SPEC))
+        samples: int = observation.fact(Fact.NUM_SAMPLES)
+        answer, queries = answer_to(observation, layer), queries_behind(observation)
+        target = answer.asked
+        if target is None:  # nothing to be told apart, or nobody asked again
+            labels = inferred_labels(observation)
+            note = f"{queries}, nothing changed: the whole batch of {samples} is searched for"
+            return self.search(
+                observation, seeds, progress, [samples] * len(seeds), lambda seen, _: seen, labels, [note] * len(seeds)
+            )
+        counts = exact_counts(answer, target)
+        caught = counts[:, target].tolist()
+        row, bias = answer.weight[target], answer.bias
+        return self.search(
+            observation, seeds, progress, caught,
+            lambda seen, count: fished_alone(seen, answer_to(seen, layer), target, row, bias, count),
+            _fished_first(sorted_labels(counts, samples), target),
+            [_note(target, number, samples, queries) for number in caught],
+        )  # fmt: skip
+
+    def _fishing_for(self, target: int, model: nn.Module, layer: str, features: Tensor, queries: int) -> nn.Module:
+        weight = asks_for(model.get_submodule(layer).get_parameter("weight").detach(), target, self.magnify)
+        return changed(model, layer, weight, silenced(weight, target, features, self.other_bias), queries)
+
+
+def exact_counts(answer: Answer, target: int) -> Tensor:
+    """How often each label occurs, (T, C): with the asked class silenced all predictions are known."""
+    classes = len(answer.bias)
+    predicted = answer.errors.new_full((classes,), 1 / (classes - 1))
+    predicted[target] = 0
+    return nearest_counts(answer.samples * (predicted - answer.errors).double(), answer.samples)
+
+
+def _rarest(counts: Tensor) -> int:
+    """The class (C,) that occurs least often of those that occur."""
+    return int(counts.where(counts > 0, counts.new_tensor(torch.iinfo(counts.dtype).max)).argmin())
+
+
+def _fished_first(labels: Tensor, target: int) -> Tensor:
+    """The same labels (T, N) with those of the target in front, where its pictures stand."""
+    return labels.gather(1, (labels != target).long().argsort(dim=1, stable=True))
+
+
+def _note(target: int, caught: int, samples: int, queries: str) -> str:
+    if caught == 0:
+        return f"class {target} is not in the batch: nothing fished by {queries}, mid-grey returned"
+    if caught == 1:
+        return f"fished 1 of {samples} samples, the only one of class {target}, by {queries}; the others are mid-grey"
+    return (
+        f"class {target} occurs {caught} times: its samples were fished together out of {samples}, by {queries}; "
+        "the others are mid-grey"
+    )
