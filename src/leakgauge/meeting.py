@@ -107,7 +107,8 @@ class Meeting:
         if not self.attack.baseline:  # a floor does not look at it, and for large models it costs minutes
             update = self.stage.update(self.defenses, sent, self.behind, rows)
         held = self.behind.take(rows)
-        facts = facts_about(model, held, self.stage.data, self.stage.scenario.local, self.stage.public)
+        stage = self.stage
+        facts = facts_about(model, held, stage.data, stage.scenario.local, stage.public, self.told.facts)
         if self.attack.baseline:
             return Observation(model, update, self.told, {f: v for f, v in facts.items() if f in self.told.facts})
         return observe(model, update, self.told, facts)

@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from leakgauge.defenses.gaussian import Gaussian
 from leakgauge.errors import NotApplicable
 from leakgauge.fl.fedsgd import fedsgd
 from leakgauge.fl.observe import facts_about, observe
@@ -271,3 +272,18 @@ def test_too_few_channels_for_directions_still_copies():
     model = load_model("vgg16-mkor:width=8,hidden=8", COLOUR, seed=0)
     copies = plan_copies(blueprint(model, COLOUR, "mkor"), "mkor", None)
     assert copies.directions == 1
+
+
+def test_a_louder_server_is_heard_through_noise():
+    model, data = model_of("mlp")
+    batch = samples(data, [[2, 0, 2]])
+    errors = []
+    for server in (MKOR(), MKOR().louder()):
+        sent = server.prepare(model, data)
+        update = Gaussian(std=0.1).wrap(fedsgd("eval", NLL_ON_LOGITS))(sent, batch, [0])
+        facts = facts_about(sent, batch, data, LocalTraining(loss=NLL_ON_LOGITS), None)
+        result = server(observe(sent, update, threat_model("malicious-parameters"), facts), [0])
+        errors.append(float((result.inputs[0, 0] - batch.inputs[0, 1]).abs().mean()))
+    assert errors[1] < 1e-2 < errors[0]
+    assert Gaussian(std=0.1).adaptive(MKOR()) == (MKOR(magnify=1e4),)
+    assert Gaussian(std=0.1, relative=True).adaptive(MKOR()) == ()

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from leakgauge.engine.randomness import normal
 from leakgauge.settings import setting
-from leakgauge.types import Attack, Batch, Defense, SharedUpdate, Step
+from leakgauge.types import Attack, Batch, Defense, SharedUpdate, Step, TamperingServer
 
 _STRONG_VARIATION = 0.01  # for attacks that match directions; a hundred times their usual weight
 _PRIOR_SHARPNESS = 10.0  # neighbouring pixels of a picture differ by about 1/10: the scale of its smoothness prior
@@ -67,6 +67,9 @@ def knows_noise(attack: Attack, scale: float, distance: str, relative: bool = Fa
     """
     if scale == 0:
         return ()
+    if isinstance(attack, TamperingServer):
+        louder = None if relative else attack.louder()
+        return (louder,) if louder else ()
     # Maximum a posteriori: the distance divided by its likelihood's scale, plus the prior's.
     tv = _PRIOR_SHARPNESS * (2 * scale**2 if distance == "l2" else scale)
     informed = None if relative else attack.with_fields(noise_std=scale, distance=distance, tv=tv)

@@ -24,16 +24,25 @@ def observe(
 
 
 def facts_about(
-    model: nn.Module, batch: Batch, data: DataSpec, local: LocalTraining, public: Batch | None
+    model: nn.Module,
+    batch: Batch,
+    data: DataSpec,
+    local: LocalTraining,
+    public: Batch | None,
+    wanted: frozenset[Fact] = frozenset(Fact),
 ) -> dict[Fact, Any]:
-    """Everything that could be revealed about a batch; `observe` lets through what the threat model names."""
+    """Everything that could be revealed about a batch; `observe` lets through what the threat model names.
+
+    BatchNorm statistics take a forward pass for each trial and are left out if they are not `wanted`.
+    """
     facts: dict[Fact, Any] = {
         Fact.INPUT_SPEC: data,
         Fact.NUM_SAMPLES: batch.inputs.shape[1],
         Fact.LOCAL_TRAINING: local,
         Fact.LABELS: batch.labels,
-        Fact.BATCHNORM_STATISTICS: batchnorm_statistics(model, batch.inputs, local.batchnorm),
     }
+    if Fact.BATCHNORM_STATISTICS in wanted:
+        facts[Fact.BATCHNORM_STATISTICS] = batchnorm_statistics(model, batch.inputs, local.batchnorm)
     return facts if public is None else facts | {Fact.PUBLIC_DATA: public}
 
 

@@ -19,6 +19,7 @@ The other biases rise above 1000 where the features at hand are so large that 10
 from __future__ import annotations
 
 import copy
+import dataclasses
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -43,6 +44,7 @@ from leakgauge.servers._fished import (
 from leakgauge.settings import setting
 from leakgauge.types import Batch, DataSpec, Fact, Observation, Progress, Reconstruction
 
+_LOUD = 1e4  # the biases that silence the other classes grow with it
 _MOST_QUERIES = 4  # one to count, one to fish, and two to mend a wrong count; noise may spoil them all
 
 
@@ -61,6 +63,9 @@ class ClassFishing(Fishing):
 
     magnify: float = setting(0.5, "weight of every feature for the fished class", above=0)
     other_bias: float = setting(1000.0, "bias of the other classes, at least", above=0)
+
+    def louder(self) -> ClassFishing:
+        return dataclasses.replace(self, magnify=_LOUD * self.magnify)
 
     def prepare(self, model: nn.Module, data: DataSpec, public: Batch | None = None) -> nn.Module:
         layer = self.layer_of(model, data)

@@ -13,6 +13,7 @@ mixture and is subtracted, exactly; where every class occurs it is guessed from 
 from __future__ import annotations
 
 import copy
+import dataclasses
 import time
 from dataclasses import dataclass
 from typing import ClassVar
@@ -51,6 +52,7 @@ from leakgauge.types import (
 )
 
 _GREY = 0.5
+_LOUD = 1e4
 _FEW = 64  # public samples behind a guessed mixture where the whole network must run for it
 _AT_ONCE = 32
 _RELEASED_ENTRY = -1e-6  # bias gradient below which the released code takes a class to be there
@@ -82,9 +84,13 @@ class MKOR(TamperingServer):
     leak: float = setting(0.0, "deviation of what links other units to those of a class", low=0)
     noise: float = setting(0.0, "deviation of the noise on every convolution's parameters", low=0)
     pair_noise: float = setting(0.0, "noise on the mirrored rows, relative to the layer's deviation", low=0)
+    magnify: float = setting(1.0, "factor on the last layer, and so on the gradients before it", above=0)
     blur: int = setting(5, "pixels of the window that smooths the result; 1 for none", low=1)
     secret: int = setting(0, "the server's own random number: which units and channels it uses", low=0)
     as_released: bool = setting(False, "divide without correction, and drop classes with a bias gradient near zero")
+
+    def louder(self) -> MKOR:
+        return dataclasses.replace(self, magnify=_LOUD)
 
     def prepare(self, model: nn.Module, data: DataSpec, public: Batch | None = None) -> nn.Module:  # noqa: ARG002
         plan = blueprint(model, data, self.name)
@@ -97,8 +103,10 @@ class MKOR(TamperingServer):
             write_naive(layers)
         else:
             write_inconspicuous(layers, owners, self.link, self.leak, self.pair_noise, draw)
-        if self.noise:
-            with torch.no_grad():
+        with torch.no_grad():
+            if len(layers) > 1:
+                layers[-1].weight.mul_(self.magnify)
+            if self.noise:
                 for parameter in (p for c in plan.convolutions for p in sent.get_submodule(c.name).parameters()):
                     parameter.add_(self.noise * torch.randn(parameter.shape, generator=draw).to(parameter))
         return sent

@@ -124,6 +124,13 @@ class TamperingServer(Attack):
         """
         raise NotImplementedError  # abstract
 
+    def louder(self) -> TamperingServer | None:
+        """This server with larger gradients, which noise of a fixed size cannot drown; None if it has no such knob.
+
+        What an attacker who knows of the noise sends. A bound on the update's size undoes it.
+        """
+        return None
+
     def ask_again(self, observation: Observation, asked: int) -> nn.Module | None:  # noqa: ARG002
         """The next model for the same client with the same data, or None once `reconstruct` has what it needs.
 

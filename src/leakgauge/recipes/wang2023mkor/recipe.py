@@ -66,11 +66,11 @@ TABLE_2 = Table(
     _CONVENTION + " At 224 pixels the pictures are enlarged (bicubic) before the client sees them, and scored there; "
     "at 32 the network's first layer enlarges them (bilinear), and they are scored at their own size.",
     "A grey picture scores 0.61 and 11.9 dB at 224 pixels and 0.16 and 11.9 dB at 32: the enlarged pictures are "
-    "smooth, so their SSIM flatters everyone. With cross-entropy and all classes present the bias gradient vanishes; the "
-    "mixture that it adds to every class is guessed from public samples or a grey picture. With half of the classes "
-    "absent it is read off an absent class, and the result is that of NLL. Dividing without that (as released) is the "
-    "last row. Reported for other attacks: Inverting Gradients 0.37 and 11.2 dB, class fishing at best 0.81 and 21.56 "
-    "dB.",
+    "smooth, so their SSIM flatters everyone. With cross-entropy and all classes present the bias gradient vanishes; "
+    "the mixture that it adds to every class is guessed from public samples or a grey picture. With half of the "
+    "classes absent it is read off an absent class, and the result is that of NLL. Dividing without that (as "
+    "released) is the last row. Reported for other attacks: Inverting Gradients 0.37 and 11.2 dB, class fishing at "
+    "best 0.81 and 21.56 dB.",
     (
         Cell("224 px, 100 of 100 classes", "NLL on logits", _attacked(_VGG, _AT_224, 100, NLL_ON_LOGITS,
              batch_labels="distinct"), _figures(0.98, 0.87, 33.85, 24.14)),

@@ -1,7 +1,8 @@
 """A proof, without the truth, that one sample alone left a gradient in a unit of the first layer.
 
 A candidate and a label say what the unit's bias gradient would be if the candidate were there alone. If some label
-gives what was observed, it was: two samples add up to something else.
+gives what was observed, it was: two samples add up to something else, unless one of them leaves next to nothing, and
+then the ratio is the other.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from leakgauge.servers._parts.imprint_module import Imprinted
 from leakgauge.types import CROSS_ENTROPY, LocalTraining
 
 _PASS = 32  # candidates at once
+_KINKED = 4  # in roots of the precision: rounding may move the input of a deep network across a kink
+_SMOOTH = 256  # in units of the precision: where the candidate itself is all that the network sees
 
 
 def alone_in_bin(
@@ -39,7 +42,8 @@ def alone_in_bin(
             rows.append(_slopes(net, shown, shown, tangent.expand_as(shown), local.loss))
     except (RuntimeError, NotImplementedError):
         return None
-    return _explained(torch.cat(rows), observed, rounding, samples)
+    tolerance = _KINKED * torch.finfo(observed.dtype).eps ** 0.5
+    return _explained(torch.cat(rows), observed, tolerance, rounding, samples)
 
 
 def alone_in_unit(
@@ -63,7 +67,8 @@ def alone_in_unit(
         return None
     finally:
         hook.remove()
-    return _explained(torch.cat(rows), observed, observed.new_full((1, 1), rounding), samples)
+    tolerance = _SMOOTH * torch.finfo(observed.dtype).eps  # many mixtures are tried: a wide one would let some pass
+    return _explained(torch.cat(rows), observed, tolerance, observed.new_full((1, 1), rounding), samples)
 
 
 def _slopes(net: nn.Module, inputs: Tensor, varied: Tensor, tangent: Tensor, loss: str) -> Tensor:
@@ -80,12 +85,11 @@ def _slopes(net: nn.Module, inputs: Tensor, varied: Tensor, tangent: Tensor, los
     return torch.sub(mean_rise, rising)
 
 
-def _explained(slopes: Tensor, observed: Tensor, rounding: Tensor, samples: int) -> Tensor:
+def _explained(slopes: Tensor, observed: Tensor, tolerance: float, rounding: Tensor, samples: int) -> Tensor:
     """(T, M) bool: is the observed bias gradient (T, M) that of one sample, by any of its slopes (T x M, C)?"""
     expected = slopes.reshape(*observed.shape, -1) / samples  # (T, M, C)
     size = expected.abs() + 0.1 * expected.abs().amax(
         2, keepdim=True
     )  # a slope near zero is a difference of large ones
-    precision = 4 * torch.finfo(observed.dtype).eps ** 0.5  # rounding moves some inputs across a ReLU's kink
-    enough: Tensor = (expected - observed[..., None]).abs() <= precision * size + rounding[..., None]
+    enough: Tensor = (expected - observed[..., None]).abs() <= tolerance * size + rounding[..., None]
     return enough.any(2) & (observed != 0)
