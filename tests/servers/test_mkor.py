@@ -21,6 +21,7 @@ from leakgauge.types import (
     NLL_ON_LOGITS,
     Batch,
     DataSpec,
+    Fact,
     LocalTraining,
     Observation,
     Reconstruction,
@@ -168,11 +169,23 @@ def test_lenet_holds_the_mean_of_four_by_four_pixels():
     batch = samples(data, [[1]])
     batch = Batch(torch.full_like(batch.inputs, 0.5), batch.labels)
     batch.inputs[0, 0, 0, 12:16, 12:16] = 0.9
-    result = MKOR()(seen(MKOR(), model, data, batch, NLL_ON_LOGITS), [0])
+    observation = seen(MKOR(), model, data, batch, NLL_ON_LOGITS)
+    result = MKOR()(observation, [0])
     picture = result.inputs[0, 0, 0]
     assert picture[14, 14] == pytest.approx(0.9, abs=1e-6)  # its region is the bright square
-    assert picture[2, 2] == pytest.approx(0.5, abs=1e-6)
+    assert picture[8, 8] == pytest.approx(0.5, abs=1e-6)
     assert picture[18, 14] == pytest.approx(0.5, abs=1e-6)
+
+
+def test_a_border_that_nothing_speaks_of_is_public_mean_black_or_copied():
+    model, data = model_of("lenet")
+    batch = samples(data, [[1]])
+    known = seen(MKOR(), model, data, batch, NLL_ON_LOGITS)
+    public = known.fact(Fact.PUBLIC_DATA).inputs[0].mean(0)
+    torch.testing.assert_close(MKOR()(known, [0]).inputs[0, 0, :, :5], public[:, :5])
+    assert (MKOR(as_released=True)(known, [0]).inputs[0, 0, 0, :5] == 0).all()
+    copied = MKOR()(seen(MKOR(), model, data, batch, NLL_ON_LOGITS, public=False), [0]).inputs[0, 0, 0]
+    torch.testing.assert_close(copied[0], copied[5])
 
 
 @pytest.mark.parametrize("name", ["vgg", "mlp"])

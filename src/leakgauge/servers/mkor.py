@@ -126,9 +126,10 @@ class MKOR(TamperingServer):
         shift, level = self._mixture(observation, plan, owners, rows, entries, counts)
         features = features_of(rows - shift[:, None], entries - level[:, None])  # (T, C, d)
         labels = sorted_labels(counts, samples)
+        unseen = self._unseen(observation)
         inputs = torch.stack(
             [
-                self._pictures(f, t_labels, t_found, plan, copies, data)
+                self._pictures(f, t_labels, t_found, plan, copies, data, unseen)
                 for f, t_labels, t_found in zip(features, labels, found, strict=True)
             ]
         )
@@ -205,12 +206,28 @@ class MKOR(TamperingServer):
             row = whole.index_copy(0, used_features(plan, copies).to(row.device), row)
         return row, entries[0, 1:].mean()
 
+    def _unseen(self, observation: Observation) -> Tensor | float | None:
+        """What stands where pooling without padding leaves a border: the public mean; black as released."""
+        if self.as_released:
+            return 0.0
+        if not observation.knows(Fact.PUBLIC_DATA):
+            return None
+        public: Batch = observation.fact(Fact.PUBLIC_DATA)
+        return public.inputs[0].mean(0)
+
     def _pictures(
-        self, features: Tensor, labels: Tensor, found: Tensor, plan: Blueprint, copies: Copies, data: DataSpec
+        self,
+        features: Tensor,
+        labels: Tensor,
+        found: Tensor,
+        plan: Blueprint,
+        copies: Copies,
+        data: DataSpec,
+        unseen: Tensor | float | None,
     ) -> Tensor:
         """One trial: (C, d) and the labels (N,) of its records -> (N, *sample); grey for what was not found."""
         classes, place = torch.unique(labels, return_inverse=True)
-        seen = pictures(features[classes].reshape(len(classes), *plan.features), plan, copies, self.blur)
+        seen = pictures(features[classes].reshape(len(classes), *plan.features), plan, copies, self.blur, unseen)
         if seen.shape[1:] != torch.Size(data.shape):
             seen = F.adaptive_avg_pool2d(seen, (data.shape[1], data.shape[2]))  # the network had enlarged it
         seen = torch.where(found[classes].view(-1, *[1] * len(data.shape)), seen, torch.full_like(seen, _GREY))

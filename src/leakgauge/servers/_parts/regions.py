@@ -17,12 +17,17 @@ from leakgauge.servers._parts.copies import Copies, geometry
 _NEVER_QUITE = 3e-8  # how near to 0 and 1 a squashed value may lie: the published clamp
 
 
-def pictures(features: Tensor, plan: Blueprint, copies: Copies, blur: int) -> Tensor:
-    """(M, *plan.features) -> (M, C, H, W): the middle of the bounds, smoothed, or the pixels themselves."""
+def pictures(
+    features: Tensor, plan: Blueprint, copies: Copies, blur: int, unseen: Tensor | float | None = None
+) -> Tensor:
+    """(M, *plan.features) -> (M, C, H, W): the middle of the bounds, smoothed, or the pixels themselves.
+
+    `unseen`, a value or a picture (C, H, W), stands where no feature speaks of a pixel; their neighbours if not given.
+    """
     if copies.kind == "plain":
         return _plain(features, plan, copies)
     if copies.kind == "average":
-        return _from_means(features, plan, copies)
+        return _from_means(features, plan, copies, unseen)
     lower, upper = bounds(features, plan, copies)
     return _smoothed(((lower + upper) / 2).clamp(0, 1), blur)
 
@@ -59,8 +64,8 @@ def _by_direction(features: Tensor, copies: Copies, moves: list[int]) -> Iterato
         yield down, right, in_order[:, way * base : (way + 1) * base]
 
 
-def _from_means(features: Tensor, plan: Blueprint, copies: Copies) -> Tensor:
-    """Each value stands for the pixel in the middle of its region; pixels nobody speaks for copy their neighbour."""
+def _from_means(features: Tensor, plan: Blueprint, copies: Copies, unseen: Tensor | float | None) -> Tensor:
+    """Each value stands for the pixel in the middle of its region."""
     extent, begin, moves = geometry(plan, copies)
     height, width = plan.size
     values = features
@@ -74,7 +79,9 @@ def _from_means(features: Tensor, plan: Blueprint, copies: Copies) -> Tensor:
         inside_rows, inside_columns = (rows >= 0) & (rows < height), (columns >= 0) & (columns < width)
         kept = channels[:, :, inside_rows][:, :, :, inside_columns]
         picture[:, :, rows[inside_rows][:, None], columns[inside_columns][None]] = kept
-    return _filled(picture)
+    if unseen is None:
+        return _filled(picture)
+    return torch.where(picture.isnan(), torch.as_tensor(unseen, dtype=picture.dtype, device=picture.device), picture)
 
 
 def _filled(picture: Tensor) -> Tensor:
