@@ -36,6 +36,7 @@ LAYERS = (  # each may import what stands above it, and its own line as long as 
         "identification",
         "reidentification",
         "detection",
+        "federated_training",
     ),
     ("report", "scale"),
     ("recipes",),

@@ -26,6 +26,7 @@ from leakgauge.cli.property import infer
 from leakgauge.cli.reidentify import reidentify
 from leakgauge.cli.report import report
 from leakgauge.cli.reproduce import reproduce
+from leakgauge.cli.train import train
 from leakgauge.cli.train_generator import train_generator
 from leakgauge.errors import LeakgaugeError
 
@@ -51,6 +52,7 @@ app.command("detection")(detection)
 app.command("bench")(bench)
 app.command("property")(infer)
 app.command("reidentify")(reidentify)
+app.command("train")(train)
 app.command("train-generator")(train_generator)
 app.add_typer(data, name="data")
 

@@ -15,7 +15,8 @@ messages can: it saw when each entry was last sent, and could divide. That attac
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import dataclasses
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -38,6 +39,19 @@ class DGC(Defense):
     share: float = setting(0.9, "share of a matrix's or kernel's entries that is kept back, 0 to 1", low=0, high=1)
     momentum: float = setting(0.9, "momentum of what is kept back", low=0, high=1)
     rounds: int = setting(1, "number of the round whose message is attacked; nothing has been kept before 1", low=1)
+
+    keeps: ClassVar[bool] = True
+
+    def remembering(self, shared: SharedUpdate, memory: Mapping[str, Tensor]) -> tuple[SharedUpdate, dict[str, Tensor]]:
+        sent: dict[str, Tensor] = {}
+        kept: dict[str, Tensor] = {}
+        for name, gradient in shared.tensors.items():
+            if gradient.dim() <= 2:
+                sent[name] = gradient
+                continue
+            u, v = (memory.get(f"{part}/{name}", torch.zeros_like(gradient)) for part in ("u", "v"))
+            sent[name], kept[f"u/{name}"], kept[f"v/{name}"] = one_round(gradient, u, v, self.share, self.momentum)
+        return dataclasses.replace(shared, tensors=sent), kept
 
     def wrap(self, step: Step) -> Step:
         def compressed(model: nn.Module, batch: Batch, seeds: Sequence[int]) -> SharedUpdate:

@@ -101,6 +101,23 @@ class Training(Settings):
 
 
 @dataclass(frozen=True)
+class Federation(Settings):
+    """How a federation trains: who takes part in a round, with how many samples, and what the server does."""
+
+    name: ClassVar[str] = "federation"
+    summary: ClassVar[str] = "rounds of federated training"
+
+    rounds: int = setting(100, "rounds of training", low=1)
+    per_round: int = setting(10, "clients drawn for each round", low=1)
+    most: int = setting(0, "samples of each label that a client holds, 1 to this many; 0 for its whole share", low=0)
+    server_lr: float = setting(1.0, "the server's step along the mean update", above=0)
+    weighting: str = setting(
+        "equal", "clients count the same, or by their samples (FedAvg)", choices=("equal", "samples")
+    )
+    evaluate: int = setting(10, "rounds between two looks at the test split", low=1)
+
+
+@dataclass(frozen=True)
 class SharedUpdate:
     """What leaves the client, by parameter name.
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from torch import nn
+from torch import Size, Tensor, nn
 
 from leakgauge.settings import Settings
 from leakgauge.types.attack import Attack
@@ -26,6 +27,7 @@ class Defense(Settings):
     """One defence: where it acts, how to beat it, what it promises. Override what applies."""
 
     paper: ClassVar[str]
+    keeps: ClassVar[bool] = False  # True if a client keeps something back between rounds: see `remembering`
 
     def prepare(self, model: nn.Module) -> nn.Module:
         """Put something into the network; the given model stays untouched."""
@@ -34,6 +36,17 @@ class Defense(Settings):
     def wrap(self, step: Step) -> Step:
         """Change the data before, the local step itself, or the update after."""
         return step
+
+    def remembering(self, shared: SharedUpdate, memory: Mapping[str, Tensor]) -> tuple[SharedUpdate, dict[str, Tensor]]:
+        """For defences that `keeps`: what is sent, and what the client keeps for its next round; all (T, ...).
+
+        `memory` is empty in a client's first round.
+        """
+        return shared, dict(memory)
+
+    def bytes_up(self, tensors: Mapping[str, Size], number_bytes: int = 4) -> int:
+        """What one client sends in a round, for parameters of these shapes: every number, unless overridden."""
+        return number_bytes * sum(shape.numel() for shape in tensors.values())
 
     def aggregate(self, updates: SharedUpdate) -> SharedUpdate:
         """What the server does with the clients' updates: (T clients) -> T = 1. The mean by default."""

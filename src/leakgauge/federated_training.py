@@ -1,0 +1,204 @@
+"""A federation with a defence beside the same one without: accuracy per round, seconds per round, bytes, guarantee.
+
+Both run in lock step, round by round, so that a busy machine slows both alike. What is finished is kept, and the same
+call goes on from there.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+from torch import Tensor
+
+import leakgauge
+from leakgauge.data import Dataset, load
+from leakgauge.engine.precision import dtype_of, set_precision
+from leakgauge.errors import BadInput
+from leakgauge.files import make_folder, write_whole
+from leakgauge.fl.federation import Federated, clients_of
+from leakgauge.fl.rounds import accuracy
+from leakgauge.models import load_model
+from leakgauge.plan import parse_chain
+from leakgauge.stage import environment, pick_device
+from leakgauge.store import key_of
+from leakgauge.types import UNDEFENDED, Federation, Guarantee, Interval, Scenario
+
+_STATE = "state.safetensors"
+_BYTES = 4  # of a number on the wire
+
+
+@dataclass(frozen=True)
+class Round:
+    """One round of one configuration; accuracy where the test split was looked at."""
+
+    round: int
+    accuracy: float | None
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Trained:
+    """One configuration after all rounds."""
+
+    defense: str
+    rounds: tuple[Round, ...]
+    bytes_up: int  # per client and round
+    bytes_down: int
+    guarantee: Guarantee | None
+
+    @property
+    def accuracy(self) -> float:
+        """At the last look."""
+        return next(r.accuracy for r in reversed(self.rounds) if r.accuracy is not None)
+
+    @property
+    def round_seconds(self) -> Interval:
+        """The median round with its quartiles; the first round, which sets everything up, is left out."""
+        seconds = [r.seconds for r in self.rounds[1:]] or [self.rounds[0].seconds]
+        low, middle, high = np.percentile(seconds, [25, 50, 75])
+        return Interval(float(middle), float(low), float(high))
+
+
+@dataclass(frozen=True)
+class TrainingReport:
+    """The defended federation, and the undefended one it is compared with."""
+
+    scenario: Scenario
+    federation: Federation
+    clients: int
+    trained: tuple[Trained, ...]  # undefended first
+    environment: Mapping[str, str]
+
+    def as_dict(self) -> dict[str, Any]:
+        last = self.trained[-1]
+        return {
+            "scenario": self.scenario.as_dict(),
+            "federation": self.federation.as_dict(),
+            "clients": self.clients,
+            **_plain(last),
+            "configurations": [_plain(t) for t in self.trained],
+            "environment": dict(self.environment),
+        }
+
+
+def train_federation(
+    scenario: Scenario,
+    federation: Federation,
+    *,
+    baseline: bool = True,
+    out: Path | None = None,
+    fresh: bool = False,
+    device: str = "auto",
+    data_root: Path | None = None,
+    watch: Callable[[int, int, str], None] = lambda *_: None,
+) -> TrainingReport:
+    """Train each configuration of the scenario, and the undefended one with them if `baseline`."""
+    where, dtype = pick_device(device), dtype_of(scenario.precision)
+    set_precision(scenario.precision)
+    train, test = load(scenario.data, "train", data_root), load(scenario.data, "test", data_root)
+    clients = clients_of(train, scenario.partition, federation.most, scenario.seed)
+    start = load_model(scenario.model, train.spec, scenario.seed, scenario.weights).to(where, dtype)
+    chains = tuple(dict.fromkeys(d for d in scenario.defenses if d != UNDEFENDED))
+    names = (UNDEFENDED, *chains) if baseline or not chains else chains
+    running = {
+        name: Federated(start, train, clients, federation, scenario.local, parse_chain(name), scenario.seed)
+        for name in names
+    }
+    key = key_of(
+        scenario=scenario.as_dict(), federation=federation.as_dict(), names=names, version=leakgauge.__version__
+    )
+    done: dict[str, list[Round]] = {name: [] for name in names}
+    if out is not None:
+        make_folder(out)
+        if not fresh:
+            done = _restored(out / _STATE, key, running) or done
+    for number in range(len(done[names[0]]) + 1, federation.rounds + 1):
+        for name, federated in running.items():
+            seconds = federated.run_round(number)
+            look = number % federation.evaluate == 0 or number == federation.rounds
+            done[name].append(Round(number, _checked(federated, test, number) if look else None, seconds))
+        watch(number, federation.rounds, _said(done))
+        if out is not None and (number % federation.evaluate == 0 or number == federation.rounds):
+            _save(out / _STATE, key, running, done)
+    trained = tuple(_finished(name, running[name], done[name]) for name in names)
+    return TrainingReport(scenario, federation, len(clients), trained, environment(where))
+
+
+def _checked(federated: Federated, test: Dataset, number: int) -> float:
+    model = federated.model
+    if not all(bool(torch.isfinite(p).all()) for p in model.parameters()):
+        raise BadInput(
+            "local: lr", allowed="small enough for the training to stay finite",
+            got=f"{federated.local.lr:g}, which led to NaN or infinity by round {number}", do="choose a smaller one",
+        )  # fmt: skip
+    return accuracy(model, test)
+
+
+def _finished(name: str, federated: Federated, rounds: Sequence[Round]) -> Trained:
+    shapes = {n: p.shape for n, p in federated.model.named_parameters() if p.requires_grad}
+    dense = _BYTES * sum(s.numel() for s in shapes.values())
+    sent = [d.bytes_up(shapes, _BYTES) for d in federated.defenses]
+    guarantee = next((g for d in reversed(federated.defenses) if (g := d.guarantee()) is not None), None)
+    return Trained(name, tuple(rounds), min([dense, *sent]), dense, guarantee)
+
+
+def _plain(trained: Trained) -> dict[str, Any]:
+    time = trained.round_seconds
+    return {
+        "defense": trained.defense,
+        "rounds": [dataclasses.asdict(r) for r in trained.rounds],
+        "accuracy": trained.accuracy,
+        "round_seconds": {"median": time.value, "iqr": [time.low, time.high]},
+        "bytes_up": trained.bytes_up,
+        "bytes_down": trained.bytes_down,
+        "guarantee": None if trained.guarantee is None else dataclasses.asdict(trained.guarantee),
+    }
+
+
+def _said(done: Mapping[str, Sequence[Round]]) -> str:
+    last = {
+        name: next((r.accuracy for r in reversed(rows) if r.accuracy is not None), None) for name, rows in done.items()
+    }
+    return ", ".join(f"{name} {value:.3f}" for name, value in last.items() if value is not None)
+
+
+def _save(path: Path, key: str, running: Mapping[str, Federated], done: Mapping[str, Sequence[Round]]) -> None:
+    tensors: dict[str, Tensor] = {}
+    for place, federated in enumerate(running.values()):
+        tensors |= {f"{place}/model/{n}": t for n, t in federated.model.state_dict().items()}
+        for client, kept in federated.memory.items():
+            tensors |= {f"{place}/memory/{client}/{n}": t for n, t in kept.items()}
+    rounds = json.dumps({name: [dataclasses.asdict(r) for r in rows] for name, rows in done.items()})
+    whole = {name: t.detach().cpu().contiguous().clone() for name, t in tensors.items()}
+    write_whole(path, save(whole, {"key": key, "rounds": rounds}), private=True)
+
+
+def _restored(path: Path, key: str, running: Mapping[str, Federated]) -> dict[str, list[Round]] | None:
+    """The rounds that are done, with models and memories put back; None if there are none of this training."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            header = file.metadata()
+            if header.get("key") != key:
+                return None
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            rounds = json.loads(header["rounds"])
+    except (OSError, SafetensorError, ValueError, KeyError, TypeError):
+        return None
+    for place, federated in enumerate(running.values()):
+        device = next(federated.model.parameters()).device
+        mine = {n.split("/", 2)[2]: t for n, t in tensors.items() if n.startswith(f"{place}/model/")}
+        federated.model.load_state_dict(mine)
+        for name, tensor in tensors.items():
+            if name.startswith(f"{place}/memory/"):
+                client, what = name.split("/", 3)[2:]
+                federated.memory.setdefault(int(client), {})[what] = tensor.to(device)
+    return {name: [Round(**r) for r in rows] for name, rows in rounds.items()}

@@ -1,0 +1,171 @@
+"""Federated training: clients are drawn, train side by side, and the server takes its step. Defences act as they do
+in an update that is attacked.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor, nn
+
+from leakgauge.data import Dataset
+from leakgauge.engine.memory import fitting
+from leakgauge.engine.randomness import generator
+from leakgauge.errors import BadInput
+from leakgauge.fl.aggregation import apply_update
+from leakgauge.fl.chain import chain, client_step, prepared
+from leakgauge.fl.partition import shares
+from leakgauge.types import Batch, Defense, Federation, LocalTraining, Partition, SharedUpdate
+
+_COPIES = 6  # of an update while clients train side by side
+_CLIENTS_APART = 1_000_003  # so that no two (round, client) pairs share a seed
+
+
+def clients_of(samples: Dataset, partition: Partition, most: int, seed: int) -> list[Tensor]:
+    """Who holds which samples, as indices; with `most`, 1 to that many of each label a client has."""
+    if partition.kind == "none":
+        raise BadInput(
+            "partition: kind", allowed="iid, classes or dirichlet in a federation", got="none", do="write kind=iid"
+        )
+    held = shares(samples.labels, partition, seed)
+    if most:
+        held = [_a_few(indices, samples.labels, most, seed, client) for client, indices in enumerate(held)]
+    return [indices for indices in held if len(indices)]
+
+
+@dataclass
+class Federated:
+    """A federation in the middle of its training. `run_round` moves it on; everything else stays as it is."""
+
+    model: nn.Module  # the global model, with what the defences put into it
+    samples: Dataset
+    clients: Sequence[Tensor]
+    federation: Federation
+    local: LocalTraining
+    defenses: tuple[Defense, ...]
+    seed: int
+    memory: dict[int, dict[str, Tensor]] = field(
+        default_factory=dict
+    )  # what clients keep back: client -> name -> (...)
+
+    def __post_init__(self) -> None:
+        self.model = prepared(self.model, *self.defenses)
+        wanted = self.federation.per_round
+        if wanted > len(self.clients):
+            raise BadInput(
+                "federation: per_round", allowed=f"at most {len(self.clients)}, the clients there are", got=wanted,
+                do="lower it, or add clients to --partition",
+            )  # fmt: skip
+        aggregating = [d.name for d in self.defenses if type(d).aggregate is not Defense.aggregate]
+        if len(aggregating) > 1:
+            raise BadInput(
+                "defenses", allowed="one that changes what the server does", got=" and ".join(aggregating),
+                do="leave one of them out",
+            )  # fmt: skip
+        if any(d.keeps for d in self.defenses[:-1]):
+            raise BadInput(
+                "defenses", allowed="one that keeps something back only as the last of a chain",
+                got="+".join(d.name for d in self.defenses), do="write it last",
+            )  # fmt: skip
+
+    def run_round(self, number: int) -> float:
+        """One round; gives its wall-clock seconds without any evaluation."""
+        began = time.perf_counter()
+        order = torch.randperm(len(self.clients), generator=generator(self.seed, f"round/{number}"))
+        chosen = order[: self.federation.per_round].tolist()
+        updates = self._updates(chosen, number)
+        if self.federation.weighting == "samples":
+            updates = _weighted(updates, [len(self.clients[c]) for c in chosen])
+        self.model = apply_update(self.model, self._aggregated(updates), self.federation.server_lr)
+        device = next(self.model.parameters()).device
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+        return time.perf_counter() - began
+
+    def _updates(self, chosen: Sequence[int], number: int) -> SharedUpdate:
+        """What the chosen clients send, in their order: those with equally many samples train side by side."""
+        stateless = self.defenses[:-1] if self.defenses and self.defenses[-1].keeps else self.defenses
+        step = chain(client_step(self.local), *stateless)
+        found: dict[int, SharedUpdate] = {}
+        for group in self._groups(chosen):
+            batch = self._batch(group)
+            seeds = [(self.seed * _CLIENTS_APART + number * 9973 + c) % (2**31 - 1) for c in group]
+            shared = step(self.model, batch, seeds)
+            if stateless is not self.defenses:
+                shared = self._remembering(shared, group)
+            for row, client in enumerate(group):
+                found[client] = shared.take([row])
+        return _joined([found[c] for c in chosen])
+
+    def _groups(self, chosen: Sequence[int]) -> Iterator[list[int]]:
+        parameters = [p for p in self.model.parameters() if p.requires_grad]
+        size = sum(p.numel() * p.element_size() for p in parameters)
+        at_once = fitting(_COPIES * size, parameters[0].device)
+        by_size: dict[int, list[int]] = {}
+        for client in chosen:
+            by_size.setdefault(len(self.clients[client]), []).append(client)
+        for group in by_size.values():
+            for begin in range(0, len(group), at_once):
+                yield group[begin : begin + at_once]
+
+    def _batch(self, group: Sequence[int]) -> Batch:
+        like = next(self.model.parameters())
+        inputs, labels = self.samples.take(torch.stack([self.clients[c] for c in group]))
+        return Batch(inputs.to(like), labels.to(like.device))
+
+    def _remembering(self, shared: SharedUpdate, group: Sequence[int]) -> SharedUpdate:
+        """Each client's message depends on what it kept, so they go one by one; the training above does not."""
+        sent = []
+        for row, client in enumerate(group):
+            memory = {name: t[None] for name, t in self.memory.get(client, {}).items()}
+            message, kept = self.defenses[-1].remembering(shared.take([row]), memory)
+            self.memory[client] = {name: t[0] for name, t in kept.items()}
+            sent.append(message)
+        return _joined(sent)
+
+    def _aggregated(self, updates: SharedUpdate) -> SharedUpdate:
+        for defense in self.defenses:
+            if type(defense).aggregate is not Defense.aggregate:
+                return defense.aggregate(updates)
+        return _MEAN.aggregate(updates)
+
+
+class _Mean(Defense):
+    name, summary, paper = "mean", "the mean", "McMahan et al. 2017"
+
+
+_MEAN = _Mean()
+
+
+def _weighted(updates: SharedUpdate, samples: Sequence[int]) -> SharedUpdate:
+    """Scaled so that a plain mean over clients becomes one weighted by their samples."""
+    share = torch.tensor(samples, dtype=torch.float64)
+    factor = share * len(samples) / share.sum()
+
+    def scaled(tensor: Tensor) -> Tensor:
+        return tensor * factor.to(tensor).view(-1, *[1] * (tensor.dim() - 1))
+
+    return updates.map(lambda _, t: scaled(t))
+
+
+def _joined(parts: Sequence[SharedUpdate]) -> SharedUpdate:
+    def cat(tensors: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:
+        return {name: torch.cat([t[name] for t in tensors]) for name in tensors[0]}
+
+    return dataclasses.replace(
+        parts[0], tensors=cat([p.tensors for p in parts]), buffers=cat([p.buffers for p in parts])
+    )
+
+
+def _a_few(indices: Tensor, labels: Tensor, most: int, seed: int, client: int) -> Tensor:
+    g = generator(seed, f"holdings/{client}")
+    kept = []
+    for label in torch.unique(labels[indices]).tolist():
+        mine = indices[labels[indices] == label]
+        count = int(torch.randint(1, most + 1, (), generator=g))
+        kept.append(mine[torch.randperm(len(mine), generator=g)[:count]])
+    return torch.cat(kept).sort().values

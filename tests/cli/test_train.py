@@ -1,0 +1,41 @@
+"""`leakgauge train`: a table, a JSON document, and what it refuses."""
+
+import json
+
+import pytest
+
+from leakgauge.cli.main import main
+
+SHORT = ["train", "--data", "digits", "--model", "mlp", "--rounds", "2", "--partition", "kind=iid,clients=20"]
+
+
+def test_a_table_with_and_without_the_defence(capsys):
+    assert main([*SHORT, "--defense", "gaussian:std=0.01"]) == 0
+    shown = capsys.readouterr().out
+    assert "none" in shown
+    assert "gaussian:std=0.01" in shown
+    assert "2 rounds, 10 of 20 clients" in shown
+
+
+def test_json_has_the_documented_keys(capsys, tmp_path):
+    assert main([*SHORT, "--json", "--out", str(tmp_path / "t"), "--federation", "per_round=4"]) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert {"rounds", "accuracy", "round_seconds", "bytes_up", "guarantee"} <= result.keys()
+    assert result["rounds"][0].keys() == {"round", "accuracy", "seconds"}
+    assert json.loads((tmp_path / "t" / "train.json").read_text()) == result
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--rounds", "0"], "rounds"),
+        (["--partition", "kind=none"], "kind=iid"),
+        (["--federation", "per_rond=3"], "per_round"),
+        (["--defense", "gausian"], "gaussian"),
+        (["--federation", "per_round=50"], "at most 20"),
+    ],
+)
+def test_bad_input_is_one_line_and_code_2(capsys, arguments, said):
+    assert main([*SHORT, *arguments]) == 2
+    error = capsys.readouterr().err.strip().splitlines()
+    assert said in error[-1]

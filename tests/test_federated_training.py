@@ -1,0 +1,81 @@
+"""Training with and without a defence in lock step, kept and resumed."""
+
+import json
+
+import pytest
+import torch
+
+import leakgauge.federated_training as module
+from leakgauge.errors import BadInput
+from leakgauge.federated_training import train_federation
+from leakgauge.types import Federation, LocalTraining, Partition, Scenario
+
+SCENARIO = Scenario(
+    model="mlp", data="digits", partition=Partition(kind="iid", clients=20),
+    local=LocalTraining(kind="fedavg", epochs=2, lr=0.2), defenses=("gaussian:std=0.05", "dgc:share=0.9"),
+)  # fmt: skip
+SETTINGS = Federation(rounds=6, per_round=5, evaluate=2)
+
+
+def accuracies(report) -> list[list[float | None]]:
+    return [[r.accuracy for r in t.rounds] for t in report.trained]
+
+
+def test_every_configuration_is_trained_and_the_undefended_one_too():
+    report = train_federation(SCENARIO, SETTINGS)
+    assert [t.defense for t in report.trained] == ["none", "gaussian:std=0.05", "dgc:share=0.9"]
+    for trained in report.trained:
+        assert [r.round for r in trained.rounds] == list(range(1, 7))
+        assert [r.accuracy is not None for r in trained.rounds] == [False, True] * 3
+        assert trained.round_seconds.low <= trained.round_seconds.value <= trained.round_seconds.high
+    assert report.trained[0].accuracy > 0.3
+    plain = report.as_dict()
+    assert json.loads(json.dumps(plain)) == plain
+    assert plain["accuracy"] == report.trained[-1].accuracy
+    assert plain["round_seconds"].keys() == {"median", "iqr"}
+
+
+def test_training_learns():
+    alone = Scenario.from_mapping({**SCENARIO.as_dict(), "defenses": []})
+    report = train_federation(alone, Federation(rounds=40, per_round=10, evaluate=40))
+    assert report.trained[0].accuracy > 0.75
+
+
+def test_the_undefended_one_can_be_left_out():
+    report = train_federation(SCENARIO, SETTINGS, baseline=False)
+    assert [t.defense for t in report.trained] == ["gaussian:std=0.05", "dgc:share=0.9"]
+
+
+def test_a_killed_training_goes_on_and_ends_the_same(tmp_path, monkeypatch):
+    whole = train_federation(SCENARIO, SETTINGS, out=tmp_path / "whole")
+    rounds, dying = [], [True]
+    real = module.Federated.run_round
+
+    def dies(self, number):
+        rounds.append(number)
+        if dying and len(rounds) == 11:  # in the middle of the fourth round
+            dying.clear()
+            raise KeyboardInterrupt
+        return real(self, number)
+
+    monkeypatch.setattr(module.Federated, "run_round", dies)
+    with pytest.raises(KeyboardInterrupt):
+        train_federation(SCENARIO, SETTINGS, out=tmp_path / "cut")
+    rounds.clear()
+    resumed = train_federation(SCENARIO, SETTINGS, out=tmp_path / "cut")
+    assert rounds[0] == 3  # after the last look
+    assert accuracies(resumed) == accuracies(whole)
+
+
+def test_another_training_in_the_same_folder_does_not_go_on_from_it(tmp_path):
+    first = train_federation(SCENARIO, SETTINGS, out=tmp_path)
+    other = Federation(rounds=6, per_round=4, evaluate=2)
+    assert accuracies(train_federation(SCENARIO, other, out=tmp_path)) != accuracies(first)
+    (tmp_path / "state.safetensors").write_bytes(b"broken")
+    assert accuracies(train_federation(SCENARIO, SETTINGS, out=tmp_path)) == accuracies(first)
+
+
+def test_a_rate_that_diverges_is_named():
+    wild = Scenario.from_mapping({**SCENARIO.as_dict(), "local": {"kind": "fedavg", "lr": 1e30}, "defenses": []})
+    with torch.no_grad(), pytest.raises(BadInput, match="led to NaN or infinity"):
+        train_federation(wild, SETTINGS)
