@@ -6,6 +6,7 @@ call goes on from there.
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -196,6 +197,7 @@ def _restored(path: Path, key: str, running: Mapping[str, Federated]) -> dict[st
     for place, federated in enumerate(running.values()):
         device = next(federated.model.parameters()).device
         mine = {n.split("/", 2)[2]: t for n, t in tensors.items() if n.startswith(f"{place}/model/")}
+        federated.model = copy.deepcopy(federated.model)  # all begin with the same one
         federated.model.load_state_dict(mine)
         for name, tensor in tensors.items():
             if name.startswith(f"{place}/memory/"):
