@@ -37,6 +37,7 @@ LAYERS = (  # each may import what stands above it, and its own line as long as 
         "reidentification",
         "detection",
         "federated_training",
+        "costs",
     ),
     ("report", "scale"),
     ("recipes",),

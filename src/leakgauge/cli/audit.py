@@ -8,10 +8,11 @@ from typing import Annotated, Any
 
 import typer
 
+from leakgauge import catalog
 from leakgauge.cli import options
 from leakgauge.cli.running import run
 from leakgauge.errors import BadInput
-from leakgauge.types import Scenario
+from leakgauge.types import Federation, Scenario
 
 # What a bare `leakgauge audit` shows: a leak, a defence that holds, and one that only seems to.
 DEFAULT_DEFENSES = ("gaussian:std=1", "prune:share=0.9")
@@ -27,7 +28,14 @@ def audit(
     defenses: Annotated[
         str | None,
         typer.Option(
-            "--defenses", help="Configurations to compare: 'gaussian:std=0.1 prune'; a+b chains; none for none."
+            "--defenses",
+            help="Configurations to compare: 'gaussian:std=0.1 prune'; a+b chains; none for none, all for every one.",
+        ),
+    ] = None,
+    cost: Annotated[
+        str | None,
+        typer.Option(
+            "--cost", help="Train each configuration too and draw leak against accuracy: rounds=50,per_round=10 ..."
         ),
     ] = None,
     gate: Annotated[
@@ -64,12 +72,19 @@ def audit(
         variants=options.variants_of(adaptive), gate=gate, threat_model=threat_model, weights=weights,
         precision=precision, trials=trials, seed=seed,
         attacks=None if attacks is None else tuple(attacks.split()),
-        defenses=None if defenses is None else tuple(d for d in defenses.split() if d != "none"),
+        defenses=None if defenses is None else _named(defenses.split()),
     )  # fmt: skip
     return run(
         described, out=out, as_json=as_json, undefended=True,
         data_root=data_root, device=device, fresh=fresh,
+        federation=None if cost is None else Federation.from_text(cost),
     )  # fmt: skip
+
+
+def _named(words: list[str]) -> tuple[str, ...]:
+    """The configurations that were asked for; `all` stands for every defence with its usual fields."""
+    every = list(catalog.find("defenses"))
+    return tuple(d for word in words for d in (every if word == "all" else [word]) if d != "none")
 
 
 def read_scenario(path: Path) -> Scenario:

@@ -10,20 +10,30 @@ from typing import Any
 
 from leakgauge.audit import run_audit
 from leakgauge.cli.console import say, show, show_json, show_table, watching
+from leakgauge.costs import with_costs
 from leakgauge.errors import LeakgaugeError
 from leakgauge.files import write_whole
 from leakgauge.report import write
 from leakgauge.report.pictures import pairs_png
+from leakgauge.report.tradeoff import tradeoff
 from leakgauge.store import key_of
-from leakgauge.types import AuditReport, Interval, Pictures, Scenario
+from leakgauge.types import AuditReport, Federation, Interval, Pictures, Scenario
 from leakgauge.verdict import headline
 
 RUNS = Path("leakgauge-runs")
 _LABELS = "label_accuracy_mean_per_trial"
 
 
-def run(scenario: Scenario, *, out: Path | None, as_json: bool, undefended: bool, **how: Any) -> int:
-    """Audit, write the report, print the result; gives the exit code."""
+def run(
+    scenario: Scenario,
+    *,
+    out: Path | None,
+    as_json: bool,
+    undefended: bool,
+    federation: Federation | None = None,
+    **how: Any,
+) -> int:
+    """Audit, write the report, print the result; gives the exit code. With a federation the costs are measured too."""
     folder = out or RUNS / key_of(scenario=scenario.as_dict(), undefended=undefended)[:10]
     was_there = folder.exists()
     with watching() as watch:
@@ -35,6 +45,12 @@ def run(scenario: Scenario, *, out: Path | None, as_json: bool, undefended: bool
             notice=lambda line: say(f"before it starts: {line}"),
             **how,
         )
+    if federation is not None and not report.interrupted:
+        with watching() as watch:
+            report = with_costs(
+                report, federation, device=how.get("device", "auto"), data_root=how.get("data_root"),
+                watch=lambda done, of, said: watch(done - 1, of, f"training {said}".rstrip(), 1.0),
+            )  # fmt: skip
     refused = _refusal(report) if not undefended else None
     if refused:
         if not was_there:
@@ -47,6 +63,7 @@ def run(scenario: Scenario, *, out: Path | None, as_json: bool, undefended: bool
         say(f"report: {files['html']}")
     else:
         show_summary(report)
+        show_costs(report)
         for reason in dict.fromkeys(f"{r.attack}: {r.error}" for r in report.summary if r.error):
             show(reason)
         for line in notes_of(report):
@@ -98,6 +115,25 @@ def show_summary(report: AuditReport) -> None:
     show_table(["attack", "defence", "attacker", title, "SSIM [95 %]", "labels [95 %]", "recovered", "time"], rows)
 
 
+def show_costs(report: AuditReport) -> None:
+    """What each configuration costs, where that was measured."""
+    found = tradeoff(report)
+    if found is None:
+        return
+    show("")
+    rows = [
+        [("* " if c.best else "  ") + c.defense, c.attack, c.recovered_text, f"{c.accuracy:.3f}", c.seconds, c.slower,
+         c.bytes_up, c.guarantee]
+        for c in found.choices
+    ]  # fmt: skip
+    show_table(
+        ["  defence", "strongest attack", "recovered", "accuracy", "round", "slower", "bytes up", "guarantee"], rows
+    )
+    show(f"trained for {found.setting}; *: no other configuration leaks less and is as accurate")
+    for defense, why in found.left_out:
+        show(f"{defense}: {why}")
+
+
 def interval(value: Interval | None, digits: int) -> str:
     if value is None or value.value is None:
         return "-"
@@ -132,9 +168,14 @@ def without_floors(report: AuditReport) -> AuditReport:
     asked = {s.partition(":")[0] for s in report.scenario.attacks} | controls_of(report)
     return dataclasses.replace(
         report,
-        findings=tuple(f for f in report.findings if f.attack in asked),
-        summary=tuple(r for r in report.summary if r.attack in asked),
+        findings=tuple(f for f in report.findings if f.attack in asked or _numbered(f.attack) in asked),
+        summary=tuple(r for r in report.summary if r.attack in asked or _numbered(r.attack) in asked),
     )
+
+
+def _numbered(row: str) -> str:
+    """`cpl #2`, another version of the attack that knows the defence -> `cpl`."""
+    return row.partition(" #")[0]
 
 
 def controls_of(report: AuditReport) -> set[str]:

@@ -18,6 +18,7 @@ from leakgauge.report.quality import quality
 from leakgauge.report.rows import columns, guarantee_text, most_exposed, table_rows
 from leakgauge.report.scatter import scatter
 from leakgauge.report.toml import scenario_toml
+from leakgauge.report.tradeoff import tradeoff
 from leakgauge.types import AuditReport, Flag, Pictures, threat_model
 from leakgauge.verdict import headline, state_of
 
@@ -53,6 +54,7 @@ def to_html(report: AuditReport, pictures: Pictures | None = None) -> str:
         "rows": table_rows(report),
         "plot": plot(curves),
         "scatter": scatter(quality(report), curves.attacks),
+        "tradeoff": tradeoff(report),
         "toml": scenario_toml(report.scenario),
     }
     return _TEMPLATES.get_template("report.html.j2").render(page)

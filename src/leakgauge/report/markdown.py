@@ -10,6 +10,7 @@ from leakgauge.report.quality import quality
 from leakgauge.report.rows import columns, guarantee_text, most_exposed, table_rows
 from leakgauge.report.scatter import said
 from leakgauge.report.toml import scenario_toml
+from leakgauge.report.tradeoff import tradeoff
 from leakgauge.types import AuditReport, threat_model
 from leakgauge.verdict import headline, state_of
 
@@ -22,6 +23,7 @@ def to_markdown(report: AuditReport) -> str:
         _flags(report),
         _table(report),
         _quality_against_seconds(report),
+        _tradeoff(report),
         _repeat(report),
     ]
     return "\n\n".join(filter(None, parts)) + "\n"
@@ -113,6 +115,24 @@ def _quality_against_seconds(report: AuditReport) -> str:
         "victims that ran together share equally."
     )
     return "\n".join(["## Quality against seconds", "", note, "", *lines])
+
+
+def _tradeoff(report: AuditReport) -> str:
+    found = tradeoff(report)
+    if found is None:
+        return ""
+    heads = ["Defence", "Strongest attack", "Recovered", found.score_name, "Most exposed", "Accuracy", "Round",
+             "Slower", "Bytes up", "Guarantee"]  # fmt: skip
+    lines = ["## What each defence buys, and what it costs", "", f"Trained for {_md(found.setting)}.", "", _line(heads)]
+    lines.append(_line(["---"] * len(heads)))
+    for c in found.choices:
+        name = f"**{_md(c.defense)}**" if c.best else _md(c.defense)
+        values = [c.attack, c.recovered_text, c.score, c.exposed, f"{c.accuracy:.3f}", c.seconds, c.slower, c.bytes_up,
+                  c.guarantee]  # fmt: skip
+        lines.append(_line([name, *map(_md, values)]))
+    lines += ["", "Bold: no other configuration leaks less and is as accurate."]
+    lines += [f"- {_md(defense)} is left out: {_md(why)}." for defense, why in found.left_out]
+    return "\n".join(lines)
 
 
 def _repeat(report: AuditReport) -> str:

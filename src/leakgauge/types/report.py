@@ -108,6 +108,25 @@ class Verdict:
 
 
 @dataclass(frozen=True)
+class Cost:
+    """What a configuration costs in federated training, beside the undefended one; an error if it could not train."""
+
+    defense: str
+    accuracy: float | None
+    round_seconds: Interval  # the median round, with its quartiles
+    bytes_up: int  # per client and round
+    error: str | None = None
+
+
+@dataclass(frozen=True)
+class Costs:
+    """One row per configuration, undefended first, and how they were trained."""
+
+    rows: tuple[Cost, ...]
+    setting: str  # "50 rounds, 10 of 100 clients in each"
+
+
+@dataclass(frozen=True)
 class AuditReport:
     """Findings, what they add up to, and where they were measured."""
 
@@ -120,6 +139,7 @@ class AuditReport:
     told: tuple[str, ...]  # facts the attacker was given
     environment: Mapping[str, str]
     interrupted: bool = False
+    costs: Costs | None = None  # where training was asked for
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON. `from_dict` gives back an equal report."""
@@ -138,6 +158,7 @@ class AuditReport:
             "told": list(self.told),
             "environment": dict(self.environment),
             "interrupted": self.interrupted,
+            "costs": None if self.costs is None else dataclasses.asdict(self.costs),
         }
 
     @classmethod
@@ -162,6 +183,7 @@ class AuditReport:
             told=tuple(plain["told"]),
             environment=plain["environment"],
             interrupted=plain["interrupted"],
+            costs=_costs_from(plain.get("costs")),
         )
 
 
@@ -176,6 +198,13 @@ class Pictures:
 def cell_name(attack: str, defense: str, adaptive: bool) -> str:
     """What identifies one cell of the attack x defence table."""
     return f"{attack} | {defense} | {'adaptive' if adaptive else 'plain'}"
+
+
+def _costs_from(plain: Mapping[str, Any] | None) -> Costs | None:
+    if plain is None:
+        return None
+    rows = tuple(Cost(**r | {"round_seconds": Interval(**r["round_seconds"])}) for r in plain["rows"])
+    return Costs(rows, plain["setting"])
 
 
 def _summary_from(row: Mapping[str, Any]) -> Summary:
