@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from leakgauge.report.axis import linear_axis
 from leakgauge.report.cells import by_defense
@@ -71,7 +72,7 @@ def tradeoff(report: AuditReport) -> Tradeoff | None:
         return None
     rows = {defense: [c.row for c in group] for defense, group in by_defense(report).items()}
     usual = next((c.round_seconds.value for c in report.costs.rows if c.round_seconds.value), None)
-    promises = {str(c["defense"]): c.get("guarantee") for c in report.verdict.configurations}
+    verdicts = {str(c["defense"]): c for c in report.verdict.configurations}
     drawn, left_out = [], []
     for cost in report.costs.rows:
         attacked = [r for r in rows.get(cost.defense, []) if r.success_rate.records and not r.error]
@@ -80,7 +81,7 @@ def tradeoff(report: AuditReport) -> Tradeoff | None:
         elif not attacked:
             left_out.append((cost.defense, "no attack ran on it"))
         else:
-            drawn.append(_choice(cost, attacked, report, usual, promises.get(cost.defense)))
+            drawn.append(_choice(cost, attacked, report, usual, verdicts.get(cost.defense, {})))
     best = _best(drawn)
     choices = tuple(_marked(c, c in best) for c in drawn)
     name, reduction = heading(_metric(report))
@@ -93,12 +94,12 @@ def _metric(report: AuditReport) -> str:
 
 
 def _choice(
-    cost: Cost, rows: Sequence[Summary], report: AuditReport, usual: float | None, promise: dict[str, object] | None
+    cost: Cost, rows: Sequence[Summary], report: AuditReport, usual: float | None, verdict: Mapping[str, Any]
 ) -> Choice:
-    """The strongest attack speaks: most records recovered, then the most exposed record."""
-    name = CRITERION[report.data.kind][0]
-    sign = 1.0 if name == "ssim" else -1.0
-    worst = max(rows, key=lambda r: (r.success_rate.value, sign * (r.worst.get(name) or 0.0)))
+    """The attack that the verdict calls strongest speaks for all."""
+    name, promise = CRITERION[report.data.kind][0], verdict.get("guarantee")
+    named = [r for r in rows if (r.attack, r.adaptive) == (verdict.get("attack"), verdict.get("adaptive"))]
+    worst = max(named or rows, key=lambda r: r.success_rate.value)
     rate, time = worst.success_rate, cost.round_seconds
     mean, exposed = worst.metrics.get(_metric(report)), worst.worst.get(name)
     slower = "" if usual is None or time.value is None else f"{100 * (time.value / usual - 1):+.0f} %"
@@ -130,11 +131,11 @@ def _marked(choice: Choice, best: bool) -> Choice:
 
 
 def _drawn(plain: Tradeoff) -> Tradeoff:
-    x_axis = linear_axis([c.accuracy for c in plain.choices])
+    x_axis = linear_axis([100 * c.accuracy for c in plain.choices])  # in percent
     wide, high = WIDTH - _LEFT - _RIGHT - 2 * _INSET, HEIGHT - _TOP - _BOTTOM - 2 * _INSET
 
     def x(accuracy: float) -> float:
-        return round(_LEFT + _INSET + x_axis.share(accuracy) * wide, 1)
+        return round(_LEFT + _INSET + x_axis.share(100 * accuracy) * wide, 1)
 
     def y(share: float) -> float:
         return round(HEIGHT - _BOTTOM - _INSET - share * high, 1)
@@ -143,6 +144,6 @@ def _drawn(plain: Tradeoff) -> Tradeoff:
     front = sorted((m for m in marks if m.choice.best), key=lambda m: m.x)
     return replace(
         plain, marks=marks, front=" ".join(f"{m.x},{m.y}" for m in front),
-        x_ticks=tuple(Tick(x(t), f"{t:.2g}") for t in x_axis.ticks),
+        x_ticks=tuple(Tick(x(t / 100), f"{t:g} %") for t in x_axis.ticks),
         y_ticks=tuple(Tick(y(t / 4), f"{25 * t} %") for t in range(5)),
     )  # fmt: skip
