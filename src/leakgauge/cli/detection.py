@@ -51,7 +51,7 @@ def detection(
     choosing, reporting = halves(scored)
     chosen = chosen_thresholds(choosing)
     study = Study(
-        tuple(rates(reporting, chosen)), tuple(rates(reporting, Thresholds())), chosen, len(cases), first, points,
+        tuple(rates(reporting, chosen)), tuple(rates(reporting, Thresholds())), chosen, len(scored), first, points,
         environment(where),
     )  # fmt: skip
     if as_json:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from leakgauge.detection.cases import Case, built
+from leakgauge.errors import NotApplicable
 from leakgauge.inspect.inspection import checks, judge, measure
 from leakgauge.inspect.suspicion import HIGH
 from leakgauge.inspect.thresholds import Thresholds
@@ -46,10 +47,13 @@ class Row:
 def score_all(
     cases: Sequence[Case], data_root: Path | None = None, watch: Callable[[int, int], None] = lambda *_: None
 ) -> list[Scored]:
-    """Build and measure every case."""
+    """Build and measure every case; a model that a server cannot prepare is left out."""
     scored = []
     for number, case in enumerate(cases):
-        model, data, samples = built(case, data_root)
+        try:
+            model, data, samples = built(case, data_root)
+        except NotApplicable:
+            continue
         began = time.perf_counter()
         weights, probed = measure(model, data), measure(model, data, samples)
         scored.append(Scored(case, weights, probed, (time.perf_counter() - began) / 2))
