@@ -65,3 +65,32 @@ def test_l1_has_a_slope_at_its_corner():
     at = {name: g.clone().requires_grad_() for name, g in OBSERVED.items()}
     slopes = torch.autograd.grad(gradient_distance(at, OBSERVED, "l1").sum(), list(at.values()))
     assert all((s == 0).all() for s in slopes)
+
+
+@pytest.mark.parametrize("distance", ["scaled", "scaled-each", "cosine-each"])
+def test_a_scale_is_left_open_and_what_is_left_is_least_squares(distance):
+    alike = {n: 7.0 * v for n, v in OBSERVED.items()}
+    assert gradient_distance(alike, OBSERVED, distance).abs().max() < 1e-12
+    apart = {n: (k + 1.0) * v for k, (n, v) in enumerate(OBSERVED.items())}
+    each = gradient_distance(apart, OBSERVED, distance)
+    assert (each > 1e-3).all() if distance == "scaled" else each.abs().max() < 1e-12
+
+
+def test_the_best_scale_is_that_of_a_slow_fit():
+    for t in range(2):
+        a, b = (torch.cat([g[n][t].flatten() for n in OBSERVED])[:, None] for g in (MINE, OBSERVED))
+        fit = torch.linalg.lstsq(a, b).solution
+        residual = ((b - a * fit) ** 2).sum() if fit > 0 else (b**2).sum() + (a.T @ b)[0, 0] ** 2 / (a**2).sum()
+        found = gradient_distance(MINE, OBSERVED, "scaled")[t]
+        torch.testing.assert_close(found, residual)
+
+
+def test_an_opposite_direction_is_no_fit_and_leads_back():
+    back = {n: (-v).requires_grad_() for n, v in OBSERVED.items()}
+    for distance in ("scaled", "scaled-each"):
+        found = gradient_distance(back, OBSERVED, distance)
+        assert (found > gradient_distance(OBSERVED, OBSERVED, distance)).all()
+        turned = {n: v + 0.1 * torch.flip(v, (0,)) for n, v in back.items()}
+        slopes = torch.autograd.grad(gradient_distance(turned, OBSERVED, distance).sum(), list(back.values()))
+        assert any(s.abs().max() > 0 for s in slopes)
+    torch.testing.assert_close(gradient_distance(back, OBSERVED, "cosine-each"), torch.tensor([2.0, 2.0]).double())

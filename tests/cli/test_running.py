@@ -48,6 +48,13 @@ def attacked(report):
     return [row["defense"] for row in report["summary"] if row["attack"] == "linear"]
 
 
+def test_every_version_of_an_attack_that_knows_the_defence_has_its_row(leakgauge):
+    victim = ("--data", "digits", "--model", "mlp:hidden=8", "--trials", 1, "--defense", "soteria", "--json")
+    found = leakgauge("attack", "dlg", "--steps", 1, "--restarts", 1, *victim)
+    rows = [(row["attack"], row["adaptive"]) for row in found.json["summary"]]
+    assert rows == [("dlg", False), ("dlg", True), ("dlg #2", True)]
+
+
 def test_interrupted_run_keeps_finished_cells_and_goes_on_from_there(leakgauge, small, linear, tmp_path):
     linear.stop_at = 2  # none is finished, gaussian is under way
     first = leakgauge(*AUDIT, *small)

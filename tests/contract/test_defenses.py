@@ -17,6 +17,7 @@ from leakgauge.attacks.dlg import DLG
 from leakgauge.attacks.linear import Linear
 from leakgauge.attacks.random_guess import RandomGuess
 from leakgauge.cell import run_cell
+from leakgauge.data import draw_victims, load
 from leakgauge.fl.chain import chain, client_step, prepared
 from leakgauge.plan import Cell
 from leakgauge.stage import set_stage
@@ -90,7 +91,9 @@ def test_zero_strength_is_the_identity(name: str, kind: str, model: nn.Module, v
 
 
 @every_defense
-def test_default_strength_does_something(name: str, model: nn.Module, victims: Batch) -> None:
+def test_default_strength_does_something(name: str, model: nn.Module) -> None:
+    """With two samples each: a defence may mix them."""
+    victims = draw_victims(load("digits", "test"), trials=len(SEEDS), batch_size=2, seed=5)
     defense = DEFENSES[name]()
     if type(defense).aggregate is not Defense.aggregate or defense.prepare(model) is not model:
         return  # acts at the server or inside the network

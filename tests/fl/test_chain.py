@@ -65,3 +65,9 @@ def test_prepared_changes_a_network_through_every_defence(model):
     assert prepared(net, Affine(factor=3.0)) is net
     twice = prepared(net, Affine(shift=1.0), Affine(shift=1.0))
     assert twice[0][0] is net
+
+
+def test_the_undefended_step_shows_its_training():
+    """So that a defence can act inside it."""
+    local = LocalTraining(kind="fedavg", epochs=2)
+    assert client_step(local).local == local

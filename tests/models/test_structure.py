@@ -7,7 +7,7 @@ from torch import nn
 
 from leakgauge.models import first_linear, input_affine, last_linear, load_model
 from leakgauge.models._layers import Normalize
-from leakgauge.models.structure import has_kinks
+from leakgauge.models.structure import has_kinks, last_listed_linear
 from leakgauge.types import DataSpec
 
 X = torch.rand(1, 3, 4, 4)
@@ -147,3 +147,10 @@ def test_a_kink_in_a_functional_call_is_found_too():
             return torch.relu(x.flatten(1))
 
     assert has_kinks(Functional(), torch.ones(1, 4))
+
+
+def test_the_last_linear_layer_that_is_listed_is_found_without_running_the_model():
+    nested = nn.Sequential(nn.Sequential(nn.Linear(4, 6), nn.Tanh()), nn.Sequential(nn.Linear(6, 3), nn.Identity()))
+    assert last_listed_linear(nested) == "1.0"
+    assert last_listed_linear(nn.Linear(4, 2)) == ""
+    assert last_listed_linear(nn.Conv2d(1, 2, 3)) is None

@@ -22,10 +22,17 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from leakgauge.attacks._parts.attempts import SCHEDULES, solve
+from leakgauge.attacks._parts.attempts import SCHEDULES, Start, solve
+from leakgauge.attacks._parts.clipping import clipping_of, clipping_setting, numbers_for_replay
+from leakgauge.attacks._parts.compressed import compression_of, compression_setting
+from leakgauge.attacks._parts.hidden_noise import bottleneck_setting, with_noise
 from leakgauge.attacks._parts.labels import SOURCES, searched_labels
+from leakgauge.attacks._parts.muting import muted, skip_setting
 from leakgauge.attacks._parts.priors import mean_variation
 from leakgauge.attacks._parts.puzzle import Puzzle, only, puzzle_of
+from leakgauge.attacks._parts.robust_slices import search_in_slices, slices_setting
+from leakgauge.attacks._parts.unmixing import unmix_setting, with_unmixing
+from leakgauge.attacks._parts.unrolling import repeat_lr_setting, repeats_setting, with_repeats
 from leakgauge.attacks._parts.updates import example_input, observed_gradient
 from leakgauge.engine import descent
 from leakgauge.engine.driving import Minimum, Problem
@@ -64,18 +71,29 @@ class InvertingGradients(Attack):
     )  # fmt: skip
     boxed: bool = setting(True, "keep pixels in their range")
     tv: float = setting(1e-4, "weight of total variation", low=0)
-    distance: str = setting("cosine", "how gradients are compared", choices=("cosine", "l2", "l1"))
+    distance: str = setting("cosine", "how gradients are compared", choices=("cosine", "l2", "l1", "cosine-each"))
     labels: str = setting("infer", "where hidden labels come from: the last layer or the search", choices=SOURCES)
     layers: str = setting("all", "which tensors are compared", choices=LAYERS)
     layer_count: int = setting(10, "how many tensors, unless all", low=1)
     match_nonzero: bool = setting(False, "compare only entries that are not exactly zero in the update")
     read_dropout: bool = setting(False, "read the client's dropout off the last layer's gradient")
+    skip: str = skip_setting()
+    bottleneck: str = bottleneck_setting()
+    unmix: bool = unmix_setting()
+    repeats: int = repeats_setting()
+    repeat_lr: float = repeat_lr_setting()
+    compression: str = compression_setting()
+    clipping: str = clipping_setting()
+    noised_slices: str = slices_setting()
     assumed_steps: int | None = setting(None, "local steps to unroll, on all samples each; as told unless given", low=1)
     assumed_lr: float | None = setting(None, "local learning rate to unroll with; as told unless given", above=0)
 
     @property
     def rows_per_trial(self) -> int:
         return self.restarts if self.schedule == "halving" else 1
+
+    def numbers_per_row(self, observation: Observation) -> int:
+        return numbers_for_replay(self.clipping, observation)
 
     def reconstruct(self, observation: Observation, seeds: tuple[int, ...], progress: Progress) -> Reconstruction:
         puzzle = self._puzzle(observation)
@@ -92,11 +110,14 @@ class InvertingGradients(Attack):
         def start(some: Sequence[int], attempt: int) -> Tensor:
             return normal(some, f"start/{attempt}", (puzzle.width,)).to(puzzle.like)
 
-        return solve(
-            puzzle, seeds, start=start, minimise=minimise, attempts=self.restarts, schedule=self.schedule,
-            settled=lambda value, _: torch.zeros_like(value, dtype=torch.bool),  # every attempt is made
-            time_budget=self.time_budget, progress=progress,
-        )  # fmt: skip
+        def search(puzzle: Puzzle, start: Start, progress: Progress) -> Reconstruction:
+            return solve(
+                puzzle, seeds, start=start, minimise=minimise, attempts=self.restarts, schedule=self.schedule,
+                settled=lambda value, _: torch.zeros_like(value, dtype=torch.bool),  # every attempt is made
+                time_budget=self.time_budget, progress=progress,
+            )  # fmt: skip
+
+        return search_in_slices(self.noised_slices, puzzle, observation, seeds, search, start, progress)
 
     def _puzzle(self, observation: Observation) -> Puzzle:
         """Inputs in standard deviations of the data; the cost without the prior ranks points."""
@@ -115,7 +136,13 @@ class InvertingGradients(Attack):
             observation, labels, distance=self.distance, prior=smooth, match_nonzero=self.match_nonzero,
             read_dropout=self.read_dropout, unrolled=self._unrolled(observation),
         )  # fmt: skip
-        puzzle = dataclasses.replace(puzzle, prior_counts=False, centre=mean, unit=std)
+        puzzle = muted(dataclasses.replace(puzzle, prior_counts=False, centre=mean, unit=std), self.skip)
+        puzzle = with_noise(puzzle, gradient, self.bottleneck)
+        puzzle = with_unmixing(puzzle, observation) if self.unmix else puzzle
+        puzzle = with_repeats(puzzle, observation, self.repeats, self.repeat_lr)
+        puzzle = dataclasses.replace(
+            puzzle, compression=compression_of(self.compression), clipping=clipping_of(self.clipping)
+        )
         return only(puzzle, choose_layers(puzzle.observed, self.layers, self.layer_count))
 
     def _unrolled(self, observation: Observation) -> LocalTraining | None:

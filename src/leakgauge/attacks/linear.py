@@ -5,7 +5,8 @@ and one sample, row i of the weight's gradient is (dL/dy_i) x and the bias entry
 several samples the ratio is their mean, weighted by dL/dy_i: every record gets a different such mixture.
 
 `combine` says which rows are used: the one with the largest bias entry, or a least-squares fit over all rows, which is
-the best estimate under known noise and, entry by entry, under pruning.
+the best estimate under known noise and, entry by entry, under pruning. `parallel` keeps the rows that agree with one
+another, which are clean where noise was put on some rows only. Both are for one sample; several get a row each.
 """
 
 from __future__ import annotations
@@ -18,11 +19,14 @@ import torch
 from torch import Tensor
 
 from leakgauge.attacks._parts.labels import single_label
+from leakgauge.attacks._parts.parallel_rows import input_of_parallel_rows
+from leakgauge.attacks._parts.scale_search import best_factor
 from leakgauge.attacks._parts.updates import classifier_layer, example_input, observed_gradient
+from leakgauge.engine.gradients import working_model
 from leakgauge.errors import NotApplicable
 from leakgauge.models.structure import first_linear, input_affine
 from leakgauge.settings import setting
-from leakgauge.types import Attack, DataSpec, Fact, Observation, Progress, Reconstruction
+from leakgauge.types import Attack, DataSpec, Fact, LocalTraining, Observation, Progress, Reconstruction
 
 _TINY = 1e-30
 
@@ -42,9 +46,11 @@ class Linear(Attack):
     needs: ClassVar[frozenset[Fact]] = frozenset({Fact.INPUT_SPEC, Fact.NUM_SAMPLES, Fact.LOCAL_TRAINING})
 
     combine: str = setting(
-        "largest", "rows used: the largest bias entry, or all by least squares", choices=("largest", "least-squares")
-    )
+        "largest", "rows used: the largest bias entry, all by least squares, or those parallel to one another",
+        choices=("largest", "least-squares", "parallel"),
+    )  # fmt: skip
     match_nonzero: bool = setting(False, "take zeros in the update as missing, not as zero")
+    fit_scale: bool = setting(False, "weight and bias have scales of their own: find the input's length by the model")
 
     def reconstruct(self, observation: Observation, seeds: tuple[int, ...], progress: Progress) -> Reconstruction:  # noqa: ARG002
         began = time.perf_counter()
@@ -66,6 +72,11 @@ class Linear(Attack):
         weight, bias = gradient[f"{layer}.weight"], gradient[f"{layer}.bias"]  # (T, out, in), (T, out)
         rows = self._rows(weight, bias, samples)  # (T, N, in)
         scale, shift = affine
+        if self.fit_scale and samples == 1:
+            local: LocalTraining = observation.fact(Fact.LOCAL_TRAINING)
+            label = single_label(gradient, classifier_layer(observation))
+            worker = working_model(observation.model, local.batchnorm)
+            rows = rows * best_factor(worker, gradient, rows[:, 0], affine, data.shape, label)[:, None, None]
         inputs = ((rows - shift) / scale).reshape(len(rows), samples, *data.shape)
         labels = single_label(gradient, classifier_layer(observation))[:, None] if samples == 1 else None
         ones = torch.ones(len(rows), dtype=torch.long)
@@ -75,6 +86,8 @@ class Linear(Attack):
 
     def _rows(self, weight: Tensor, bias: Tensor, samples: int) -> Tensor:
         """What each record's layer input is taken to be: (T, N, in)."""
+        if self.combine == "parallel" and samples == 1:
+            return input_of_parallel_rows(weight, bias)[:, None]
         if self.combine == "least-squares" and samples == 1:
             present = (
                 (weight != 0) & (bias != 0)[..., None]

@@ -72,7 +72,12 @@ def knows_noise(attack: Attack, scale: float, distance: str, relative: bool = Fa
         return (louder,) if louder else ()
     # Maximum a posteriori: the distance divided by its likelihood's scale, plus the prior's.
     tv = _PRIOR_SHARPNESS * (2 * scale**2 if distance == "l2" else scale)
-    informed = None if relative else attack.with_fields(noise_std=scale, distance=distance, tv=tv)
+    told = getattr(attack, "distance", "")
+    if distance == "l2" and told.startswith("scaled"):  # squares too, of an update whose scale an earlier defence hides
+        distance = told
+    informed = None
+    if not relative:
+        informed = attack.with_fields(noise_std=scale, distance=distance, tv=tv, noise_on="gradient")
     informed = informed or attack.with_fields(combine="least-squares")
     if informed is None and (current := getattr(attack, "tv", None)) is not None:
         informed = attack.with_fields(tv=max(current, _STRONG_VARIATION))  # a cosine has no likelihood: smooth more

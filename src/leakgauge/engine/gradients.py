@@ -16,6 +16,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from leakgauge.engine.batchnorm import fix_statistics, use_batch_statistics
 from leakgauge.engine.layerwise import fits, has_convolution, layerwise_gradients
+from leakgauge.engine.penalties import collecting, with_penalties
 from leakgauge.types import CROSS_ENTROPY, NLL_ON_LOGITS
 
 _LOOPED: WeakSet[nn.Module] = WeakSet()  # models whose trials cannot run side by side
@@ -94,7 +95,9 @@ def trial_gradients(
                 return layerwise
 
     def loss(parameters: Mapping[str, Tensor], own: Mapping[str, Tensor], x: Tensor, y: Tensor) -> Tensor:
-        return loss_of(functional_call(model, {**parameters, **own}, (x,)), y)
+        with collecting() as penalties:
+            logits = functional_call(model, {**parameters, **own}, (x,))
+        return with_penalties(loss_of(logits, y), penalties)
 
     shared = weights is None
     parameters = parameters_of(model) if weights is None else dict(weights)
@@ -130,8 +133,10 @@ def one_by_one(
         for t, (x, y) in enumerate(zip(inputs, targets, strict=True)):
             mine = named if weights is None else {n: _watched(weights[n][t]) for n in named}
             own = {n: b[t] for n, b in (buffers or {}).items()}
-            logits = model(x) if weights is None and not own else functional_call(model, {**mine, **own}, (x,))
-            rows.append(torch.autograd.grad(loss_of(logits, y), list(mine.values()), create_graph=differentiable))
+            with collecting() as penalties:
+                logits = model(x) if weights is None and not own else functional_call(model, {**mine, **own}, (x,))
+            loss = with_penalties(loss_of(logits, y), penalties)
+            rows.append(torch.autograd.grad(loss, list(mine.values()), create_graph=differentiable))
     if len(rows) == 1:  # a view: the gradient of a large model is not copied
         return {name: g[None] for name, g in zip(named, rows[0], strict=True)}
     return {name: torch.stack([row[i] for row in rows]) for i, name in enumerate(named)}

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from leakgauge.engine.patches import Pair, convolved, kernel_gradients
+from leakgauge.engine.penalties import collecting, with_penalties
 
 _WIDE = 1024  # input x output channels from which a convolution counts as wide
 
@@ -82,9 +83,10 @@ def layerwise_gradients(
             samples = samples.contiguous(memory_format=torch.channels_last)
         if by_products and not samples.requires_grad and samples.is_floating_point():
             samples = samples.detach().requires_grad_()  # kernels are constants here: something must carry the graph
-        logits = model(samples)
+        with collecting() as penalties:
+            logits = model(samples)
         # A trial's loss depends on its own samples alone, so the sum over trials has each trial's gradient in it.
-        total = trials * loss(logits, targets.flatten(0, 1))
+        total = trials * with_penalties(loss(logits, targets.flatten(0, 1)), penalties)
         names = [name for name, module in model.named_modules() if _rule_for(module) and _is_trainable(module)]
         if [len(seen.get(name, ())) for name in names] != [1] * len(names):
             return None

@@ -2,16 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
 from torch import nn
 
 from leakgauge.fl.fedavg import fedavg
 from leakgauge.fl.fedsgd import fedsgd
-from leakgauge.types import Defense, LocalTraining, Step
+from leakgauge.types import Batch, Defense, LocalTraining, SharedUpdate, Step
+
+
+@dataclass(frozen=True)
+class ClientStep:
+    """The undefended step. It shows the training it runs, so that a defence can act inside it, not only around it."""
+
+    local: LocalTraining
+
+    def __call__(self, model: nn.Module, batch: Batch, seeds: Sequence[int]) -> SharedUpdate:
+        local = self.local
+        step = fedsgd(local.batchnorm, local.loss) if local.kind == "fedsgd" else fedavg(local)
+        return step(model, batch, seeds)
 
 
 def client_step(local: LocalTraining) -> Step:
     """The undefended step that `local` describes."""
-    return fedsgd(local.batchnorm, local.loss) if local.kind == "fedsgd" else fedavg(local)
+    return ClientStep(local)
 
 
 def chain(step: Step, *defenses: Defense) -> Step:

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from leakgauge.engine.gradients import LOSSES, parameters_of, trial_gradients, working_model
+from leakgauge.engine.penalties import collecting, with_penalties
 from leakgauge.types import Batch, LocalTraining, SharedUpdate, Step
 
 
@@ -65,7 +66,9 @@ def _one_by_one(model: nn.Module, batch: Batch, local: LocalTraining) -> SharedU
         optimiser = torch.optim.SGD(worker.parameters(), lr=local.lr)
         for part in mini_batches(len(inputs), local):
             optimiser.zero_grad()
-            LOSSES[local.loss](worker(inputs[part]), labels[part]).backward()  # type: ignore[no-untyped-call]
+            with collecting() as penalties:
+                logits = worker(inputs[part])
+            with_penalties(LOSSES[local.loss](logits, labels[part]), penalties).backward()  # type: ignore[no-untyped-call]
             optimiser.step()
         after = dict(worker.named_parameters())
         deltas.append({n: after[n].detach() - b for n, b in before.items()})

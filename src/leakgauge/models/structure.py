@@ -57,6 +57,12 @@ def last_linear(model: nn.Module, example: Tensor) -> str | None:
     return name if torch.allclose(shift, shift[:, :1].expand_as(shift), atol=1e-5) else None
 
 
+def last_listed_linear(model: nn.Module) -> str | None:
+    """The last nn.Linear in the order in which the model lists its modules, without running it; "" if it is one."""
+    found = [name for name, module in model.named_modules() if isinstance(module, nn.Linear)]
+    return found[-1] if found else None
+
+
 def _first_linear(model: nn.Module, example: Tensor) -> tuple[str, Tensor, Tensor] | None:
     example = example[:1]  # one sample shows it all
     probe = torch.Generator().manual_seed(0)

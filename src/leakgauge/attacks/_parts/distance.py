@@ -3,6 +3,12 @@
 l2      sum r^2                       what DLG minimises; the likelihood under Gaussian noise
 l1      sum sqrt(r^2 + e^2) - e       the likelihood under Laplace noise, its corner rounded
 cosine  1 - cosine(g', g)             blind to scale (Inverting Gradients)
+
+For updates that were clipped, whose scale says nothing; c is the cosine, and c |c| is c^2 ahead and -c^2 behind:
+
+scaled       |g|^2 (1 - c |c|)        what is left of g after the best scale of g', by least squares
+scaled-each  the same, summed over tensors that have a scale each
+cosine-each  1 - c of each tensor, weighted by its |g|^2
 """
 
 from __future__ import annotations
@@ -12,16 +18,19 @@ from collections.abc import Iterable, Mapping, Sequence
 import torch
 from torch import Tensor
 
+EACH = ("scaled-each", "cosine-each")  # distances for which every tensor must be a row of its own
 _CORNER = 1e-4  # e of the rounded l1
+_TINY = 1e-30
 
 
-def rows_of(tensors: Mapping[str, Tensor], names: Iterable[str]) -> list[Tensor]:
+def rows_of(tensors: Mapping[str, Tensor], names: Iterable[str], distance: str | None = None) -> list[Tensor]:
     """The named tensors of each trial as rows (T, p).
 
-    On a GPU all of them as one, so that few launches do; on a CPU each for itself, because large temporaries are slow.
+    On a GPU all of them as one, so that few launches do; on a CPU each for itself, because large temporaries are slow,
+    and wherever the distance looks at each.
     """
     rows = [tensors[name].flatten(1) for name in names]
-    return [torch.cat(rows, 1)] if rows[0].is_cuda else rows
+    return [torch.cat(rows, 1)] if rows[0].is_cuda and distance not in EACH else rows
 
 
 def distance_between(
@@ -31,6 +40,8 @@ def distance_between(
     if known is not None:
         mine = [row * mask for row, mask in zip(mine, known, strict=True)]
     pairs = list(zip(mine, observed, strict=True))
+    if distance == "scaled" or distance in EACH:
+        return _after_scaling(pairs, distance)
     if distance == "cosine":
         inner = _total((a * b).sum(1) for a, b in pairs)
         own = _total((a * a).sum(1) for a, _ in pairs)
@@ -51,8 +62,27 @@ def gradient_distance(
 ) -> Tensor:
     """Distance per trial (T,) over all tensors that were observed."""
     names = list(observed)
-    masks = None if known is None else rows_of(known, names)
-    return distance_between(rows_of(gradients, names), rows_of(observed, names), distance, masks)
+    masks = None if known is None else rows_of(known, names, distance)
+    mine, theirs = (rows_of(tensors, names, distance) for tensors in (gradients, observed))
+    return distance_between(mine, theirs, distance, masks)
+
+
+def _after_scaling(pairs: Sequence[tuple[Tensor, Tensor]], distance: str) -> Tensor:
+    inner = torch.stack([(a * b).sum(1) for a, b in pairs])  # (rows, T)
+    own = torch.stack([(a * a).sum(1) for a, _ in pairs])
+    length = torch.stack([(b * b).sum(1) for _, b in pairs])
+    if distance == "scaled":
+        inner, own, length = (t.sum(0, keepdim=True) for t in (inner, own, length))
+    # As sums of squares of what is left: 1 - c would lose all digits near the solution.
+    if distance == "cosine-each":
+        mine, theirs = (t.clamp_min(_TINY).rsqrt()[..., None] for t in (own, length))
+        gaps = [(a * m - b * o).square().sum(1) for (a, b), m, o in zip(pairs, mine, theirs, strict=True)]
+        return (length * torch.stack(gaps)).sum(0) / (2 * length.sum(0).clamp_min(_TINY))
+    scale = inner / own.clamp_min(_TINY)
+    scales = scale.expand(len(pairs), -1)[..., None]
+    left = torch.stack([(b - s * a).square().sum(1) for (a, b), s in zip(pairs, scales, strict=True)])
+    ahead = left.sum(0, keepdim=True) if distance == "scaled" else left
+    return torch.where(inner > 0, ahead, length - inner * scale.abs()).sum(0)
 
 
 def _total(parts: Iterable[Tensor]) -> Tensor:

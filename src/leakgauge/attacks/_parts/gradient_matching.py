@@ -9,11 +9,25 @@ from dataclasses import dataclass
 
 from torch import Tensor, cat, nn
 
-from leakgauge.attacks._parts.attempts import SCHEDULES, solve
+from leakgauge.attacks._parts.attempts import SCHEDULES, Start, solve
+from leakgauge.attacks._parts.clipping import (
+    clipping_of,
+    clipping_setting,
+    noise_in_gradient,
+    noised_setting,
+    numbers_for_replay,
+)
+from leakgauge.attacks._parts.compressed import compression_of, compression_setting
+from leakgauge.attacks._parts.hidden_noise import bottleneck_setting, with_noise
 from leakgauge.attacks._parts.labels import SOURCES, searched_labels
+from leakgauge.attacks._parts.muting import muted, skip_setting
 from leakgauge.attacks._parts.priors import total_variation
 from leakgauge.attacks._parts.puzzle import Puzzle, puzzle_of
+from leakgauge.attacks._parts.robust_slices import search_in_slices, slices_setting
 from leakgauge.attacks._parts.starts import STARTS, start_inputs
+from leakgauge.attacks._parts.unmixing import unmix_setting, with_unmixing
+from leakgauge.attacks._parts.unrolling import repeat_lr_setting, repeats_setting, with_repeats
+from leakgauge.attacks._parts.updates import observed_gradient
 from leakgauge.engine import descent, lbfgs, line_search
 from leakgauge.engine.driving import Minimum, Problem
 from leakgauge.engine.randomness import normal
@@ -45,11 +59,20 @@ class GradientMatching(Attack):
     )  # fmt: skip
     threshold: float = setting(1e-6, "gradient distance that counts as solved", above=0)
     labels: str = setting("infer", "where hidden labels come from: the last layer or the search", choices=SOURCES)
-    distance: str = setting("l2", "how gradients are compared", choices=("l2", "l1"))
+    distance: str = setting("l2", "how gradients are compared", choices=("l2", "l1", "scaled", "scaled-each"))
     tv: float = setting(0.0, "weight of total variation beside the distance, for pictures", low=0)
     noise_std: float = setting(0.0, "scale of the noise known to be in each entry: what it explains is solved", low=0)
     match_nonzero: bool = setting(False, "compare only entries that are not exactly zero in the update")
     read_dropout: bool = setting(False, "read the client's dropout off the last layer's gradient")
+    skip: str = skip_setting()
+    bottleneck: str = bottleneck_setting()
+    unmix: bool = unmix_setting()
+    repeats: int = repeats_setting()
+    repeat_lr: float = repeat_lr_setting()
+    compression: str = compression_setting()
+    clipping: str = clipping_setting()
+    noise_on: str = noised_setting()
+    noised_slices: str = slices_setting()
 
     def labels_of(self, observation: Observation, rule: str = "auto") -> Tensor | None:
         """(T, N) as revealed or, where `labels` says so, inferred; None where they are optimised with the inputs."""
@@ -59,15 +82,30 @@ class GradientMatching(Attack):
     def rows_per_trial(self) -> int:
         return self.restarts if self.schedule == "halving" else 1
 
+    def numbers_per_row(self, observation: Observation) -> int:
+        return numbers_for_replay(self.clipping, observation)
+
     def match(
         self, observation: Observation, seeds: tuple[int, ...], progress: Progress, labels: Tensor | None
     ) -> Reconstruction:
         """Optimise the inputs, and the labels with them where they are None. Attempts are chosen by own objective."""
+        if self.noise_on != "gradient":
+            factor = noise_in_gradient(self.noise_on, observation)
+            restated = dataclasses.replace(
+                self, noise_std=factor * self.noise_std, tv=factor**2 * self.tv, noise_on="gradient"
+            )
+            return restated.match(observation, seeds, progress, labels)
         puzzle = puzzle_of(
             observation, labels, distance=self.distance, prior=self.prior, match_nonzero=self.match_nonzero,
             read_dropout=self.read_dropout,
         )  # fmt: skip
-        puzzle = dataclasses.replace(puzzle, label_unit=_LABEL_STRETCH)
+        puzzle = muted(dataclasses.replace(puzzle, label_unit=_LABEL_STRETCH), self.skip)
+        puzzle = with_noise(puzzle, observed_gradient(observation), self.bottleneck)
+        puzzle = with_unmixing(puzzle, observation) if self.unmix else puzzle
+        puzzle = with_repeats(puzzle, observation, self.repeats, self.repeat_lr)
+        puzzle = dataclasses.replace(puzzle, compression=compression_of(self.compression))
+        if (clipping := clipping_of(self.clipping)) is not None:
+            puzzle = dataclasses.replace(puzzle, clipping=clipping, length_unit=clipping.length(observation))
         public = observation.fact(Fact.PUBLIC_DATA) if observation.knows(Fact.PUBLIC_DATA) else None
         solved_below = self._solved_below(puzzle)
 
@@ -88,11 +126,16 @@ class GradientMatching(Attack):
             solved = value < solved_below
             return solved | (value < 0.5 * begun) if self.tv else solved
 
-        return solve(
-            puzzle, seeds, start=lambda some, attempt: self._start(puzzle, public, some, attempt), minimise=minimise,
-            attempts=self.restarts, schedule=self.schedule, settled=settled, time_budget=self.time_budget,
-            progress=progress,
-        )  # fmt: skip
+        def search(puzzle: Puzzle, start: Start, progress: Progress) -> Reconstruction:
+            return solve(
+                puzzle, seeds, start=start, minimise=minimise, attempts=self.restarts, schedule=self.schedule,
+                settled=settled, time_budget=self.time_budget, progress=progress,
+            )  # fmt: skip
+
+        def own_start(some: Sequence[int], attempt: int) -> Tensor:
+            return self._start(puzzle, public, some, attempt)
+
+        return search_in_slices(self.noised_slices, puzzle, observation, seeds, search, own_start, progress)
 
     def prior(self, model: nn.Module, inputs: Tensor, targets: Tensor) -> Tensor:  # noqa: ARG002
         """What is added to the distance, (A,): total variation here."""
@@ -105,8 +148,8 @@ class GradientMatching(Attack):
     def _solved_below(self, puzzle: Puzzle) -> float:
         """The threshold, or the distance that known noise alone explains, if that is larger."""
         entries = sum(math.prod(g.shape[1:]) for g in puzzle.observed.values())
-        noise = self.noise_std**2 if self.distance == "l2" else self.noise_std
-        return max(self.threshold, entries * noise)
+        noise = self.noise_std**2 if self.distance != "l1" else self.noise_std
+        return max(self.threshold, entries * noise / puzzle.length_unit**2)
 
     def _start(self, puzzle: Puzzle, public: Batch | None, seeds: Sequence[int], attempt: int) -> Tensor:
         """Inputs as the attack begins them and label logits at N(0, 1), as a flat vector: (A, D)."""

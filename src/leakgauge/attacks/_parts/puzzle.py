@@ -1,12 +1,13 @@
 """The question every gradient-matching attack asks: which inputs would have made this update?
 
-One problem per trial, as a function of a flat vector z = (inputs in the optimiser's own units, label logits). With a
-`painter` z is what it makes the inputs and logits from instead: the weights of a generator.
+One problem per trial, as a function of a flat vector z = (inputs in the optimiser's own units, label logits, hidden
+buffers). With a `painter` z is what it makes the inputs and logits from instead: the weights of a generator.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -14,6 +15,8 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
+from leakgauge.attacks._parts.clipping import Clipping, clipped_mean
+from leakgauge.attacks._parts.compressed import Compression, compressed_distance
 from leakgauge.attacks._parts.distance import distance_between, rows_of
 from leakgauge.attacks._parts.updates import classifier_layer, observed_gradient
 from leakgauge.engine.driving import Evaluate
@@ -27,6 +30,9 @@ Prior = Callable[[nn.Module, Tensor, Tensor], Tensor]  # (model, inputs (A, N, .
 Rows = list[Tensor]
 # A distance of an attack's own: (observed rows, entries that count or None) -> (rows of a guess -> (A,)).
 Distance = Callable[[Rows, Rows | None], Callable[[Rows], Tensor]]
+
+
+Finish = Callable[[Tensor], tuple[Tensor, Tensor]]  # z (T, D) -> inputs (T, N, ...), labels (T, N)
 
 
 class Painter(Protocol):
@@ -53,12 +59,19 @@ class Puzzle:
     prior: Prior
     prior_counts: bool = True  # in the value that ranks points; its slope always counts
     unrolled: LocalTraining | None = None  # local steps to replay; None for a single gradient
+    mean_of_steps: bool = False  # what is observed is the mean gradient of these steps, not the weight difference
     match_nonzero: bool = False
     centre: Tensor | None = None  # inputs = centre + unit * z, in the inputs' own units if not given
     unit: Tensor | None = None
     label_unit: float = 1.0
     masks: Mapping[str, Tensor] = field(default_factory=dict)  # buffers that differ by trial: name -> (T, ...)
     painter: Painter | None = None  # what z means, where it is not the inputs themselves
+    clipping: Clipping | None = None  # how the client is known to have clipped
+    length_unit: float = 1.0  # squared distances are measured in units of this: a clipped update is tiny or huge
+    compression: Compression | None = None  # how the client is known to have shortened what it sent
+    weights: Mapping[str, Tensor] | None = None  # factor of every entry in the comparison: name -> (T, *parameter)
+    hidden: Mapping[str, tuple[int, ...]] = field(default_factory=dict)  # buffers searched for: name -> shape
+    finish: Finish | None = None  # what is reported, where it is not what was compared
 
     @property
     def like(self) -> Tensor:
@@ -73,6 +86,11 @@ class Puzzle:
     def width(self) -> int:
         if self.painter is not None:
             return self.painter.width
+        return self._visible + sum(math.prod(shape) for shape in self.hidden.values())
+
+    @property
+    def _visible(self) -> int:
+        """Numbers of z in front of the hidden buffers."""
         return self.pixels + (self.shape[0] * self.classes if self.labels is None else 0)
 
     def split(self, z: Tensor, trials: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
@@ -84,10 +102,15 @@ class Puzzle:
             inputs = inputs * self.unit + self.centre
         if self.labels is not None:
             return inputs, None
-        return inputs, self.label_unit * z[:, self.pixels :].reshape(-1, self.shape[0], self.classes)
+        return inputs, self.label_unit * z[:, self.pixels : self._visible].reshape(-1, self.shape[0], self.classes)
+
+    def buffers_in(self, z: Tensor) -> dict[str, Tensor]:
+        """The hidden buffers in z: name -> (A, *buffer)."""
+        parts = torch.split(z[:, self._visible :], [math.prod(shape) for shape in self.hidden.values()], 1)
+        return {name: part.reshape(-1, *shape) for (name, shape), part in zip(self.hidden.items(), parts, strict=True)}
 
     def boxed(self, z: Tensor) -> Tensor:
-        """The inputs in z back into [0, 1]; label logits are free."""
+        """The inputs in z back into [0, 1]; label logits and buffers are free."""
         inputs = z[:, : self.pixels].reshape(-1, *self.shape)
         if self.centre is None or self.unit is None:
             inside = inputs.clamp(0, 1)
@@ -107,10 +130,8 @@ class Puzzle:
                 return torch.cat([value for value, _ in found]), torch.cat([slope for _, slope in found])
 
             return one_after_another
-        names = list(self.observed)
-        observed = rows_of({name: g[trials] for name, g in self.observed.items()}, names)
-        known = [row != 0 for row in observed] if self.match_nonzero else None
-        distance = self._distance_to(observed, known)
+        weights = None if self.weights is None else {name: w[trials] for name, w in self.weights.items()}
+        distance = self._distance_to(_weighed({name: g[trials] for name, g in self.observed.items()}, weights))
         labels = None if self.labels is None else self.labels[trials]
         masks = {name: mask[trials] for name, mask in self.masks.items()}
 
@@ -119,30 +140,58 @@ class Puzzle:
             inputs, logits = self.split(z, trials)
             targets = labels if logits is None else torch.softmax(logits, -1)
             assert targets is not None
-            mine = rows_of(self._simulated(inputs, targets, masks), names)
-            value = distance(mine)
+            buffers = masks | self.buffers_in(z) if self.hidden else masks
+            value = distance(_weighed(self._simulated(inputs, targets, buffers), weights))
             whole = value + self.prior(self.model, inputs, targets)
+            value, whole = value / self.length_unit**2, whole / self.length_unit**2
             (slope,) = torch.autograd.grad(whole.sum(), z)
             return (whole if self.prior_counts else value).detach(), slope
 
         return evaluate
 
-    def _distance_to(self, observed: Rows, known: Rows | None) -> Callable[[Rows], Tensor]:
-        named = self.distance
+    def _distance_to(self, observed: Mapping[str, Tensor]) -> Callable[[Mapping[str, Tensor]], Tensor]:
+        """(gradients of a guess, by name) -> (A,), for rows that stand for these updates."""
+        named, names = self.distance, list(observed)
+        if self.compression is not None and isinstance(named, str):
+            known = {name: g != 0 for name, g in observed.items()} if self.match_nonzero else None
+            return compressed_distance(self.compression, observed, named, known)
+        form = named if isinstance(named, str) else None
+        rows = rows_of(observed, names, form)
+        sent = [row != 0 for row in rows] if self.match_nonzero else None
         if isinstance(named, str):
-            return lambda mine: distance_between(mine, observed, named, known)
-        return named(observed, known)
+            return lambda mine: distance_between(rows_of(mine, names, form), rows, named, sent)
+        own = named(rows, sent)
+        return lambda mine: own(rows_of(mine, names))
+
+    def simulated(self, inputs: Tensor, targets: Tensor) -> dict[str, Tensor]:
+        """What the clients of all trials would share with these samples: name -> (T, *parameter), cut off."""
+        alone = runs_one_by_one(self.model)  # then one graph at a time
+        parts = []
+        for rows in [slice(t, t + 1) for t in range(len(inputs))] if alone else [slice(None)]:
+            shared = self._simulated(inputs[rows], targets[rows], {n: m[rows] for n, m in self.masks.items()})
+            parts.append({name: tensor.detach() for name, tensor in shared.items()})
+        return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
 
     def _simulated(self, inputs: Tensor, targets: Tensor, masks: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """What clients with these samples would share."""
         if self.unrolled is None:
-            return trial_gradients(self.model, inputs, targets, buffers=masks)
+            return self._gradients(inputs, targets, None, masks)
         before = parameters_of(self.model)
         weights: dict[str, Tensor] = {n: p.expand(len(inputs), *p.shape) for n, p in before.items()}
+        along: list[dict[str, Tensor]] = []
         for part in mini_batches(inputs.shape[1], self.unrolled):
-            gradients = trial_gradients(self.model, inputs[:, part], targets[:, part], weights, masks)
-            weights = {n: w - self.unrolled.lr * gradients[n] for n, w in weights.items()}
+            along.append(self._gradients(inputs[:, part], targets[:, part], weights, masks))
+            weights = {n: w - self.unrolled.lr * along[-1][n] for n, w in weights.items()}
+        if self.mean_of_steps:
+            return {n: sum((step[n] for step in along[1:]), along[0][n]) / len(along) for n in before}
         return {n: w - before[n] for n, w in weights.items()}
+
+    def _gradients(
+        self, inputs: Tensor, targets: Tensor, weights: Mapping[str, Tensor] | None, masks: Mapping[str, Tensor]
+    ) -> dict[str, Tensor]:
+        if self.clipping is None or self.clipping.unit == "client":
+            return trial_gradients(self.model, inputs, targets, weights, masks)
+        return clipped_mean(self.model, inputs, targets, self.clipping, weights, masks)
 
 
 def puzzle_of(
@@ -165,6 +214,10 @@ def puzzle_of(
         match_nonzero=match_nonzero,
         masks=dropout_masks(observation, gradient) if read_dropout else {},
     )
+
+
+def _weighed(tensors: Mapping[str, Tensor], weights: Mapping[str, Tensor] | None) -> Mapping[str, Tensor]:
+    return tensors if weights is None else {name: tensors[name] * w for name, w in weights.items()}
 
 
 def only(puzzle: Puzzle, names: list[str]) -> Puzzle:

@@ -1,0 +1,39 @@
+"""DP-SGD: every sample's gradient is clipped to C, noise N(0, sigma^2 C^2) is added to their sum, all divided by B.
+
+Abadi et al., "Deep Learning with Differential Privacy", CCS 2016. The noise on the mean gradient is sigma C / B. With
+FedAvg every local step is a step of DP-SGD.
+
+What it promises, to one sample, follows from `sigma`, the sampling rate `q`, the number of noised steps `rounds` and
+`delta`; without noise, q or rounds nothing is promised. These four are the user's word on the whole training. What is
+attacked is one update, and how its samples were drawn is the scenario's business: here a client's samples are taken in
+order, while the accounting assumes that every sample is drawn with probability q at each step, in secret.
+
+How to beat it: the likelihood of the noise, which divides by the batch, with the clipping replayed (see `clip`) and a
+smoothness prior. A tampering server with larger gradients gains nothing: they are clipped before the noise.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from leakgauge.defenses._accounted import Accounted
+from leakgauge.defenses._informed import knows_clipped_noise
+from leakgauge.defenses._per_sample import SampleRule
+from leakgauge.types import Attack, Step
+
+
+@dataclass(frozen=True)
+class DPSGD(Accounted):
+    """Example: `--defense dp-sgd:norm=1,sigma=1.1,q=0.01,rounds=1000,delta=1e-5`"""
+
+    name: ClassVar[str] = "dp-sgd"
+    summary: ClassVar[str] = "clip each sample's gradient and add noise to their sum, accounted"
+    paper: ClassVar[str] = "Abadi et al. 2016, CCS"
+    unit: ClassVar[str] = "sample"
+
+    def wrap(self, step: Step) -> Step:
+        return SampleRule(self.name, self.norm, "whole", self.sigma).around(step) if self.norm else step
+
+    def adaptive(self, attack: Attack) -> tuple[Attack, ...]:
+        return knows_clipped_noise(attack, self.norm, "whole", "sample", self.sigma * self.norm, "sum")

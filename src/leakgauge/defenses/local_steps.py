@@ -1,0 +1,93 @@
+"""Local steps: the client goes through its training several times and shares only where that led.
+
+McMahan et al. 2017; Wei et al. 2020 (CPL), Table 9, as a defence: an attacker who takes the average for one gradient at
+the weights it sent is wrong, the more so the longer the steps. Where single gradients are shared (FedSGD) the client
+moves by `lr` times its gradient between them and shares their mean, the weight difference divided by -lr x steps. A
+FedAvg client repeats its whole local training and shares the sum. One step changes nothing.
+
+Whatever stands before it in a chain acts at every step, with randomness of its own each time.
+
+CPL's released notebook does something else: it takes a single gradient of a model that was trained for so many
+batches. What its table is about is measured here.
+
+How to beat it: the steps are the client's only secret, and a server that agreed on their number and rate replays them.
+Gradient matching unrolls them (Geiping et al. 2020). The first-layer ratio does not care: every step multiplies the
+same sample.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from leakgauge.engine.randomness import generator
+from leakgauge.settings import setting
+from leakgauge.types import Attack, Batch, Defense, SharedUpdate, Step
+
+
+@dataclass(frozen=True)
+class LocalSteps(Defense):
+    """Example: `--defense local-steps:steps=5`"""
+
+    name: ClassVar[str] = "local-steps"
+    summary: ClassVar[str] = "share only after several local steps"
+    paper: ClassVar[str] = "Wei et al. 2020 (CPL), Table 9; McMahan et al. 2017"
+
+    steps: int = setting(5, "times the client goes through its local training before it shares", low=1)
+    lr: float = setting(0.01, "rate of the steps between gradients (fedsgd); fedavg has its own", above=0)
+
+    def wrap(self, step: Step) -> Step:
+        if self.steps == 1:
+            return step
+
+        def repeated(model: nn.Module, batch: Batch, seeds: Sequence[int]) -> SharedUpdate:
+            first = step(model, batch, seeds)
+            # From here on every client has weights of its own, and a step runs on one model.
+            shared = [
+                self._followed(step, model, batch.take([t]), seed, first.take([t])) for t, seed in enumerate(seeds)
+            ]
+            tensors = {name: torch.cat([s.tensors[name] for s in shared]) for name in first.tensors}
+            buffers = {name: torch.cat([s.buffers[name] for s in shared]) for name in first.buffers}
+            return SharedUpdate(first.kind, tensors, buffers)
+
+        return repeated
+
+    def _followed(self, step: Step, model: nn.Module, batch: Batch, seed: int, first: SharedUpdate) -> SharedUpdate:
+        """What one client shares after the steps that follow the first."""
+        worker = copy.deepcopy(model)
+        rate = -self.lr if first.kind == "gradient" else 1.0
+        last, total = first, dict(first.tensors)
+        for number in range(1, self.steps):
+            _move(worker, last, rate)
+            last = step(worker, batch, [_seed_of(seed, number)])
+            total = {name: t + last.tensors[name] for name, t in total.items()}
+        if first.kind == "gradient":
+            total = {name: t / self.steps for name, t in total.items()}
+        return SharedUpdate(first.kind, total, last.buffers)
+
+    def adaptive(self, attack: Attack) -> tuple[Attack, ...]:
+        if self.steps == 1:
+            return ()
+        informed = attack.with_fields(repeats=self.steps, repeat_lr=self.lr)
+        informed = informed or attack.with_fields(combine="least-squares")  # all rows show the same sample
+        return (informed,) if informed else ()
+
+
+def _move(worker: nn.Module, update: SharedUpdate, rate: float) -> None:
+    """The worker's weights along one client's update, and its running statistics where they are shared."""
+    with torch.no_grad():
+        for name, tensor in update.tensors.items():
+            worker.get_parameter(name).add_(tensor[0], alpha=rate)
+        for name, tensor in update.buffers.items():
+            worker.get_buffer(name).copy_(tensor[0])
+
+
+def _seed_of(seed: int, number: int) -> int:
+    """A seed of its own for every later step."""
+    drawn: Tensor = torch.randint(2**31 - 1, (), generator=generator(seed, f"local-steps/{number}"))
+    return int(drawn)

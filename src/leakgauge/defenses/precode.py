@@ -1,0 +1,94 @@
+"""PRECODE: a variational bottleneck in front of the last linear layer, whose noise only the client knows.
+
+Scheliga, Maeder and Seeland, "PRECODE - A Generic Model Extension to Prevent Deep Gradient Leakage", WACV 2022. The
+features are encoded as mu and std, z = mu + std * noise is drawn and decoded, and `beta` times the divergence of
+N(mu, std^2) from N(0, 1), in bits, joins the client's loss. Whoever does not know the noise computes other gradients.
+
+Where we depart. One noise vector is drawn per client and update and serves all its samples and local steps: exact for
+one sample and one step, the easier case for the attacker otherwise. An attacker who ignores the noise sets it to zero,
+its mean; published attacks draw a new one at every step, which fails more. Theirs leave the divergence out of their own
+loss; here it is part of the model that everyone has, so ours have it.
+
+How to beat it: every layer before the bottleneck sends exact gradients. A first linear layer gives its input away as
+ever. So do the bottleneck's own two linear layers: for one sample their gradients show the features, hence mu and std,
+and z, hence the noise. Or the noise is searched for together with the image, also for a batch. Either way the gradients
+of the bottleneck and of the layer behind it are left out of the comparison.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from leakgauge.engine.randomness import normal
+from leakgauge.errors import BadInput, NotApplicable
+from leakgauge.models._base import seeded
+from leakgauge.models._bottleneck import VariationalBottleneck
+from leakgauge.models.structure import last_listed_linear
+from leakgauge.settings import setting
+from leakgauge.types import Attack, Batch, Defense, SharedUpdate, Step
+
+
+@dataclass(frozen=True)
+class Precode(Defense):
+    """Example: `--defense precode:width=256`"""
+
+    name: ClassVar[str] = "precode"
+    summary: ClassVar[str] = "put a variational bottleneck in front of the last linear layer"
+    paper: ClassVar[str] = "Scheliga et al. 2022 (PRECODE)"
+
+    width: int = setting(256, "numbers in the code, and of the noise", low=1)
+    beta: float = setting(1e-3, "weight of the divergence in the client's loss, at least 0; the noise stays at 0")
+    seed: int = setting(0, "of the bottleneck's first weights", low=0)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.beta < 0:  # `low` would say that 0 turns the defence off, and it does not
+            raise BadInput("precode: beta", allowed="at least 0", got=self.beta, do="choose a value in that range")
+
+    def prepare(self, model: nn.Module) -> nn.Module:
+        """`model` with the bottleneck, its noise zero; the last layer's name gains `.linear`."""
+        name = last_listed_linear(model)
+        if name is None:
+            raise NotApplicable("precode needs a model with an nn.Linear layer; this one has none")
+        model = copy.deepcopy(model)
+        linear = model.get_submodule(name)
+        assert isinstance(linear, nn.Linear)
+        with seeded(self.seed):
+            bottleneck = VariationalBottleneck(linear.in_features, self.width, self.beta)
+        layers = OrderedDict([("bottleneck", bottleneck.to(linear.weight)), ("linear", linear)])
+        extended = nn.Sequential(layers).train(linear.training)
+        if not name:  # the model is nothing but this layer
+            return extended
+        parent, _, leaf = name.rpartition(".")
+        setattr(model.get_submodule(parent), leaf, extended)
+        return model
+
+    def wrap(self, step: Step) -> Step:
+        def drawn(model: nn.Module, batch: Batch, seeds: Sequence[int]) -> SharedUpdate:
+            worker = copy.deepcopy(model)
+            (bottleneck,) = (m for m in worker.modules() if isinstance(m, VariationalBottleneck))
+            shared = []
+            for trial, noise in enumerate(normal(seeds, "precode", (self.width,))):
+                bottleneck.noise = noise.to(bottleneck.noise)
+                shared.append(step(worker, batch.take([trial]), seeds[trial : trial + 1]))
+            tensors, buffers = _joined([s.tensors for s in shared]), _joined([s.buffers for s in shared])
+            return SharedUpdate(shared[0].kind, tensors, buffers)
+
+        return drawn
+
+    def adaptive(self, attack: Attack) -> tuple[Attack, ...]:
+        # The bottleneck's own gradients are large and hard to match, and the layers before it say enough.
+        ways = [attack.with_fields(bottleneck=way, skip="bottleneck") for way in ("read", "search")]
+        fitted = attack.with_fields(combine="least-squares")  # the first layer's ratio never saw the noise
+        return tuple(informed for informed in (*ways, fitted) if informed)
+
+
+def _joined(parts: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:
+    return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}

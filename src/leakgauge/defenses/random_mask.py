@@ -1,0 +1,73 @@
+"""Random mask: of every tensor only a random share of the entries is sent.
+
+Konecny et al. 2016: each client draws its mask anew from a seed that the server knows, so no indices travel. Exactly
+floor(share x entries) of a tensor are left out. The server divides its mean by the share that was sent, which makes it
+unbiased (`aggregate`); what a client sends is the bare entries.
+
+How to beat it: the mask is no secret, so only what was sent is compared, and it is exact. Smoothness fills in what
+the rest would have said. Where the last layer's entries are missing the label cannot be read there, so it is
+searched for with the picture.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from leakgauge.defenses._compressing import smoothing
+from leakgauge.engine.randomness import uniform
+from leakgauge.settings import setting
+from leakgauge.types import Attack, Batch, Defense, SharedUpdate, Step
+
+_HOLE_FILLING = 3e-4  # weight of total variation; a third of it costs 3 dB
+
+
+@dataclass(frozen=True)
+class RandomMask(Defense):
+    """Example: `--defense random-mask:share=0.9`"""
+
+    name: ClassVar[str] = "random-mask"
+    summary: ClassVar[str] = "send a random part of the entries"
+    paper: ClassVar[str] = "Konecny et al. 2016"
+
+    share: float = setting(0.9, "share of each tensor's entries that is left out, 0 to 1", low=0, high=1)
+
+    def wrap(self, step: Step) -> Step:
+        if self.share == 0:
+            return step
+
+        def masked(model: nn.Module, batch: Batch, seeds: Sequence[int]) -> SharedUpdate:
+            return step(model, batch, seeds).map(lambda name, t: t * self.mask(name, t, seeds))
+
+        return masked
+
+    def mask(self, name: str, tensor: Tensor, seeds: Sequence[int]) -> Tensor:
+        """1 where an entry of this tensor (T, *parameter) is sent, else 0."""
+        order = uniform(seeds, f"random-mask/{name}", (tensor[0].numel(),)).argsort(1)
+        sent = torch.zeros(order.shape).scatter(1, order[:, : self.sent(tensor[0].numel())], 1.0)
+        return sent.to(tensor).view_as(tensor)
+
+    def sent(self, entries: int) -> int:
+        """How many of so many entries are sent."""
+        return entries - math.floor(self.share * entries + 1e-9)  # 0.29 x 100 is 28.999999999999996 in floating point
+
+    def aggregate(self, updates: SharedUpdate) -> SharedUpdate:
+        """The mean, each tensor divided by the share of its entries that was sent."""
+        return super().aggregate(updates).map(lambda _, t: t * (t.numel() / max(1, self.sent(t.numel()))))
+
+    def adaptive(self, attack: Attack) -> tuple[Attack, ...]:
+        if self.share == 0:
+            return ()
+        informed = attack.with_fields(match_nonzero=True, tv=smoothing(attack, _HOLE_FILLING))
+        if informed is not None:
+            informed = informed.with_fields(labels="optimise") or informed
+        informed = informed or attack.with_fields(match_nonzero=True, combine="least-squares")
+        return (informed,) if informed else ()
+
+    def bytes_up(self, tensors: Mapping[str, torch.Size], number_bytes: int = 4) -> int:
+        return number_bytes * sum(self.sent(shape.numel()) for shape in tensors.values())

@@ -1,0 +1,92 @@
+"""METHODS D7 and golden test G15: what noise, sampling and steps add up to."""
+
+import builtins
+import math
+
+import pytest
+
+from leakgauge.defenses._accounting import ACCOUNTANTS, accounted, epsilon_of, rdp, sigma_for
+from leakgauge.errors import BadInput, MissingExtra
+from leakgauge.types import Guarantee
+
+
+@pytest.mark.parametrize(
+    ("q", "sigma", "steps", "expected"), [(0.01, 6, 10_000, 0.8227), (0.01, 6, 300, 0.143), (0.1, 6, 100, 0.849)]
+)
+def test_golden_values(q, sigma, steps, expected):
+    """G15."""
+    digits = len(str(expected).split(".")[1])
+    assert round(epsilon_of(q, sigma, steps, 1e-5), digits) == expected
+
+
+def test_without_sampling_one_step_is_the_plain_gaussian_mechanism():
+    assert rdp(1, 2.0, 7) == pytest.approx(7 / 8)
+    assert rdp(1 - 1e-12, 2.0, 7) == pytest.approx(7 / 8, rel=1e-6)
+    assert rdp(0, 2.0, 7) == 0
+
+
+def test_order_two_by_hand():
+    """A(2) = (1 - q)^2 + 2 q (1 - q) + q^2 e^(1 / sigma^2)."""
+    q, sigma = 0.3, 1.5
+    expected = math.log((1 - q) ** 2 + 2 * q * (1 - q) + q**2 * math.exp(1 / sigma**2))
+    assert rdp(q, sigma, 2) == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.parametrize(("q", "sigma"), [(0.01, 6.0), (0.1, 1.0), (0.5, 0.8), (1.0, 3.0)])
+def test_each_order_agrees_with_opacus(q, sigma):
+    analysis = pytest.importorskip("opacus.accountants.analysis.rdp")
+    orders = [2, 3, 8, 29, 64, 200]
+    theirs = analysis.compute_rdp(q=q, noise_multiplier=sigma, steps=1, orders=orders)
+    assert [rdp(q, sigma, a) for a in orders] == pytest.approx(list(theirs), rel=1e-6, abs=1e-12)
+
+
+@pytest.mark.parametrize(("q", "sigma", "rounds"), [(0.01, 1.0, 1000), (0.1, 6.0, 100), (1.0, 4.0, 10)])
+def test_sharper_accountants_promise_more_and_never_much_less(q, sigma, rounds):
+    pytest.importorskip("opacus")
+    own, theirs, prv = (
+        accounted("sample", sigma=sigma, q=q, rounds=rounds, delta=1e-5, accountant=a).epsilon for a in ACCOUNTANTS
+    )
+    assert prv < theirs < own < 1.6 * prv
+
+
+def test_more_noise_fewer_steps_and_rarer_draws_promise_more():
+    base = epsilon_of(0.05, 1.0, 100, 1e-5)
+    assert epsilon_of(0.05, 2.0, 100, 1e-5) < base
+    assert epsilon_of(0.05, 1.0, 50, 1e-5) < base
+    assert epsilon_of(0.02, 1.0, 100, 1e-5) < base
+    assert epsilon_of(0.05, 1.0, 100, 1e-7) > base
+
+
+@pytest.mark.parametrize("epsilon", [0.5, 1, 8, 50])
+def test_the_noise_found_for_an_epsilon_keeps_it_and_little_less_noise_would_not(epsilon):
+    sigma = sigma_for(epsilon, 1e-5, 0.01, 1000)
+    assert epsilon_of(0.01, sigma, 1000, 1e-5) <= epsilon
+    assert epsilon_of(0.01, 0.998 * sigma, 1000, 1e-5) > epsilon
+
+
+def test_an_epsilon_below_what_the_orders_reach_is_refused():
+    with pytest.raises(BadInput, match=r"epsilon must be above 0\.0113"):
+        sigma_for(0.01, 1e-5, 0.01, 10)
+
+
+@pytest.mark.parametrize("missing", [{"sigma": 0.0}, {"q": 0.0}, {"rounds": 0}])
+def test_without_noise_or_sampling_or_steps_nothing_is_promised(missing):
+    told = {"sigma": 6.0, "q": 0.01, "rounds": 10_000, "delta": 1e-5}
+    assert accounted("client", **told) == Guarantee(pytest.approx(0.8227, abs=1e-4), 1e-5, "client")
+    assert accounted("client", **told | missing) is None
+
+
+@pytest.mark.parametrize("accountant", ["opacus-rdp", "prv"])
+def test_a_missing_opacus_is_named_in_one_line(monkeypatch, accountant):
+    real = builtins.__import__
+
+    def without(name, *args, **kwargs):
+        if name.startswith("opacus"):
+            raise ImportError(name)
+        return real(name, *args, **kwargs)
+
+    monkeypatch.setattr(builtins, "__import__", without)
+    with pytest.raises(MissingExtra, match=r"pip install 'leakgauge\[privacy\]'") as error:
+        accounted("sample", sigma=1.0, q=0.1, rounds=10, delta=1e-5, accountant=accountant)
+    assert "\n" not in str(error.value)
+    assert accounted("sample", sigma=1.0, q=0.1, rounds=10, delta=1e-5) is not None  # our own needs nothing

@@ -1,0 +1,107 @@
+"""METHODS D7: noise sigma C / B on the mean of clipped gradients, and a promise only where it is accounted."""
+
+import pytest
+import torch
+
+from leakgauge.attacks.dlg import DLG
+from leakgauge.attacks.inverting_gradients import InvertingGradients
+from leakgauge.attacks.linear import Linear
+from leakgauge.data import draw_victims, load
+from leakgauge.defenses.clip import Clip
+from leakgauge.defenses.dp_sgd import DPSGD
+from leakgauge.errors import BadInput, NotApplicable
+from leakgauge.fl.chain import chain, client_step
+from leakgauge.models import load_model
+from leakgauge.servers.imprint import Imprint
+from leakgauge.types import Guarantee, LocalTraining
+
+MODEL = "mlp:hidden=64"  # 4,810 parameters: enough entries to measure noise by
+
+
+def noise_of(defense, samples=1, local=LocalTraining(), seeds=(1, 2, 3)):  # noqa: B008
+    """What is added to the clipped update: (T, P)."""
+    batch = draw_victims(load("digits"), trials=len(seeds), batch_size=samples, seed=0)
+    net = load_model(MODEL, load("digits").spec, 0)
+    noisy, clean = (
+        chain(client_step(local), d)(net, batch, seeds).tensors for d in (defense, Clip(defense.norm, scope="whole"))
+    )
+    return torch.cat([(noisy[n] - clean[n]).flatten(1) for n in noisy], 1)
+
+
+@pytest.mark.parametrize("samples", [1, 4])
+def test_the_noise_on_the_mean_is_sigma_c_over_b(samples):
+    noise = noise_of(DPSGD(norm=0.5, sigma=1.2), samples)
+    expected, entries = 1.2 * 0.5 / samples, noise[0].numel()
+    assert ((noise.std(1) / expected - 1).abs() < 5 / (2 * entries) ** 0.5).all()  # five standard errors
+    assert (noise.mean(1).abs() < 5 * expected / entries**0.5).all()
+
+
+def test_every_local_step_adds_noise_of_its_own():
+    """Over two steps that hardly move the weights, the difference holds the sum of two independent draws."""
+    local = LocalTraining("fedavg", epochs=2, lr=1e-4)
+    noise = noise_of(DPSGD(norm=0.5, sigma=1.0), 2, local) / 1e-4
+    assert noise.std() == pytest.approx(2**0.5 * 0.5 / 2, rel=0.03)
+
+
+def test_noise_belongs_to_its_seed():
+    together, alone = noise_of(DPSGD(), seeds=(1, 2, 3)), noise_of(DPSGD(), seeds=(1,))
+    torch.testing.assert_close(alone[0], together[0], rtol=0, atol=1e-5)
+    assert torch.corrcoef(together).fill_diagonal_(0).abs().max() < 0.08
+
+
+def test_its_promise_is_to_a_sample_and_needs_noise_a_rate_and_steps():
+    """G15 through the defence's own fields."""
+    told = {"sigma": 6, "q": 0.01, "rounds": 10_000}
+    assert DPSGD(**told).guarantee() == Guarantee(pytest.approx(0.82273, abs=1e-5), 1e-5, "sample")
+    assert DPSGD().guarantee() is None
+    for missing in ("sigma", "q", "rounds"):
+        assert DPSGD(**told | {missing: 0}).guarantee() is None
+    assert DPSGD(norm=0, **told).guarantee() is None
+
+
+def test_the_length_of_the_bound_does_not_enter_the_promise():
+    told = {"sigma": 2, "q": 0.1, "rounds": 50}
+    assert DPSGD(norm=0.01, **told).guarantee() == DPSGD(norm=10, **told).guarantee()
+
+
+def test_fields_are_checked():
+    with pytest.raises(BadInput, match="dp-sgd: q must be at least 0 and at most 1"):
+        DPSGD(q=1.5)
+    with pytest.raises(BadInput, match="dp-sgd: delta"):
+        DPSGD(delta=0)
+
+
+def test_batchnorm_that_mixes_samples_is_refused(model_with_batchnorm):
+    batch = draw_victims(load("digits"), trials=1, batch_size=2, seed=0)
+    with pytest.raises(NotApplicable, match="dp-sgd needs each sample's own gradient, and BatchNorm layer 'bn' mixes"):
+        chain(client_step(LocalTraining(batchnorm="train")), DPSGD())(model_with_batchnorm, batch, (0,))
+
+
+@pytest.fixture
+def model_with_batchnorm():
+    parts = {"flat": torch.nn.Flatten(), "bn": torch.nn.BatchNorm1d(64), "fc": torch.nn.Linear(64, 10)}
+    net = torch.nn.Sequential()
+    for name, part in parts.items():
+        net.add_module(name, part)
+    return net.eval()
+
+
+def test_the_attacker_knows_the_noise_on_the_sum_and_the_bound():
+    (informed,) = DPSGD(norm=0.5, sigma=0.02).adaptive(DLG(steps=7))
+    assert (informed.noise_std, informed.noise_on, informed.distance) == (0.01, "sum", "l2")
+    assert informed.clipping == "norm=0.5/scope=whole/unit=sample"
+    assert informed.tv > 0
+    assert informed.steps == 7
+    assert DPSGD().adaptive(Linear()) == (Linear("least-squares"),)
+    assert DPSGD().adaptive(Imprint()) == ()
+    replaying, smoothing = DPSGD().adaptive(InvertingGradients())
+    assert replaying.tv == InvertingGradients().tv
+    assert smoothing.tv > replaying.tv
+    assert DPSGD(sigma=0, norm=0.5).adaptive(DLG()) == Clip(0.5).adaptive(DLG())
+
+
+def test_knowing_it_helps_and_noise_is_what_protects(attacked):
+    little, much = DPSGD(sigma=0.003), DPSGD(sigma=1.0)
+    plain, adaptive = (attacked(little, a, "mlp:hidden=64").mean() for a in (Linear(), little.adaptive(Linear())[0]))
+    assert adaptive > plain + 3
+    assert attacked(much, much.adaptive(Linear())[0], "mlp:hidden=64").mean() < adaptive - 15

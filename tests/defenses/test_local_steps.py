@@ -1,0 +1,112 @@
+"""METHODS D10: real local steps, written out by hand; one step is no defence; who replays them sees through it."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+from leakgauge.attacks.cpl import CPL
+from leakgauge.attacks.dlg import DLG
+from leakgauge.attacks.inverting_gradients import InvertingGradients
+from leakgauge.attacks.linear import Linear
+from leakgauge.attacks.random_guess import RandomGuess
+from leakgauge.data import draw_victims, load
+from leakgauge.defenses.gaussian import Gaussian
+from leakgauge.defenses.local_steps import LocalSteps
+from leakgauge.errors import BadInput
+from leakgauge.fl.chain import chain, client_step
+from leakgauge.models import load_model
+from leakgauge.types import LocalTraining
+
+SEEDS = (21, 22, 23)
+
+
+@pytest.fixture(scope="module")
+def model():
+    return load_model("lenet-dlg:filters=4", load("digits").spec, seed=0)
+
+
+@pytest.fixture(scope="module")
+def victims():
+    return draw_victims(load("digits"), trials=3, batch_size=2, seed=0)
+
+
+def shared(model, batch, *defenses, local=None):
+    return chain(client_step(local or LocalTraining()), *defenses)(model, batch, SEEDS)
+
+
+def test_the_mean_gradient_is_that_of_a_plain_sgd_loop(model, victims):
+    update = shared(model, victims, LocalSteps(steps=4, lr=0.3))
+    assert update.kind == "gradient"
+    for t in range(3):
+        worker = copy.deepcopy(model)
+        optimiser = torch.optim.SGD(worker.parameters(), lr=0.3)
+        for _ in range(4):
+            optimiser.zero_grad()
+            nn.functional.cross_entropy(worker(victims.inputs[t]), victims.labels[t]).backward()
+            optimiser.step()
+        for name, after in worker.named_parameters():
+            expected = (model.get_parameter(name) - after) / (0.3 * 4)
+            torch.testing.assert_close(update.tensors[name][t], expected, rtol=1e-3, atol=2e-6, msg=name)
+
+
+@pytest.mark.parametrize("local", [LocalTraining("fedavg", lr=0.1, epochs=2, batch_size=1)])
+def test_a_fedavg_client_repeats_its_local_training(model, victims, local):
+    found = shared(model, victims, LocalSteps(steps=3), local=local)
+    longer = shared(model, victims, local=LocalTraining("fedavg", lr=0.1, epochs=6, batch_size=1))
+    assert found.kind == "weight_delta"
+    for name, tensor in longer.tensors.items():
+        torch.testing.assert_close(found.tensors[name], tensor, rtol=1e-4, atol=1e-6, msg=name)
+
+
+def test_running_statistics_go_on_where_the_last_step_left_them():
+    net = nn.Sequential(nn.Flatten(), nn.Linear(64, 6), nn.BatchNorm1d(6), nn.Linear(6, 10)).eval()
+    batch = draw_victims(load("digits"), trials=3, batch_size=4, seed=0)
+    local, longer = (LocalTraining("fedavg", lr=0.1, epochs=e, batchnorm="train") for e in (1, 3))
+    found, expected = shared(net, batch, LocalSteps(steps=3), local=local), shared(net, batch, local=longer)
+    for name, buffer in expected.buffers.items():
+        torch.testing.assert_close(found.buffers[name], buffer, rtol=1e-4, atol=1e-6, msg=name)
+
+
+def test_one_step_is_the_undefended_client_and_attack(model, victims):
+    off = LocalSteps(steps=1)
+    bare, defended = shared(model, victims), shared(model, victims, off)
+    assert all(torch.equal(defended.tensors[n], t) for n, t in bare.tensors.items())
+    assert off.adaptive(DLG()) == off.adaptive(Linear()) == ()
+
+
+def test_what_stands_before_it_draws_anew_at_every_step(model, victims):
+    """Noise of std s at each of four steps leaves s / 2 in the mean; drawn once it would leave s."""
+    loud = Gaussian(std=1.0)
+    noise = shared(model, victims, loud, LocalSteps(steps=4, lr=1e-9)).tensors["conv2.weight"]
+    assert 0.4 < noise.std() < 0.6
+
+
+@pytest.mark.parametrize(("field", "value"), [("steps", 0), ("lr", 0.0)])
+def test_settings_outside_their_range_are_refused(field, value):
+    with pytest.raises(BadInput, match=f"local-steps: {field} must be"):
+        LocalSteps(**{field: value})
+
+
+def test_the_attacker_who_knows_replays_the_steps():
+    assert LocalSteps(steps=7, lr=0.2).adaptive(DLG(steps=9)) == (DLG(steps=9, repeats=7, repeat_lr=0.2),)
+    assert LocalSteps(steps=7).adaptive(InvertingGradients())[0].repeats == 7
+    assert LocalSteps().adaptive(Linear()) == (Linear(combine="least-squares"),)
+    assert LocalSteps().adaptive(RandomGuess()) == ()
+
+
+def test_replaying_beats_taking_the_mean_for_one_gradient(attacked):
+    defense, attack = LocalSteps(steps=4, lr=1.0), CPL(steps=8, threshold=1e-9)
+    (informed,) = defense.adaptive(attack)
+    plain, replayed = (attacked(defense, a, "lenet-dlg:filters=6") for a in (attack, informed))
+    assert replayed.median() > plain.median() + 8
+
+
+def test_the_first_layers_ratio_does_not_care(attacked):
+    for attack in (Linear(), *LocalSteps().adaptive(Linear())):
+        assert attacked(LocalSteps(steps=6, lr=0.5), attack, "mlp:hidden=32").min() > 80
+
+
+def test_it_promises_nothing():
+    assert LocalSteps().guarantee() is None

@@ -1,0 +1,75 @@
+"""Signs and one number: what is sent, what it costs, and that it still says a lot."""
+
+import pytest
+import torch
+
+from leakgauge.attacks.dlg import DLG
+from leakgauge.attacks.inverting_gradients import InvertingGradients
+from leakgauge.attacks.linear import Linear
+from leakgauge.attacks.random_guess import RandomGuess
+from leakgauge.defenses.sign import Sign
+from leakgauge.errors import BadInput
+
+TENSORS = {
+    "w": torch.randn(3, 7, 9, generator=torch.Generator().manual_seed(0)),
+    "b": torch.randn(3, 10, generator=torch.Generator().manual_seed(1)),
+    "scalar": torch.tensor([-2.0, 0.5, 0.0]),
+}
+
+
+def test_by_hand(defended):
+    tensor = {"w": torch.tensor([[3.0, -1.0, 0.0, -4.0]])}
+    assert defended(Sign(), tensor)["w"].tolist() == [[2, -2, 2, -2]]
+    assert defended(Sign(scale="none"), tensor)["w"].tolist() == [[1, -1, 1, -1]]
+
+
+def test_one_magnitude_per_tensor_and_trial_and_it_is_the_mean(defended):
+    shared = defended(Sign(), TENSORS, range(3))
+    for name in ("w", "b"):
+        for t in range(3):
+            torch.testing.assert_close(
+                shared[name][t].abs(), TENSORS[name][t].abs().mean().expand_as(shared[name][t])
+            )
+            assert torch.equal(shared[name][t].sign(), TENSORS[name][t].sign())
+    assert shared["scalar"].tolist() == [-2, 0.5, 0]
+
+
+def test_the_mean_is_the_nearest_scale(defended):
+    row = TENSORS["b"][0]
+    errors = {k: ((k * defended(Sign(), TENSORS, range(3))["b"][0] - row) ** 2).sum() for k in (0.9, 1.0, 1.1)}
+    assert min(errors, key=errors.get) == 1.0
+
+
+def test_a_tensor_of_zeros_stays_zero(defended):
+    assert (defended(Sign(), {"w": torch.zeros(1, 5)})["w"] == 0).all()
+
+
+@pytest.mark.parametrize(("scale", "bytes_up"), [("mean", 8 + 2 + 1 + 3 * 4), ("none", 8 + 2 + 1)])
+def test_it_costs_a_bit_per_entry_and_a_number_per_tensor(scale, bytes_up):
+    assert Sign(scale=scale).bytes_up({n: t.shape[1:] for n, t in TENSORS.items()}) == bytes_up
+
+
+def test_an_unknown_scale_is_refused():
+    with pytest.raises(BadInput, match="sign: scale must be one of mean, none"):
+        Sign(scale="median")
+
+
+@pytest.mark.parametrize("attack", [DLG(steps=9), InvertingGradients(steps=9)])
+def test_the_attacker_who_knows_asks_for_the_signs_only(attack):
+    (informed,) = Sign(scale="none").adaptive(attack)
+    assert informed.compression == "sign/scale=none"
+    assert informed.steps == 9
+    assert Sign().adaptive(Linear()) == (Linear(combine="least-squares"),)
+    assert Sign().adaptive(RandomGuess()) == ()
+
+
+@pytest.mark.parametrize("scale", ["mean", "none"])
+def test_knowing_it_helps(attacked, scale):
+    defense, attack = Sign(scale=scale), DLG(steps=5, restarts=1, labels="infer")
+    (informed,) = defense.adaptive(attack)
+    plain, adaptive = (attacked(defense, a, "lenet-dlg:filters=6") for a in (attack, informed))
+    assert adaptive.mean() > plain.mean() + 2
+
+
+def test_it_promises_nothing():
+    assert Sign().guarantee() is None
