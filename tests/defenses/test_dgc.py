@@ -131,5 +131,11 @@ def test_knowing_it_helps(attacked):
     assert adaptive.mean() > plain.mean() + 2
 
 
+def test_it_costs_values_and_indices_and_vectors_whole():
+    shapes = {n: t.shape[1:] for n, t in TENSORS.items()}
+    assert DGC(share=0.9).bytes_up(shapes) == 8 * (7 + 8) + 4 * (10 + 1)
+    assert DGC(share=0).bytes_up(shapes) == 4 * (63 + 72 + 10 + 1)
+
+
 def test_it_promises_nothing():
     assert DGC().guarantee() is None

@@ -96,6 +96,15 @@ def test_adaptive_beats_plain_on_digits(attacked):
     assert adaptive.mean() > plain.mean() + 2
 
 
+@pytest.mark.parametrize(
+    ("share", "scope", "bytes_up"),
+    [(0.9, "tensor", 8 * (7 + 1)), (0.9, "global", 8 * 8), (0.1, "tensor", 4 * 73), (0.5, "tensor", 4 * 73)],
+)
+def test_it_costs_values_and_indices_or_all_values_where_that_is_less(share, scope, bytes_up):
+    shapes = {n: t.shape[1:] for n, t in TENSORS.items()}
+    assert Prune(share=share, scope=scope).bytes_up(shapes) == bytes_up
+
+
 def test_the_attacked_gradient_is_the_pruned_one(attacked):
     clean, pruned = (attacked(Prune(share=s), Linear(), "mlp:hidden=32").mean() for s in (0.0, 0.97))
     assert clean > pruned + 10

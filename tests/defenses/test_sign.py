@@ -27,9 +27,7 @@ def test_one_magnitude_per_tensor_and_trial_and_it_is_the_mean(defended):
     shared = defended(Sign(), TENSORS, range(3))
     for name in ("w", "b"):
         for t in range(3):
-            torch.testing.assert_close(
-                shared[name][t].abs(), TENSORS[name][t].abs().mean().expand_as(shared[name][t])
-            )
+            torch.testing.assert_close(shared[name][t].abs(), TENSORS[name][t].abs().mean().expand_as(shared[name][t]))
             assert torch.equal(shared[name][t].sign(), TENSORS[name][t].sign())
     assert shared["scalar"].tolist() == [-2, 0.5, 0]
 

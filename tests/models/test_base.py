@@ -22,6 +22,7 @@ TINY = {  # every model of the zoo, small enough to build in a blink
     "lenet5-mkor": "lenet5-mkor",
     "mkor-modified": "mkor-modified",
     "mlp": "mlp:hidden=5",
+    "mlp-precode": "mlp-precode:hidden=5",
     "resnet18": "resnet18:width=2",
     "resnet18-grnn": "resnet18-grnn:width=2",
     "resnet20": "resnet20:width=2",

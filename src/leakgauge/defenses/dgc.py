@@ -23,7 +23,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from leakgauge.defenses.prune import Prune, drop_smallest
+from leakgauge.defenses.prune import Prune, drop_smallest, sparse_bytes
 from leakgauge.settings import setting
 from leakgauge.types import Attack, Batch, Defense, SharedUpdate, Step
 
@@ -70,6 +70,12 @@ class DGC(Defense):
 
     def adaptive(self, attack: Attack) -> tuple[Attack, ...]:
         return Prune(share=self.share).adaptive(attack)
+
+    def bytes_up(self, tensors: Mapping[str, torch.Size], number_bytes: int = 4) -> int:
+        return sum(
+            sparse_bytes(shape.numel(), self.share, number_bytes) if len(shape) > 1 else number_bytes * shape.numel()
+            for shape in tensors.values()
+        )
 
 
 def one_round(

@@ -29,6 +29,8 @@ from leakgauge.engine.randomness import generator
 from leakgauge.settings import setting
 from leakgauge.types import Attack, Batch, Defense, SharedUpdate, Step
 
+_EXACT = 1e-8  # a gradient distance; to first order other weights fit as well, and only what is left tells them apart
+
 
 @dataclass(frozen=True)
 class Mixup(Defense):
@@ -57,6 +59,8 @@ class Mixup(Defense):
         if self.alpha == 0:
             return ()
         informed = attack.with_fields(unmix=True)
+        if informed and (threshold := getattr(attack, "threshold", None)):
+            informed = informed.with_fields(threshold=min(threshold, _EXACT))
         informed = informed or attack.with_fields(combine="least-squares")  # the only knob the ratio has
         return (informed,) if informed else ()
 

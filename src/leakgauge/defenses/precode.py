@@ -34,6 +34,8 @@ from leakgauge.models.structure import last_listed_linear
 from leakgauge.settings import setting
 from leakgauge.types import Attack, Batch, Defense, SharedUpdate, Step
 
+_SMALLER = 100  # times the squared distance without the bottleneck's gradients, which outweigh the others
+
 
 @dataclass(frozen=True)
 class Precode(Defense):
@@ -85,9 +87,12 @@ class Precode(Defense):
 
     def adaptive(self, attack: Attack) -> tuple[Attack, ...]:
         # The bottleneck's own gradients are large and hard to match, and the layers before it say enough.
-        ways = [attack.with_fields(bottleneck=way, skip="bottleneck") for way in ("read", "search")]
+        informed = attack.with_fields(skip="bottleneck")
+        if informed and (threshold := getattr(attack, "threshold", None)):
+            informed = informed.with_fields(threshold=threshold / _SMALLER)
+        ways = [informed.with_fields(bottleneck=way) for way in ("read", "search")] if informed else []
         fitted = attack.with_fields(combine="least-squares")  # the first layer's ratio never saw the noise
-        return tuple(informed for informed in (*ways, fitted) if informed)
+        return tuple(better for better in (*ways, fitted) if better)
 
 
 def _joined(parts: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:

@@ -9,7 +9,7 @@ How to beat it: the zeros are visible, so an attacker compares only the entries 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from leakgauge.settings import setting
 from leakgauge.types import Attack, Batch, Defense, SharedUpdate, Step
 
+_INDEX_BYTES = 4  # of an entry's place
 _HOLE_FILLING = 1e-4  # weight of total variation; from 1e-5 to 1e-3 the result differs by 2 to 4 dB
 
 
@@ -58,9 +59,24 @@ class Prune(Defense):
         informed = informed or attack.with_fields(match_nonzero=True, combine="least-squares")
         return (informed,) if informed else ()
 
+    def bytes_up(self, tensors: Mapping[str, torch.Size], number_bytes: int = 4) -> int:
+        sizes = [shape.numel() for shape in tensors.values()]
+        scopes = sizes if self.scope == "tensor" else [sum(sizes)]
+        return sum(sparse_bytes(entries, self.share, number_bytes) for entries in scopes)
+
+
+def sparse_bytes(entries: int, share: float, number_bytes: int) -> int:
+    """Every entry that is left with its index, or all entries without any where that is shorter."""
+    kept = entries - dropped_of(entries, share)
+    return min(kept * (number_bytes + _INDEX_BYTES), entries * number_bytes)
+
+
+def dropped_of(entries: int, share: float) -> int:
+    """floor(share x entries), where 0.29 x 100 is 28.999999999999996 in floating point."""
+    return math.floor(share * entries + 1e-9)
+
 
 def drop_smallest(rows: Tensor, share: float) -> Tensor:
     """(T, P) with the floor(share * P) entries of least magnitude of each row set to zero; ties fall by position."""
-    dropped = math.floor(share * rows.shape[1] + 1e-9)  # 0.29 x 100 is 28.999999999999996 in floating point
-    order = rows.abs().sort(dim=1, stable=True).indices[:, :dropped]
+    order = rows.abs().sort(dim=1, stable=True).indices[:, : dropped_of(rows.shape[1], share)]
     return rows.scatter(1, order, 0.0)

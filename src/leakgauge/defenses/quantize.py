@@ -5,9 +5,10 @@ Konecny et al., "Federated Learning: Strategies for Improving Communication Effi
 its mean is the entry itself: the estimate is unbiased. `rounding="nearest"` is closer each time, and biased.
 
 How to beat it: least and largest entry are levels themselves, so the whole grid stands in the update. Each level tells
-an interval that held the entry: half a step to either side, or a whole step with random rounding. The informed attacker
-asks only that its gradient lies in all the intervals, instead of at their middles, and lets smoothness decide the rest.
-The first-layer ratio is fitted over all rows, which averages the rounding.
+an interval that held the entry, half a step to either side. The informed attacker asks only that its gradient lies in
+all the intervals, instead of at their middles, and lets smoothness decide the rest. Random rounding is noise of mean
+zero and known size: there each tensor is compared in units of its step. The first-layer ratio is fitted over all rows,
+which averages the rounding.
 """
 
 from __future__ import annotations
@@ -61,7 +62,14 @@ class Quantize(Defense):
         return torch.where(level == 2**self.bits - 1, high, low + level * step).to(tensor).view_as(tensor)
 
     def adaptive(self, attack: Attack) -> tuple[Attack, ...]:
-        return knows_compression(attack, f"quantize/bits={self.bits}/rounding={self.rounding}", _SMOOTHNESS)
+        rule = f"quantize/bits={self.bits}/rounding={self.rounding}"
+        if self.rounding == "nearest":
+            return knows_compression(attack, rule, _SMOOTHNESS)
+        # With few bits smoothness is weighed against the noise; with many, where distances in units of the step are
+        # large, there is enough of it to guide the search.
+        return knows_compression(
+            attack, rule, max(0.3, 0.3 * 4.0 ** (self.bits - 4)), max(1e-3, 0.03 * 4.0 ** (2 - self.bits))
+        )
 
     def bytes_up(self, tensors: Mapping[str, torch.Size], number_bytes: int = 4) -> int:
         """The levels, and both ends of each tensor's range."""

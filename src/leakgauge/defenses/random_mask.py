@@ -11,7 +11,6 @@ searched for with the picture.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
@@ -20,6 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from leakgauge.defenses._compressing import smoothing
+from leakgauge.defenses.prune import dropped_of
 from leakgauge.engine.randomness import uniform
 from leakgauge.settings import setting
 from leakgauge.types import Attack, Batch, Defense, SharedUpdate, Step
@@ -54,7 +54,7 @@ class RandomMask(Defense):
 
     def sent(self, entries: int) -> int:
         """How many of so many entries are sent."""
-        return entries - math.floor(self.share * entries + 1e-9)  # 0.29 x 100 is 28.999999999999996 in floating point
+        return entries - dropped_of(entries, self.share)
 
     def aggregate(self, updates: SharedUpdate) -> SharedUpdate:
         """The mean, each tensor divided by the share of its entries that was sent."""

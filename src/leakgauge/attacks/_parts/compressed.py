@@ -76,8 +76,10 @@ class Signs(Compression):
 class Levels(Compression):
     """2^bits evenly spaced levels from a tensor's least to its largest entry.
 
-    Both ends are levels, so the grid is visible in the update. An entry lay within half a step of its level, or within
-    a whole step if rounding was random, and never outside the ends.
+    Both ends are levels, so the grid is visible in the update. Rounded to the nearest, an entry lay within half a step
+    of its level and never outside the ends: that cell is all there is to know. Random rounding says more than its cell,
+    which is two steps wide: it is noise of mean zero, as large as the step. Entries are then compared in units of it
+    (1 dB better than the cell at 2 bits).
     """
 
     name: ClassVar[str] = "quantize"
@@ -87,6 +89,10 @@ class Levels(Compression):
     rounding: str = setting("nearest", "how an entry gets its level", choices=("nearest", "stochastic"))
 
     def against(self, observed: Named, distance: str) -> Callable[[Named], Compared]:  # noqa: ARG002
+        if self.rounding == "stochastic":
+            units = {name: torch.where((step := self._step(t)) > 0, step, 1.0) for name, t in observed.items()}
+            theirs = {name: t / units[name] for name, t in observed.items()}
+            return lambda gradients: ({name: gradients[name] / unit for name, unit in units.items()}, theirs)
         cells = {name: self.cell(t) for name, t in observed.items()}
 
         def compared(gradients: Named) -> Compared:
@@ -96,11 +102,15 @@ class Levels(Compression):
         return compared
 
     def cell(self, tensor: Tensor) -> tuple[Tensor, Tensor]:
-        """Lower and upper end of what each entry (A, *parameter) may have been."""
-        rows = tensor.flatten(1)
+        """Lower and upper end of what each entry (A, *parameter) may have been before it went to the nearest level."""
+        rows, reach = tensor.flatten(1), self._step(tensor) / 2
         low, high = (_beside(end, tensor) for end in (rows.amin(1), rows.amax(1)))
-        reach = (high - low) / (2**self.bits - 1) * (0.5 if self.rounding == "nearest" else 1.0)
         return torch.maximum(tensor - reach, low), torch.minimum(tensor + reach, high)
+
+    def _step(self, tensor: Tensor) -> Tensor:
+        """Between two levels: (A, 1, ...)."""
+        rows = tensor.flatten(1)
+        return _beside((rows.amax(1) - rows.amin(1)) / (2**self.bits - 1), tensor)
 
 
 @dataclass(frozen=True)

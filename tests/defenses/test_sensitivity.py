@@ -1,0 +1,110 @@
+"""METHODS D4: noise on d of s slices and nowhere else, compensation at the server, and who gets past it."""
+
+import pytest
+import torch
+from torch import nn
+
+from leakgauge.attacks.cpl import CPL
+from leakgauge.attacks.inverting_gradients import InvertingGradients
+from leakgauge.attacks.linear import Linear
+from leakgauge.attacks.random_guess import RandomGuess
+from leakgauge.defenses.sensitivity import Sensitivity
+from leakgauge.errors import BadInput
+from leakgauge.fl.chain import chain, client_step
+from leakgauge.fl.slicing import flattened
+from leakgauge.servers.imprint import Imprint
+from leakgauge.types import Batch, LocalTraining, SharedUpdate
+
+
+@pytest.fixture(scope="module")
+def net():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, 20), nn.Sigmoid(), nn.Linear(20, 10))
+
+
+@pytest.fixture(scope="module")
+def batch():
+    g = torch.Generator().manual_seed(0)
+    return Batch(torch.rand(4, 2, 1, 8, 8, generator=g), torch.randint(10, (4, 2), generator=g))
+
+
+def shared(net, batch, *defenses):
+    return flattened(chain(client_step(LocalTraining()), *defenses)(net, batch, range(batch.trials)).tensors)
+
+
+@pytest.mark.parametrize("packing", ["balanced", "sweep"])
+def test_the_chosen_slices_are_noised_and_the_others_exact(net, batch, packing):
+    defense = Sensitivity(gamma=0.3, std=0.5, packing=packing, root=10)
+    noise = shared(net, batch, defense) - shared(net, batch)
+    inside = defense.public.cut(net, (1, 8, 8)).touched(defense.public.chosen(range(4)))
+    assert (noise[~inside] == 0).all()
+    assert abs(noise[inside].std() - 0.5) < 0.03
+
+
+def test_as_released_bounds_overlap_and_the_last_layer_lands_in_the_last_slice(net):
+    cut = Sensitivity(as_released=True, root=10).public.cut(net, (1, 8, 8))
+    assert cut.overlap
+    assert (cut.of_entry[-211:] == 9).all()  # the last weight has 200 entries and no risk, the last bias 10
+
+
+@pytest.mark.parametrize(("gamma", "noised"), [(0.0, 1), (0.05, 1), (0.29, 2), (0.3, 3), (0.7, 7), (1.0, 10)])
+def test_how_many_slices_are_noised(gamma, noised):
+    assert Sensitivity(gamma=gamma).noised == noised
+
+
+def test_each_samples_gradient_is_clipped_and_the_noise_follows_the_bound(net, batch):
+    clean = shared(net, batch, Sensitivity(std=0.0, clip=0.01))
+    assert (clean.norm(dim=1) <= 0.01 + 1e-7).all()
+    noisy = shared(net, batch, Sensitivity(std=2.0, clip=0.01, gamma=1.0, root=10))
+    assert abs((noisy - clean).std() - 0.02) < 0.001
+
+
+def test_the_server_takes_noise_out_and_the_released_one_does_not():
+    g = torch.Generator().manual_seed(0)
+    signal = 0.01 * (torch.randn(386, 2, generator=g) @ torch.randn(2, 41, generator=g)).reshape(1, -1)
+    noised = torch.rand(10, 15_826, generator=g) < 0.3
+    updates = SharedUpdate("gradient", {"w": signal + 0.1 * noised * torch.randn(10, 15_826, generator=g)})
+    mean = updates.tensors["w"].mean(0, keepdim=True)
+    kept = Sensitivity().aggregate(updates).tensors["w"]
+    assert (kept - signal).norm() < (mean - signal).norm() / 3
+    torch.testing.assert_close(Sensitivity(as_released=True).aggregate(updates).tensors["w"], mean)
+    torch.testing.assert_close(Sensitivity(std=0).aggregate(updates).tensors["w"], mean)
+
+
+def test_gradient_matching_is_told_all_that_is_public_and_keeps_its_own_fields():
+    robust, compensating = Sensitivity(gamma=0.2, packing="sweep").adaptive(CPL(steps=7))
+    assert robust.noised_slices == "noised=2/std=0.1/packing=sweep"
+    assert compensating.noised_slices == "noised=2/std=0.1/packing=sweep/use=compensate"
+    assert robust.steps == compensating.steps == 7
+    assert len(Sensitivity().adaptive(InvertingGradients())) == 2
+
+
+def test_with_clipping_the_attacker_knows_the_bound_too():
+    robust, _ = Sensitivity(clip=0.5).adaptive(CPL())
+    assert robust.clipping == "norm=0.5/scope=whole/unit=sample"
+    assert "std=0.05" in robust.noised_slices
+
+
+def test_a_tampering_server_speaks_louder_unless_clipped():
+    assert Sensitivity().adaptive(Imprint()) == ((Imprint().louder(),) if Imprint().louder() else ())
+    assert Sensitivity(clip=1.0).adaptive(Imprint()) == ()
+
+
+def test_a_floor_has_no_adaptive_version_and_nothing_is_promised():
+    assert Sensitivity().adaptive(RandomGuess()) == ()
+    assert Sensitivity().guarantee() is None
+
+
+@pytest.mark.parametrize("std", [0.01, 1.0, 100.0])
+def test_parallel_rows_are_exact_at_every_noise_level(attacked, std):
+    """FIELD.md: an FC-first network, half the slices noised."""
+    defense = Sensitivity(gamma=0.5, std=std, root=10)
+    (informed,) = defense.adaptive(Linear())
+    assert informed == Linear(combine="parallel")
+    assert attacked(defense, informed, "mlp:hidden=64").min() > 60
+    assert attacked(defense, Linear(combine="least-squares"), "mlp:hidden=64").mean() < 40
+
+
+def test_a_share_above_one_is_refused():
+    with pytest.raises(BadInput, match="sensitivity: gamma must be at least 0 and at most 1"):
+        Sensitivity(gamma=1.5)

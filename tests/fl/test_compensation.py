@@ -1,0 +1,89 @@
+"""METHODS G12: the Marchenko-Pastur band, the rank-3 signal, and what the released code does instead."""
+
+import pytest
+import torch
+
+from leakgauge.fl.compensation import band, compensated, eigen, layout, mean_variance
+
+ENTRIES, Q, CLIENTS, STD = 15_826, 6.0, 10, 5e-4
+WEIGHTS = [1 / CLIENTS] * CLIENTS
+
+
+@pytest.fixture(scope="module")
+def noise():
+    """The mean over clients of noise on half of their ten slices: (1, P)."""
+    g = torch.Generator().manual_seed(0)
+    total = torch.zeros(1, ENTRIES)
+    slice_of = torch.arange(ENTRIES) * 10 // ENTRIES
+    for _ in range(CLIENTS):
+        chosen = torch.randperm(10, generator=g)[:5]
+        total += torch.isin(slice_of, chosen) * STD * torch.randn(1, ENTRIES, generator=g) / CLIENTS
+    return total
+
+
+@pytest.fixture(scope="module")
+def signal():
+    g = torch.Generator().manual_seed(1)
+    whole = (torch.randn(386, 3, generator=g) @ torch.randn(3, 41, generator=g)).reshape(1, -1)
+    return whole / whole.std() * 1.7e-4
+
+
+def error(found, truth):
+    return float((found - truth).norm() / truth.norm())
+
+
+def test_the_layout_of_the_paper():
+    v, w = layout(ENTRIES, Q)
+    assert (v, w) == (386, 41)
+    assert v / w == pytest.approx(9.415, abs=1e-3)
+
+
+def test_a_number_without_a_divisor_nearby_is_padded():
+    assert layout(19_438, Q, as_released=True) == (9_719, 2)
+    v, w = layout(19_438, Q)
+    assert v * w >= 19_438 > v * (w - 1)
+    assert v / w == pytest.approx(Q, rel=0.02)
+    rows = torch.randn(2, 97, generator=torch.Generator().manual_seed(0))
+    assert compensated(rows, 1e-9, Q).shape == rows.shape
+
+
+def test_the_band():
+    assert band(1.0, 386 / 41) == pytest.approx((0.454, 1.758), abs=1e-3)
+
+
+def test_pure_noise_lies_inside_the_band():
+    """The ends of a finite matrix's spectrum scatter by about one percent around the band's."""
+    for seed in range(5):
+        _, values, _ = eigen(torch.randn(1, ENTRIES, generator=torch.Generator().manual_seed(seed)), Q)
+        low, high = band(1.0, 386 / 41)
+        assert values.min() > 0.98 * low
+        assert values.max() < 1.03 * high
+
+
+def test_the_variance_of_the_mean_is_the_empirical_one(noise):
+    assert mean_variance(STD, 0.5, WEIGHTS) == pytest.approx(1.25e-8)
+    assert float(noise.var()) == pytest.approx(1.25e-8, rel=0.05)
+    assert mean_variance(STD, 0.5, WEIGHTS, as_released=True) == pytest.approx(1.25e-6)
+
+
+def test_the_error_of_a_rank_3_signal_falls_threefold(noise, signal):
+    seen = signal + noise
+    kept = compensated(seen, mean_variance(STD, 0.5, WEIGHTS), Q)
+    assert error(seen, signal) > 0.6
+    assert error(kept, signal) < error(seen, signal) / 3
+
+
+def test_the_released_variance_leaves_the_update_as_it_was(noise, signal):
+    seen = signal + noise
+    kept = compensated(seen, mean_variance(STD, 0.5, WEIGHTS, as_released=True), Q, as_released=True)
+    torch.testing.assert_close(kept, seen)
+
+
+def test_without_noise_nothing_happens(signal):
+    assert compensated(signal, 0.0, Q) is signal
+
+
+def test_rows_do_not_mix(noise, signal):
+    both = torch.cat((signal + noise, 2 * signal - noise))
+    variance = mean_variance(STD, 0.5, WEIGHTS)
+    torch.testing.assert_close(compensated(both, variance, Q)[1:], compensated(both[1:], variance, Q))
