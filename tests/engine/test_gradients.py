@@ -24,6 +24,7 @@ SMALL = {  # every model of the zoo, as small as it goes; a new one must be adde
     "lenet5-mkor": ("lenet5-mkor", COLOUR32),
     "mkor-modified": ("mkor-modified", COLOUR32),
     "mlp": ("mlp:hidden=5", TABLE),
+    "mlp-precode": ("mlp-precode:hidden=5", TABLE),
     "resnet18": ("resnet18:width=2", COLOUR32),
     "resnet18-grnn": ("resnet18-grnn:width=2", COLOUR32),
     "resnet20": ("resnet20:width=2", GREY8),
