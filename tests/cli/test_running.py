@@ -208,6 +208,7 @@ def test_ctrl_c_in_a_real_process(tmp_path):
     running = subprocess.Popen(
         command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         env=os.environ | {"OMP_NUM_THREADS": "1"},
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a suite in the background ignores it
     )  # fmt: skip
     try:
         for line in running.stderr:
