@@ -71,7 +71,8 @@ def markdown(study: Study) -> str:
             "MKOR with inconspicuous parameters on VGG16 at 224 pixels, a batch of nine photographs, NLL on logits. "
             "The server hides by noise on its mirrored rows (half of the layer's deviation), by more and more noise on "
             "its convolutions and by weaker links. Detection is the clearest check's "
-            "score over its threshold, from the weights alone: from 1 on the model is called tampered.", "",
+            "score over its threshold, from the weights alone: from 1 on the model is called tampered. The rows are "
+            "hidden because mirrored rows without noise were found at every strength, so that nothing else showed.", "",
             "![detection against PSNR](arms-race.svg)", "",
             "| link | noise | detection | by | PSNR, dB | SSIM |", "| --- | --- | --- | --- | --- | --- |",
         ]  # fmt: skip

@@ -48,10 +48,10 @@ TABLE = Table(
     "one record of sixteen, so 0.062 is all they can have.",
     "A louder server knows that there is noise of a fixed size and sends a model whose gradients are larger by 10,000; "
     "nothing in these defences bounds the size of an update. Imprint modules are loud by themselves; trap weights are "
-    "not, and the least noise hides which of their units were hit. Pruning leaves the largest entries exact. The "
-    "search behind the fishing servers is cut at 400 steps here, too short to recognise anything (2,000 give 25 dB); "
-    "their best record is often a grey picture that was not fished at all (16.8 dB), so these rows say little about "
-    "protection.",
+    "not, and noise of 0.001 already leaves nothing of them. Pruning leaves the largest entries exact. The search "
+    "behind the fishing servers is cut at 400 steps here, too short to recognise anything (2,000 gave 24.8 and 25.4 dB "
+    "on two batches of 64); their best record is often a grey picture that was not fished at all (16.8 dB), so these "
+    "rows say little about protection.",
     _cells(),
 )
 
