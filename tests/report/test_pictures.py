@@ -8,7 +8,7 @@ import pytest
 import torch
 from PIL import Image
 
-from leakgauge.report.pictures import SHOWN_SIDE, data_uri, pairs_png, png_bytes
+from leakgauge.report.pictures import SHOWN_SIDE, comparison_png, data_uri, pairs_png, png_bytes
 
 
 def opened(content: bytes) -> np.ndarray:
@@ -62,3 +62,18 @@ def test_contact_sheet_is_deterministic():
 def test_contact_sheet_of_nothing_is_refused():
     with pytest.raises(ValueError, match="at least one pair"):
         pairs_png(torch.zeros(0, 3, 8, 8), torch.zeros(0, 3, 8, 8), [])
+
+
+def test_comparison_has_the_truth_and_a_row_for_every_attack():
+    true = torch.zeros(3, 1, 8, 8)
+    scores = {"one": [{"psnr": 12.0, "ssim": 0.5}] * 3, "another": [{"psnr": None, "ssim": None}] * 3}
+    sheet = opened(comparison_png(true, {"one": true + 0.5, "another": true + 0.5}, scores))
+    grey, black = (sheet == 128).all(-1), (sheet == 0).all(-1)
+    assert grey.sum() >= 6 * 96 * 96
+    assert black.sum() >= 3 * 96 * 96
+    assert not (sheet[-1] == 128).any(), "the last row of pictures has its scores below it"
+
+
+def test_comparison_of_nothing_is_refused():
+    with pytest.raises(ValueError, match="at least one"):
+        comparison_png(torch.zeros(0, 3, 8, 8), {}, {})

@@ -10,14 +10,13 @@ from typing import Any
 
 from leakgauge.audit import run_audit
 from leakgauge.cli.console import say, show, show_json, show_table, watching
+from leakgauge.cli.sheets import controls_of, write_comparison, write_pairs
 from leakgauge.costs import with_costs
 from leakgauge.errors import LeakgaugeError
-from leakgauge.files import write_whole
 from leakgauge.report import write
-from leakgauge.report.pictures import pairs_png
 from leakgauge.report.tradeoff import tradeoff
 from leakgauge.store import key_of
-from leakgauge.types import AuditReport, Federation, Interval, Pictures, Scenario
+from leakgauge.types import AuditReport, Federation, Interval, Scenario
 from leakgauge.verdict import headline
 
 RUNS = Path("leakgauge-runs")
@@ -57,7 +56,8 @@ def run(
             shutil.rmtree(folder)
         raise LeakgaugeError(refused)
     files = write(report, pictures, folder)
-    sheet = write_sheet(report, pictures, folder)
+    sheet = write_pairs(report, pictures, folder)
+    write_comparison(report, pictures, folder)
     if as_json:
         show_json(report.as_dict() if undefended else without_floors(report).as_dict())
         say(f"report: {files['html']}")
@@ -143,26 +143,6 @@ def interval(value: Interval | None, digits: int) -> str:
     )
 
 
-def write_sheet(report: AuditReport, pictures: Pictures, folder: Path) -> Path | None:
-    """`pairs.png`: true over reconstructed, for the cell that recovered most. None for tables."""
-    attacked = [r for r in report.summary if r.floor and not r.error and r.metrics.get("psnr_mean_per_image")]
-    attacked = [r for r in attacked if r.attack not in controls_of(report)]
-    if report.data.kind != "image" or not attacked:
-        return None
-    best = max(attacked, key=lambda r: (r.success_rate.value, r.metrics["psnr_mean_per_image"].value or 0.0))
-    cell = f"{best.attack} | {best.defense} | {'adaptive' if best.adaptive else 'plain'}"
-    if cell not in pictures.recovered:
-        return None
-    found = [
-        f for f in report.findings if (f.attack, f.defense, f.adaptive) == (best.attack, best.defense, best.adaptive)
-    ]
-    scores = [record for f in found for record in f.records][:16]
-    sheet = pairs_png(pictures.true.flatten(0, 1)[:16], pictures.recovered[cell].flatten(0, 1)[:16], scores)
-    path = folder / "pairs.png"
-    write_whole(path, sheet, private=True)
-    return path
-
-
 def without_floors(report: AuditReport) -> AuditReport:
     """Only the attack that was asked for and its control; the floors stay in each row's `floor`."""
     asked = {s.partition(":")[0] for s in report.scenario.attacks} | controls_of(report)
@@ -176,11 +156,6 @@ def without_floors(report: AuditReport) -> AuditReport:
 def _numbered(row: str) -> str:
     """`cpl #2`, another version of the attack that knows the defence -> `cpl`."""
     return row.partition(" #")[0]
-
-
-def controls_of(report: AuditReport) -> set[str]:
-    """The attacks that ran on decoys, by the name of their row."""
-    return {f.attack for f in report.findings if f.control}
 
 
 def notes_of(report: AuditReport) -> list[str]:

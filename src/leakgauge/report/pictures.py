@@ -1,4 +1,4 @@
-"""Tensors as PNG: one picture for the page, and a contact sheet of true over recovered."""
+"""Tensors as PNG: one picture for the page, and contact sheets of the truth over what was recovered."""
 
 from __future__ import annotations
 
@@ -68,6 +68,39 @@ def pairs_png(true: Tensor, recovered: Tensor, scores: Sequence[Mapping[str, flo
         caption = y + 2 * height + _GAP
         for line, text in enumerate(_caption(scores[k])):
             draw.text((x, caption + line * _LINE), text, "black", font)
+    return _encode(sheet)
+
+
+def comparison_png(
+    true: Tensor, recovered: Mapping[str, Tensor], scores: Mapping[str, Sequence[Mapping[str, float | None]]]
+) -> bytes:
+    """A sheet of K columns: the true pictures on top, below them one row for each attack, with its scores.
+
+    true and every recovered: (K, C, H, W) in [0, 1]; scores: for each attack K mappings with psnr and ssim.
+    """
+    rows = {"true": true, **recovered}
+    pictures = {name: [_enlarged(to_pil(image)) for image in images] for name, images in rows.items()}
+    if not pictures["true"]:
+        raise ValueError("a contact sheet needs at least one picture")
+    width, height = pictures["true"][0].size
+    font = ImageFont.load_default(11)
+    margin = _GAP + max(_MARGIN, *(int(font.getlength(name)) + _GAP for name in rows))
+    row_height = height + _LINE + _GAP
+    size = (margin + len(pictures["true"]) * (width + _GAP), _GAP + len(rows) * row_height - _LINE)  # no scores on top
+    sheet = Image.new("RGB", size, "white")
+    draw = ImageDraw.Draw(sheet)
+    y = _GAP
+    for name, row in pictures.items():
+        draw.text((_GAP, y + height // 2 - 6), name, "black", font)
+        for k, picture in enumerate(row):
+            x = margin + k * (width + _GAP)
+            sheet.paste(picture, (x, y))
+            if name in scores:
+                ssim, psnr = _caption(scores[name][k])
+                draw.text(
+                    (x, y + height + 1), f"{ssim.removeprefix('SSIM ')}  {psnr.removeprefix('PSNR ')}", "black", font
+                )
+        y += row_height if name in scores else height + _GAP
     return _encode(sheet)
 
 

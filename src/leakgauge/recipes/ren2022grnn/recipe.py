@@ -50,7 +50,11 @@ TABLE_4 = Table(
     "minus 48.13 dB. Both are shown. Ours is clamped to [0, 1] and capped at 100 dB per image.",
     "Whether this table used that formula is inferred from its floor of 28 to 31 dB for destroyed images. The thesis "
     "calls a network converged when its loss changes by less than 1e-4; ours has had as many rounds of federated "
-    "SGD as the cells say. ResNet-18 normalises by the statistics of the one image, there and here.",
+    "SGD as the cells say. ResNet-18 normalises by the statistics of the one image, there and here, which hides the "
+    "image's contrast and brightness: ours are recognised by SSIM at a PSNR that looks like failure. LeNet depends on "
+    "the weights that were drawn: these victims share one network (seed 0); on another, at seed 500, 20 of 20 "
+    "CIFAR-100 images came back above 35 dB, 45.5 dB on average. A cosine decay of the rate or the released loss "
+    "change neither.",
     tuple(
         Cell(
             f"{_NAMES[model]}, {state}", _DATA[data],
@@ -82,7 +86,10 @@ TABLE_6 = Table(
     "overlap of the multisets of labels.",
     "The thesis judges by eye: MNIST up to 256 images, CIFAR-100 up to 128 (its text says 64), LFW up to 64 (its "
     "text says 128). Which of its label accuracies belongs to which size is inferred from their fractions: all are "
-    "multiples of 1 / (10 x size) in this order.",
+    "multiples of 1 / (10 x size) in this order. Quality does not fall steadily with the "
+    "size: a single attempt is solved or fails, and its own loss says which. Of 20 updates of 4 CIFAR-100 images 12 "
+    "ended below 0.0005, at 28 to 32 dB, and 8 above 6, at 7 to 8 dB; of 10 updates of 8 images 4 and 6; at 16 all but one "
+    "or two are solved.",
     tuple(
         Cell(
             f"{size}", _DATA[data], _attacked(_SMALL, data, trials=_VICTIMS[size], batch_size=size),
