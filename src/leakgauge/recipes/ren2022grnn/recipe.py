@@ -88,8 +88,8 @@ TABLE_6 = Table(
     "text says 128). Which of its label accuracies belongs to which size is inferred from their fractions: all are "
     "multiples of 1 / (10 x size) in this order. Quality does not fall steadily with the "
     "size: a single attempt is solved or fails, and its own loss says which. Of 20 updates of 4 CIFAR-100 images 12 "
-    "ended below 0.0005, at 28 to 32 dB, and 8 above 6, at 7 to 8 dB; of 10 updates of 8 images 4 and 6; at 16 all but one "
-    "or two are solved.",
+    "ended below 0.0005, at 28 to 32 dB, and 8 above 6, at 7 to 8 dB; of 10 updates of 8 images 4 and 6; at 16 all "
+    "but one or two are solved.",
     tuple(
         Cell(
             f"{size}", _DATA[data], _attacked(_SMALL, data, trials=_VICTIMS[size], batch_size=size),
