@@ -1,0 +1,1 @@
+"""Sums that the server computes on ciphertexts: one public module per scheme, behind one interface."""
