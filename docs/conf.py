@@ -20,6 +20,7 @@ import typer
 import leakgauge
 from leakgauge import catalog
 from leakgauge.cli.audit import DEFAULT_DEFENSES
+from leakgauge.fl.poisoning import Poison
 from leakgauge.flags import FLAGS
 from leakgauge.plan import DEFAULT_SUITE
 from leakgauge.types import CRITERION, ORACLES, THREAT_MODELS, Fact, LocalTraining, Partition, Training
@@ -51,6 +52,11 @@ def generate() -> None:
         "attack-fields": _fields_of("attacks"),
         "defenses": _overview("defenses"),
         "defense-fields": _fields_of("defenses"),
+        "aggregators": _overview("aggregators"),
+        "aggregator-fields": _fields_of("aggregators"),
+        "encryptions": _overview("encryptions"),
+        "encryption-fields": _fields_of("encryptions"),
+        "poison": _fields(Poison),
         "models": _overview("models"),
         "model-fields": _fields_of("models"),
         "data": _data(),

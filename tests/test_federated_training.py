@@ -79,3 +79,65 @@ def test_a_rate_that_diverges_is_named():
     wild = Scenario.from_mapping({**SCENARIO.as_dict(), "local": {"kind": "fedavg", "lr": 1e30}, "defenses": []})
     with torch.no_grad(), pytest.raises(BadInput, match="led to NaN or infinity"):
         train_federation(wild, SETTINGS)
+
+
+def test_masked_sums_cost_whole_words_and_keys_and_no_accuracy():
+    chains = ("secure-aggregation:bits=64", "secure-aggregation", "prune:share=0.9+secure-aggregation")
+    report = train_federation(Scenario.from_mapping({**SCENARIO.as_dict(), "defenses": list(chains)}), SETTINGS)
+    bare, long, usual, pruned = report.trained
+    assert long.bytes_up == 2 * bare.bytes_up + 32
+    assert usual.bytes_up == pruned.bytes_up == bare.bytes_up + 32  # nobody may see which entries are left out
+    assert {t.bytes_down - bare.bytes_down for t in (long, usual, pruned)} == {4 * 32}  # the other clients' keys
+    assert long.accuracy == pytest.approx(bare.accuracy, abs=0.01)
+    assert usual.accuracy == pytest.approx(bare.accuracy, abs=0.01)
+
+
+BOOSTED = Federation(
+    rounds=4, per_round=5, evaluate=2, aggregator="fedboosting:mix=0.9", encryption="ckks", poison="kind=flip"
+)
+
+
+def test_another_aggregator_is_compared_with_plain_fedavg():
+    alone = Scenario.from_mapping({**SCENARIO.as_dict(), "defenses": []})
+    report = train_federation(alone, BOOSTED)
+    assert [t.name for t in report.trained] == ["none", "none, fedboosting:mix=0.9, ckks"]
+    plain, boosted = report.trained
+    assert (plain.aggregator, plain.encryption, plain.trust) == ("fedavg", "none", ())
+    assert boosted.bytes_up > plain.bytes_up
+    assert boosted.bytes_down > 5 * boosted.bytes_up  # five models to try, and the sum
+    said = " ".join(boosted.trust)
+    assert "Any client together with the server reads every client's update" in said
+    assert "Mixing is not differential privacy" in said
+    bad, good = boosted.poisoned_weight
+    assert bad < good
+    assert plain.poisoned_weight == pytest.approx((0.2, 0.2))
+    shown = report.as_dict()
+    assert json.loads(json.dumps(shown)) == shown
+    assert shown["poisoned_weight"]["ratio"] == pytest.approx(bad / good)
+    assert shown["encryption"] == "ckks"
+
+
+def test_defences_and_aggregators_combine():
+    report = train_federation(SCENARIO, Federation(rounds=1, per_round=5, aggregator="fedadam"), baseline=False)
+    assert [t.name for t in report.trained] == ["gaussian:std=0.05, fedadam", "dgc:share=0.9, fedadam"]
+    assert [t.defense for t in report.trained] == ["gaussian:std=0.05", "dgc:share=0.9"]
+
+
+def test_what_the_server_remembers_survives_a_kill(tmp_path, monkeypatch):
+    alone = Scenario.from_mapping({**SCENARIO.as_dict(), "defenses": []})
+    settings = Federation(rounds=4, per_round=5, evaluate=2, aggregator="fedadam:lr=0.05", poison="kind=noise")
+    whole = train_federation(alone, settings, out=tmp_path / "whole")
+    real = module.Federated.run_round
+
+    def dies(self, number):
+        if number == 4:
+            raise KeyboardInterrupt
+        return real(self, number)
+
+    monkeypatch.setattr(module.Federated, "run_round", dies)
+    with pytest.raises(KeyboardInterrupt):
+        train_federation(alone, settings, out=tmp_path / "cut")
+    monkeypatch.setattr(module.Federated, "run_round", real)
+    resumed = train_federation(alone, settings, out=tmp_path / "cut")
+    assert accuracies(resumed) == accuracies(whole)
+    assert [t.client_weights for t in resumed.trained] == [t.client_weights for t in whole.trained]

@@ -1,7 +1,8 @@
 """Finds what is in the house by walking its folders: no list to edit, a new file is enough.
 
-A public module of `attacks/`, `servers/`, `defenses/`, `models/`, `data/` or `metrics/` may define several
-things; each concrete class (or instance, for metrics and data sets) with a `name` is found.
+A public module of `attacks/`, `servers/`, `defenses/`, `models/`, `data/`, `metrics/`, `fl/aggregating/` or
+`encryption/` may define several things; each concrete class (or instance, for metrics and data sets) with a `name`
+is found.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ FOLDERS = {
     "models": ("models",),
     "data": ("data",),
     "metrics": ("metrics",),
+    "aggregators": ("fl.aggregating",),
+    "encryptions": ("encryption",),
 }
 
 
@@ -60,6 +63,8 @@ def get(kind: str, name: str) -> Any:
                 "models": "model",
                 "data": "data set",
                 "metrics": "metric",
+                "aggregators": "aggregator",
+                "encryptions": "encryption",
             }[kind],
             name,
             known,

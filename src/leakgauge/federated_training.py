@@ -1,7 +1,7 @@
 """A federation with a defence beside the same one without: accuracy per round, seconds per round, bytes, guarantee.
 
-Both run in lock step, round by round, so that a busy machine slows both alike. What is finished is kept, and the same
-call goes on from there.
+The one it is compared with has no defence, plain FedAvg and no encryption. Both run in lock step, round by round, so
+that a busy machine slows both alike. What is finished is kept, and the same call goes on from there.
 """
 
 from __future__ import annotations
@@ -21,11 +21,14 @@ from safetensors.torch import save
 from torch import Tensor
 
 import leakgauge
+from leakgauge import catalog
 from leakgauge.data import Dataset, load
 from leakgauge.engine.precision import dtype_of, set_precision
 from leakgauge.errors import BadInput
 from leakgauge.files import make_folder, write_whole
+from leakgauge.fl.aggregating._aggregator import Aggregator
 from leakgauge.fl.federation import Federated, clients_of
+from leakgauge.fl.poisoning import Poison
 from leakgauge.fl.rounds import accuracy
 from leakgauge.models import load_model
 from leakgauge.plan import parse_chain
@@ -55,6 +58,23 @@ class Trained:
     bytes_up: int  # per client and round
     bytes_down: int
     guarantee: Guarantee | None
+    aggregator: str = "fedavg"
+    encryption: str = "none"
+    trust: tuple[str, ...] = ()  # who holds which key, who sees what, and what breaks if they work together
+    client_weights: tuple[float | None, ...] = ()  # mean over the rounds a client was in; None if it never was
+    poisoned: int = 0  # so many of the first clients harm the federation
+
+    @property
+    def name(self) -> str:
+        """The defence, and what else differs from plain FedAvg."""
+        return _label(self.defense, self.aggregator, self.encryption)
+
+    @property
+    def poisoned_weight(self) -> tuple[float, float] | None:
+        """Mean weights of poisoned and of honest clients; None where there are not both."""
+        bad = [w for w in self.client_weights[: self.poisoned] if w is not None]
+        good = [w for w in self.client_weights[self.poisoned :] if w is not None]
+        return (float(np.mean(bad)), float(np.mean(good))) if bad and good else None
 
     @property
     def accuracy(self) -> float:
@@ -108,12 +128,17 @@ def train_federation(
     train, test = load(scenario.data, "train", data_root), load(scenario.data, "test", data_root)
     clients = clients_of(train, scenario.partition, federation.most, scenario.seed)
     start = load_model(scenario.model, train.spec, scenario.seed, scenario.weights).to(where, dtype)
-    chains = tuple(dict.fromkeys(d for d in scenario.defenses if d != UNDEFENDED))
-    names = (UNDEFENDED, *chains) if baseline or not chains else chains
+    poison = None if federation.poison == "none" else Poison.from_text(federation.poison)
+    planned = _configurations(scenario, federation, baseline)
     running = {
-        name: Federated(start, train, clients, federation, scenario.local, parse_chain(name), scenario.seed)
-        for name in names
-    }
+        name: Federated(
+            start, train, clients, settings, scenario.local, parse_chain(chain), scenario.seed, poison=poison,
+            aggregator=catalog.build("aggregators", settings.aggregator),
+            encryption=None if settings.encryption == "none" else catalog.build("encryptions", settings.encryption),
+        )
+        for name, (chain, settings) in planned.items()
+    }  # fmt: skip
+    names = tuple(running)
     key = key_of(
         scenario=scenario.as_dict(), federation=federation.as_dict(), names=names, version=leakgauge.__version__
     )
@@ -130,8 +155,22 @@ def train_federation(
         watch(number, federation.rounds, _said(done))
         if out is not None and (number % federation.evaluate == 0 or number == federation.rounds):
             _save(out / _STATE, key, running, done)
-    trained = tuple(_finished(name, running[name], done[name]) for name in names)
+    trained = tuple(_finished(planned[name][0], running[name], done[name]) for name in names)
     return TrainingReport(scenario, federation, len(clients), trained, environment(where))
+
+
+def _configurations(scenario: Scenario, asked: Federation, baseline: bool) -> dict[str, tuple[str, Federation]]:
+    """Defence and settings of each federation by its name: the plain one first, then each defence as asked."""
+    plain = dataclasses.replace(asked, aggregator="fedavg", encryption="none")
+    chains = tuple(dict.fromkeys(d for d in scenario.defenses if d != UNDEFENDED))
+    wanted = [(chain, asked) for chain in chains or ((UNDEFENDED,) if asked != plain else ())]
+    pairs = [(UNDEFENDED, plain), *wanted] if baseline or not wanted else wanted
+    return {_label(chain, f.aggregator, f.encryption): (chain, f) for chain, f in pairs}
+
+
+def _label(defense: str, aggregator: str, encryption: str) -> str:
+    more = [s for s, usual in ((aggregator, "fedavg"), (encryption, "none")) if s != usual]
+    return ", ".join([defense, *more])
 
 
 def _checked(federated: Federated, test: Dataset, number: int) -> float:
@@ -144,18 +183,58 @@ def _checked(federated: Federated, test: Dataset, number: int) -> float:
     return accuracy(model, test)
 
 
-def _finished(name: str, federated: Federated, rounds: Sequence[Round]) -> Trained:
+def _finished(chain: str, federated: Federated, rounds: Sequence[Round]) -> Trained:
     shapes = {n: p.shape for n, p in federated.model.named_parameters() if p.requires_grad}
     dense = _BYTES * sum(s.numel() for s in shapes.values())
-    sent = [d.bytes_up(shapes, _BYTES) for d in federated.defenses]
+    adding = [d for d in federated.defenses if d.in_sum > 1]  # masked words are neither left out nor shortened
+    sent = [d.bytes_up(shapes, _BYTES) for d in adding or federated.defenses]
+    up = sent[-1] if adding else min([dense, *sent])
+    received = [d.bytes_down(shapes, _BYTES, federated.federation.per_round) for d in federated.defenses]
     guarantee = next((g for d in reversed(federated.defenses) if (g := d.guarantee()) is not None), None)
-    return Trained(name, tuple(rounds), min([dense, *sent]), dense, guarantee)
+    down, scheme, settings = max([dense, *received]), federated.encryption, federated.federation
+    if scheme is not None:
+        up = down = scheme.bytes_up(dense // _BYTES)
+    if federated.aggregator.cross_validates:
+        down += settings.per_round * (dense if scheme is None else up)  # the models to try
+    sums, counts = federated.ledger.T.tolist()
+    told = type(federated.aggregator).weights is not Aggregator.weights or federated.poison is not None
+    return Trained(
+        chain, tuple(rounds), up, down, guarantee,
+        aggregator=settings.aggregator, encryption=settings.encryption, trust=_trust(federated),
+        client_weights=tuple(s / n if n else None for s, n in zip(sums, counts, strict=True)) if told else (),
+        poisoned=0 if federated.poison is None else federated.poison.clients,
+    )  # fmt: skip
+
+
+def _trust(federated: Federated) -> tuple[str, ...]:
+    """What someone who signs this off has to know about keys and about who sees what."""
+    scheme, aggregator = federated.encryption, federated.aggregator
+    told = [] if scheme is None else [*scheme.trust()]
+    if scheme is not None and aggregator.remembers:
+        told.append(f"The clients, who hold the key, take the step of {aggregator.name} themselves.")
+    if aggregator.cross_validates and aggregator.mixing == 1:
+        told.append("Clients try each other's models: each client sees the update of every other client of its round.")
+    elif aggregator.cross_validates:
+        told.append(
+            "Clients try mixtures of each other's models. Mixing is not differential privacy: a client that gets all "
+            "of a round's mixtures solves them for every single update."
+        )
+    if aggregator.cross_validates:
+        told.append("Losses are taken as clients report them; a client that lies about them moves the weights.")
+    return tuple(told)
 
 
 def _plain(trained: Trained) -> dict[str, Any]:
-    time = trained.round_seconds
+    time, both = trained.round_seconds, trained.poisoned_weight
     return {
         "defense": trained.defense,
+        "aggregator": trained.aggregator,
+        "encryption": trained.encryption,
+        "trust": list(trained.trust),
+        "client_weights": list(trained.client_weights),
+        "poisoned_weight": None
+        if both is None
+        else {"poisoned": both[0], "honest": both[1], "ratio": both[0] / both[1]},
         "rounds": [dataclasses.asdict(r) for r in trained.rounds],
         "accuracy": trained.accuracy,
         "round_seconds": {"median": time.value, "iqr": [time.low, time.high]},
@@ -176,6 +255,9 @@ def _save(path: Path, key: str, running: Mapping[str, Federated], done: Mapping[
     tensors: dict[str, Tensor] = {}
     for place, federated in enumerate(running.values()):
         tensors |= {f"{place}/model/{n}": t for n, t in federated.model.state_dict().items()}
+        tensors |= {f"{place}/server/{n}": t for n, t in federated.server.items()} | {
+            f"{place}/ledger": federated.ledger
+        }
         for client, kept in federated.memory.items():
             tensors |= {f"{place}/memory/{client}/{n}": t for n, t in kept.items()}
     rounds = json.dumps({name: [dataclasses.asdict(r) for r in rows] for name, rows in done.items()})
@@ -199,6 +281,10 @@ def _restored(path: Path, key: str, running: Mapping[str, Federated]) -> dict[st
         mine = {n.split("/", 2)[2]: t for n, t in tensors.items() if n.startswith(f"{place}/model/")}
         federated.model = copy.deepcopy(federated.model)  # all begin with the same one
         federated.model.load_state_dict(mine)
+        federated.ledger = tensors[f"{place}/ledger"]
+        federated.server = {
+            n.split("/", 2)[2]: t.to(device) for n, t in tensors.items() if n.startswith(f"{place}/server/")
+        }
         for name, tensor in tensors.items():
             if name.startswith(f"{place}/memory/"):
                 client, what = name.split("/", 3)[2:]

@@ -39,3 +39,29 @@ def test_bad_input_is_one_line_and_code_2(capsys, arguments, said):
     assert main([*SHORT, *arguments]) == 2
     error = capsys.readouterr().err.strip().splitlines()
     assert said in error[-1]
+
+
+def test_an_aggregator_and_encryption_say_who_holds_the_keys(capsys):
+    flags = ["--aggregator", "fedboosting", "--encryption", "paillier:bits=256,insecure_demo=true"]
+    assert main([*SHORT, "--model", "mlp:hidden=2", *flags, "--poison", "kind=noise"]) == 0
+    shown = capsys.readouterr().out
+    assert "none, fedboosting, paillier:bits=256,insecure_demo=true" in shown
+    assert "a poisoned client's weight is" in shown
+    assert "Any client together with the server reads every client's update" in shown
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--aggregator", "fedbosting"], "fedboosting"),
+        (["--aggregator", "fedadam:lr=0"], "above 0"),
+        (["--encryption", "pailier"], "paillier"),
+        (["--encryption", "paillier:bits=128"], "2048 or 3072"),
+        (["--poison", "kind=noisy"], "noise"),
+        (["--poison", "clients=20"], "fewer than the 20 clients"),
+    ],
+)
+def test_bad_aggregation_is_one_line_and_code_2(capsys, arguments, said):
+    assert main([*SHORT, *arguments]) == 2
+    error = capsys.readouterr().err.strip().splitlines()
+    assert said in error[-1]

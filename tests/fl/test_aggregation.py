@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from leakgauge.errors import BadInput
-from leakgauge.fl.aggregation import apply_update, weighted_mean
+from leakgauge.fl.aggregation import apply_update, mean_of_rounds, weighted_mean
 from leakgauge.fl.fedavg import fedavg
 from leakgauge.fl.fedsgd import fedsgd
 from leakgauge.types import LocalTraining, SharedUpdate
@@ -60,3 +60,10 @@ def test_a_gradient_is_subtracted_and_a_difference_added(model, victims):
         torch.testing.assert_close(a, before[name] - 0.2 * gradient.tensors[name][0])
         torch.testing.assert_close(a, b)
     assert all(torch.equal(p, before[n]) for n, p in net.named_parameters())
+
+
+def test_rounds_are_averaged_client_by_client():
+    later = CLIENTS.map(lambda _, t: 3 * t)
+    mean = mean_of_rounds([CLIENTS, later])
+    assert mean.kind == "gradient"
+    torch.testing.assert_close(mean.tensors["w"], 2 * CLIENTS.tensors["w"])

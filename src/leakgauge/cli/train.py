@@ -27,8 +27,18 @@ def train(
         str | None,
         typer.Option("--federation", help="per_round=10,most=10,server_lr=1,weighting=samples,evaluate=5 ..."),
     ] = None,
+    aggregator: Annotated[
+        str | None, typer.Option("--aggregator", help="fedavg, fedboosting or fedadam, with :field=value,...")
+    ] = None,
+    encryption: Annotated[
+        str | None,
+        typer.Option("--encryption", help="Add updates encrypted: none, paillier or ckks, with :field=value,..."),
+    ] = None,
+    poison: Annotated[
+        str | None, typer.Option("--poison", help="Clients that harm: kind=flip or noise,clients=1,lies=true ...")
+    ] = None,
     baseline: Annotated[
-        bool, typer.Option("--baseline/--no-baseline", help="Train without defence too, in lock step.")
+        bool, typer.Option("--baseline/--no-baseline", help="Train without defence too (plain FedAvg), in lock step.")
     ] = True,
     model: options.MODEL = None,
     data: options.DATA = None,
@@ -54,8 +64,8 @@ def train(
         local=local, weights=weights, precision=precision, seed=seed, defenses=tuple(defense or ()),
     )  # fmt: skip
     settings = Federation.from_text(federation or "")
-    if rounds is not None:
-        settings = Federation.from_mapping({**settings.as_dict(), "rounds": rounds})
+    given = {"rounds": rounds, "aggregator": aggregator, "encryption": encryption, "poison": poison}
+    settings = Federation.from_mapping(settings.as_dict() | {n: v for n, v in given.items() if v is not None})
     with watching() as told:
         report = train_federation(
             scenario, settings, baseline=baseline, out=out, fresh=fresh, device=device, data_root=data_root,
@@ -78,14 +88,21 @@ def _show(report: TrainingReport) -> None:
         time, usual = trained.round_seconds, first.round_seconds.value or 1.0
         slower = "" if trained is first else f"{100 * ((time.value or 0.0) / usual - 1):+.0f} %"
         rows.append([
-            trained.defense, f"{trained.accuracy:.3f}",
+            trained.name, f"{trained.accuracy:.3f}",
             f"{1000 * (time.value or 0):.0f} ms [{1000 * (time.low or 0):.0f}, {1000 * (time.high or 0):.0f}]", slower,
             f"{trained.bytes_up:,}", f"{trained.bytes_down:,}", _promise(trained),
         ])  # fmt: skip
-    columns = ["defence", "accuracy", "median round [quartiles]", "slower", "bytes up", "bytes down", "guarantee"]
+    columns = ["configuration", "accuracy", "median round [quartiles]", "slower", "bytes up", "bytes down", "guarantee"]
     show_table(columns, rows)
     f = report.federation
     show(f"{f.rounds} rounds, {f.per_round} of {report.clients} clients in each; bytes are per client and round")
+    for trained in report.trained:
+        if trained.poisoned_weight is not None:
+            bad, good = trained.poisoned_weight
+            ratio = f"(ratio {bad / good:.2f})"
+            show(f"{trained.name}: a poisoned client's weight is {bad:.4f}, an honest one's {good:.4f} {ratio}")
+    for sentence in report.trained[-1].trust:
+        show(f"- {sentence}")
 
 
 def _promise(trained: Trained) -> str:

@@ -36,6 +36,15 @@ def weighted_mean(updates: SharedUpdate, weights: Sequence[float] | None = None)
     )
 
 
+def mean_of_rounds(updates: Sequence[SharedUpdate]) -> SharedUpdate:
+    """The mean of several updates of the same T clients, trial by trial: fresh noise falls by the root of their number.
+
+    Running statistics are those of the first.
+    """
+    first = updates[0]
+    return first.map(lambda name, _: torch.stack([u.tensors[name] for u in updates]).mean(0))
+
+
 def apply_update(model: nn.Module, update: SharedUpdate, lr: float = 1.0) -> nn.Module:
     """The next global model: weights - lr * gradient, or weights + delta; shared buffers replace the old ones.
 

@@ -13,12 +13,19 @@ import torch
 from torch import Tensor, nn
 
 from leakgauge.data import Dataset
+from leakgauge.encryption._scheme import Encryption, Keys
 from leakgauge.engine.memory import fitting
 from leakgauge.engine.randomness import generator
-from leakgauge.errors import BadInput
+from leakgauge.errors import BadInput, NotApplicable
+from leakgauge.fl.aggregating._aggregator import Aggregator, Reported
+from leakgauge.fl.aggregating.fedavg import FedAvg
 from leakgauge.fl.aggregation import apply_update
 from leakgauge.fl.chain import chain, client_step, prepared
+from leakgauge.fl.cross_validation import local_models, split_clients, tried
+from leakgauge.fl.exchange import EncryptedExchange, PlainExchange
 from leakgauge.fl.partition import shares
+from leakgauge.fl.poisoning import Poison
+from leakgauge.models._key_lock import locks_in
 from leakgauge.types import Batch, Defense, Federation, LocalTraining, Partition, SharedUpdate
 
 _COPIES = 6  # of an update while clients train side by side
@@ -51,9 +58,24 @@ class Federated:
     memory: dict[int, dict[str, Tensor]] = field(
         default_factory=dict
     )  # what clients keep back: client -> name -> (...)
+    aggregator: Aggregator = field(default_factory=FedAvg)
+    encryption: Encryption | None = None
+    poison: Poison | None = None
+    server: dict[str, Tensor] = field(default_factory=dict)  # what the aggregator remembers between rounds
+    ledger: Tensor = field(init=False)  # (clients, 2): the sum of a client's weights so far, and its rounds
+    _keys: Keys | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
         self.model = prepared(self.model, *self.defenses)
+        if locks_in(self.model):
+            raise NotApplicable(
+                "key-lock leaves a lock with each client from round to round, which is played by "
+                "leakgauge.fl.locked_training alone; use that"
+            )
+        self.trained_on, self.kept_back = split_clients(self.clients, self.aggregator.kept_back, self.seed)
+        self.ledger = torch.zeros(len(self.clients), 2, dtype=torch.float64)
+        if self.poison is not None:
+            self.poison.check(len(self.clients))
         wanted = self.federation.per_round
         if wanted > len(self.clients):
             raise BadInput(
@@ -65,6 +87,17 @@ class Federated:
             raise BadInput(
                 "defenses", allowed="one that changes what the server does", got=" and ".join(aggregating),
                 do="leave one of them out",
+            )  # fmt: skip
+        if aggregating and (type(self.aggregator) is not FedAvg or self.encryption is not None):
+            raise BadInput(
+                "aggregator", allowed=f"fedavg without encryption beside {aggregating[0]}, which aggregates itself",
+                got=self.aggregator.spec + (f" with {self.encryption.name}" if self.encryption else ""),
+                do="leave one of them out",
+            )  # fmt: skip
+        if self.aggregator.cross_validates and self.federation.weighting != "equal":
+            raise BadInput(
+                "federation: weighting", allowed=f"equal with {self.aggregator.name}, which weighs clients by itself",
+                got=self.federation.weighting, do="leave it out",
             )  # fmt: skip
         if any(d.keeps for d in self.defenses[:-1]):
             raise BadInput(
@@ -78,13 +111,48 @@ class Federated:
         order = torch.randperm(len(self.clients), generator=generator(self.seed, f"round/{number}"))
         chosen = order[: self.federation.per_round].tolist()
         updates = self._updates(chosen, number)
-        if self.federation.weighting == "samples":
-            updates = _weighted(updates, [len(self.clients[c]) for c in chosen])
-        self.model = apply_update(self.model, self._aggregated(updates), self.federation.server_lr)
+        if self.poison is not None:
+            updates = self.poison.updates(updates, self.model, chosen, self.seed, number)
+        exchange = self._exchange(updates, chosen, number)
+        weights = self.aggregator.weights(self._reported(exchange, updates, chosen))
+        self.ledger[chosen] += torch.stack([weights.cpu(), torch.ones(len(chosen), dtype=torch.float64)], 1)
+        step, self.server = self.aggregator.step(exchange.mean(weights), self.server)
+        self.model = apply_update(self.model, step, self.federation.server_lr)
         device = next(self.model.parameters()).device
         if device.type == "cuda":
             torch.cuda.synchronize(device)
         return time.perf_counter() - began
+
+    def _exchange(self, updates: SharedUpdate, chosen: Sequence[int], number: int) -> PlainExchange | EncryptedExchange:
+        if self.encryption is None:
+            return PlainExchange(updates, self._aggregated)
+        self._keys = self._keys or self.encryption.keys()
+        return EncryptedExchange(updates, self._keys, self.encryption.pieces, chosen, number)
+
+    def _reported(
+        self, exchange: PlainExchange | EncryptedExchange, updates: SharedUpdate, chosen: Sequence[int]
+    ) -> Reported:
+        """What the server weighs clients by; results of local models only where the aggregator asks for them."""
+        samples = torch.tensor([len(self.trained_on[c]) for c in chosen], dtype=torch.float64)
+        reported = Reported(samples, self.federation.weighting)
+        if not self.aggregator.cross_validates:
+            return reported
+        metric, lr = self.aggregator.measured_by, self.federation.server_lr
+        own = local_models(self.model, updates, lr)
+        training = [
+            self._tried({n: t[[i]] for n, t in own.items()}, [c], self.trained_on) for i, c in enumerate(chosen)
+        ]
+        mixtures = local_models(self.model, exchange.mixtures(self.aggregator.mixing), lr)
+        validation = self._tried(mixtures, chosen, self.kept_back)
+        reported = Reported(samples, "equal", torch.cat(training).flatten(), validation)
+        return reported if self.poison is None else self.poison.reported(reported, chosen, metric)
+
+    def _tried(self, models: Mapping[str, Tensor], clients: Sequence[int], holdings: Sequence[Tensor]) -> Tensor:
+        """(T, clients) results of these models on what the clients hold."""
+        parts = [self._samples(holdings[c][None], [c]) for c in clients]
+        inputs, labels = torch.cat([p.inputs[0] for p in parts]), torch.cat([p.labels[0] for p in parts])
+        owners = torch.repeat_interleave(torch.arange(len(clients)), torch.tensor([p.labels.shape[1] for p in parts]))
+        return tried(self.model, models, inputs, labels, owners, self.aggregator.measured_by)
 
     def _updates(self, chosen: Sequence[int], number: int) -> SharedUpdate:
         """What the chosen clients send, in their order: those with equally many samples train side by side."""
@@ -107,14 +175,20 @@ class Federated:
         at_once = fitting(_COPIES * size, parameters[0].device)
         by_size: dict[int, list[int]] = {}
         for client in chosen:
-            by_size.setdefault(len(self.clients[client]), []).append(client)
+            by_size.setdefault(len(self.trained_on[client]), []).append(client)
         for group in by_size.values():
             for begin in range(0, len(group), at_once):
                 yield group[begin : begin + at_once]
 
     def _batch(self, group: Sequence[int]) -> Batch:
+        return self._samples(torch.stack([self.trained_on[c] for c in group]), group)
+
+    def _samples(self, indices: Tensor, clients: Sequence[int]) -> Batch:
+        """(T, N) indices -> the samples as these clients have them, on the model's device."""
         like = next(self.model.parameters())
-        inputs, labels = self.samples.take(torch.stack([self.clients[c] for c in group]))
+        inputs, labels = self.samples.take(indices)
+        if self.poison is not None:
+            labels = self.poison.labels(labels, clients, self.samples.spec.classes)
         return Batch(inputs.to(like), labels.to(like.device))
 
     def _remembering(self, shared: SharedUpdate, group: Sequence[int]) -> SharedUpdate:
@@ -139,17 +213,6 @@ class _Mean(Defense):
 
 
 _MEAN = _Mean()
-
-
-def _weighted(updates: SharedUpdate, samples: Sequence[int]) -> SharedUpdate:
-    """Scaled so that a plain mean over clients becomes one weighted by their samples."""
-    share = torch.tensor(samples, dtype=torch.float64)
-    factor = share * len(samples) / share.sum()
-
-    def scaled(tensor: Tensor) -> Tensor:
-        return tensor * factor.to(tensor).view(-1, *[1] * (tensor.dim() - 1))
-
-    return updates.map(lambda _, t: scaled(t))
 
 
 def _joined(parts: Sequence[SharedUpdate]) -> SharedUpdate:

@@ -1,0 +1,61 @@
+"""What every aggregator offers: a weight for each client, and the step that the global model takes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import Tensor
+
+from leakgauge.settings import Settings
+from leakgauge.types import SharedUpdate
+
+
+@dataclass(frozen=True)
+class Reported:
+    """What is known of a round's T clients when they are weighed."""
+
+    samples: Tensor  # (T,) float64, samples that each trained on
+    weighting: str  # "equal" or "samples": what the federation asks for
+    training: Tensor | None = None  # (T,) each local model on its own training samples, as its client says
+    validation: Tensor | None = None  # (T, T) model i on the samples that client j kept back, as client j says
+
+
+@dataclass(frozen=True)
+class Aggregator(Settings):
+    """One way to make the next global model. Override what applies."""
+
+    paper: ClassVar[str]
+    cross_validates: ClassVar[bool] = (
+        False  # True if clients try each other's models: `validation` and so on are fields
+    )
+
+    remembers: ClassVar[bool] = False  # True if `step` keeps something from round to round
+
+    @property
+    def kept_back(self) -> float:
+        """Share of each client's samples that it does not train on."""
+        return 0.0
+
+    @property
+    def measured_by(self) -> str:
+        """What clients report of a model where they try each other's: "loss" or "accuracy"."""
+        return "loss"
+
+    @property
+    def mixing(self) -> float:
+        """Share of a client's own update in the model that others try; the rest is spread over the other updates."""
+        return 1.0
+
+    def weights(self, reported: Reported) -> Tensor:
+        """(T,) non-negative, with the sum 1."""
+        share = reported.samples if reported.weighting == "samples" else reported.samples * 0 + 1
+        return share / share.sum()
+
+    def step(self, mean: SharedUpdate, memory: Mapping[str, Tensor]) -> tuple[SharedUpdate, dict[str, Tensor]]:
+        """What is applied to the global model, and what is remembered for the next round; all (1, ...).
+
+        `memory` is empty in the first round.
+        """
+        return mean, dict(memory)
