@@ -90,7 +90,7 @@ def test_the_key_changes_with_an_edit_to_the_users_own_attack_or_defence(tmp_pat
     path = tmp_path / "own.py"
     keys = set()
     for text in ("first", "second"):
-        path.write_text(f"# {text}")
+        path.write_text(f"# {text}\nfrom leakgauge.defenses.prune import Prune as Mine\n")
         keys.add(key(**{field: (f"{path}:Mine",)}))
     assert len(keys) == 2
 
@@ -99,8 +99,8 @@ def test_the_key_sees_own_code_inside_a_chain(tmp_path):
     path = tmp_path / "own.py"
     keys = set()
     for text in ("first", "second"):
-        path.write_text(f"# {text}")
-        keys.add(key(defenses=(f"prune+{path}:Mine:x=1",)))
+        path.write_text(f"# {text}\nfrom leakgauge.defenses.prune import Prune as Mine\n")
+        keys.add(key(defenses=(f"prune+{path}:Mine:share=0.5",)))
     assert len(keys) == 2
 
 

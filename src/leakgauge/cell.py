@@ -50,9 +50,10 @@ def run_cell(
     attack, control = (cell.attack.attack, True) if isinstance(cell.attack, OnDecoy) else (cell.attack, False)
     try:
         defenses = parse_chain(cell.defense)
-        behind = stage.decoys() if control else stage.batch  # the update's own samples; scores are always the truth's
+        truth = stage.crowd if attack.baseline else stage.behind(defenses)  # a floor stands for every record
+        behind = stage.decoys(defenses) if control else truth  # the update's own samples; scores are the truth's
         told = FLOOR if attack.baseline else stage.threat_model
-        meeting = Meeting(stage, attack, defenses, told, behind)
+        meeting = Meeting(stage, attack, defenses, told, behind, cell.adaptive)
         for concern in meeting.concerns(wanted[0]):
             notice(f"{cell.label}: {FLAGS[concern].reason}")
         result = meeting.of(wanted, progress)
@@ -61,7 +62,7 @@ def run_cell(
             raise KeyboardInterrupt
         ran = [wanted[row] for row in whole]
         result = result.take(whole)
-        scores = score(stage.batch.take(ran), result, stage.data, stage.metrics)
+        scores = score(truth.take(ran), result, stage.data, stage.metrics)
     except BadInput:
         raise
     except (LeakgaugeError, RuntimeError) as error:  # this cell failed; it stays in the table as failed
@@ -70,13 +71,14 @@ def run_cell(
         kind = NOT_APPLICABLE if isinstance(error, NotApplicable) else ""
         text = f"{kind}{str(error) or type(error).__name__}"
         return [_failed(cell, t, seed, text) for t, seed in zip(wanted, seeds, strict=True)], None
-    flags = [*oracle_flags(told), *meeting.concerns(wanted[0]), *generator_flags(attack, stage.batch.take(ran))]
+    flags = [*oracle_flags(told), *meeting.concerns(wanted[0]), *generator_flags(attack, truth.take(ran))]
     if ran_out_of_time(attack, result):
         flags.append("time-budget-spent")
     if defenses and meeting.defense_did_nothing(ran):
         flags.append("defense-without-effect")
     findings = _findings(cell, ran, result, scores, stage, flags, earlier)
-    return findings, _pictures(scores.matched, ran, stage.scenario.trials)
+    own = None if scores.matched is None else scores.matched[:, : stage.scenario.batch_size]
+    return findings, _pictures(own, ran, stage.scenario.trials)
 
 
 def _finished(result: Reconstruction) -> list[int]:
@@ -116,7 +118,7 @@ def _findings(
         means: dict[str, float | None] = {name: sum(v[t]) / len(v[t]) for name, v in records.items()}
         means["label_accuracy"] = None if labels is None else labels[t]
         own = [*flags, *(["diverged"] if failed[t] else []), *([] if fell[t] else ["objective-did-not-fall"])]
-        count = stage.scenario.batch_size if records else 0
+        count = max((len(v[t]) for v in records.values()), default=0)
         each = tuple({name: v[t][i] for name, v in records.items()} for i in range(count))
         if not cell.attack.baseline and trial in guesses and _no_better(stage.data, means, each, guesses[trial]):
             own.append("no-better-than-mean")
@@ -142,7 +144,8 @@ def _no_better(
     data: DataSpec, means: Mapping[str, float | None], each: Sequence[Mapping[str, float | None]], guess: Finding
 ) -> bool:
     """Does the mean of public data score as well, and is no record of the trial recovered by the criterion?"""
-    mine, floor = means.get("psnr"), guess.scores.get("psnr")
+    floors = [f for r in guess.records[: len(each)] if (f := r.get("psnr")) is not None]
+    mine, floor = means.get("psnr"), sum(floors) / len(floors) if floors else guess.scores.get("psnr")
     recovered = any(is_recovered(data, r, g) for r, g in zip(each, guess.records, strict=False))
     return mine is not None and floor is not None and mine <= floor and not recovered
 

@@ -29,5 +29,9 @@ class MissingExtra(LeakgaugeError):
     """An optional part is not installed; the message says how to get it."""
 
 
+class Untrusted(LeakgaugeError):
+    """An encrypted message does not belong to this key, round or sum, or was changed; nothing of it is used."""
+
+
 def _one_line(text: str) -> str:
     return " ".join(text.split())

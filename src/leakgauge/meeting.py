@@ -5,6 +5,7 @@ As many victims at once as their updates fit into memory. A server that asks the
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -46,6 +47,7 @@ class Meeting:
     defenses: tuple[Defense, ...]
     told: ThreatModel
     behind: Batch
+    informed: bool = False  # does the attacker know of the defences, and what several rounds say together?
 
     @cached_property
     def sent(self) -> nn.Module:
@@ -67,7 +69,7 @@ class Meeting:
 
     def of(self, trials: Sequence[int], progress: Progress) -> Reconstruction:
         """What the attack makes of these trials; after an interrupt, of those up to it."""
-        size = 1 if _asks_again(self.attack) else fitting(_COPIES * self._update_bytes(), self._device)
+        size = 1 if _asks_again(self.attack) else fitting((_COPIES + self._rounds) * self._update_bytes(), self._device)
         parts: list[Reconstruction] = []
         for begin in range(0, len(trials), size):
             rows = trials[begin : begin + size]
@@ -105,13 +107,20 @@ class Meeting:
         model = prepared(sent, *self.defenses)
         update = _no_update(model, len(rows))
         if not self.attack.baseline:  # a floor does not look at it, and for large models it costs minutes
-            update = self.stage.update(self.defenses, sent, self.behind, rows)
+            of = self.stage.combined_update if self._rounds > 1 else self.stage.update
+            update = of(self.defenses, sent, self.behind, rows)
         held = self.behind.take(rows)
         stage = self.stage
-        facts = facts_about(model, held, stage.data, stage.scenario.local, stage.public, self.told.facts)
+        local = dataclasses.replace(stage.scenario.local, seen=self._rounds)
+        facts = facts_about(model, held, stage.data, local, stage.public, self.told.facts)
         if self.attack.baseline:
             return Observation(model, update, self.told, {f: v for f, v in facts.items() if f in self.told.facts})
-        return observe(model, update, self.told, facts)
+        return observe(model, update, self.told, facts, stage.scenario.shared_layers)
+
+    @property
+    def _rounds(self) -> int:
+        """Rounds behind what the attacker looks at."""
+        return self.stage.scenario.local.seen if self.informed else 1
 
     @property
     def _device(self) -> torch.device:

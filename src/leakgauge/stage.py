@@ -15,19 +15,20 @@ from torch import nn
 
 import leakgauge
 from leakgauge import catalog
-from leakgauge.data import Dataset, draw_victims, load, public_batch
+from leakgauge.data import Dataset, draw_crowds, load, public_batch
 from leakgauge.engine.precision import dtype_of, set_precision
 from leakgauge.engine.randomness import generator
 from leakgauge.engine.ways import choose_way, usual_way
 from leakgauge.errors import BadInput, LeakgaugeError, NotApplicable
-from leakgauge.fl.chain import chain, client_step, prepared
+from leakgauge.fl.chain import client_step, prepared
 from leakgauge.fl.partition import shares
 from leakgauge.fl.rounds import accuracy, train
+from leakgauge.fl.summed import derived_seed, in_sum, seen_step
 from leakgauge.generators.loading import PUBLIC, generator_content, load_generator, named_by
 from leakgauge.metrics import Metric
 from leakgauge.metrics.scoring import DEFAULT
 from leakgauge.models import load_model
-from leakgauge.plan import split_chain
+from leakgauge.plan import parse_chain, split_chain
 from leakgauge.store import content_of, key_of, tensors_of
 from leakgauge.types import Batch, DataSpec, Defense, Scenario, SharedUpdate, ThreatModel, threat_model
 
@@ -42,7 +43,8 @@ class Stage:
     scenario: Scenario
     data: DataSpec
     model: nn.Module
-    batch: Batch
+    batch: Batch  # the victims' own samples
+    crowd: Batch  # (T, m x N): behind them those of the clients that hide with them in the largest sum, if any do
     public: Batch | None
     threat_model: ThreatModel
     metrics: tuple[Metric, ...]
@@ -53,18 +55,38 @@ class Stage:
     def update(
         self, defenses: Sequence[Defense], model: nn.Module, batch: Batch | None = None, trials: Sequence[int] = ()
     ) -> SharedUpdate:
-        """What the clients share, or would share if they had another `batch`; of some trials if told which."""
-        step = chain(client_step(self.scenario.local), *defenses)
-        with _enough_for_batchnorm("batchnorm=train", do="raise --batch-size"):
-            held = self.batch if batch is None else batch
-            if not trials:
-                return step(prepared(model, *defenses), held, self.scenario.seeds)
-            seeds = [self.scenario.seeds[t] for t in trials]
-            return step(prepared(model, *defenses), held.take(trials), seeds)
+        """What is seen of the clients, or would be if they had another `batch`; of some trials if told which."""
+        return self._update(defenses, model, batch, trials, 0)
 
-    def decoys(self) -> Batch:
+    def combined_update(
+        self, defenses: Sequence[Defense], model: nn.Module, batch: Batch | None = None, trials: Sequence[int] = ()
+    ) -> SharedUpdate:
+        """What an attacker who knows the defences makes of all rounds it sees; the last one that can says how."""
+        rounds = range(self.scenario.local.seen)
+        updates = [self._update([d.in_round(r) for d in defenses], model, batch, trials, r) for r in rounds]
+        combining = [d for d in defenses if type(d).combined is not Defense.combined]
+        return combining[-1].combined(updates) if combining else updates[0]
+
+    def _update(
+        self, defenses: Sequence[Defense], model: nn.Module, batch: Batch | None, trials: Sequence[int], number: int
+    ) -> SharedUpdate:
+        """In round `number`, from 0: only what the clients draw differs from round to round."""
+        step = seen_step(client_step(self.scenario.local), *defenses)
+        held = self.behind(defenses) if batch is None else batch
+        seeds = [self.scenario.seeds[t] for t in trials] if trials else list(self.scenario.seeds)
+        if number:
+            seeds = [derived_seed(seed, f"round/{number}") for seed in seeds]
+        with _enough_for_batchnorm("batchnorm=train", do="raise --batch-size"):
+            return step(prepared(model, *defenses), held.take(trials) if trials else held, seeds)
+
+    def behind(self, defenses: Sequence[Defense]) -> Batch:
+        """The samples behind one update that is seen: the victim's, and those of the clients it is added to."""
+        samples = in_sum(defenses) * self.scenario.batch_size
+        return Batch(self.crowd.inputs[:, :samples], self.crowd.labels[:, :samples])
+
+    def decoys(self, defenses: Sequence[Defense] = ()) -> Batch:
         """Public samples with the victims' labels, none twice in a trial: what the controls are run on."""
-        return decoys_for(self.batch, self.public, self.scenario.seeds)
+        return decoys_for(self.behind(defenses), self.public, self.scenario.seeds)
 
 
 def set_stage(scenario: Scenario, data_root: Path | None, device: str) -> Stage:
@@ -75,7 +97,10 @@ def set_stage(scenario: Scenario, data_root: Path | None, device: str) -> Stage:
     victims = load(scenario.data, "test", data_root)
     model = load_model(scenario.model, victims.spec, scenario.seed, scenario.weights).to(where)
     pool = shares(victims.labels, scenario.partition, scenario.seed)
-    batch = draw_victims(victims, scenario.trials, scenario.batch_size, scenario.seed, scenario.batch_labels, pool)
+    clients = max((in_sum(parse_chain(chain)) for chain in scenario.defenses), default=1)
+    crowd = draw_crowds(
+        victims, scenario.trials, scenario.batch_size, scenario.seed, scenario.batch_labels, pool, clients
+    )
     metrics = (*DEFAULT, *(m for name in scenario.metrics if (m := _metric(name, victims.spec)) not in DEFAULT))
     train_split = _train_split(scenario, data_root)
     public: Batch | None = None
@@ -86,7 +111,8 @@ def set_stage(scenario: Scenario, data_root: Path | None, device: str) -> Stage:
         model = _trained(model, train_split, scenario)  # in float32: one model, whatever the attacks then run in
         state = _trained_state(model, victims, scenario)
     set_precision(scenario.precision)
-    model, batch = model.to(dtype), to_device(batch, where, dtype)
+    model, crowd = model.to(dtype), to_device(crowd, where, dtype)
+    batch = Batch(crowd.inputs[:, : scenario.batch_size], crowd.labels[:, : scenario.batch_size])
     data = victims.spec
     engine = choose_way(model, data.shape, data.classes) if catalog.is_own(scenario.model) else usual_way(model)
     depends = dataclasses.replace(scenario, attacks=(), defenses=(), variants="both", gate=None).as_dict()
@@ -97,9 +123,9 @@ def set_stage(scenario: Scenario, data_root: Path | None, device: str) -> Stage:
         tensors_of(model.state_dict().values()),
     ]
     contents += _generators(scenario, data)
-    contents += [tensors_of((b.inputs, b.labels)) for b in (batch, public) if b is not None]
+    contents += [tensors_of((b.inputs, b.labels)) for b in (crowd, public) if b is not None]
     key = key_of(scenario=depends, contents=contents, version=leakgauge.__version__, device=where.type)
-    return Stage(scenario, data, model, batch, public, told, metrics, key, state, engine)
+    return Stage(scenario, data, model, batch, crowd, public, told, metrics, key, state, engine)
 
 
 def decoys_for(batch: Batch, public: Batch | None, seeds: Sequence[int]) -> Batch:

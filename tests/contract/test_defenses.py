@@ -19,6 +19,7 @@ from leakgauge.attacks.random_guess import RandomGuess
 from leakgauge.cell import run_cell
 from leakgauge.data import draw_victims, load
 from leakgauge.fl.chain import chain, client_step, prepared
+from leakgauge.fl.summed import seen_step
 from leakgauge.plan import Cell
 from leakgauge.stage import set_stage
 from leakgauge.types import (
@@ -220,7 +221,8 @@ def test_the_attacker_receives_what_the_client_sent(name: str) -> None:
     findings, _ = run_cell(stage, Cell(Witness(), name, False, "witness"), [], lambda _: None)
     assert [f.error for f in findings] == [None, None]
     defense = DEFENSES[name]()
-    sent = shared(defense, stage.model, stage.batch, scenario.seeds)
+    step = seen_step(client_step(scenario.local), defense)  # where clients hide in a sum, the sum is what was sent
+    sent = step(prepared(stage.model, defense), stage.behind((defense,)), scenario.seeds)
     (observation,) = Witness.seen
     assert observation.update.tensors.keys() == sent.tensors.keys()
     for key, tensor in sent.tensors.items():

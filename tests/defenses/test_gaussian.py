@@ -3,13 +3,20 @@
 import pytest
 import torch
 
+from leakgauge.attacks._parts.updates import observed_gradient
 from leakgauge.attacks.dlg import DLG
 from leakgauge.attacks.idlg import IDLG
 from leakgauge.attacks.inverting_gradients import InvertingGradients
 from leakgauge.attacks.linear import Linear
 from leakgauge.attacks.random_guess import RandomGuess
+from leakgauge.data import draw_victims, load
 from leakgauge.defenses.gaussian import Gaussian
+from leakgauge.defenses.laplace import Laplace
 from leakgauge.errors import BadInput
+from leakgauge.fl.chain import chain, client_step
+from leakgauge.fl.observe import facts_about, observe
+from leakgauge.models import load_model
+from leakgauge.types import LocalTraining, threat_model
 
 ZEROS = {"w": torch.zeros(4, 50, 60), "b": torch.zeros(4, 100)}
 
@@ -58,6 +65,27 @@ def test_gradient_matching_is_told_the_noise_and_keeps_its_own_fields(attack):
     assert (informed.noise_std, informed.distance) == (0.02, "l2")
     assert informed.tv > 0
     assert informed.steps == 7
+
+
+@pytest.mark.parametrize(("defense", "power"), [(Gaussian(std=1e-4), 2), (Laplace(scale=1e-4), 1)])
+def test_noise_on_a_weight_difference_is_restated_for_the_gradient_that_is_matched(defense, power):
+    """Three steps at rate 0.01 divide the difference by 0.03: the noise in the gradient is 33 times as large."""
+    digits, local = load("digits"), LocalTraining("fedavg", epochs=3, lr=0.01)
+    net, batch = load_model("mlp:hidden=64", digits.spec, 0), draw_victims(digits, 2, 1, 0)
+    (informed,) = defense.adaptive(DLG())
+    assert informed.noise_on == "update"
+    factors = {}
+    for told in (LocalTraining(), local):
+        noisy, clean = (chain(client_step(told), *d)(net, batch, (0, 1)) for d in ((defense,), ()))
+        facts = facts_about(net, batch, digits.spec, told, None)
+        seen, bare = (observe(net, u, threat_model("honest-but-curious"), facts) for u in (noisy, clean))
+        known, there = informed._restated(seen), observed_gradient(seen)
+        added = torch.cat([(there[n] - g).flatten() for n, g in observed_gradient(bare).items()])
+        spread = added.std() if power == 2 else added.abs().mean()  # the scale of either distribution
+        assert known.noise_std == pytest.approx(float(spread), rel=0.05)
+        factors[told.kind] = known.noise_std / informed.noise_std, known.tv / informed.tv
+    assert factors["fedsgd"] == (1, 1)
+    assert factors["fedavg"] == pytest.approx((1 / 0.03, (1 / 0.03) ** power))
 
 
 def test_the_ratio_attack_fits_all_rows():

@@ -12,6 +12,8 @@ from leakgauge.attacks.inverting_gradients import InvertingGradients
 from leakgauge.attacks.linear import Linear
 from leakgauge.attacks.random_guess import RandomGuess
 from leakgauge.data import draw_victims, load
+from leakgauge.defenses.clip import Clip
+from leakgauge.defenses.dp_sgd import DPSGD
 from leakgauge.defenses.dropout import Dropout
 from leakgauge.defenses.precode import Precode
 from leakgauge.engine.randomness import normal
@@ -83,6 +85,20 @@ def test_the_gradient_is_that_of_the_loss_written_out_by_hand(model, victims, be
         weights = [dict(model.named_parameters()).get(n, p) for n, p in net.named_parameters()]
         for name, expected in zip(names, torch.autograd.grad(loss, weights), strict=True):
             torch.testing.assert_close(update.tensors[name][t], expected, rtol=1e-4, atol=1e-6, msg=name)
+
+
+@pytest.mark.parametrize("local", [LocalTraining(), LocalTraining("fedavg", epochs=2)], ids=lambda told: told.kind)
+@pytest.mark.parametrize("samples", [1, 3])
+def test_every_samples_own_gradient_has_the_divergence(model, local, samples):
+    """Clipping that shortens nothing gives the gradient of the whole loss, sample by sample or not."""
+    batch = draw_victims(load("digits"), trials=3, batch_size=samples, seed=0)
+    defense, silent = Precode(width=16, beta=1.0), Precode(width=16, beta=0.0)
+    whole = shared(model, batch, defense, local=local).tensors
+    for private in (Clip(norm=1e6), DPSGD(norm=1e6, sigma=0)):
+        for name, tensor in shared(model, batch, private, defense, local=local).tensors.items():
+            torch.testing.assert_close(tensor, whole[name], rtol=1e-3, atol=1e-6, msg=name)
+        without = shared(model, batch, private, silent, local=local).tensors["conv1.weight"]
+        assert not torch.allclose(without, whole["conv1.weight"], rtol=1e-3)
 
 
 def test_divergence_is_zero_at_the_standard_normal_and_positive_elsewhere():

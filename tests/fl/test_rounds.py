@@ -1,5 +1,6 @@
 """Rounds of training against the slow way: every client's gradient, their mean, one step of torch's own rule."""
 
+import copy
 import dataclasses
 
 import pytest
@@ -7,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from leakgauge.data import Dataset, load
+from leakgauge.defenses.precode import Precode
 from leakgauge.errors import BadInput
 from leakgauge.fl.aggregation import weighted_mean
 from leakgauge.fl.fedsgd import fedsgd
@@ -100,6 +102,21 @@ def test_batchnorm_learns_its_running_statistics(model, few):
     for name in layers:
         assert int(after[f"{name}.num_batches_tracked"]) == 2
         assert not torch.equal(before[f"{name}.running_mean"], after[f"{name}.running_mean"])
+
+
+def test_what_a_layer_adds_to_the_loss_is_learned_from(model, few):
+    """The slow way again, with the divergence of PRECODE's bottleneck in every client's gradient."""
+    training = dataclasses.replace(QUICK, rounds=1, optimizer="sgd", lr=0.05)
+    net = Precode(width=4, beta=1.0).prepare(model())
+    ours, slow = train(net, few, training, seed=0), copy.deepcopy(net)
+    inputs, labels = few.take(torch.arange(CLIENTS * EACH).reshape(CLIENTS, EACH))
+    gradient = weighted_mean(fedsgd()(slow, Batch(inputs.double(), labels), range(CLIENTS))).tensors
+    for name, parameter in slow.named_parameters():
+        parameter.data -= 0.05 * gradient[name][0]
+    assert_same(ours, slow)
+    silent = train(Precode(width=4, beta=0.0).prepare(model()), few, training, seed=0)
+    moved = [n for n, p in ours.named_parameters() if not torch.allclose(p, silent.get_parameter(n))]
+    assert "fc1.weight" in moved
 
 
 def test_dropout_is_off_and_nothing_is_drawn_behind_the_callers_back(few):

@@ -1,7 +1,9 @@
 import torch
 
-from leakgauge.metrics.aligned import align
-from leakgauge.metrics.psnr import psnr
+from leakgauge.metrics.aligned import PSNR_ALIGNED, SSIM_ALIGNED, align
+from leakgauge.metrics.psnr import PSNR, psnr
+from leakgauge.metrics.scoring import score
+from leakgauge.types import Batch, DataSpec, Reconstruction
 
 
 def _truth() -> torch.Tensor:
@@ -24,3 +26,25 @@ def test_a_constant_becomes_the_mean():
     truth = _truth()
     mean = truth.mean((1, 2, 3), keepdim=True).expand_as(truth)
     assert torch.allclose(align(truth, torch.full_like(truth, 0.3)), mean)
+
+
+def test_aligned_scores_see_what_lies_beyond_the_range():
+    """Clamped first, a picture of three times the contrast would have lost its bright and dark parts."""
+    data = DataSpec("pictures", (3, 8, 8), 2, "image")
+    truth = Batch(_truth()[:, None], torch.zeros(2, 1, dtype=torch.long))
+    zero = torch.zeros(2)
+    claimed = Reconstruction(3 * truth.inputs + 4, None, objective=zero, steps=zero, evaluations=zero)
+    scores = score(truth, claimed, data, (PSNR, PSNR_ALIGNED, SSIM_ALIGNED)).records
+    assert (scores["psnr_aligned"] > 90).all()
+    assert (scores["ssim_aligned"] > 0.999).all()
+    assert (scores["psnr"] < 10).all()
+
+
+def test_a_reconstruction_that_is_not_finite_counts_as_grey():
+    data = DataSpec("pictures", (3, 8, 8), 2, "image")
+    truth = Batch(_truth()[:, None], torch.zeros(2, 1, dtype=torch.long))
+    zero = torch.zeros(2)
+    broken = Reconstruction(truth.inputs * torch.nan, None, objective=zero, steps=zero, evaluations=zero)
+    scores = score(truth, broken, data, (PSNR_ALIGNED,))
+    assert scores.failed.all()
+    assert torch.isfinite(scores.records["psnr_aligned"]).all()

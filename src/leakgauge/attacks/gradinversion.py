@@ -32,11 +32,18 @@ from leakgauge.attacks._parts.batchnorm_statistics import (
     running_statistics,
     statistics_gap,
 )
+from leakgauge.attacks._parts.clipping import clipping_setting, numbers_for_replay
+from leakgauge.attacks._parts.compressed import compression_setting
 from leakgauge.attacks._parts.group_descent import GroupDescent
+from leakgauge.attacks._parts.hidden_noise import bottleneck_setting
 from leakgauge.attacks._parts.labels import inferred_labels
+from leakgauge.attacks._parts.muting import skip_setting
 from leakgauge.attacks._parts.priors import mean_variation
 from leakgauge.attacks._parts.puzzle import Puzzle, puzzle_of
 from leakgauge.attacks._parts.registration import CONSENSUS, consensus
+from leakgauge.attacks._parts.told import as_told
+from leakgauge.attacks._parts.unmixing import unmix_setting
+from leakgauge.attacks._parts.unrolling import repeat_lr_setting, repeats_setting
 from leakgauge.engine.driving import Budget, Evaluate, Minimum, Problem, drive
 from leakgauge.engine.gradients import runs_one_by_one
 from leakgauge.engine.randomness import normal
@@ -77,18 +84,30 @@ class GradInversion(Attack):
     boxed: bool = setting(True, "keep pixels in their range")
     match_nonzero: bool = setting(False, "compare only entries that are not exactly zero in the update")
     read_dropout: bool = setting(False, "read the client's dropout off the last layer's gradient")
+    skip: str = skip_setting()
+    bottleneck: str = bottleneck_setting()
+    unmix: bool = unmix_setting()
+    repeats: int = repeats_setting()
+    repeat_lr: float = repeat_lr_setting()
+    compression: str = compression_setting()
+    clipping: str = clipping_setting()
 
     @property
     def rows_per_trial(self) -> int:
         return self.restarts
+
+    def numbers_per_row(self, observation: Observation) -> int:
+        return numbers_for_replay(self.clipping, observation)
 
     def reconstruct(self, observation: Observation, seeds: tuple[int, ...], progress: Progress) -> Reconstruction:
         puzzle = self._puzzle(observation)
         grouped = self._problem(observation, puzzle)
 
         def agree(z: Tensor, trials: Tensor) -> Tensor:
-            agreed = consensus(z.reshape(-1, *puzzle.shape), trials, self.agreement)
-            return agreed.reshape(z.shape)
+            """On the inputs; whatever else is searched for stays each seed's own."""
+            inputs, rest = z[:, : puzzle.pixels], z[:, puzzle.pixels :]
+            agreed = consensus(inputs.reshape(-1, *puzzle.shape), trials, self.agreement)
+            return torch.cat((agreed.flatten(1), rest), 1)
 
         method = GroupDescent(
             steps=self.steps, lr=self.lr, warm_up=self.warm_up, noise=self.noise,
@@ -122,14 +141,17 @@ class GradInversion(Attack):
         flat = [1] * (len(data.shape) - 1)
         mean = puzzle.like.new_tensor(data.mean or (0.5,)).view(-1, *flat)
         std = puzzle.like.new_tensor(data.std or (0.25,)).view(-1, *flat)
-        return dataclasses.replace(puzzle, centre=mean, unit=std)
+        return as_told(
+            dataclasses.replace(puzzle, centre=mean, unit=std), observation, skip=self.skip,
+            bottleneck=self.bottleneck, unmix=self.unmix, repeats=self.repeats, repeat_lr=self.repeat_lr,
+            compression=self.compression, clipping=self.clipping,
+        )  # fmt: skip
 
     def _problem(self, observation: Observation, puzzle: Puzzle) -> Problem:
         """Rows are trials x seeds. Each trial's rows are held to that trial's own BatchNorm statistics."""
         wanted, strength = self._statistics(observation)
         local: LocalTraining = observation.fact(Fact.LOCAL_TRAINING)
-        size = torch.stack([g.flatten(1).square().sum(1) for g in puzzle.observed.values()]).sum(0)  # (T,)
-        weight = self.gradient / size.clamp_min(_NOTHING)
+        weight = self.gradient / _size(puzzle).clamp_min(_NOTHING)  # (T,)
 
         def evaluator(trials: Tensor) -> Evaluate:
             own = {n: (m[trials], v[trials]) if m.dim() == 2 else (m, v) for n, (m, v) in wanted.items()}
@@ -172,6 +194,14 @@ class GradInversion(Attack):
         assert puzzle.unit is not None
         scaled = (inputs - puzzle.centre) / puzzle.unit
         return self.tv * mean_variation(scaled) + self.l2 * (scaled**2).flatten(1).mean(1)
+
+
+def _size(puzzle: Puzzle) -> Tensor:
+    """(T,): the squared length of what is compared, which a compression may measure in units of its own."""
+    observed = puzzle.observed
+    if puzzle.compression is not None:
+        _, observed = puzzle.compression.against(observed, "l2")(observed)
+    return torch.stack([g.flatten(1).square().sum(1) for g in observed.values()]).sum(0)
 
 
 def _in_turn(each: Sequence[Evaluate]) -> Callable[[Tensor], tuple[Tensor, Tensor]]:

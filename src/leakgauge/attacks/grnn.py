@@ -24,14 +24,24 @@ import torch
 from torch import Tensor, nn
 
 from leakgauge.attacks._parts.attempts import SCHEDULES, solve
+from leakgauge.attacks._parts.clipping import clipping_setting, numbers_for_replay
+from leakgauge.attacks._parts.compressed import compression_setting
 from leakgauge.attacks._parts.distance import distance_between
 from leakgauge.attacks._parts.grnn_generator import Generator, picture_shape
+from leakgauge.attacks._parts.hidden_noise import bottleneck_setting
+from leakgauge.attacks._parts.muting import skip_setting
 from leakgauge.attacks._parts.puzzle import Puzzle, Rows, puzzle_of
+from leakgauge.attacks._parts.stretching import stretch_setting, stretched
+from leakgauge.attacks._parts.told import as_told
+from leakgauge.attacks._parts.unlocking import unlock_setting
+from leakgauge.attacks._parts.unrolling import repeat_lr_setting, repeats_setting
 from leakgauge.engine import descent
 from leakgauge.engine.driving import Minimum, Problem
 from leakgauge.engine.randomness import normal
 from leakgauge.settings import setting
 from leakgauge.types import Attack, DataSpec, Fact, Observation, Progress, Reconstruction
+
+_HIDDEN_START = 0.1  # how far the numbers that a layer hides begin from what is public
 
 
 @dataclass(frozen=True)
@@ -58,6 +68,14 @@ class GRNN(Attack):
     as_released: bool = setting(False, "add the norm of the difference, as the released code, for the Wasserstein term")
     match_nonzero: bool = setting(False, "compare only entries that are not exactly zero in the update")
     read_dropout: bool = setting(False, "read the client's dropout off the last layer's gradient")
+    skip: str = skip_setting()
+    bottleneck: str = bottleneck_setting()
+    repeats: int = repeats_setting()
+    repeat_lr: float = repeat_lr_setting()
+    compression: str = compression_setting()
+    clipping: str = clipping_setting()
+    unlock: bool = unlock_setting()
+    stretch: bool = stretch_setting()
 
     @property
     def rows_per_trial(self) -> int:
@@ -68,7 +86,7 @@ class GRNN(Attack):
         generator = self._generator(observation, (0,))
         samples: int = observation.fact(Fact.NUM_SAMPLES)
         pixels = torch.Size(observation.fact(Fact.INPUT_SPEC).shape).numel()
-        return 12 * generator.width + 60 * samples * pixels
+        return 12 * generator.width + 60 * samples * pixels + numbers_for_replay(self.clipping, observation)
 
     def reconstruct(self, observation: Observation, seeds: tuple[int, ...], progress: Progress) -> Reconstruction:
         generator = self._generator(observation, seeds)
@@ -80,12 +98,18 @@ class GRNN(Attack):
                 attempts=attempts, until=until, progress=progress,
             )  # fmt: skip
 
-        return solve(
-            puzzle, seeds, start=lambda some, attempt: generator.start(some, f"generator/{attempt}").to(puzzle.like),
-            minimise=minimise, attempts=self.restarts, schedule=self.schedule,
+        def start(some: Sequence[int], attempt: int) -> Tensor:
+            hidden = _HIDDEN_START * normal(some, f"hidden/{attempt}", (puzzle.width - puzzle.visible,))
+            return torch.cat((generator.start(some, f"generator/{attempt}"), hidden), 1).to(puzzle.like)
+
+        found = solve(
+            puzzle, seeds, start=start, minimise=minimise, attempts=self.restarts, schedule=self.schedule,
             settled=lambda value, _: torch.zeros_like(value, dtype=torch.bool),  # every attempt is made
             time_budget=self.time_budget, progress=progress,
         )  # fmt: skip
+        if self.stretch and found.inputs is not None:
+            found = dataclasses.replace(found, inputs=stretched(found.inputs, puzzle))
+        return found
 
     def _generator(self, observation: Observation, seeds: Sequence[int]) -> Generator:
         data: DataSpec = observation.fact(Fact.INPUT_SPEC)
@@ -101,6 +125,10 @@ class GRNN(Attack):
         puzzle = puzzle_of(
             observation, labels, distance=released_distance if self.as_released else sorted_distance, prior=smooth,
             match_nonzero=self.match_nonzero, read_dropout=self.read_dropout,
+        )  # fmt: skip
+        puzzle = as_told(
+            puzzle, observation, skip=self.skip, bottleneck=self.bottleneck, unlock=self.unlock, repeats=self.repeats,
+            repeat_lr=self.repeat_lr, compression=self.compression, clipping=self.clipping,
         )  # fmt: skip
         return dataclasses.replace(puzzle, painter=generator)
 

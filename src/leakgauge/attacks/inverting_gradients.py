@@ -23,17 +23,21 @@ import torch
 from torch import Tensor, nn
 
 from leakgauge.attacks._parts.attempts import SCHEDULES, Start, solve
-from leakgauge.attacks._parts.clipping import clipping_of, clipping_setting, numbers_for_replay
-from leakgauge.attacks._parts.compressed import compression_of, compression_setting
-from leakgauge.attacks._parts.hidden_noise import bottleneck_setting, with_noise
+from leakgauge.attacks._parts.clipping import clipping_setting, numbers_for_replay
+from leakgauge.attacks._parts.compressed import compression_setting
+from leakgauge.attacks._parts.hidden_noise import bottleneck_setting
 from leakgauge.attacks._parts.labels import SOURCES, searched_labels
-from leakgauge.attacks._parts.muting import muted, skip_setting
+from leakgauge.attacks._parts.muting import skip_setting
 from leakgauge.attacks._parts.priors import mean_variation
 from leakgauge.attacks._parts.puzzle import Puzzle, only, puzzle_of
 from leakgauge.attacks._parts.robust_slices import search_in_slices, slices_setting
-from leakgauge.attacks._parts.unmixing import unmix_setting, with_unmixing
-from leakgauge.attacks._parts.unrolling import repeat_lr_setting, repeats_setting, with_repeats
-from leakgauge.attacks._parts.updates import example_input, observed_gradient
+from leakgauge.attacks._parts.stretching import stretch_setting, stretched
+from leakgauge.attacks._parts.sum_of_clients import clients_setting
+from leakgauge.attacks._parts.told import as_told
+from leakgauge.attacks._parts.unlocking import unlock_setting
+from leakgauge.attacks._parts.unmixing import unmix_setting
+from leakgauge.attacks._parts.unrolling import repeat_lr_setting, repeats_setting
+from leakgauge.attacks._parts.updates import example_input
 from leakgauge.engine import descent
 from leakgauge.engine.driving import Minimum, Problem
 from leakgauge.engine.randomness import normal
@@ -79,12 +83,15 @@ class InvertingGradients(Attack):
     read_dropout: bool = setting(False, "read the client's dropout off the last layer's gradient")
     skip: str = skip_setting()
     bottleneck: str = bottleneck_setting()
+    unlock: bool = unlock_setting()
+    stretch: bool = stretch_setting()
     unmix: bool = unmix_setting()
     repeats: int = repeats_setting()
     repeat_lr: float = repeat_lr_setting()
     compression: str = compression_setting()
     clipping: str = clipping_setting()
     noised_slices: str = slices_setting()
+    clients: int = clients_setting()
     assumed_steps: int | None = setting(None, "local steps to unroll, on all samples each; as told unless given", low=1)
     assumed_lr: float | None = setting(None, "local learning rate to unroll with; as told unless given", above=0)
 
@@ -117,13 +124,15 @@ class InvertingGradients(Attack):
                 time_budget=self.time_budget, progress=progress,
             )  # fmt: skip
 
-        return search_in_slices(self.noised_slices, puzzle, observation, seeds, search, start, progress)
+        found = search_in_slices(self.noised_slices, puzzle, observation, seeds, search, start, progress)
+        if self.stretch and found.inputs is not None:
+            found = dataclasses.replace(found, inputs=stretched(found.inputs, puzzle))
+        return found
 
     def _puzzle(self, observation: Observation) -> Puzzle:
         """Inputs in standard deviations of the data; the cost without the prior ranks points."""
         data: DataSpec = observation.fact(Fact.INPUT_SPEC)
-        gradient = observed_gradient(observation)
-        like = next(iter(gradient.values()))  # device and precision
+        like = next(iter(observation.update.tensors.values()))  # device and precision
         flat = [1] * (len(data.shape) - 1)
         mean = like.new_tensor(data.mean or (0.5,)).view(-1, *flat)
         std = like.new_tensor(data.std or (0.25,)).view(-1, *flat)
@@ -136,13 +145,11 @@ class InvertingGradients(Attack):
             observation, labels, distance=self.distance, prior=smooth, match_nonzero=self.match_nonzero,
             read_dropout=self.read_dropout, unrolled=self._unrolled(observation),
         )  # fmt: skip
-        puzzle = muted(dataclasses.replace(puzzle, prior_counts=False, centre=mean, unit=std), self.skip)
-        puzzle = with_noise(puzzle, gradient, self.bottleneck)
-        puzzle = with_unmixing(puzzle, observation) if self.unmix else puzzle
-        puzzle = with_repeats(puzzle, observation, self.repeats, self.repeat_lr)
-        puzzle = dataclasses.replace(
-            puzzle, compression=compression_of(self.compression), clipping=clipping_of(self.clipping)
-        )
+        puzzle = as_told(
+            dataclasses.replace(puzzle, prior_counts=False, centre=mean, unit=std), observation, clients=self.clients,
+            skip=self.skip, bottleneck=self.bottleneck, unlock=self.unlock, unmix=self.unmix, repeats=self.repeats,
+            repeat_lr=self.repeat_lr, compression=self.compression, clipping=self.clipping,
+        )  # fmt: skip
         return only(puzzle, choose_layers(puzzle.observed, self.layers, self.layer_count))
 
     def _unrolled(self, observation: Observation) -> LocalTraining | None:

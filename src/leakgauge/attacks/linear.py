@@ -64,7 +64,7 @@ class Linear(Attack):
             )
         gradient = observed_gradient(observation)
         if f"{layer}.weight" not in gradient:
-            raise NotApplicable(f"linear needs the gradient of {layer!r}, which is frozen in this model; use dlg")
+            raise NotApplicable(f"linear needs the gradient of {layer!r}, which is frozen or not shared; use dlg")
         if f"{layer}.bias" not in gradient:
             raise NotApplicable(
                 f"linear needs a bias in {layer!r}: without it the input is known only up to scale; use dlg"

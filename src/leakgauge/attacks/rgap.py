@@ -86,7 +86,7 @@ class RGAP(Attack):
         for link in chain:
             has_weight = isinstance(link.module, (nn.Linear, nn.Conv2d))
             if has_weight and f"{link.name}.weight" not in observation.update.tensors:
-                raise NotApplicable(f"rgap needs the gradient of {link.name!r}, which is frozen; use dlg")
+                raise NotApplicable(f"rgap needs the gradient of {link.name!r}, which is frozen or not shared; use dlg")
         return chain
 
 

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from leakgauge.data._dataset import Dataset
+from leakgauge.engine.randomness import generator
 from leakgauge.errors import BadInput
 from leakgauge.types import Batch
 
@@ -29,6 +30,40 @@ def draw_victims(
     `batch_labels` "distinct" makes the labels within a batch pairwise different, "same" all equal. With `shares`, one
     index list per client, the batches come from the clients in turn, each from that client's share alone.
     """
+    chosen = _victims(dataset, trials, batch_size, seed, batch_labels, shares)
+    return Batch(*dataset.take(torch.tensor(chosen)))
+
+
+def draw_crowds(
+    dataset: Dataset,
+    trials: int,
+    batch_size: int,
+    seed: int,
+    batch_labels: str = "any",
+    shares: Sequence[Tensor] = (),
+    clients: int = 1,
+) -> Batch:
+    """Each victim of `draw_victims` with `clients` - 1 others of as many samples behind it: (T, clients x N, ...).
+
+    A crowd holds no sample twice; those of two trials may share some. The others come in turn from the shares that are
+    not the victim's, and a larger crowd begins with the smaller one.
+    """
+    victims = _victims(dataset, trials, batch_size, seed, batch_labels, shares)
+    crowds = []
+    for trial, own in enumerate(victims):
+        order = _shuffled(len(dataset), generator(seed + trial, "crowd").initial_seed())
+        home = trial % max(1, len(shares))
+        pools = [share for number, share in enumerate(shares) if number != home] if len(shares) > 1 else []
+        orders = [order[torch.isin(order, p)] for p in pools] or [order[~torch.isin(order, torch.tensor(own))]]
+        others = _in_turn(dataset, orders, clients - 1, batch_size, batch_labels)
+        crowds.append(own + [sample for batch in others for sample in batch])
+    return Batch(*dataset.take(torch.tensor(crowds)))
+
+
+def _victims(
+    dataset: Dataset, trials: int, batch_size: int, seed: int, batch_labels: str, shares: Sequence[Tensor]
+) -> list[list[int]]:
+    """The samples of each trial, by index."""
     for what, value in (("trials", trials), ("batch_size", batch_size)):
         if value < 1:
             raise BadInput(what, allowed="at least 1", got=value, do="choose a value in that range")
@@ -38,13 +73,20 @@ def draw_victims(
         )
     order = _shuffled(len(dataset), seed)
     orders = [order[torch.isin(order, share)] for share in shares] or [order]
+    return _in_turn(dataset, orders, trials, batch_size, batch_labels)
+
+
+def _in_turn(
+    dataset: Dataset, orders: Sequence[Tensor], trials: int, batch_size: int, batch_labels: str
+) -> list[list[int]]:
+    """So many batches, from the first order, the second and so on, and the first again."""
     each = -(-trials // len(orders))  # rounded up
     draws = [_draw(dataset.labels, mine, each, batch_size, batch_labels) for mine in orders]
     rounds = [draws[t % len(draws)][t // len(draws) :][:1] for t in range(trials)]
     chosen = [batch for found in rounds for batch in found]
     if len(chosen) < trials:
         raise _too_few(dataset, len(chosen), trials, batch_size, batch_labels, len(orders))
-    return Batch(*dataset.take(torch.tensor(chosen)))
+    return chosen
 
 
 def public_batch(dataset: Dataset, limit: int, seed: int) -> Batch:

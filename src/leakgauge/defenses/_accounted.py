@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 from leakgauge.defenses._accounting import ACCOUNTANTS, accounted
+from leakgauge.fl.aggregation import mean_of_rounds
 from leakgauge.settings import setting
-from leakgauge.types import Defense, Guarantee
+from leakgauge.types import Defense, Guarantee, SharedUpdate
 
 
 @dataclass(frozen=True)
@@ -25,6 +27,9 @@ class Accounted(Defense):
     rounds: int = setting(0, "noised steps in the whole training; 0: not said, nothing promised", low=0)
     delta: float = setting(1e-5, "delta of the promise", above=0, high=0.5)
     accountant: str = setting("rdp", "our own bound, or Opacus' RDP or PRV (extra: privacy)", choices=ACCOUNTANTS)
+
+    def combined(self, updates: Sequence[SharedUpdate]) -> SharedUpdate:
+        return mean_of_rounds(updates)
 
     def guarantee(self) -> Guarantee | None:
         """None without clipping, noise, a sampling rate or a number of steps."""

@@ -24,6 +24,9 @@ def knows_compression(
 
 
 def smoothing(attack: Attack, smoothness: float, beside_cosine: float = _BESIDE_A_COSINE) -> float:
-    """The weight of total variation that fits the attack's distance, or its own if that is larger."""
-    wanted = beside_cosine if getattr(attack, "distance", None) == "cosine" else smoothness
+    """The weight of total variation that fits the attack's distance, or its own if that is larger.
+
+    Without a choice of distances it measures variation as those do who match directions: as a mean over pixels.
+    """
+    wanted = beside_cosine if getattr(attack, "distance", "cosine") == "cosine" else smoothness
     return max(wanted, getattr(attack, "tv", 0.0))

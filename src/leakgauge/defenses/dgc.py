@@ -10,7 +10,7 @@ its threshold from a sample of the entries and warms up over epochs; here the sh
 How to beat it: as with `prune` the zeros are visible, so only what was sent is compared, and smoothness fills the
 holes. In the first round what was sent is exact. Later an entry that waited for several rounds arrives as a multiple of
 g (with zero momentum k g after k rounds), and who sees one message cannot know which. A server that kept the earlier
-messages can: it saw when each entry was last sent, and could divide. That attacker is not played here.
+messages can (`--local seen=`): it saw when each entry was last sent, and divides. After some rounds it has them all.
 """
 
 from __future__ import annotations
@@ -70,6 +70,34 @@ class DGC(Defense):
 
     def adaptive(self, attack: Attack) -> tuple[Attack, ...]:
         return Prune(share=self.share).adaptive(attack)
+
+    def in_round(self, number: int) -> DGC:
+        return dataclasses.replace(self, rounds=self.rounds + number)
+
+    def combined(self, updates: Sequence[SharedUpdate]) -> SharedUpdate:
+        """Messages of consecutive rounds added up, each entry divided by what it should be a multiple of.
+
+        An entry is zero while nothing usable was sent of it: where the messages before the first one were not seen
+        (`rounds` above 1), that is until its second time.
+        """
+
+        def gathered(name: str, first: Tensor) -> Tensor:
+            if first.dim() <= 2:
+                return first
+            total, multiples = torch.zeros_like(first), torch.zeros_like(first)
+            velocity = kept = torch.zeros_like(first)  # of an entry whose gradient is 1
+            known = torch.full_like(first, float(self.rounds == 1))
+            for update in updates:
+                sent = update.tensors[name] != 0
+                velocity = self.momentum * velocity + 1
+                kept = kept + velocity
+                total += known * update.tensors[name]
+                multiples += known * sent * kept
+                known = torch.maximum(known, sent.to(known))
+                velocity, kept = velocity * ~sent, kept * ~sent
+            return torch.where(multiples > 0, total / multiples.clamp_min(1), total)
+
+        return updates[0].map(gathered)
 
     def bytes_up(self, tensors: Mapping[str, torch.Size], number_bytes: int = 4) -> int:
         return sum(

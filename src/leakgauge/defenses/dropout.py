@@ -16,21 +16,18 @@ first-layer ratio the dropped units are rows of zeros: the other rows are fitted
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, TypeVar
+from typing import ClassVar
 
-import torch
 from torch import Tensor, nn
 
+from leakgauge.defenses._before_last import with_last_linear, with_own_draws
 from leakgauge.engine.randomness import uniform
-from leakgauge.errors import BadInput, NotApplicable
+from leakgauge.errors import BadInput
 from leakgauge.models._layers import MaskedLinear
 from leakgauge.settings import setting
-from leakgauge.types import Attack, Batch, Defense, SharedUpdate, Step
-
-_Layer = TypeVar("_Layer", bound=nn.Module)
+from leakgauge.types import Attack, Defense, Step
 
 
 @dataclass(frozen=True)
@@ -54,30 +51,12 @@ class Dropout(Defense):
         """`model` with a masked last linear layer, its mask all ones; names and parameters stay as they are."""
         if self.p == 0:
             return model
-        model = copy.deepcopy(model)
-        name, linear = _last(model, nn.Linear)
-        masked = MaskedLinear(linear, scale=1 / (1 - self.p))
-        if not name:  # the model is nothing but this layer
-            return masked
-        parent, _, leaf = name.rpartition(".")
-        setattr(model.get_submodule(parent), leaf, masked)
-        return model
+        return with_last_linear(model, self.name, lambda linear: MaskedLinear(linear, scale=1 / (1 - self.p)))
 
     def wrap(self, step: Step) -> Step:
         if self.p == 0:
             return step
-
-        def dropped(model: nn.Module, batch: Batch, seeds: Sequence[int]) -> SharedUpdate:
-            worker = copy.deepcopy(model)
-            _, layer = _last(worker, MaskedLinear)
-            shared = []
-            for trial, mask in enumerate(draw_masks(seeds, layer.in_features, self.p)):
-                layer.mask = mask.to(layer.mask)
-                shared.append(step(worker, batch.take([trial]), seeds[trial : trial + 1]))
-            tensors, buffers = _joined([s.tensors for s in shared]), _joined([s.buffers for s in shared])
-            return SharedUpdate(shared[0].kind, tensors, buffers)
-
-        return dropped
+        return with_own_draws(step, MaskedLinear, "mask", lambda seeds, shape: draw_masks(seeds, shape.numel(), self.p))
 
     def adaptive(self, attack: Attack) -> tuple[Attack, ...]:
         if self.p == 0:
@@ -90,15 +69,3 @@ class Dropout(Defense):
 def draw_masks(seeds: Sequence[int], features: int, p: float) -> Tensor:
     """(T, features): 0 with probability p, else 1 / (1 - p)."""
     return (uniform(seeds, "dropout", (features,)) >= p) / (1 - p)
-
-
-def _last(model: nn.Module, kind: type[_Layer]) -> tuple[str, _Layer]:
-    """Name and module of the last layer of this kind, in the order the model lists them."""
-    found = [(name, module) for name, module in model.named_modules() if isinstance(module, kind)]
-    if not found:
-        raise NotApplicable("dropout needs a model with an nn.Linear layer; this one has none")
-    return found[-1]
-
-
-def _joined(parts: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:
-    return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}

@@ -15,6 +15,7 @@ from typing import ClassVar
 from torch import Tensor, nn
 
 from leakgauge.engine.randomness import normal
+from leakgauge.fl.aggregation import mean_of_rounds
 from leakgauge.settings import setting
 from leakgauge.types import Attack, Batch, Defense, SharedUpdate, Step, TamperingServer
 
@@ -49,6 +50,9 @@ class Gaussian(Defense):
     def adaptive(self, attack: Attack) -> tuple[Attack, ...]:
         return knows_noise(attack, self.std, "l2", self.relative)
 
+    def combined(self, updates: Sequence[SharedUpdate]) -> SharedUpdate:
+        return mean_of_rounds(updates)
+
 
 def spread_of(tensor: Tensor) -> Tensor:
     """The standard deviation of each trial's entries: (T, 1, ...)."""
@@ -63,7 +67,8 @@ def _ones(_: Tensor) -> float:
 def knows_noise(attack: Attack, scale: float, distance: str, relative: bool = False) -> tuple[Attack, ...]:
     """`attack` told how large the noise is and which distance is its likelihood, if it can use that.
 
-    Noise in units of each tensor has no one scale, so only the smoothness is told then.
+    `scale` is that of the noise on what is sent. Where that is a weight difference, the attack restates it for the
+    gradient it matches (`noise_on`). Noise in units of each tensor has no one scale: only the smoothness is told then.
     """
     if scale == 0:
         return ()
@@ -77,7 +82,7 @@ def knows_noise(attack: Attack, scale: float, distance: str, relative: bool = Fa
         distance = told
     informed = None
     if not relative:
-        informed = attack.with_fields(noise_std=scale, distance=distance, tv=tv, noise_on="gradient")
+        informed = attack.with_fields(noise_std=scale, distance=distance, tv=tv, noise_on="update")
     informed = informed or attack.with_fields(combine="least-squares")
     if informed is None and (current := getattr(attack, "tv", None)) is not None:
         informed = attack.with_fields(tv=max(current, _STRONG_VARIATION))  # a cosine has no likelihood: smooth more

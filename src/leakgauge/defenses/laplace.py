@@ -15,6 +15,7 @@ from torch import nn
 
 from leakgauge.defenses.gaussian import knows_noise, spread_of
 from leakgauge.engine.randomness import per_trial
+from leakgauge.fl.aggregation import mean_of_rounds
 from leakgauge.settings import setting
 from leakgauge.types import Attack, Batch, Defense, SharedUpdate, Step
 
@@ -43,6 +44,9 @@ class Laplace(Defense):
 
     def adaptive(self, attack: Attack) -> tuple[Attack, ...]:
         return knows_noise(attack, self.scale, "l1", self.relative)
+
+    def combined(self, updates: Sequence[SharedUpdate]) -> SharedUpdate:
+        return mean_of_rounds(updates)
 
 
 def _laplace(seeds: Sequence[int], name: str, shape: torch.Size) -> torch.Tensor:

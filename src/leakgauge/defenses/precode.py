@@ -17,22 +17,19 @@ of the bottleneck and of the layer behind it are left out of the comparison.
 
 from __future__ import annotations
 
-import copy
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-import torch
-from torch import Tensor, nn
+from torch import nn
 
+from leakgauge.defenses._before_last import with_last_linear, with_own_draws
 from leakgauge.engine.randomness import normal
-from leakgauge.errors import BadInput, NotApplicable
+from leakgauge.errors import BadInput
 from leakgauge.models._base import seeded
 from leakgauge.models._bottleneck import VariationalBottleneck
-from leakgauge.models.structure import last_listed_linear
 from leakgauge.settings import setting
-from leakgauge.types import Attack, Batch, Defense, SharedUpdate, Step
+from leakgauge.types import Attack, Defense, Step
 
 _SMALLER = 100  # times the squared distance without the bottleneck's gradients, which outweigh the others
 
@@ -56,34 +53,19 @@ class Precode(Defense):
 
     def prepare(self, model: nn.Module) -> nn.Module:
         """`model` with the bottleneck, its noise zero; the last layer's name gains `.linear`."""
-        name = last_listed_linear(model)
-        if name is None:
-            raise NotApplicable("precode needs a model with an nn.Linear layer; this one has none")
-        model = copy.deepcopy(model)
-        linear = model.get_submodule(name)
-        assert isinstance(linear, nn.Linear)
-        with seeded(self.seed):
-            bottleneck = VariationalBottleneck(linear.in_features, self.width, self.beta)
-        layers = OrderedDict([("bottleneck", bottleneck.to(linear.weight)), ("linear", linear)])
-        extended = nn.Sequential(layers).train(linear.training)
-        if not name:  # the model is nothing but this layer
-            return extended
-        parent, _, leaf = name.rpartition(".")
-        setattr(model.get_submodule(parent), leaf, extended)
-        return model
+
+        def extended(linear: nn.Linear) -> nn.Module:
+            with seeded(self.seed):
+                bottleneck = VariationalBottleneck(linear.in_features, self.width, self.beta)
+            layers = OrderedDict([("bottleneck", bottleneck.to(linear.weight)), ("linear", linear)])
+            return nn.Sequential(layers).train(linear.training)
+
+        return with_last_linear(model, self.name, extended)
 
     def wrap(self, step: Step) -> Step:
-        def drawn(model: nn.Module, batch: Batch, seeds: Sequence[int]) -> SharedUpdate:
-            worker = copy.deepcopy(model)
-            (bottleneck,) = (m for m in worker.modules() if isinstance(m, VariationalBottleneck))
-            shared = []
-            for trial, noise in enumerate(normal(seeds, "precode", (self.width,))):
-                bottleneck.noise = noise.to(bottleneck.noise)
-                shared.append(step(worker, batch.take([trial]), seeds[trial : trial + 1]))
-            tensors, buffers = _joined([s.tensors for s in shared]), _joined([s.buffers for s in shared])
-            return SharedUpdate(shared[0].kind, tensors, buffers)
-
-        return drawn
+        return with_own_draws(
+            step, VariationalBottleneck, "noise", lambda seeds, shape: normal(seeds, self.name, shape)
+        )
 
     def adaptive(self, attack: Attack) -> tuple[Attack, ...]:
         # The bottleneck's own gradients are large and hard to match, and the layers before it say enough.
@@ -93,7 +75,3 @@ class Precode(Defense):
         ways = [informed.with_fields(bottleneck=way) for way in ("read", "search")] if informed else []
         fitted = attack.with_fields(combine="least-squares")  # the first layer's ratio never saw the noise
         return tuple(better for better in (*ways, fitted) if better)
-
-
-def _joined(parts: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:
-    return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}

@@ -22,6 +22,7 @@ from torch import Tensor, nn
 
 from leakgauge.defenses._compressing import knows_compression
 from leakgauge.engine.randomness import uniform
+from leakgauge.fl.aggregation import mean_of_rounds
 from leakgauge.settings import setting
 from leakgauge.types import Attack, Batch, Defense, SharedUpdate, Step
 
@@ -70,6 +71,10 @@ class Quantize(Defense):
         return knows_compression(
             attack, rule, max(0.3, 0.3 * 4.0 ** (self.bits - 4)), max(1e-3, 0.03 * 4.0 ** (2 - self.bits))
         )
+
+    def combined(self, updates: Sequence[SharedUpdate]) -> SharedUpdate:
+        """The mean, whose least and largest entries are still the grid's; the nearest level is the same every time."""
+        return mean_of_rounds(updates) if self.rounding == "stochastic" else updates[0]
 
     def bytes_up(self, tensors: Mapping[str, torch.Size], number_bytes: int = 4) -> int:
         """The levels, and both ends of each tensor's range."""

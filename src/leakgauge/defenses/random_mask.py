@@ -69,5 +69,14 @@ class RandomMask(Defense):
         informed = informed or attack.with_fields(match_nonzero=True, combine="least-squares")
         return (informed,) if informed else ()
 
+    def combined(self, updates: Sequence[SharedUpdate]) -> SharedUpdate:
+        """Each round shows other entries: the mean of those that were sent, zero where none ever was."""
+
+        def shown(name: str, first: Tensor) -> Tensor:
+            rounds = torch.stack([u.tensors[name] for u in updates])  # (R, T, *parameter)
+            return (rounds.sum(0) / (rounds != 0).sum(0).clamp_min(1)).to(first)
+
+        return updates[0].map(shown)
+
     def bytes_up(self, tensors: Mapping[str, torch.Size], number_bytes: int = 4) -> int:
         return number_bytes * sum(self.sent(shape.numel()) for shape in tensors.values())

@@ -11,16 +11,20 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from leakgauge.engine.gradients import working_model
 from leakgauge.errors import BadInput
+from leakgauge.fl.partial import ALL, only_shared, shared_names
 from leakgauge.types import Batch, DataSpec, Fact, LocalTraining, Observation, SharedUpdate, ThreatModel
 
 
 def observe(
-    model: nn.Module, update: SharedUpdate, threat_model: ThreatModel, facts: Mapping[Fact, Any]
+    model: nn.Module, update: SharedUpdate, threat_model: ThreatModel, facts: Mapping[Fact, Any], layers: str = ALL
 ) -> Observation:
-    """What an attacker of this kind sees. Facts the threat model does not name are dropped here."""
-    check_update(model, update)
+    """What an attacker of this kind sees. Facts the threat model does not name are dropped here.
+
+    So are the tensors of other layers than `layers` (see `fl/partial.py`); an update without them is fine too.
+    """
+    check_update(model, update, layers)
     revealed = {fact: value for fact, value in facts.items() if fact in threat_model.facts}
-    return Observation(model, update, threat_model, revealed)
+    return Observation(model, only_shared(update, model, layers), threat_model, revealed)
 
 
 def facts_about(
@@ -69,15 +73,15 @@ def batchnorm_statistics(model: nn.Module, inputs: Tensor, batchnorm: str = "eva
     return {name: (torch.stack([m for m, _ in rows]), torch.stack([v for _, v in rows])) for name, rows in seen.items()}
 
 
-def check_update(model: nn.Module, update: SharedUpdate) -> None:
-    """Does the update belong to this model: names, shapes, one trials axis, finite values?"""
+def check_update(model: nn.Module, update: SharedUpdate, layers: str = ALL) -> None:
+    """Does the update belong to this model: names, shapes, one trials axis, finite values? It must have `layers`."""
     if update.kind not in ("gradient", "weight_delta"):
         raise BadInput(
             "update kind", allowed="gradient or weight_delta", got=repr(update.kind), do="say what was shared"
         )
     expected = {n: tuple(p.shape) for n, p in model.named_parameters() if p.requires_grad}
     missing, extra = (
-        sorted(expected.keys() - update.tensors.keys()),
+        sorted(set(shared_names(model, layers)) - update.tensors.keys()),
         sorted(update.tensors.keys() - expected.keys()),
     )
     if missing or extra:

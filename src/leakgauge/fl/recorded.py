@@ -13,11 +13,15 @@ from torch import Tensor, nn
 
 from leakgauge.errors import BadInput
 from leakgauge.fl.observe import check_update
+from leakgauge.fl.partial import ALL
 from leakgauge.types import SharedUpdate
 
 
-def read_update(path: Path, kind: str, model: nn.Module) -> SharedUpdate:
-    """Read and check an update. Tensors may have the parameter's shape (one client) or a trials axis in front."""
+def read_update(path: Path, kind: str, model: nn.Module, layers: str = ALL) -> SharedUpdate:
+    """Read and check an update. Tensors may have the parameter's shape (one client) or a trials axis in front.
+
+    `layers` are those it must hold; see `fl/partial.py`.
+    """
     tensors = _read(path)
     shapes = {n: p.dim() for n, p in model.named_parameters() if p.requires_grad}
     one_client = all(t.dim() == shapes.get(n, t.dim()) for n, t in tensors.items())
@@ -32,7 +36,7 @@ def read_update(path: Path, kind: str, model: nn.Module) -> SharedUpdate:
             do="save one tensor per parameter",
         )
     update = SharedUpdate(kind, floats, buffers)
-    check_update(model, update)
+    check_update(model, update, layers)
     return update
 
 

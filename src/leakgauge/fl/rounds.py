@@ -20,6 +20,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from leakgauge.data import Dataset
 from leakgauge.engine.gradients import cross_entropy
+from leakgauge.engine.penalties import collecting, with_penalties
 from leakgauge.engine.randomness import generator
 from leakgauge.errors import BadInput
 from leakgauge.types import Training
@@ -52,7 +53,9 @@ def train(model: nn.Module, samples: Dataset, training: Training, seed: int) -> 
             order = torch.randperm(len(samples), generator=generator(seed, f"training/{number}"))[:size]
             inputs, labels = _taken(samples, order, learned[0])
             optimiser.zero_grad()
-            cross_entropy(worker(inputs), labels).backward()  # type: ignore[no-untyped-call]
+            with collecting() as penalties:
+                logits = worker(inputs)
+            with_penalties(cross_entropy(logits, labels), penalties).backward()  # type: ignore[no-untyped-call]
             optimiser.step()
     optimiser.zero_grad()
     with torch.no_grad():

@@ -31,6 +31,7 @@ class Metric:
     high: float
     applies_to: tuple[str, ...]  # kinds of data: "image", "tabular"
     compare: Compare  # takes (..., C, H, W); see `__call__` for tables
+    clamped: bool = True  # False for scores that fit a scale first and clamp afterwards
 
     def __call__(self, truth: Tensor, recon: Tensor, data: DataSpec) -> Tensor:
         if data.kind not in self.applies_to:

@@ -1,7 +1,8 @@
 """The one place where a reconstruction meets the truth: clamp, match, score.
 
 In this order: values that are not finite become mid-grey and flag their trial as failed, everything is
-clamped to [0, 1], each trial's records are matched by least MSE, and only then is anything scored.
+clamped to [0, 1], each trial's records are matched by least MSE, and only then is anything scored. Aligned scores fit
+their scale before they clamp, so they get the matched records unclamped.
 """
 
 from __future__ import annotations
@@ -53,9 +54,13 @@ def score(truth: Batch, recon: Reconstruction, data: DataSpec, metrics: Sequence
         )
     claimed = recon.inputs.detach().to(truth.inputs)  # (T, N, *shape)
     finite = claimed.isfinite()
-    tidy = claimed.where(finite, torch.full_like(claimed, NOT_FOUND)).clamp(0, 1)
-    matched = reorder(tidy, assign(truth.inputs, tidy))
-    records = {m.name: m(truth.inputs, matched, data) for m in metrics if data.kind in m.applies_to}
+    free = claimed.where(finite, torch.full_like(claimed, NOT_FOUND))
+    tidy = free.clamp(0, 1)
+    order = assign(truth.inputs, tidy)
+    matched, unclamped = reorder(tidy, order), reorder(free, order)
+    records = {
+        m.name: m(truth.inputs, matched if m.clamped else unclamped, data) for m in metrics if data.kind in m.applies_to
+    }
     return Scores(records, labels, matched, ~finite.flatten(1).all(1))
 
 

@@ -27,6 +27,7 @@ def attacked(report: AuditReport) -> list[tuple[str, str]]:
         ("Samples per update", f"{s.batch_size} (labels within a batch: {s.batch_labels})"),
         ("Clients", clients(s)),
         ("Local training", local_training(s)),
+        ("Layers that are seen", s.shared_layers),
         ("Precision", s.precision),
         ("Defences", ", ".join(s.defenses) or "none"),
         ("Attacks", ", ".join(s.attacks) or "the default suite"),
@@ -47,6 +48,8 @@ def local_training(scenario: Scenario) -> str:
     local = scenario.local
     mode = "running" if local.batchnorm == "eval" else "batch"
     norm = f"BatchNorm uses {mode} statistics"
+    if local.seen > 1:
+        norm += f"; an attacker who knows the defence sees {local.seen} rounds with the same samples and weights"
     if local.kind == "fedsgd":
         return f"fedsgd: one gradient is shared; {norm}"
     batch = f"mini-batches of {local.batch_size}" if local.batch_size else "all samples at once"

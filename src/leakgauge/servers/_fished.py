@@ -82,7 +82,7 @@ class Fishing(TamperingServer):
         if last.bias is None:
             raise NotApplicable(f"{self.name} silences classes by their biases, and {layer!r} has none")
         if not all(p.requires_grad for p in last.parameters(recurse=False)):
-            raise NotApplicable(f"{self.name} reads the gradient of {layer!r}, which is frozen in this model")
+            raise NotApplicable(f"{self.name} reads the gradient of {layer!r}, which is frozen or not shared")
         return layer
 
     def search(

@@ -138,7 +138,7 @@ class Imprint(TamperingServer):
         prefix, sent = find_imprinted(observation.model)
         gradient, layer = observed_gradient(observation), f"{prefix}imprint.sort"
         if f"{layer}.weight" not in gradient or f"{layer}.bias" not in gradient:
-            raise NotApplicable(f"imprint reads the gradient of {layer!r}, which is frozen in this model")
+            raise NotApplicable(f"imprint reads the gradient of {layer!r}, which is frozen or not shared")
         weight, bias = gradient[f"{layer}.weight"], gradient[f"{layer}.bias"]  # (T, K, d), (T, K)
         bins = read_bins(sent.imprint, weight, bias, _coarseness(sent.imprint, local, steps), self.as_released)
         chosen = bins.most(samples, self.keep)  # (T, M), M <= N

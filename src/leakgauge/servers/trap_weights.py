@@ -163,7 +163,7 @@ def _first_layer(model: nn.Module, example: Tensor) -> tuple[str, _Affine]:
     if linear.bias is None:
         raise NotApplicable(f"trap-weights needs a bias in {layer!r}: without it inputs are known only up to scale")
     if not all(p.requires_grad for p in linear.parameters()):
-        raise NotApplicable(f"trap-weights needs the gradient of {layer!r}, which is frozen in this model")
+        raise NotApplicable(f"trap-weights needs the gradient of {layer!r}, which is frozen or not shared")
     if not _silent_below_zero(model, linear, example):
         raise NotApplicable(
             f"trap-weights needs a ReLU behind {layer!r}, so that units are silent below zero, and these are not"

@@ -64,6 +64,7 @@ class LocalTraining(Settings):
         CROSS_ENTROPY, "what the client minimises; nll-on-logits forgets the softmax, as some released code does",
         choices=LOSSES,
     )  # fmt: skip
+    seen: int = setting(1, "rounds with these samples at these weights that the attacker sees an update of", low=1)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -115,6 +116,9 @@ class Federation(Settings):
         "equal", "clients count the same, or by their samples (FedAvg)", choices=("equal", "samples")
     )
     evaluate: int = setting(10, "rounds between two looks at the test split", low=1)
+    aggregator: str = setting("fedavg", "how the server weighs clients and steps: NAME[:field=value,...]")
+    encryption: str = setting("none", "what the server adds updates under: none or NAME[:field=value,...]")
+    poison: str = setting("none", "clients that harm the federation: none or field=value,...")
 
 
 @dataclass(frozen=True)

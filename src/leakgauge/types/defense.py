@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import ClassVar, Self
 
 from torch import Size, Tensor, nn
 
@@ -29,6 +29,11 @@ class Defense(Settings):
     paper: ClassVar[str]
     keeps: ClassVar[bool] = False  # True if a client keeps something back between rounds: see `remembering`
 
+    @property
+    def in_sum(self) -> int:
+        """Clients whose updates the server sees only added up, by `aggregate`; 1 where it sees each of them."""
+        return 1
+
     def prepare(self, model: nn.Module) -> nn.Module:
         """Put something into the network; the given model stays untouched."""
         return model
@@ -48,6 +53,10 @@ class Defense(Settings):
         """What one client sends in a round, for parameters of these shapes: every number, unless overridden."""
         return number_bytes * sum(shape.numel() for shape in tensors.values())
 
+    def bytes_down(self, tensors: Mapping[str, Size], number_bytes: int, clients: int) -> int:  # noqa: ARG002
+        """What one of a round's `clients` receives: the model, unless overridden."""
+        return number_bytes * sum(shape.numel() for shape in tensors.values())
+
     def aggregate(self, updates: SharedUpdate) -> SharedUpdate:
         """What the server does with the clients' updates: (T clients) -> T = 1. The mean by default."""
         buffers = {n: b.double().mean(0, keepdim=True).to(b.dtype) for n, b in updates.buffers.items()}
@@ -56,6 +65,16 @@ class Defense(Settings):
     def adaptive(self, attack: Attack) -> tuple[Attack, ...]:  # noqa: ARG002
         """The versions of `attack` that know this defence is there; empty if knowing does not help it."""
         return ()
+
+    def in_round(self, number: int) -> Self:  # noqa: ARG002
+        """As it acts `number` rounds later on the same samples; the same but for defences that keep something back."""
+        return self
+
+    def combined(self, updates: Sequence[SharedUpdate]) -> SharedUpdate:
+        """What an attacker who knows this defence makes of the updates of several rounds, on the same samples at the
+        same weights. The first one alone unless overridden: right where one update tells as much as many.
+        """
+        return updates[0]
 
     def guarantee(self) -> Guarantee | None:
         return None

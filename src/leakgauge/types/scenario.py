@@ -35,6 +35,7 @@ class Scenario:
     training: Training = field(default_factory=Training)  # what the global model went through before
     defenses: tuple[str, ...] = ()  # each a chain such as "gaussian:std=0.1"; "a+b" runs a, then b
     threat_model: str = "honest-but-curious"
+    shared_layers: str = "all"  # layers whose tensors are seen: "first:2", "last:1" or names, "conv1+fc"
     attacks: tuple[str, ...] = ()  # empty: the default suite
     metrics: tuple[str, ...] = ()  # scores besides mse, psnr and ssim: "lpips", "mae" ...
     variants: str = "both"  # attackers who know the defence ("adaptive"), who do not ("plain"), or both
@@ -58,6 +59,7 @@ class Scenario:
             "model",
             "data",
             "threat_model",
+            "shared_layers",
             *(n for n in ("weights", "gate") if getattr(self, n) is not None),
         ):
             if not isinstance(getattr(self, name), str):

@@ -51,7 +51,7 @@ def solve(
     inputs, logits = puzzle.split(found.x)
     labels = puzzle.labels if logits is None else logits.argmax(-1)
     if puzzle.finish is not None:
-        inputs, labels = puzzle.finish(found.x)
+        inputs, labels = puzzle.finish(found.x[:, : puzzle.visible])
     finished = found.finished if found.interrupted else None
     seconds = time.perf_counter() - began
     return Reconstruction(inputs, labels, found.value, found.steps, found.evaluations, seconds, found.trace, finished)

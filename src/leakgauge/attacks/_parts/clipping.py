@@ -20,7 +20,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from leakgauge.engine.gradients import trial_gradients
+from leakgauge.engine.gradients import parameters_of, trial_gradients
 from leakgauge.fl.fedavg import local_steps, mini_batches
 from leakgauge.settings import Settings, setting
 from leakgauge.types import Fact, LocalTraining, Observation
@@ -101,19 +101,20 @@ def clipped_mean(
     return {n: g.reshape(rows, samples, *g.shape[1:]).mean(1) for n, g in short.items()}
 
 
-def noise_in_gradient(noised: str, observation: Observation) -> float:
+def noise_in_gradient(noised: str, observation: Observation, clients: int = 1) -> float:
     """By how much noise told for `noised` shrinks or grows on its way into the mean gradient that is matched.
 
     "sum" is drawn anew at each local step and divided by the step's samples; a weight difference averages over steps.
-    "joint-sum" is larger by the root of the number of tensors. "update" is divided by rate times steps.
+    "joint-sum" is larger by the root of the number of tensors. "update" is divided by rate times steps. Where the mean
+    of several clients is seen, it is what one of them has.
     """
     if noised == "gradient":
         return 1.0
     local: LocalTraining = observation.fact(Fact.LOCAL_TRAINING)
-    samples: int = observation.fact(Fact.NUM_SAMPLES)
+    samples: int = observation.fact(Fact.NUM_SAMPLES) // clients
     steps = 1 if observation.update.kind == "gradient" else local_steps(samples, local)
     if noised == "update":
         return 1.0 if observation.update.kind == "gradient" else 1 / (local.lr * steps)
     parts = [samples] if local.kind == "fedsgd" else [p.stop - p.start for p in mini_batches(samples, local)]
-    joint = math.sqrt(len(observation.update.tensors)) if noised == "joint-sum" else 1.0
+    joint = math.sqrt(len(parameters_of(observation.model))) if noised == "joint-sum" else 1.0
     return joint * math.sqrt(sum(1 / size**2 for size in parts)) / steps

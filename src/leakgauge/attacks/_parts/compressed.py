@@ -27,6 +27,8 @@ _TINY = 1e-30
 _FULL_RANK = 1e-5  # a singular value below this share of the largest is rounding
 
 Named = Mapping[str, Tensor]  # name -> (A, *parameter)
+# A distance of an attack's own: (observed rows, entries that count or None) -> (rows of a guess -> (A,)).
+OwnDistance = Callable[[list[Tensor], list[Tensor] | None], Callable[[list[Tensor]], Tensor]]
 Compared = tuple[dict[str, Tensor], dict[str, Tensor]]  # a guess's side, and what it should be
 
 
@@ -198,17 +200,19 @@ def compression_of(text: str) -> Compression | None:
 
 
 def compressed_distance(
-    compression: Compression, observed: Named, distance: str, known: Named | None = None
+    compression: Compression, observed: Named, distance: str | OwnDistance, known: Named | None = None
 ) -> Callable[[Named], Tensor]:
     """(gradients of a guess) -> (A,): the distance to the nearest gradient that would have been sent like this."""
-    compare = compression.against(observed, distance)
+    compare = compression.against(observed, distance if isinstance(distance, str) else "l2")
 
     def measured(gradients: Named) -> Tensor:
         mine, theirs = compare(gradients)
         masks = None if known is None else {n: known.get(n, torch.ones_like(t)) for n, t in theirs.items()}
-        return distance_between(
-            rows_of(mine, theirs), rows_of(theirs, theirs), distance, None if masks is None else rows_of(masks, theirs)
-        )
+        counting = None if masks is None else rows_of(masks, theirs)
+        if isinstance(distance, str):
+            return distance_between(rows_of(mine, theirs), rows_of(theirs, theirs), distance, counting)
+        # The nearest gradient moves only where it is the guess itself, so it may be taken as fixed.
+        return distance([row.detach() for row in rows_of(theirs, theirs)], counting)(rows_of(mine, theirs))
 
     return measured
 

@@ -11,23 +11,25 @@ from torch import Tensor, cat, nn
 
 from leakgauge.attacks._parts.attempts import SCHEDULES, Start, solve
 from leakgauge.attacks._parts.clipping import (
-    clipping_of,
     clipping_setting,
     noise_in_gradient,
     noised_setting,
     numbers_for_replay,
 )
-from leakgauge.attacks._parts.compressed import compression_of, compression_setting
-from leakgauge.attacks._parts.hidden_noise import bottleneck_setting, with_noise
+from leakgauge.attacks._parts.compressed import compression_setting
+from leakgauge.attacks._parts.hidden_noise import bottleneck_setting
 from leakgauge.attacks._parts.labels import SOURCES, searched_labels
-from leakgauge.attacks._parts.muting import muted, skip_setting
+from leakgauge.attacks._parts.muting import skip_setting
 from leakgauge.attacks._parts.priors import total_variation
 from leakgauge.attacks._parts.puzzle import Puzzle, puzzle_of
 from leakgauge.attacks._parts.robust_slices import search_in_slices, slices_setting
 from leakgauge.attacks._parts.starts import STARTS, start_inputs
-from leakgauge.attacks._parts.unmixing import unmix_setting, with_unmixing
-from leakgauge.attacks._parts.unrolling import repeat_lr_setting, repeats_setting, with_repeats
-from leakgauge.attacks._parts.updates import observed_gradient
+from leakgauge.attacks._parts.stretching import stretch_setting, stretched
+from leakgauge.attacks._parts.sum_of_clients import clients_setting
+from leakgauge.attacks._parts.told import as_told
+from leakgauge.attacks._parts.unlocking import unlock_setting
+from leakgauge.attacks._parts.unmixing import unmix_setting
+from leakgauge.attacks._parts.unrolling import repeat_lr_setting, repeats_setting
 from leakgauge.engine import descent, lbfgs, line_search
 from leakgauge.engine.driving import Minimum, Problem
 from leakgauge.engine.randomness import normal
@@ -66,6 +68,8 @@ class GradientMatching(Attack):
     read_dropout: bool = setting(False, "read the client's dropout off the last layer's gradient")
     skip: str = skip_setting()
     bottleneck: str = bottleneck_setting()
+    unlock: bool = unlock_setting()
+    stretch: bool = stretch_setting()
     unmix: bool = unmix_setting()
     repeats: int = repeats_setting()
     repeat_lr: float = repeat_lr_setting()
@@ -73,6 +77,7 @@ class GradientMatching(Attack):
     clipping: str = clipping_setting()
     noise_on: str = noised_setting()
     noised_slices: str = slices_setting()
+    clients: int = clients_setting()
 
     def labels_of(self, observation: Observation, rule: str = "auto") -> Tensor | None:
         """(T, N) as revealed or, where `labels` says so, inferred; None where they are optimised with the inputs."""
@@ -89,23 +94,22 @@ class GradientMatching(Attack):
         self, observation: Observation, seeds: tuple[int, ...], progress: Progress, labels: Tensor | None
     ) -> Reconstruction:
         """Optimise the inputs, and the labels with them where they are None. Attempts are chosen by own objective."""
-        if self.noise_on != "gradient":
-            factor = noise_in_gradient(self.noise_on, observation)
-            restated = dataclasses.replace(
-                self, noise_std=factor * self.noise_std, tv=factor**2 * self.tv, noise_on="gradient"
-            )
-            return restated.match(observation, seeds, progress, labels)
+        return self._restated(observation)._match(observation, seeds, progress, labels)
+
+    def _match(
+        self, observation: Observation, seeds: tuple[int, ...], progress: Progress, labels: Tensor | None
+    ) -> Reconstruction:
         puzzle = puzzle_of(
             observation, labels, distance=self.distance, prior=self.prior, match_nonzero=self.match_nonzero,
             read_dropout=self.read_dropout,
         )  # fmt: skip
-        puzzle = muted(dataclasses.replace(puzzle, label_unit=_LABEL_STRETCH), self.skip)
-        puzzle = with_noise(puzzle, observed_gradient(observation), self.bottleneck)
-        puzzle = with_unmixing(puzzle, observation) if self.unmix else puzzle
-        puzzle = with_repeats(puzzle, observation, self.repeats, self.repeat_lr)
-        puzzle = dataclasses.replace(puzzle, compression=compression_of(self.compression))
-        if (clipping := clipping_of(self.clipping)) is not None:
-            puzzle = dataclasses.replace(puzzle, clipping=clipping, length_unit=clipping.length(observation))
+        puzzle = as_told(
+            dataclasses.replace(puzzle, label_unit=_LABEL_STRETCH), observation, clients=self.clients, skip=self.skip,
+            bottleneck=self.bottleneck, unlock=self.unlock, unmix=self.unmix, repeats=self.repeats,
+            repeat_lr=self.repeat_lr, compression=self.compression, clipping=self.clipping,
+        )  # fmt: skip
+        if puzzle.clipping is not None:
+            puzzle = dataclasses.replace(puzzle, length_unit=puzzle.clipping.length(observation))
         public = observation.fact(Fact.PUBLIC_DATA) if observation.knows(Fact.PUBLIC_DATA) else None
         solved_below = self._solved_below(puzzle)
 
@@ -135,11 +139,32 @@ class GradientMatching(Attack):
         def own_start(some: Sequence[int], attempt: int) -> Tensor:
             return self._start(puzzle, public, some, attempt)
 
-        return search_in_slices(self.noised_slices, puzzle, observation, seeds, search, own_start, progress)
+        found = search_in_slices(self.noised_slices, puzzle, observation, seeds, search, own_start, progress)
+        if self.stretch and found.inputs is not None:
+            found = dataclasses.replace(found, inputs=stretched(found.inputs, puzzle))
+        return found
 
     def prior(self, model: nn.Module, inputs: Tensor, targets: Tensor) -> Tensor:  # noqa: ARG002
         """What is added to the distance, (A,): total variation here."""
         return self.tv * total_variation(inputs) if self.tv else inputs.new_zeros(len(inputs))
+
+    def _restated(self, observation: Observation) -> GradientMatching:
+        """What is known of the noise as it is in the gradient that is matched, and the prior's weight accordingly.
+
+        A mean over rounds or clients holds one draw of each: the variance falls by their number, and the mean of
+        several Laplace draws, of variance 2 b^2 each, is taken for normal.
+        """
+        factor = noise_in_gradient(self.noise_on, observation, self.clients)
+        power = 1 if self.distance == "l1" else 2  # the prior is weighed against magnitudes or squares
+        tv = factor**power * self.tv
+        told = dataclasses.replace(self, noise_std=factor * self.noise_std, tv=tv, noise_on="gradient")
+        draws = observation.fact(Fact.LOCAL_TRAINING).seen * self.clients
+        if draws == 1 or not (told.noise_std or "stochastic" in told.compression):
+            return told
+        if told.noise_std and told.distance == "l1":
+            std = math.sqrt(2 / draws) * told.noise_std
+            return dataclasses.replace(told, noise_std=std, distance="l2", tv=told.tv * 2 * std**2 / told.noise_std)
+        return dataclasses.replace(told, noise_std=told.noise_std / math.sqrt(draws), tv=told.tv / draws)
 
     @property
     def _rate(self) -> float:

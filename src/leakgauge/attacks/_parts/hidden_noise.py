@@ -60,7 +60,7 @@ def visible_noise(name: str, layer: VariationalBottleneck, gradient: Mapping[str
 def _entered(name: str, gradient: Mapping[str, Tensor]) -> Tensor:
     """(T, in): the one input of a linear layer, fitted to all rows of its gradient."""
     if f"{name}.weight" not in gradient or f"{name}.bias" not in gradient:
-        raise NotApplicable(f"bottleneck=read needs the gradients of {name!r}, which is frozen; use search")
+        raise NotApplicable(f"bottleneck=read needs the gradients of {name!r}, frozen or not shared; use search")
     weight, bias = gradient[f"{name}.weight"], gradient[f"{name}.bias"]  # (T, out, in), (T, out)
     return (weight * bias[..., None]).sum(1) / (bias**2).sum(1, keepdim=True).clamp_min(_TINY)
 

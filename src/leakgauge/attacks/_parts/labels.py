@@ -34,7 +34,7 @@ def single_label(gradient: Mapping[str, Tensor], layer: str, rule: str = "auto")
         return bias.argmin(1)
     weight = gradient.get(f"{layer}.weight")
     if weight is None:
-        raise NotApplicable(f"label rules read the gradient of {layer!r}, which is frozen in this model; use dlg")
+        raise NotApplicable(f"label rules read the gradient of {layer!r}, which is frozen or not shared; use dlg")
     return weight.sum(2).argmin(1)  # (T, C, d) -> (T, C) -> (T,)
 
 

@@ -87,7 +87,7 @@ def clues_of(observation: Observation, *, public: bool = True) -> Clues:
     gradient = observed_gradient(observation)
     rows, bias = gradient.get(f"{layer}.weight"), gradient.get(f"{layer}.bias")
     if rows is None and bias is None:
-        raise NotApplicable(f"label rules read the gradient of {layer!r}, which is frozen in this model; use dlg")
+        raise NotApplicable(f"label rules read the gradient of {layer!r}, which is frozen or not shared; use dlg")
     probe = _probe(observation, layer, public)
     if rows is None:  # all that is seen is the bias: a layer whose only feature is the constant 1
         assert bias is not None

@@ -12,11 +12,14 @@ from torch import nn
 from leakgauge.attacks._parts.puzzle import Puzzle, only
 from leakgauge.errors import BadInput, NotApplicable
 from leakgauge.models._bottleneck import VariationalBottleneck
+from leakgauge.models._key_lock import locks_in
 from leakgauge.models.structure import last_listed_linear
 from leakgauge.settings import setting, unknown_name
 
 LAST = "last"  # the weight of the last linear layer, whatever its name
 BOTTLENECK = "bottleneck"  # a variational bottleneck and the linear layer behind it
+LOCK = "lock"  # everything the model lists in front of a locked normalisation
+_WORDS = (LAST, BOTTLENECK, LOCK)
 SEPARATOR = "+"
 
 
@@ -25,7 +28,7 @@ def skip_setting() -> str:
     field: str = setting(
         "",
         "tensors that are not compared: names of tensors or layers with + between them, last for the last weight, "
-        "bottleneck for a variational bottleneck and the layer behind it",
+        "bottleneck for a variational bottleneck and the layer behind it, lock for all before a locked normalisation",
     )
     return field
 
@@ -47,16 +50,18 @@ def muted_names(model: nn.Module, tensors: Iterable[str], skip: str) -> set[str]
     names = list(tensors)
     found: set[str] = set()
     for word in skip.split(SEPARATOR):
-        meant = _special(model, word) if word in (LAST, BOTTLENECK) else [word]
+        meant = _special(model, word) if word in _WORDS else [word]
         inside = {name for name in names if any(name == m or name.startswith(f"{m}.") for m in meant)}
-        if not inside and word not in (LAST, BOTTLENECK):
-            raise unknown_name("skip", word, [LAST, BOTTLENECK, *names])
+        if not inside and word not in _WORDS:
+            raise unknown_name("skip", word, [*_WORDS, *names])
         found |= inside
     return found
 
 
 def _special(model: nn.Module, word: str) -> list[str]:
     """The tensors or layers that the word stands for in this model."""
+    if word == LOCK:
+        return _before_lock(model)
     last = last_listed_linear(model)
     if last is None:
         raise NotApplicable(f"skip={word} needs a model with an nn.Linear layer; this one has none")
@@ -66,3 +71,13 @@ def _special(model: nn.Module, word: str) -> list[str]:
     if not found:
         raise NotApplicable("skip=bottleneck needs a model with a variational bottleneck; this one has none")
     return [*found, last]
+
+
+def _before_lock(model: nn.Module) -> list[str]:
+    """Names of the layers that the model lists in front of its first locked normalisation, and of that layer."""
+    locks = locks_in(model)
+    if not locks:
+        raise NotApplicable("skip=lock needs a model with a locked normalisation; this one has none")
+    names = [name for name, module in model.named_modules() if next(module.parameters(recurse=False), None) is not None]
+    order = [name for name, _ in model.named_modules()]
+    return [name for name in names if order.index(name) < order.index(next(iter(locks)))]

@@ -16,9 +16,10 @@ import torch
 from torch import Tensor, nn
 
 from leakgauge.attacks._parts.clipping import Clipping, clipped_mean
-from leakgauge.attacks._parts.compressed import Compression, compressed_distance
+from leakgauge.attacks._parts.compressed import Compression, OwnDistance, compressed_distance
 from leakgauge.attacks._parts.distance import distance_between, rows_of
 from leakgauge.attacks._parts.updates import classifier_layer, observed_gradient
+from leakgauge.engine.batchnorm import uses_batch_statistics
 from leakgauge.engine.driving import Evaluate
 from leakgauge.engine.gradients import parameters_of, runs_one_by_one, trial_gradients, working_model
 from leakgauge.errors import NotApplicable
@@ -28,8 +29,7 @@ from leakgauge.types import DataSpec, Fact, LocalTraining, Observation
 
 Prior = Callable[[nn.Module, Tensor, Tensor], Tensor]  # (model, inputs (A, N, ...), targets) -> (A,)
 Rows = list[Tensor]
-# A distance of an attack's own: (observed rows, entries that count or None) -> (rows of a guess -> (A,)).
-Distance = Callable[[Rows, Rows | None], Callable[[Rows], Tensor]]
+Distance = OwnDistance
 
 
 Finish = Callable[[Tensor], tuple[Tensor, Tensor]]  # z (T, D) -> inputs (T, N, ...), labels (T, N)
@@ -71,6 +71,8 @@ class Puzzle:
     compression: Compression | None = None  # how the client is known to have shortened what it sent
     weights: Mapping[str, Tensor] | None = None  # factor of every entry in the comparison: name -> (T, *parameter)
     hidden: Mapping[str, tuple[int, ...]] = field(default_factory=dict)  # buffers searched for: name -> shape
+    hidden_unit: float = 1.0  # in which z counts them: a number that acts on every pixel needs smaller steps than one
+    clients: int = 1  # who share the samples equally and of whom the mean is observed
     finish: Finish | None = None  # what is reported, where it is not what was compared
 
     @property
@@ -84,30 +86,34 @@ class Puzzle:
 
     @property
     def width(self) -> int:
-        if self.painter is not None:
-            return self.painter.width
-        return self._visible + sum(math.prod(shape) for shape in self.hidden.values())
+        return self.visible + sum(math.prod(shape) for shape in self.hidden.values())
 
     @property
-    def _visible(self) -> int:
+    def visible(self) -> int:
         """Numbers of z in front of the hidden buffers."""
+        if self.painter is not None:
+            return self.painter.width
         return self.pixels + (self.shape[0] * self.classes if self.labels is None else 0)
 
     def split(self, z: Tensor, trials: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
         """(A, D) -> inputs (A, N, *sample) and logits (A, N, C) or None; rows are all trials in order unless told."""
         if self.painter is not None:
-            return self.painter(z, trials)
+            return self.painter(z[:, : self.visible], trials)
         inputs = z[:, : self.pixels].reshape(-1, *self.shape)
         if self.centre is not None and self.unit is not None:
             inputs = inputs * self.unit + self.centre
         if self.labels is not None:
             return inputs, None
-        return inputs, self.label_unit * z[:, self.pixels : self._visible].reshape(-1, self.shape[0], self.classes)
+        return inputs, self.label_unit * z[:, self.pixels : self.visible].reshape(-1, self.shape[0], self.classes)
 
     def buffers_in(self, z: Tensor) -> dict[str, Tensor]:
-        """The hidden buffers in z: name -> (A, *buffer)."""
-        parts = torch.split(z[:, self._visible :], [math.prod(shape) for shape in self.hidden.values()], 1)
-        return {name: part.reshape(-1, *shape) for (name, shape), part in zip(self.hidden.items(), parts, strict=True)}
+        """The hidden buffers in z, where they stand as differences from the public model's: name -> (A, *buffer)."""
+        parts = torch.split(z[:, self.visible :], [math.prod(shape) for shape in self.hidden.values()], 1)
+        moved = zip(self.hidden.items(), parts, strict=True)
+        return {
+            name: self.model.get_buffer(name) + self.hidden_unit * part.reshape(-1, *shape)
+            for (name, shape), part in moved
+        }
 
     def boxed(self, z: Tensor) -> Tensor:
         """The inputs in z back into [0, 1]; label logits and buffers are free."""
@@ -152,7 +158,7 @@ class Puzzle:
     def _distance_to(self, observed: Mapping[str, Tensor]) -> Callable[[Mapping[str, Tensor]], Tensor]:
         """(gradients of a guess, by name) -> (A,), for rows that stand for these updates."""
         named, names = self.distance, list(observed)
-        if self.compression is not None and isinstance(named, str):
+        if self.compression is not None:
             known = {name: g != 0 for name, g in observed.items()} if self.match_nonzero else None
             return compressed_distance(self.compression, observed, named, known)
         form = named if isinstance(named, str) else None
@@ -174,6 +180,13 @@ class Puzzle:
 
     def _simulated(self, inputs: Tensor, targets: Tensor, masks: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """What clients with these samples would share."""
+        if self.clients > 1 and (self.unrolled is not None or uses_batch_statistics(self.model)):
+            own = {name: mask.repeat_interleave(self.clients, 0) for name, mask in masks.items()}
+            each = self._of_single_clients(_apart(inputs, self.clients), _apart(targets, self.clients), own)
+            return {n: t.reshape(-1, self.clients, *t.shape[1:]).mean(1) for n, t in each.items()}
+        return self._of_single_clients(inputs, targets, masks)
+
+    def _of_single_clients(self, inputs: Tensor, targets: Tensor, masks: Mapping[str, Tensor]) -> dict[str, Tensor]:
         if self.unrolled is None:
             return self._gradients(inputs, targets, None, masks)
         before = parameters_of(self.model)
@@ -220,6 +233,11 @@ def _weighed(tensors: Mapping[str, Tensor], weights: Mapping[str, Tensor] | None
     return tensors if weights is None else {name: tensors[name] * w for name, w in weights.items()}
 
 
+def _apart(tensor: Tensor, clients: int) -> Tensor:
+    """(A, m x N, ...) -> (A x m, N, ...)."""
+    return tensor.reshape(len(tensor) * clients, -1, *tensor.shape[2:])
+
+
 def only(puzzle: Puzzle, names: list[str]) -> Puzzle:
     """The same puzzle with only these tensors compared."""
     return dataclasses.replace(puzzle, observed={name: puzzle.observed[name] for name in names})
@@ -230,7 +248,7 @@ def dropout_masks(observation: Observation, gradient: Mapping[str, Tensor]) -> d
     layer = classifier_layer(observation)
     module = observation.model.get_submodule(layer)
     if f"{layer}.weight" not in gradient:
-        raise NotApplicable(f"read_dropout reads the gradient of {layer}.weight, which is frozen; leave it out")
+        raise NotApplicable(f"read_dropout reads the gradient of {layer}.weight, frozen or not shared; leave it out")
     if not isinstance(module, MaskedLinear):
         raise NotApplicable("read_dropout needs a model with dropout before its last layer; leave it out")
     return {f"{layer}.mask": module.visible_masks(gradient[f"{layer}.weight"])}

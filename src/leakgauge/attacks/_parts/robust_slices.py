@@ -23,6 +23,7 @@ from leakgauge.attacks._parts.attempts import Start, part_of
 from leakgauge.attacks._parts.clipping import noise_in_gradient
 from leakgauge.attacks._parts.distance import rows_of
 from leakgauge.attacks._parts.puzzle import Distance, Puzzle
+from leakgauge.engine.gradients import parameters_of
 from leakgauge.errors import NotApplicable
 from leakgauge.fl.compensation import compensated, mean_variance
 from leakgauge.fl.slicing import NoisedSlices, Slicing, flattened, unflattened
@@ -157,7 +158,8 @@ def _energies(rows: Sequence[Tensor], ids: Sequence[Tensor], slices: int) -> Ten
 
 def _of(cut: Slicing, puzzle: Puzzle, observation: Observation) -> Slicing:
     """The slices of the tensors that the puzzle compares."""
-    whole = unflattened(cut.of_entry[None], observation.update.tensors)
+    shapes = {name: p[None] for name, p in parameters_of(observation.model).items()}  # also of what is not shared
+    whole = unflattened(cut.of_entry[None], shapes)
     kept = flattened({name: whole[name] for name in puzzle.observed})[0]
     return dataclasses.replace(cut, of_entry=kept.to(puzzle.like.device))
 

@@ -33,7 +33,7 @@ def with_repeats(puzzle: Puzzle, observation: Observation, repeats: int, lr: flo
         training = dataclasses.replace(local, epochs=repeats * local.epochs)
     scale = 1.0
     if observation.update.kind == "weight_delta":
-        scale = -1.0 / (training.lr * local_steps(puzzle.shape[0], training))
+        scale = -1.0 / (training.lr * local_steps(puzzle.shape[0] // puzzle.clients, training))
     shared = observation.update.tensors
     observed = {name: shared[name] * scale for name in puzzle.observed}
     return dataclasses.replace(puzzle, observed=observed, unrolled=training, mean_of_steps=True)

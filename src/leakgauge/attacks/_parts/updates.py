@@ -11,6 +11,15 @@ from leakgauge.models.structure import last_linear
 from leakgauge.types import DataSpec, Fact, LocalTraining, Observation
 
 
+class _Gradient(dict[str, Tensor]):
+    """Asked for a tensor that the update lacks, it says so: whoever needs it does not apply."""
+
+    def __missing__(self, name: str) -> Tensor:
+        raise NotApplicable(
+            f"this attack needs the gradient of {name!r}, which is frozen or not shared; have it shared, or use dlg"
+        )
+
+
 def observed_gradient(observation: Observation) -> dict[str, Tensor]:
     """The mean-loss gradient behind the update, by name: (T, *parameter).
 
@@ -18,10 +27,10 @@ def observed_gradient(observation: Observation) -> dict[str, Tensor]:
     the client's path for more.
     """
     if observation.update.kind == "gradient":
-        return dict(observation.update.tensors)
+        return _Gradient(observation.update.tensors)
     local: LocalTraining = observation.fact(Fact.LOCAL_TRAINING)
     scale = -1.0 / (local.lr * local_steps(observation.fact(Fact.NUM_SAMPLES), local))
-    return {name: tensor * scale for name, tensor in observation.update.tensors.items()}
+    return _Gradient({name: tensor * scale for name, tensor in observation.update.tensors.items()})
 
 
 def example_input(observation: Observation) -> Tensor:

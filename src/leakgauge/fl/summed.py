@@ -1,0 +1,54 @@
+"""What an attacker sees of clients that hide in a sum: m of them train apart, and only their sum arrives."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import nn
+
+from leakgauge.engine.randomness import generator
+from leakgauge.errors import NotApplicable
+from leakgauge.fl.chain import chain
+from leakgauge.types import Batch, Defense, SharedUpdate, Step
+
+
+def in_sum(defenses: Sequence[Defense]) -> int:
+    """Clients behind one update that is seen: 1 unless a defence of the chain adds them up."""
+    return max((d.in_sum for d in defenses), default=1)
+
+
+def seen_step(step: Step, *defenses: Defense) -> Step:
+    """`chain(step, *defenses)`; where a defence hides clients in a sum, a step on the samples of all m of them.
+
+    Its batch is (T, m x N, ...), client after client, and its update what the server is left with. The first client has
+    the trial's own seed.
+    """
+    single, clients = chain(step, *defenses), in_sum(defenses)
+    if clients == 1:
+        return single
+    adding = next(d for d in defenses if d.in_sum == clients)
+
+    def together(model: nn.Module, batch: Batch, seeds: Sequence[int]) -> SharedUpdate:
+        trials, samples = batch.labels.shape[:2]
+        if samples % clients:
+            raise NotApplicable(f"{adding.name} needs as many samples of each of its {clients} clients, not {samples}")
+        apart = Batch(
+            *(t.reshape(trials * clients, samples // clients, *t.shape[2:]) for t in (batch.inputs, batch.labels))
+        )
+        each = single(model, apart, [own for seed in seeds for own in seeds_of_clients(seed, clients)])
+        sums = [adding.aggregate(each.take(range(t * clients, (t + 1) * clients))) for t in range(trials)]
+        tensors = {name: torch.cat([s.tensors[name] for s in sums]) for name in sums[0].tensors}
+        buffers = {name: torch.cat([s.buffers[name] for s in sums]) for name in sums[0].buffers}
+        return SharedUpdate(each.kind, tensors, buffers)
+
+    return together
+
+
+def seeds_of_clients(seed: int, clients: int) -> list[int]:
+    """A seed for each client of a sum, the first with that of the trial."""
+    return [seed, *(derived_seed(seed, f"client/{c}") for c in range(1, clients))]
+
+
+def derived_seed(seed: int, role: str) -> int:
+    return int(torch.randint(2**31 - 1, (), generator=generator(seed, role)))

@@ -1,0 +1,129 @@
+"""A normalisation whose scale and shift come out of a private key, through a lock that is private too."""
+
+from __future__ import annotations
+
+import copy
+from collections import OrderedDict
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from leakgauge.engine.randomness import uniform
+from leakgauge.errors import NotApplicable
+from leakgauge.models._layers import activation
+from leakgauge.settings import unknown_name
+
+FIRST = "first"  # the first normalisation the model lists; without one, behind its first convolution or dense layer
+ACTIVATIONS = ("identity", "sigmoid", "relu")
+INITS = ("default", "uniform")
+PARTS = ("key", "weight", "bias")
+_USUAL = {  # scale and shift before the activation, about as large as a fresh lock makes them
+    "identity": (1 / 3, 0.0),
+    "sigmoid": (0.0, 0.0),
+    "relu": (1 / 3, 1 / 6),  # at zero it has no slope, and a search would not leave
+}
+
+
+class LockedNorm(nn.Module):
+    """(N, C, ...) -> (N, C, ...): gamma * norm(x) + beta with (gamma, beta) = act(weight @ key + bias), C numbers each.
+
+    `key` (K,), `weight` (2C, K) and `bias` (2C,) are buffers that are not saved: they are no part of any update. The
+    model that everyone has holds no lock: its weight is zero and its bias a guess. A client sets its own.
+    """
+
+    key: Tensor
+    weight: Tensor
+    bias: Tensor
+
+    def __init__(self, norm: nn.Module, channels: int, length: int, act: str) -> None:
+        super().__init__()
+        self.norm = norm
+        self.act = activation(act)
+        gamma, beta = _USUAL[act]
+        self.register_buffer("key", torch.full((length,), 0.5), persistent=False)
+        self.register_buffer("weight", torch.zeros(2 * channels, length), persistent=False)
+        usual = torch.cat((torch.full((channels,), gamma), torch.full((channels,), beta)))
+        self.register_buffer("bias", usual, persistent=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        opened: Tensor = self.act(self.weight @ self.key + self.bias)
+        gamma, beta = opened.reshape(2, -1, *[1] * (x.dim() - 2))
+        out: Tensor = gamma * self.norm(x) + beta
+        return out
+
+
+def draw_locks(seeds: Sequence[int], lock: LockedNorm, init: str) -> dict[str, Tensor]:
+    """A key U(0, 1) and a lock for each seed: part -> (T, ...), as `lock` has them.
+
+    "default" draws the lock as PyTorch does a dense layer, U(-1/sqrt(K), 1/sqrt(K)); "uniform" is U(-0.5, 0.5).
+    """
+    reach = 0.5 if init == "uniform" else lock.key.numel() ** -0.5
+    drawn = {part: uniform(seeds, f"key-lock/{part}", getattr(lock, part).shape) for part in PARTS}
+    return {part: (t if part == "key" else reach * (2 * t - 1)).to(lock.key) for part, t in drawn.items()}
+
+
+def locks_in(model: nn.Module) -> dict[str, LockedNorm]:
+    return {name: module for name, module in model.named_modules() if isinstance(module, LockedNorm)}
+
+
+def place_for_norm(model: nn.Module, layer: str) -> str:
+    """The layer that is locked: the named one, or the first; see `FIRST`."""
+    kinds = ((_BatchNorm, nn.GroupNorm), nn.Conv2d, nn.Linear)
+    by_kind = [[name for name, m in model.named_modules() if isinstance(m, kind)] for kind in kinds]
+    if layer == FIRST:
+        found: str | None = next((names[0] for names in by_kind if names), None)
+        if found is None:
+            raise NotApplicable("a lock needs a BatchNorm, GroupNorm, Conv2d or Linear layer, and there is none")
+        return found
+    known = [name for names in by_kind for name in names]
+    if layer not in known:
+        raise unknown_name("layer", layer, [FIRST, *known])
+    return layer
+
+
+def with_norm(model: nn.Module, layer: str, length: int = 0, act: str = "identity") -> nn.Module:
+    """A copy of `model` with a lock in place of the normalisation `layer`, or behind `layer` with a fresh BatchNorm.
+
+    Without a key (`length` 0) the normalisation is a plain BatchNorm that learns its own scale and shift.
+    """
+    model = copy.deepcopy(model)
+    name = place_for_norm(model, layer)
+    old = model.get_submodule(name)
+    if not isinstance(old, (nn.Conv2d, nn.Linear)):
+        if length:
+            _put(model, name, _locked(_without_affine(old), old, length, act))
+        return model
+    channels = old.out_channels if isinstance(old, nn.Conv2d) else old.out_features
+    kind = nn.BatchNorm2d if isinstance(old, nn.Conv2d) else nn.BatchNorm1d
+    norm: nn.Module = kind(channels, affine=not length).to(old.weight)
+    if length:
+        norm = LockedNorm(norm, channels, length, act).to(old.weight)
+    layers = OrderedDict([("layer", old), ("lock" if length else "norm", norm)])
+    return _put(model, name, nn.Sequential(layers).train(old.training))
+
+
+def _locked(norm: nn.Module, old: nn.Module, length: int, act: str) -> nn.Module:
+    channels = old.num_features if isinstance(old, _BatchNorm) else old.num_channels
+    assert isinstance(channels, int)
+    like = next((t for t in (*old.parameters(), *old.buffers()) if t.is_floating_point()), torch.zeros(()))
+    return LockedNorm(norm, channels, length, act).to(like).train(old.training)
+
+
+def _without_affine(norm: nn.Module) -> nn.Module:
+    """The same normalisation, running statistics included, that no longer learns a scale and a shift."""
+    bare = copy.deepcopy(norm)
+    assert isinstance(bare, (_BatchNorm, nn.GroupNorm))
+    bare.affine = False
+    bare.register_parameter("weight", None)
+    bare.register_parameter("bias", None)
+    return bare
+
+
+def _put(model: nn.Module, name: str, layer: nn.Module) -> nn.Module:
+    if not name:  # the model is nothing but this layer
+        return layer
+    parent, _, leaf = name.rpartition(".")
+    setattr(model.get_submodule(parent), leaf, layer)
+    return model

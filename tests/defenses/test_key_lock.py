@@ -1,0 +1,133 @@
+"""METHODS D5, G18: key and lock never leave the client, and the picture leaks all the same."""
+
+import pytest
+import torch
+
+from leakgauge.attacks.dlg import DLG
+from leakgauge.attacks.grnn import GRNN
+from leakgauge.attacks.idlg import IDLG
+from leakgauge.attacks.linear import Linear
+from leakgauge.attacks.random_guess import RandomGuess
+from leakgauge.data import draw_victims, load
+from leakgauge.defenses.batchnorm_only import BatchNormOnly
+from leakgauge.defenses.key_lock import KeyLock
+from leakgauge.errors import BadInput
+from leakgauge.fl.chain import chain, client_step, prepared
+from leakgauge.fl.observe import facts_about, observe
+from leakgauge.metrics.aligned import PSNR_ALIGNED
+from leakgauge.metrics.scoring import score
+from leakgauge.models import load_model
+from leakgauge.models._key_lock import draw_locks
+from leakgauge.types import LocalTraining, threat_model
+
+SEEDS = (21, 22, 23)
+TRAIN = LocalTraining(batchnorm="train")
+SMALL = KeyLock(length=32, activation="sigmoid")
+
+
+@pytest.fixture(scope="module")
+def model():
+    return load_model("lenet-dlg:filters=6", load("digits").spec, seed=0)
+
+
+@pytest.fixture(scope="module")
+def victims():
+    return draw_victims(load("digits"), trials=3, batch_size=1, seed=0)
+
+
+def shared(model, batch, *defenses, local=TRAIN):
+    return chain(client_step(local), *defenses)(prepared(model, *defenses), batch, SEEDS)
+
+
+def seen(model, batch, defense, local=TRAIN):
+    net = prepared(model, defense)
+    facts = facts_about(net, batch, load("digits").spec, local, None)
+    return observe(net, shared(model, batch, defense, local=local), threat_model("honest-but-curious"), facts)
+
+
+def aligned(batch, result):
+    return score(batch, result, load("digits").spec, (PSNR_ALIGNED,)).records["psnr_aligned"].median()
+
+
+def test_no_tensor_of_key_or_lock_is_in_the_upload(model, victims):
+    update = shared(model, victims, SMALL)
+    names = {"conv1.layer.weight", "conv1.layer.bias", "conv2.weight", "conv2.bias", "conv3.weight", "conv3.bias"}
+    assert update.tensors.keys() == names | {"fc.weight", "fc.bias"}
+    assert update.buffers == {}
+    several = shared(model, victims, SMALL, local=LocalTraining("fedavg", epochs=2, batchnorm="train"))
+    assert not any("key" in name or name.endswith((".lock.weight", ".lock.bias")) for name in several.buffers)
+
+
+def test_the_gradient_is_that_of_the_network_with_the_clients_own_lock(model, victims):
+    update, net = shared(model, victims, SMALL), SMALL.prepare(model).train()
+    drawn = draw_locks(SEEDS, net.conv1.lock, "default")
+    for t in range(3):
+        for part, values in drawn.items():
+            setattr(net.conv1.lock, part, values[t])
+        loss = torch.nn.functional.cross_entropy(net(victims.inputs[t]), victims.labels[t])
+        expected = torch.autograd.grad(loss, list(net.parameters()))
+        for (name, _), gradient in zip(net.named_parameters(), expected, strict=True):
+            torch.testing.assert_close(update.tensors[name][t], gradient, rtol=1e-4, atol=1e-6, msg=name)
+
+
+@pytest.mark.parametrize(
+    ("told", "parts"),
+    [("nothing", []), ("key", ["key"]), ("lock", ["bias", "weight"]), ("both", ["bias", "key", "weight"])],
+)
+def test_the_attacker_is_told_exactly_what_the_sharing_case_says(model, victims, told, parts):
+    observation = seen(model, victims, KeyLock(length=32, told=told))
+    assert sorted(observation.update.buffers) == [f"conv1.lock.{part}" for part in parts]
+    assert observation.take([1]).update.buffers.keys() == observation.update.buffers.keys()
+
+
+def test_the_attacker_who_knows_searches_for_scale_and_shift():
+    joint, behind = SMALL.adaptive(DLG(steps=9))
+    assert joint == DLG(steps=9, unlock=True, stretch=True, init="patterned-4")
+    assert behind == DLG(steps=9, unlock=True, stretch=True, init="patterned-4", skip="lock")
+    assert SMALL.adaptive(GRNN())[0] == GRNN(unlock=True, stretch=True)
+    assert SMALL.adaptive(Linear()) == (Linear(combine="least-squares"),)
+    assert SMALL.adaptive(RandomGuess()) == ()
+
+
+def test_knowing_beats_not_knowing(model, victims):
+    attack = IDLG(steps=25, restarts=1)
+    observation = seen(model, victims, KeyLock(length=32, activation="sigmoid", init="uniform"))
+    plain, joint, behind = (aligned(victims, a(observation, SEEDS)) for a in (attack, *SMALL.adaptive(attack)))
+    assert joint > plain + 5
+    assert behind > plain + 2
+
+
+def test_the_ablation_leaks_the_picture_but_for_its_scale(model, victims):
+    """BatchNorm alone stops the raw score, not the picture."""
+    attack, digits = IDLG(steps=25, restarts=1), load("digits").spec
+    result = attack(seen(model, victims, BatchNormOnly()), SEEDS)
+    scores = score(victims, result, digits, (PSNR_ALIGNED,)).records
+    raw = score(victims, result, digits).records["psnr"].median()
+    assert scores["psnr_aligned"].median() > 25
+    assert raw < 15
+
+
+def test_grnn_searches_with_a_generator(model, victims):
+    observation = seen(model, victims, SMALL)
+    result = GRNN(steps=3, unlock=True, stretch=True)(observation, SEEDS)
+    assert result.inputs.shape == victims.inputs.shape
+    assert (result.inputs.amin((1, 2, 3, 4)) == 0).all()
+
+
+def test_a_first_dense_layer_gives_its_input_away_as_ever(victims):
+    net = load_model("mlp:hidden=16", load("digits").spec, seed=0)
+    result = Linear()(seen(net, victims, SMALL, LocalTraining()), SEEDS)
+    assert (result.inputs - victims.inputs).abs().max() < 1e-4
+
+
+def test_settings_outside_their_range_are_refused(model):
+    with pytest.raises(BadInput, match="key-lock: length must be at least 1"):
+        KeyLock(length=0)
+    with pytest.raises(BadInput, match="key-lock: told must be one of nothing, key, lock, both"):
+        KeyLock(told="all")
+    with pytest.raises(BadInput, match="layer must be one of"):
+        KeyLock(layer="conv7").prepare(model)
+
+
+def test_it_promises_nothing():
+    assert KeyLock().guarantee() is None

@@ -1,0 +1,99 @@
+"""METHODS G18: the locked normalisation without its secret is the plain one, and it adds no tensor to an update."""
+
+import pytest
+import torch
+from torch import nn
+
+from leakgauge.data import load
+from leakgauge.errors import BadInput, NotApplicable
+from leakgauge.models import load_model
+from leakgauge.models._key_lock import ACTIVATIONS, LockedNorm, draw_locks, locks_in, place_for_norm, with_norm
+
+X = torch.rand(3, 4, 5, 5, generator=torch.Generator().manual_seed(0))
+
+
+def locked(act="identity", length=8):
+    return LockedNorm(nn.BatchNorm2d(4, affine=False), 4, length, act)
+
+
+def test_gamma_one_and_beta_zero_is_batchnorm_without_affine():
+    layer = locked().train()
+    layer.bias = torch.tensor([1.0] * 4 + [0.0] * 4)
+    torch.testing.assert_close(layer(X), nn.BatchNorm2d(4, affine=False).train()(X))
+
+
+@pytest.mark.parametrize("act", ACTIVATIONS)
+def test_scale_and_shift_are_what_the_key_opens(act):
+    layer = locked(act)
+    drawn = draw_locks([3], layer, "default")
+    for part, values in drawn.items():
+        setattr(layer, part, values[0])
+    function = {"identity": lambda t: t, "sigmoid": torch.sigmoid, "relu": torch.relu}[act]
+    opened = function(drawn["weight"][0] @ drawn["key"][0] + drawn["bias"][0])
+    plain = nn.BatchNorm2d(4)
+    plain.weight.data, plain.bias.data = opened[:4], opened[4:]
+    torch.testing.assert_close(layer.train()(X), plain.train()(X))
+
+
+def test_neither_key_nor_lock_is_a_parameter_or_saved():
+    layer = locked()
+    assert list(layer.parameters()) == []
+    assert not any(part in name for name in layer.state_dict() for part in ("key", "weight", "bias"))
+
+
+def test_locks_are_a_clients_own_and_in_their_range():
+    layer = locked(length=1024)
+    drawn = draw_locks([1, 2], layer, "default")
+    assert drawn["weight"].shape == (2, 8, 1024)
+    assert not torch.equal(drawn["key"][0], drawn["key"][1])
+    assert drawn["key"].min() >= 0
+    assert drawn["weight"].abs().max() <= 1 / 32
+    assert 0.4 < draw_locks([1], layer, "uniform")["weight"].abs().max() <= 0.5
+
+
+def test_the_ratio_of_the_locks_own_gradient_is_the_key():
+    """Were the lock's gradient shared, the key would be too: row i of the weight's is (dL/draw_i) key."""
+    layer = locked("sigmoid").double().train()
+    for part, values in draw_locks([3], layer, "default").items():
+        setattr(layer, part, values[0].requires_grad_(part != "key"))
+    (layer(X.double()) * torch.arange(75.0).reshape(3, 1, 5, 5)).pow(2).mean().backward()
+    torch.testing.assert_close(layer.weight.grad[2] / layer.bias.grad[2], layer.key)
+
+
+def test_the_lock_takes_the_place_of_the_first_normalisation():
+    model = load_model("resnet18-grnn:width=4", load("photos32").spec, 0)
+    opened = with_norm(model, "first", 16)
+    assert list(locks_in(opened)) == ["bn1"]
+    gone = {n for n, _ in model.named_parameters()} - {n for n, _ in opened.named_parameters()}
+    assert gone == {"bn1.weight", "bn1.bias"}
+    assert torch.equal(opened.bn1.norm.running_var, model.bn1.running_var)
+    assert model.bn1.weight is not None
+    assert with_norm(model, "first").bn1.weight is not None, "a plain BatchNorm stays as it is"
+
+
+def test_a_model_without_normalisation_gets_one_behind_its_first_convolution():
+    model = load_model("lenet-dlg", load("digits").spec, 0)
+    assert place_for_norm(model, "first") == "conv1"
+    assert list(locks_in(with_norm(model, "first", 16))) == ["conv1.lock"]
+    assert list(locks_in(with_norm(model, "conv2", 16))) == ["conv2.lock"]
+    plain = with_norm(model, "first")
+    assert isinstance(plain.conv1.norm, nn.BatchNorm2d)
+    assert plain.conv1.norm.affine
+    mlp = with_norm(load_model("mlp", load("digits").spec, 0), "first", 16)
+    assert isinstance(next(iter(locks_in(mlp).values())).norm, nn.BatchNorm1d)
+
+
+def test_group_normalisation_can_be_locked_too():
+    net = nn.Sequential(nn.Conv2d(4, 4, 3), nn.GroupNorm(2, 4), nn.Flatten(), nn.Linear(36, 2))
+    opened = with_norm(net, "first", 8)
+    opened[1].bias = torch.tensor([1.0] * 4 + [0.0] * 4)
+    torch.testing.assert_close(opened(X), net(X))
+
+
+def test_what_does_not_fit_is_refused():
+    model = load_model("lenet-dlg", load("digits").spec, 0)
+    with pytest.raises(BadInput, match=r"layer must be one of .*conv1.*got 'conv9'"):
+        with_norm(model, "conv9", 8)
+    with pytest.raises(NotApplicable, match="Conv2d or Linear"):
+        with_norm(nn.Sequential(nn.Flatten()), "first", 8)
+    assert list(locks_in(with_norm(nn.Linear(3, 2), "first", 8))) == ["lock"]
