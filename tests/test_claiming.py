@@ -7,13 +7,13 @@ import sys
 
 import pytest
 
-from leakgauge.recipes._claiming import claimed
+from leakgauge.claiming import claimed
 
 pytest.importorskip("fcntl")
 HOLD = """
 import sys, time
 from pathlib import Path
-from leakgauge.recipes._claiming import claimed
+from leakgauge.claiming import claimed
 with claimed(Path(sys.argv[1]), wait=True):
     print("mine", flush=True)
     time.sleep(60)

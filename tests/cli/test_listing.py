@@ -7,7 +7,7 @@ import pytest
 from leakgauge import catalog, recipes
 from leakgauge.types import THREAT_MODELS
 
-KINDS = ("attacks", "defenses", "models", "data", "metrics", "threat-models", "recipes")
+KINDS = ("attacks", "defenses", "aggregators", "encryptions", "models", "data", "metrics", "threat-models", "recipes")
 
 
 def names_of(kind):

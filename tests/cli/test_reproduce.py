@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 
 import pytest
 
 from leakgauge import recipes
 from leakgauge.recipes import _running
-from leakgauge.recipes._recipe import Cell, Recipe, Run, Table
-from leakgauge.types import Scenario
+from leakgauge.recipes._recipe import Cell, Recipe, Run, Study, Table
+from leakgauge.recipes._training import FederatedTraining
+from leakgauge.types import Federation, Partition, Scenario
 
 
 def run_of(**more) -> Run:
@@ -141,3 +143,21 @@ def test_an_interrupt_keeps_finished_runs(reproduce, tmp_path, monkeypatch):
     assert outcome.code == 130
     assert "interrupted" in outcome.err
     assert (tmp_path / "leakgauge-runs" / "small" / "measured.json").is_file()
+
+
+def test_a_training_is_listed_run_and_written_like_an_attack(leakgauge, monkeypatch, tmp_path):
+    training = FederatedTraining(
+        model="mlp:hidden=8", data="digits", defense="sign", partition=Partition(kind="iid", clients=4),
+        federation=Federation(rounds=3, per_round=2),
+    )  # fmt: skip
+    cell = Cell("sign", "digits", Study(training), {"accuracy": 0.9, "slower": None}, quick=2)
+    trained = dataclasses.replace(SMALL, tables=(*SMALL.tables, Table("cost", "cost", "as ever.", "A note.", (cell,))))
+    monkeypatch.setattr(recipes, "find", lambda: {"small": trained})
+    listed = leakgauge("reproduce", "small", "--list", "--table", "cost", "--json").json
+    assert listed["cost"]["all"] == {"cells": 1, "runs": 1, "finished": 0, "victims": 0, "evaluations": 0}
+    assert listed["cells"][0]["measurement"]["defense"] == "sign"
+    assert "training with sign of mlp:hidden=8, digits: 3 rounds" in leakgauge("reproduce", "small", "--list").out
+    done = leakgauge("reproduce", "small", "--table", "cost", "--quick", "--json").json
+    assert [(c["statistic"], c["trials"]) for c in done["cells"]] == [("accuracy", 2), ("slower", 2)]
+    page = (tmp_path / "leakgauge-runs" / "small" / "README.md").read_text()
+    assert "n = 2 rounds; 2 of 4 clients in each" in page

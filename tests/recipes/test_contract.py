@@ -11,7 +11,9 @@ from leakgauge.errors import BadInput
 from leakgauge.models import load_model
 from leakgauge.plan import plan
 from leakgauge.recipes import _measured, _rendering
-from leakgauge.recipes._recipe import chosen, scenarios_of
+from leakgauge.recipes._figures import FIGURES
+from leakgauge.recipes._recipe import Run, Study, chosen, scenarios_of
+from leakgauge.recipes._running import describe
 from leakgauge.recipes._statistics import parse
 from leakgauge.types import DataSpec
 
@@ -23,6 +25,11 @@ OF_SUCCESS = ("asr", "iterations")
 @pytest.fixture(params=RECIPES)
 def recipe(request):
     return RECIPES[request.param]
+
+
+def attacked(recipe):
+    """The cells with victims, each with its table."""
+    return [(table, cell) for table in recipe.tables for cell in table.cells if isinstance(cell.run, Run)]
 
 
 def test_recipes_are_found_and_named_after_their_folder():
@@ -53,21 +60,19 @@ def test_places_are_unique_and_every_table_says_how_to_read_it(recipe):
 
 
 def test_every_cell_asks_for_statistics_its_attack_can_give(recipe):
-    for table in recipe.tables:
-        for cell in table.cells:
-            (attack,) = (catalog.build("attacks", spec) for spec in cell.run.scenario.attacks)
-            assert cell.reported, table.name_of(cell)
-            for statistic in cell.reported:
-                parse(statistic)
-                if statistic.startswith(OF_SUCCESS) or statistic.endswith("of_successes"):
-                    assert hasattr(attack, "threshold"), table.name_of(cell)
+    for table, cell in attacked(recipe):
+        (attack,) = (catalog.build("attacks", spec) for spec in cell.run.scenario.attacks)
+        assert cell.reported, table.name_of(cell)
+        for statistic in cell.reported:
+            parse(statistic)
+            if statistic.startswith(OF_SUCCESS) or statistic.endswith("of_successes"):
+                assert hasattr(attack, "threshold"), table.name_of(cell)
 
 
 def test_every_cell_has_its_attacker_among_those_its_run_plays(recipe):
-    for table in recipe.tables:
-        for cell in table.cells:
-            played = {c.adaptive for c in plan(cell.run.scenario, undefended=False) if not c.attack.baseline}
-            assert (cell.variant == "adaptive") in played, table.name_of(cell)
+    for table, cell in attacked(recipe):
+        played = {c.adaptive for c in plan(cell.run.scenario, undefended=False) if not c.attack.baseline}
+        assert (cell.variant == "adaptive") in played, table.name_of(cell)
 
 
 def test_models_of_the_recipe_can_be_built(recipe):
@@ -81,10 +86,23 @@ def test_models_of_the_recipe_can_be_built(recipe):
 def test_every_table_has_a_quick_cell_of_a_few_victims(recipe):
     quick = chosen(recipe, quick=True)
     assert {table.id for table in quick} >= {table.id for table in recipe.tables if not table.heavy}
-    assert all(1 <= cell.run.victims <= 8 for table in quick for cell in table.cells)
+    runs = [cell.run for table in quick for cell in table.cells]
+    assert all(1 <= run.victims <= 8 for run in runs if isinstance(run, Run))
+    assert all(run.seeds == 1 for run in runs)
     assert not any(s.training.rounds for s in scenarios_of(quick))
 
 
 def test_full_cells_have_at_least_fifty_records(recipe):
     light = (cell.run for table in recipe.tables if not table.heavy for cell in table.cells)
-    assert all(run.victims * run.scenario.batch_size >= 50 for run in light)
+    assert all(run.victims * run.scenario.batch_size >= 50 for run in light if isinstance(run, Run))
+
+
+def test_every_cell_without_victims_asks_for_known_figures_and_says_what_it_counts(recipe):
+    for table in recipe.tables:
+        for cell in table.cells:
+            if isinstance(cell.run, Study):
+                assert cell.reported, table.name_of(cell)
+                assert cell.reported.keys() <= FIGURES.keys(), table.name_of(cell)
+                assert cell.run.size >= 1
+                assert cell.run.measurement.unit in cell.run.sample
+                assert len({describe(piece) for piece in cell.run.pieces}) == cell.run.seeds

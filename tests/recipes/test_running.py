@@ -7,8 +7,8 @@ import dataclasses
 
 import pytest
 
+from leakgauge.claiming import claimed
 from leakgauge.recipes import _running
-from leakgauge.recipes._claiming import claimed
 from leakgauge.recipes._recipe import Cell, Run
 from leakgauge.recipes._running import Result, findings_of, load, results_of, run_all, run_one, save
 

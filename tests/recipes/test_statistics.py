@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from leakgauge.defenses.sensitivity import Sensitivity
 from leakgauge.errors import BadInput
 from leakgauge.metrics.intervals import clopper_pearson
 from leakgauge.recipes._statistics import STATISTICS, compute, heading, is_failed, written
@@ -44,6 +45,22 @@ def test_failures_stay_in_every_figure_but_those_of_successes(victim):
     assert compute("psnr_std", victims).value == pytest.approx(17 / 2**0.5)
 
 
+def test_the_median_and_the_share_over_a_level_count_failures_as_nothing(victim):
+    scored = [victim(records=({"mse": 0.1, "psnr": p, "ssim": 0.5},)) for p in (5.0, 20.0, 30.0, 31.0)]
+    lost = victim(records=(), scores={}, error="out of memory")
+    assert compute("psnr_median", scored).value == 25
+    assert compute("psnr_median", [*scored, lost]).value == 20
+    assert compute("psnr_above(20)", [*scored, lost]).value == pytest.approx(2 / 5)
+    assert compute("psnr_above(20)", scored).low == clopper_pearson(2, 4)[0]
+    assert heading("psnr_above(20)") == "share over 20 dB"
+
+
+def test_the_worst_error_is_of_all_records_or_unknown(victim):
+    victims = [victim(records=({"mse": 1e-15}, {"mse": 3e-14})), victim(records=({"mse": 0.0},))]
+    assert compute("mse_worst", victims).value == 3e-14
+    assert compute("mse_worst", [*victims, victim(records=())]).value is None
+
+
 def test_recognised_counts_records_by_ssim_or_a_tables_error(victim):
     batch = victim(records=({"mse": 0.2, "ssim": 0.6}, {"mse": 0.2, "ssim": 0.59}))
     assert compute("recognised", [batch]).value == 0.5
@@ -82,3 +99,13 @@ def test_every_statistic_says_what_it_is_and_survives_no_success(name, victim):
 def test_mistakes_in_a_spec_are_refused(spec):
     with pytest.raises(BadInput):
         heading(spec)
+
+
+def test_named_slices_are_counted_among_those_that_were_noised(victim):
+    """Seed 0 noises three of ten; the attack names two of them and one other."""
+    defense = "sensitivity:gamma=0.3"
+    true = Sensitivity(gamma=0.3).public.chosen([0])[0].tolist()
+    other = next(n for n in range(10) if n not in true)
+    note = f"slices taken as noised: {true[0]} {true[1]} {other}"
+    assert compute("slices_named", [victim(defense=defense, note=note)]).value == pytest.approx(2 / 3)
+    assert compute("slices_named", [victim(defense=defense)]).value == 0

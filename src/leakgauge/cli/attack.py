@@ -87,6 +87,7 @@ def _attack(
     local: options.LOCAL = None,
     training: options.TRAINING = None,
     threat_model: options.THREAT_MODEL = None,
+    shared_layers: options.SHARED_LAYERS = None,
     weights: options.WEIGHTS = None,
     precision: options.PRECISION = None,
     metrics: options.METRICS = None,
@@ -107,7 +108,7 @@ def _attack(
         Scenario(), model=model, data=data, batch_size=batch_size, batch_labels=batch_labels,
         partition=partition, local=local, training=training, metrics=metrics,
         variants=options.variants_of(adaptive), threat_model=threat_model, weights=weights, precision=precision,
-        trials=trials, seed=seed, attacks=(attack.spec,),
+        shared_layers=shared_layers, trials=trials, seed=seed, attacks=(attack.spec,),
         defenses=(chain,) if chain else (),
     )  # fmt: skip
     if update is not None:

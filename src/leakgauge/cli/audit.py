@@ -49,6 +49,7 @@ def audit(
     local: options.LOCAL = None,
     training: options.TRAINING = None,
     threat_model: options.THREAT_MODEL = None,
+    shared_layers: options.SHARED_LAYERS = None,
     weights: options.WEIGHTS = None,
     precision: options.PRECISION = None,
     metrics: options.METRICS = None,
@@ -70,7 +71,7 @@ def audit(
         described, model=model, data=data, batch_size=batch_size, batch_labels=batch_labels,
         partition=partition, local=local, training=training, metrics=metrics,
         variants=options.variants_of(adaptive), gate=gate, threat_model=threat_model, weights=weights,
-        precision=precision, trials=trials, seed=seed,
+        shared_layers=shared_layers, precision=precision, trials=trials, seed=seed,
         attacks=None if attacks is None else tuple(attacks.split()),
         defenses=None if defenses is None else _named(defenses.split()),
     )  # fmt: skip

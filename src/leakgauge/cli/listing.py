@@ -13,7 +13,7 @@ from leakgauge.cli.console import show, show_json, show_table
 from leakgauge.settings import unknown_name
 from leakgauge.types import THREAT_MODELS
 
-KINDS = ("attacks", "defenses", "models", "data", "metrics", "threat-models", "recipes")
+KINDS = ("attacks", "defenses", "aggregators", "encryptions", "models", "data", "metrics", "threat-models", "recipes")
 
 
 def listing(
@@ -22,7 +22,7 @@ def listing(
     ] = None,
     as_json: options.JSON = False,
 ) -> None:
-    """List attacks, defences, models, data sets, metrics, threat models or recipes.
+    """List attacks, defences, aggregators, encryptions, models, data sets, metrics, threat models or recipes.
 
     Example: `leakgauge list attacks --json`
     """

@@ -26,8 +26,10 @@ from leakgauge.cli.property import infer
 from leakgauge.cli.reidentify import reidentify
 from leakgauge.cli.report import report
 from leakgauge.cli.reproduce import reproduce
+from leakgauge.cli.search_policy import search_policy
 from leakgauge.cli.train import train
 from leakgauge.cli.train_generator import train_generator
+from leakgauge.cli.two_gaussians import two_gaussians
 from leakgauge.errors import LeakgaugeError
 
 app = typer.Typer(
@@ -54,6 +56,8 @@ app.command("property")(infer)
 app.command("reidentify")(reidentify)
 app.command("train")(train)
 app.command("train-generator")(train_generator)
+app.command("search-policy")(search_policy)
+app.command("two-gaussians")(two_gaussians)
 app.add_typer(data, name="data")
 
 

@@ -37,6 +37,10 @@ PRECISION = Annotated[
 THREAT_MODEL = Annotated[
     str | None, typer.Option("--threat-model", help="NAME, or NAME+labels, NAME+batchnorm for an oracle.")
 ]
+SHARED_LAYERS = Annotated[
+    str | None,
+    typer.Option("--shared-layers", help="Layers whose tensors are seen: all, first:2, last:1 or names, conv1+fc."),
+]
 WEIGHTS = Annotated[
     str | None, typer.Option("--weights", help="Checkpoint of the model (.safetensors, or .pt with tensors only).")
 ]

@@ -48,7 +48,7 @@ def replay(
     public = load(scenario.data, "train", data_root)
     model = load_model(scenario.model, public.spec, scenario.seed, scenario.weights)
     kind = "gradient" if scenario.local.kind == "fedsgd" else "weight_delta"
-    read = read_update(update_file, kind, model)
+    read = read_update(update_file, kind, model, scenario.shared_layers)
     update = SharedUpdate(kind, {n: t.to(where, dtype) for n, t in read.tensors.items()})
     scenario = dataclasses.replace(scenario, trials=update.trials)
     told = threat_model(scenario.threat_model)
@@ -69,7 +69,7 @@ def replay(
     with watching() as watch:
         name = f"{attack.name} | {update_file.name}"
         watch(0, 1, name, 0.0)
-        seen = observe(model.to(where, dtype), update, told, facts)
+        seen = observe(model.to(where, dtype), update, told, facts, scenario.shared_layers)
         result = attack(seen, seeds, lambda share: watch(0, 1, name, share))
     folder = out or RUNS / key_of(scenario=scenario.as_dict(), update=content_of(str(update_file)))[:10]
     make_folder(folder)

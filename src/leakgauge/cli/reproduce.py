@@ -5,20 +5,29 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
+from leakgauge.claiming import claimed
 from leakgauge.cli import options
 from leakgauge.cli.console import say, show, show_json, show_table, watching
 from leakgauge.cli.running import RUNS
 from leakgauge.files import make_folder
 from leakgauge.recipes import _measured, _rendering, get
-from leakgauge.recipes._claiming import claimed
-from leakgauge.recipes._recipe import Recipe, Table, chosen, most_evaluations, scenarios_of
+from leakgauge.recipes._recipe import (
+    Cell,
+    Piece,
+    Recipe,
+    Run,
+    Table,
+    chosen,
+    most_evaluations,
+    pieces_of,
+    scenarios_of,
+)
 from leakgauge.recipes._running import describe, load, run_all
 from leakgauge.recipes._statistics import heading, written
-from leakgauge.types import Scenario
 
 
 def reproduce(
@@ -61,13 +70,13 @@ def reproduce(
     if render:
         _write(book, folder, _measured.entries_of(book.tables, kept))
         return _tell(book, folder, _measured.read(folder), {}, as_json)
-    waiting = {each.id: set(scenarios_of([each])) for each in tables}
+    waiting = {each.id: set(pieces_of([each])) for each in tables}
 
-    def tell_finished(scenario: Scenario) -> None:
-        """Print the tables that waited for this scenario only."""
+    def tell_finished(piece: Piece) -> None:
+        """Print the tables that waited for this piece only."""
         for each in tables:
-            if scenario in waiting[each.id]:
-                waiting[each.id].remove(scenario)
+            if piece in waiting[each.id]:
+                waiting[each.id].remove(piece)
                 if not waiting[each.id] and not as_json:
                     show_entries(each, _measured.entries_of([each], kept))
 
@@ -76,7 +85,7 @@ def reproduce(
     try:
         with watching() as watch:
             missing = run_all(
-                scenarios_of(tables), kept, device=device, data_root=data_root, fresh=fresh, watch=watch,
+                pieces_of(tables), kept, device=device, data_root=data_root, fresh=fresh, watch=watch,
                 finished=tell_finished,
             )  # fmt: skip
         for reason in missing.values():
@@ -139,16 +148,12 @@ def _list(book: Recipe, tables: Sequence[Table], runs: Path, as_json: bool) -> i
     cells = [(each, one) for each in tables for one in each.cells]
     costs = {each.id: _cost([each], runs) for each in tables} | {"all": _cost(tables, runs)}
     if as_json:
-        rows = [
-            {"cell": each.name_of(one), "victims": one.run.victims, "runs": one.run.seeds, "variant": one.variant,
-             "quick": bool(one.quick), "scenario": one.run.scenario.as_dict(), "reported": dict(one.reported)}
-            for each, one in cells
-        ]  # fmt: skip
+        rows = [{"cell": each.name_of(one), **_plain(one)} for each, one in cells]
         show_json({"recipe": book.name, "cost": costs, "cells": rows})
         return 0
     show_table(
         ["table | row | column", "what runs", "quick"],
-        [[each.name_of(one), describe(one.run.scenario), str(one.quick or "")] for each, one in cells],
+        [[each.name_of(one), describe(one.run.pieces[0]), str(one.quick or "")] for each, one in cells],
     )
     show("")
     show_table(
@@ -162,12 +167,22 @@ def _list(book: Recipe, tables: Sequence[Table], runs: Path, as_json: bool) -> i
     return 0
 
 
+def _plain(cell: Cell) -> dict[str, Any]:
+    """A cell as JSON; one without victims has its measurement in place of a scenario."""
+    run = cell.run
+    if isinstance(run, Run):
+        what: dict[str, Any] = {"victims": run.victims, "variant": cell.variant, "scenario": run.scenario.as_dict()}
+    else:
+        what = {"victims": 0, "measurement": run.measurement.as_dict()}
+    return what | {"runs": run.seeds, "quick": bool(cell.quick), "reported": dict(cell.reported)}
+
+
 def _cost(tables: Sequence[Table], runs: Path) -> dict[str, int]:
-    scenarios = scenarios_of(tables)
+    pieces, scenarios = pieces_of(tables), scenarios_of(tables)
     return {
         "cells": sum(len(each.cells) for each in tables),
-        "runs": len(scenarios),
-        "finished": sum(load(s, runs) is not None for s in scenarios),
+        "runs": len(pieces),
+        "finished": sum(load(p, runs) is not None for p in pieces),
         "victims": sum(s.trials for s in scenarios),
         "evaluations": sum(most_evaluations(s) for s in scenarios),
     }

@@ -11,8 +11,9 @@ from typing import Any
 
 from leakgauge.errors import BadInput
 from leakgauge.files import write_whole
-from leakgauge.recipes._recipe import Cell, Recipe, Table
-from leakgauge.recipes._running import findings_of, results_of
+from leakgauge.recipes._figures import compute_figure
+from leakgauge.recipes._recipe import Cell, Recipe, Study, Table
+from leakgauge.recipes._running import Result, figures_of, findings_of, results_of
 from leakgauge.recipes._statistics import compute, is_failed
 
 FILE = "measured.json"
@@ -30,9 +31,9 @@ class Entry:
     value: float | None  # None: measured, but nothing to average, such as the iterations of no success
     low: float | None
     high: float | None
-    trials: int
+    trials: int  # victims, or the size of a measurement: rounds of training, say
     failed: int  # of the trials, diverged
-    seconds: float  # of the attack, all trials together
+    seconds: float  # of the attack, all trials together; of a measurement the whole
     device: str
     version: str
     commit: str
@@ -54,13 +55,12 @@ def _entries(table: Table, cell: Cell, runs: Path) -> list[Entry]:
     results = results_of(cell.run, runs)
     if results is None:
         return []
+    if isinstance(cell.run, Study):
+        return _study_entries(table, cell, cell.run, results)
     findings = findings_of(cell, results)
     if not findings:
         return []
-    device, version, commit, state = (
-        "; ".join(dict.fromkeys(r.environment[key] for r in results))
-        for key in ("device", "leakgauge", "commit", "model state")
-    )
+    device, version, commit, state = _where(results)
     rows = []
     for statistic, reported in cell.reported.items():
         found = compute(statistic, findings)
@@ -73,6 +73,31 @@ def _entries(table: Table, cell: Cell, runs: Path) -> list[Entry]:
             )
         )  # fmt: skip
     return rows
+
+
+def _study_entries(table: Table, cell: Cell, study: Study, results: Sequence[Result]) -> list[Entry]:
+    device, version, commit, state = _where(results)
+    seconds = round(sum(r.seconds for r in results), 2)
+    rows = []
+    for name, reported in cell.reported.items():
+        found = compute_figure(name, figures_of(results))
+        rows.append(
+            Entry(
+                table.id, cell.row, cell.column, name, reported, found.value, found.low, found.high,
+                trials=study.size, failed=0, seconds=seconds, device=device, version=version, commit=commit,
+                seed=study.measurement.seed, seeds=study.seeds, state=state,
+            )
+        )  # fmt: skip
+    return rows
+
+
+def _where(results: Sequence[Result]) -> tuple[str, str, str, str]:
+    """Device, version, commit and the model's state, each value once."""
+    device, version, commit, state = (
+        "; ".join(dict.fromkeys(r.environment[key] for r in results))
+        for key in ("device", "leakgauge", "commit", "model state")
+    )
+    return device, version, commit, state
 
 
 def merged(old: Iterable[Entry], new: Iterable[Entry], recipe: Recipe) -> list[Entry]:

@@ -12,10 +12,12 @@ from leakgauge import catalog
 from leakgauge.attacks._parts.gradient_matching import GradientMatching
 from leakgauge.engine.lbfgs import INNER
 from leakgauge.errors import BadInput
+from leakgauge.recipes._measurement import Measurement
 from leakgauge.settings import unknown_name
 from leakgauge.types import Scenario
 
 SEED_STRIDE = 1000  # between base seeds: more than the trials of any run, so no trial's seed is used twice
+Piece = Scenario | Measurement  # what is run at once and kept in one file
 
 
 @dataclass(frozen=True)
@@ -31,12 +33,45 @@ class Run:
         return tuple(dataclasses.replace(self.scenario, seed=first + SEED_STRIDE * k) for k in range(self.seeds))
 
     @property
+    def pieces(self) -> tuple[Piece, ...]:
+        return self.scenarios
+
+    @property
     def victims(self) -> int:
         return self.scenario.trials * self.seeds
+
+    @property
+    def sample(self) -> str:
+        return ""  # victims, as the page's legend says
 
     def resized(self, trials: int | None, seeds: int | None) -> Run:
         scenario = self.scenario if trials is None else dataclasses.replace(self.scenario, trials=trials)
         return Run(scenario, self.seeds if seeds is None else seeds)
+
+
+@dataclass(frozen=True)
+class Study:
+    """The other kind of run, without victims: one measurement at `seeds` base seeds in a row, pooled."""
+
+    measurement: Measurement
+    seeds: int = 1
+
+    @property
+    def pieces(self) -> tuple[Piece, ...]:
+        first = self.measurement.seed
+        return tuple(dataclasses.replace(self.measurement, seed=first + SEED_STRIDE * k) for k in range(self.seeds))
+
+    @property
+    def size(self) -> int:
+        return self.measurement.size * self.seeds
+
+    @property
+    def sample(self) -> str:
+        return f" {self.measurement.unit}"
+
+    def resized(self, trials: int | None, seeds: int | None) -> Study:  # noqa: ARG002
+        """`trials` counts victims, and there are none."""
+        return Study(self.measurement, self.seeds if seeds is None else seeds)
 
 
 @dataclass(frozen=True)
@@ -45,10 +80,10 @@ class Cell:
 
     row: str
     column: str
-    run: Run
+    run: Run | Study
     reported: Mapping[str, float | None]  # statistic -> the paper's figure; None: measured, but not in the paper
     variant: str = "plain"  # or "adaptive": the attacker who knows the defence
-    quick: int = 0  # victims under --quick; 0: not part of it
+    quick: int = 0  # victims under --quick, or the size of a measurement; 0: not part of it
     quick_attack: str | None = None  # the attack under --quick, where the full one takes minutes for a single victim
 
 
@@ -112,7 +147,9 @@ def chosen(
     return tuple(found)
 
 
-def _quick_run(cell: Cell) -> Run:
+def _quick_run(cell: Cell) -> Run | Study:
+    if isinstance(cell.run, Study):
+        return Study(cell.run.measurement.resized(cell.quick))
     run = cell.run.resized(cell.quick, 1)
     if cell.quick_attack is None:
         return run
@@ -129,9 +166,14 @@ def _no_such_cell(pattern: str, names: Iterable[str]) -> BadInput:
     )
 
 
+def pieces_of(tables: Iterable[Table]) -> tuple[Piece, ...]:
+    """Everything that is run for these cells, each once, in the order of the tables."""
+    return tuple(dict.fromkeys(p for table in tables for cell in table.cells for p in cell.run.pieces))
+
+
 def scenarios_of(tables: Iterable[Table]) -> tuple[Scenario, ...]:
-    """Every distinct scenario behind these cells, in the order of the tables."""
-    return tuple(dict.fromkeys(s for table in tables for cell in table.cells for s in cell.run.scenarios))
+    """The attacked scenarios among them."""
+    return tuple(p for p in pieces_of(tables) if isinstance(p, Scenario))
 
 
 def most_evaluations(scenario: Scenario) -> int:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from leakgauge.files import write_whole
 from leakgauge.recipes._measured import Entry
-from leakgauge.recipes._recipe import Cell, Recipe, Table
+from leakgauge.recipes._recipe import Cell, Recipe, Study, Table
 from leakgauge.recipes._statistics import heading, written
 
 FILE = "README.md"
@@ -16,6 +16,11 @@ _LEGEND = (
     "In each cell: the paper's figure → ours [95 % interval]. A dash before the arrow means that the paper has no such "
     "figure; a dash behind it, that there was nothing to average; a cell without an arrow was not run. "
     "n counts victims; failed ones are in every figure except those of successes."
+)
+_STUDIES = (
+    "Where nobody is attacked, n says what was counted instead, such as rounds of training. Round times are medians "
+    "with quartiles in brackets, measured in lock step with the undefended federation in the same process; other "
+    "figures of several seeds have Student's 95 % interval, and those of one seed none."
 )
 
 
@@ -29,7 +34,7 @@ def render(recipe: Recipe, entries: Sequence[Entry]) -> str:
         _MARKER,
         f"# {recipe.name}",
         f"{recipe.summary}. {recipe.paper}.",
-        _LEGEND,
+        f"{_LEGEND} {_STUDIES}" if _studied(recipe) else _LEGEND,
         _where(recipe, entries),
         recipe.note,
     ]
@@ -56,16 +61,20 @@ def _where(recipe: Recipe, entries: Sequence[Entry]) -> str:
     done = len({e.place[:3] for e in entries})
     if not entries:
         return f"Measured: none of {cells} cells."
-    sizes = [e.trials for e in entries]
-    span = f"{min(sizes)} to {max(sizes)}" if min(sizes) < max(sizes) else f"{sizes[0]}"
+    studied = _studied(recipe)
+    sizes = [e.trials for e in entries if e.place[:3] not in studied]
+    span = "" if not sizes else f"{min(sizes)} to {max(sizes)}" if min(sizes) < max(sizes) else f"{sizes[0]}"
+    each = f", {span} victims each{' where there are any' if studied else ''}" if span else ""
     devices, versions, commits = (
         ", ".join(sorted({part for e in entries for part in getattr(e, field).split("; ")}))
         for field in ("device", "version", "commit")
     )
-    return (
-        f"Measured: {done} of {cells} cells, {span} victims each, on {devices}, "
-        f"with leakgauge {versions} (commit {commits})."
-    )
+    return f"Measured: {done} of {cells} cells{each}, on {devices}, with leakgauge {versions} (commit {commits})."
+
+
+def _studied(recipe: Recipe) -> set[tuple[str, str, str]]:
+    """The places of cells without victims."""
+    return {(t.id, c.row, c.column) for t in recipe.tables for c in t.cells if isinstance(c.run, Study)}
 
 
 def _section(table: Table, entries: Sequence[Entry]) -> str:
@@ -87,9 +96,9 @@ def _content(cell: Cell | None, entries: Sequence[Entry]) -> str:
     if not mine:
         known = {s: r for s, r in cell.reported.items() if r is not None}
         return "<br>".join(f"{heading(s)}: {written(s, r)}" for s, r in known.items())
-    sample = f"n = {mine[0].trials}"
+    sample = f"n = {mine[0].trials}{cell.run.sample}"
     if mine[0].failed:
         sample += f", {mine[0].failed} failed"
-    if mine[0].state != "untrained":
+    if mine[0].state not in ("", "untrained"):
         sample += f"; {mine[0].state}"
     return "<br>".join([*(f"{heading(e.statistic)}: {figure(e)}" for e in mine), sample])

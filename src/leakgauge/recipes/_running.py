@@ -1,7 +1,7 @@
-"""Runs a recipe's scenarios, each once, and keeps every result in a file of its own.
+"""Runs a recipe's scenarios and measurements, each once, and keeps every result in a file of its own.
 
-RUNS/KEY.json    one scenario at one base seed: the findings of its attack, and where and how long it ran
-A key is a hash of the scenario and our version. A file that is there is not made again, so a killed process goes on
+RUNS/KEY.json    one of them at one base seed: the findings of its attack or its figures, and where and how long it ran
+A key is a hash of all its settings and our version. A file that is there is not made again, so a killed process goes on
 where it stopped, and several can share one folder: each takes what no other is running.
 """
 
@@ -11,18 +11,19 @@ import dataclasses
 import json
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import leakgauge
 from leakgauge import catalog
 from leakgauge.audit import Watch, run_audit
+from leakgauge.claiming import claimed
 from leakgauge.errors import LeakgaugeError
 from leakgauge.files import make_folder, write_whole
-from leakgauge.recipes._claiming import claimed
-from leakgauge.recipes._recipe import Cell, Run
-from leakgauge.stage import pick_device
+from leakgauge.recipes._measurement import Figures
+from leakgauge.recipes._recipe import Cell, Piece, Run, Study
+from leakgauge.stage import environment, pick_device
 from leakgauge.store import key_of
 from leakgauge.types import Finding, Scenario
 
@@ -31,57 +32,62 @@ SCHEMA = 1
 
 @dataclass(frozen=True)
 class Result:
-    """What one scenario at one base seed gave."""
+    """What one scenario or measurement at one base seed gave."""
 
     findings: tuple[Finding, ...]  # of the asked attack: plain, then those who know the defence
     environment: Mapping[str, str]
     seconds: float  # wall clock of the whole run, loading and floors included
+    figures: Figures = field(default_factory=dict)  # of a measurement, which has no findings
 
 
 def run_all(
-    scenarios: Iterable[Scenario],
+    pieces: Iterable[Piece],
     runs: Path,
     *,
     device: str = "auto",
     data_root: Path | None = None,
     fresh: bool = False,
     watch: Watch = lambda *_: None,
-    finished: Callable[[Scenario], None] = lambda _: None,
-) -> dict[Scenario, str]:
-    """Run what is not yet in `runs`; gives the scenarios that cannot be run here, with the reason.
+    finished: Callable[[Piece], None] = lambda _: None,
+) -> dict[Piece, str]:
+    """Run what is not yet in `runs`; gives the pieces that cannot be run here, with the reason.
 
-    What another process is running is left for last and then waited for. `finished` is called after each scenario. A
+    What another process is running is left for last and then waited for. `finished` is called after each piece. A
     keyboard interrupt leaves the finished ones in place.
     """
     make_folder(runs)
-    pick_device(device)  # refused at once, not scenario by scenario
-    refused: dict[Scenario, str] = {}
-    wanted = list(scenarios)
+    pick_device(device)  # refused at once, not piece by piece
+    refused: dict[Piece, str] = {}
+    wanted = list(pieces)
     left, done = wanted, 0
     for wait in (False, True):
         elsewhere = []
-        for scenario in left:
-            with claimed(_path(scenario, runs), wait=wait) as mine:
+        for piece in left:
+            with claimed(_path(piece, runs), wait=wait) as mine:
                 if not mine:
-                    elsewhere.append(scenario)
+                    elsewhere.append(piece)
                     continue
-                if fresh or load(scenario, runs) is None:
-                    now = _within(watch, done, len(wanted), describe(scenario))
+                if fresh or load(piece, runs) is None:
+                    now = _within(watch, done, len(wanted), describe(piece))
                     now(0, 1, "", 0.0)
                     try:
-                        save(scenario, runs, run_one(scenario, device, data_root, now))
+                        save(piece, runs, run_one(piece, device, data_root, now))
                     except LeakgaugeError as error:
-                        refused[scenario] = str(error)
+                        refused[piece] = str(error)
             done += 1
-            finished(scenario)
+            finished(piece)
         left = elsewhere
     return refused
 
 
-def run_one(scenario: Scenario, device: str, data_root: Path | None, watch: Watch = lambda *_: None) -> Result:
-    """One scenario, its one attack; raises if the attack cannot run on it."""
+def run_one(piece: Piece, device: str, data_root: Path | None, watch: Watch = lambda *_: None) -> Result:
+    """A measurement, or one scenario and its one attack; raises if that cannot run here."""
     began = time.perf_counter()
-    report, _ = run_audit(scenario, undefended=False, device=device, data_root=data_root, watch=watch)
+    if not isinstance(piece, Scenario):
+        figures = piece.figures(device, data_root, watch)
+        where = environment(pick_device(device)) | {"model state": piece.setting}
+        return Result((), where, time.perf_counter() - began, figures)
+    report, _ = run_audit(piece, undefended=False, device=device, data_root=data_root, watch=watch)
     if report.interrupted:  # half a scenario is no result
         raise KeyboardInterrupt
     floors = {name for name, attack in catalog.find("attacks").items() if attack.baseline}
@@ -92,9 +98,9 @@ def run_one(scenario: Scenario, device: str, data_root: Path | None, watch: Watc
     return Result(findings, report.environment, time.perf_counter() - began)
 
 
-def results_of(run: Run, runs: Path) -> tuple[Result, ...] | None:
+def results_of(run: Run | Study, runs: Path) -> tuple[Result, ...] | None:
     """All base seeds of a run, or None while one is missing."""
-    found = [load(scenario, runs) for scenario in run.scenarios]
+    found = [load(piece, runs) for piece in run.pieces]
     return tuple(r for r in found if r is not None) if all(found) else None
 
 
@@ -104,44 +110,59 @@ def findings_of(cell: Cell, results: Iterable[Result]) -> tuple[Finding, ...]:
     A defence may know several adaptive attacks; the one that recovers most on average speaks for all of them.
     """
     groups: dict[str, list[Finding]] = {}
-    for finding in (f for r in results for f in r.findings if f.adaptive == (cell.variant == "adaptive")):
+    knows = cell.variant == "adaptive"
+    for finding in (f for r in results for f in r.findings if f.adaptive == knows and not f.control):
         groups.setdefault(finding.spec, []).append(finding)
     if not groups:
         return ()
     return max((tuple(group) for group in groups.values()), key=_mean_psnr)
 
 
+def figures_of(results: Iterable[Result]) -> Figures:
+    """The samples of a measurement, pooled over base seeds."""
+    pooled: dict[str, tuple[float, ...]] = {}
+    for result in results:
+        for name, sample in result.figures.items():
+            pooled[name] = (*pooled.get(name, ()), *sample)
+    return pooled
+
+
 def _mean_psnr(findings: tuple[Finding, ...]) -> float:
     return sum(f.scores.get("psnr") or 0.0 for f in findings) / len(findings)
 
 
-def save(scenario: Scenario, runs: Path, result: Result) -> None:
+def save(piece: Piece, runs: Path, result: Result) -> None:
     plain = {
         "schema": SCHEMA,
-        "scenario": scenario.as_dict(),
+        _kind(piece): piece.as_dict(),
         "environment": dict(result.environment),
         "seconds": result.seconds,
         "findings": [dataclasses.asdict(f) for f in result.findings],
+        "figures": dict(result.figures),
     }
-    write_whole(_path(scenario, runs), json.dumps(plain, allow_nan=False).encode())
+    write_whole(_path(piece, runs), json.dumps(plain, allow_nan=False).encode())
 
 
-def load(scenario: Scenario, runs: Path) -> Result | None:
-    """A finished scenario, or None if it is not there or cannot be read (then it is done again)."""
+def load(piece: Piece, runs: Path) -> Result | None:
+    """What is finished, or None if it is not there or cannot be read (then it is done again)."""
     try:
-        plain: dict[str, Any] = json.loads(_path(scenario, runs).read_text(encoding="utf-8"))
+        plain: dict[str, Any] = json.loads(_path(piece, runs).read_text(encoding="utf-8"))
         if plain["schema"] != SCHEMA:
             return None
         findings = tuple(
             Finding(**f | {"records": tuple(f["records"]), "flags": tuple(f["flags"])}) for f in plain["findings"]
         )
-        return Result(findings, plain["environment"], plain["seconds"])
+        figures = {name: tuple(sample) for name, sample in plain.get("figures", {}).items()}
+        return Result(findings, plain["environment"], plain["seconds"], figures)
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
 
-def describe(scenario: Scenario) -> str:
+def describe(piece: Piece) -> str:
     """One line for the progress bar."""
+    if not isinstance(piece, Scenario):
+        return piece.title
+    scenario = piece
     local = f", M = {scenario.local.epochs}" if scenario.local.kind == "fedavg" else ""
     trained = f" after {scenario.training.rounds} rounds" if scenario.training.rounds else ""
     batch = f" x {scenario.batch_size}" if scenario.batch_size > 1 else ""
@@ -157,5 +178,9 @@ def _within(watch: Watch, number: int, count: int, name: str) -> Watch:
     return lambda cell, cells, _, share: watch(number, count, name, (cell + share) / cells)
 
 
-def _path(scenario: Scenario, runs: Path) -> Path:
-    return runs / f"{key_of(scenario=scenario.as_dict(), version=leakgauge.__version__)}.json"
+def _kind(piece: Piece) -> str:
+    return "scenario" if isinstance(piece, Scenario) else "measurement"
+
+
+def _path(piece: Piece, runs: Path) -> Path:
+    return runs / f"{key_of(**{_kind(piece): piece.as_dict()}, version=leakgauge.__version__)}.json"

@@ -17,9 +17,12 @@ import numpy as np
 import torch
 
 from leakgauge import catalog
+from leakgauge.defenses.sensitivity import Sensitivity
 from leakgauge.errors import BadInput
 from leakgauge.metrics.intervals import bootstrap_mean, clopper_pearson
 from leakgauge.metrics.psnr import psnr_as_fedkl
+from leakgauge.plan import parse_chain
+from leakgauge.recipes._figures import FIGURES
 from leakgauge.settings import unknown_name
 from leakgauge.types import CRITERION, Finding, Interval
 
@@ -47,12 +50,15 @@ def compute(spec: str, findings: Findings) -> Interval:
 
 
 def heading(spec: str) -> str:
+    if spec in FIGURES:
+        return FIGURES[spec].heading
     statistic, argument = parse(spec)
     return statistic.heading.format(f"{argument:g}")
 
 
 def written(spec: str, value: float | None) -> str:
-    return "–" if value is None else parse(spec)[0].form.format(value)
+    form = FIGURES[spec].form if spec in FIGURES else parse(spec)[0].form
+    return "–" if value is None else form.format(value)
 
 
 def parse(spec: str) -> tuple[Statistic, float]:
@@ -156,6 +162,30 @@ def _exact_records(findings: Findings, _: float) -> Interval:
     return bootstrap_mean(torch.tensor(counts, dtype=torch.double)) if counts else _NOTHING
 
 
+def _psnr_median(findings: Findings, _: float) -> Interval:
+    """Over records; one without a score counts as 0 dB."""
+    return _bootstrap(_psnrs(findings), np.median)
+
+
+def _psnr_above(findings: Findings, least: float) -> Interval:
+    return _share([value > least for value in _psnrs(findings)])
+
+
+def _aligned_above(findings: Findings, least: float) -> Interval:
+    return _share([float(r.get("psnr_aligned") or 0.0) > least for f in findings for r in (f.records or ({},))])
+
+
+def _psnrs(findings: Findings) -> list[float]:
+    return [float(r.get("psnr") or 0.0) for f in findings for r in (f.records or ({},))]
+
+
+def _mse_worst(findings: Findings, _: float) -> Interval:
+    """The largest of all records; an extreme has no honest interval. Nothing if a trial has no scores."""
+    values = [r.get("mse") for f in findings for r in (f.records or ({},))]
+    known = [v for v in values if v is not None]
+    return Interval(max(known), None, None) if known and len(known) == len(values) else _NOTHING
+
+
 def _psnr_std(findings: Findings, _: float) -> Interval:
     values = [float(r["psnr"] or 0.0) for f in findings for r in f.records]
     return _bootstrap(values, partial(np.std, ddof=1)) if len(values) > 1 else _NOTHING
@@ -165,6 +195,17 @@ def _psnr_thesis(findings: Findings, _: float) -> Interval:
     """The conversion is linear, so the interval goes through it as the mean does."""
     true = _mean("psnr")(findings, 0)
     return Interval(*(None if v is None else psnr_as_fedkl(v) for v in (true.value, true.low, true.high)))
+
+
+def _slices_named(findings: Findings, _: float) -> Interval:
+    """Of the slices that `sensitivity` noised, those that the attack's note names."""
+    hits: list[bool] = []
+    for finding in findings:
+        named = finding.note.partition(":")[2].split()
+        for defense in parse_chain(finding.defense):
+            if isinstance(defense, Sensitivity):
+                hits += [str(number) in named for number in defense.public.chosen([finding.seed])[0].tolist()]
+    return _share(hits)
 
 
 def _label_accuracy(findings: Findings, _: float) -> Interval:
@@ -205,10 +246,17 @@ STATISTICS = {
     "mse": Statistic("MSE", "{:.2e}", _mean("mse")),
     "mse_of_successes": Statistic("MSE of successes", "{:.2e}", _mean("mse", successes=True)),
     "psnr": Statistic("PSNR, dB", "{:.2f}", _mean("psnr")),
+    "psnr_aligned": Statistic("aligned PSNR, dB", "{:.2f}", _mean("psnr_aligned")),
+    "ssim_aligned": Statistic("aligned SSIM", "{:.3f}", _mean("ssim_aligned")),
+    "psnr_aligned_above": Statistic("share over {} dB aligned", "{:.2f}", _aligned_above, takes_argument=True),
+    "psnr_median": Statistic("median PSNR, dB", "{:.2f}", _psnr_median),
+    "psnr_above": Statistic("share over {} dB", "{:.2f}", _psnr_above, takes_argument=True),
+    "mse_worst": Statistic("largest MSE", "{:.1e}", _mse_worst),
     "ssim_best": Statistic("best SSIM", "{:.3f}", _best("ssim")),
     "psnr_best": Statistic("best PSNR, dB", "{:.2f}", _best("psnr")),
     "exact_records": Statistic("exact records in a batch", "{:.2f}", _exact_records),
     "psnr_std": Statistic("std over images, dB", "{:.2f}", _psnr_std),
     "psnr_thesis": Statistic("PSNR as the thesis computes it, dB", "{:.2f}", _psnr_thesis),
+    "slices_named": Statistic("noised slices named", "{:.3f}", _slices_named),
     "label_accuracy": Statistic("label accuracy", "{:.3f}", _label_accuracy),
 }

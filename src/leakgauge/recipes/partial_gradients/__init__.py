@@ -1,0 +1,1 @@
+"""Which layers of an update suffice for recovery."""

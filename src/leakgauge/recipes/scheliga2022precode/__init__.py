@@ -1,0 +1,1 @@
+"""PRECODE, plain and by attackers who know it."""

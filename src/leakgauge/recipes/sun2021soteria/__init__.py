@@ -1,0 +1,1 @@
+"""Soteria, plain and muted."""

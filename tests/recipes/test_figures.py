@@ -1,0 +1,36 @@
+"""From samples to figures: quartiles of times, intervals over seeds, nothing where there is nothing."""
+
+from __future__ import annotations
+
+import pytest
+
+from leakgauge.recipes._figures import FIGURES, compute_figure
+from leakgauge.recipes._statistics import STATISTICS, heading, written
+
+
+def test_a_time_has_its_median_and_quartiles():
+    found = compute_figure("round_ms", {"round_ms": (1.0, 2.0, 3.0, 4.0, 100.0)})
+    assert (found.value, found.low, found.high) == (3, 2, 4)
+
+
+def test_what_is_drawn_with_each_seed_has_students_interval():
+    found = compute_figure("accuracy", {"accuracy": (0.8, 0.9)})
+    assert found.value == pytest.approx(0.85)
+    assert found.high - found.value == pytest.approx(12.706 * 0.05, rel=1e-3)
+    assert compute_figure("accuracy", {"accuracy": (0.8,)}).low is None
+
+
+def test_what_is_computed_has_no_interval():
+    found = compute_figure("epsilon", {"epsilon": (0.5, 0.5)})
+    assert (found.value, found.low) == (0.5, None)
+
+
+def test_a_figure_that_was_not_measured_is_none():
+    assert compute_figure("epsilon", {"accuracy": (0.8,)}).value is None
+
+
+def test_no_figure_has_the_name_of_a_statistic():
+    assert not FIGURES.keys() & STATISTICS.keys()
+    assert heading("slower") == FIGURES["slower"].heading
+    assert written("bytes_up", 12345.0) == "12,345"
+    assert written("epsilon", None) == "–"
