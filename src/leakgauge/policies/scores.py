@@ -1,0 +1,104 @@
+"""The two scores of automatic transformation search: how private a policy is, and what it costs, before any training.
+
+Gao et al. 2021 and its replication by Drabent et al. 2022. Privacy: on the way from noise to the transformed picture,
+how soon does the gradient resemble the picture's own? Less is more private. Accuracy: how different are the
+input gradients of pictures of different classes in an untrained network? More is better; pictures whose gradients are
+orthogonal give minus their number.
+
+All pictures, and the points on the way, run side by side in the engine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor, nn
+
+from leakgauge.engine.gradients import trial_gradients, working_model
+from leakgauge.engine.memory import fitting
+
+POINTS = 20  # steps from noise to picture
+_TINY = 1e-5
+_COPIES = 4  # of a gradient that live at once
+_AT_ONCE = 1024  # pictures whose input gradients are taken together
+
+
+def privacy_scores(model: nn.Module, noise: Tensor, pictures: Tensor, labels: Tensor) -> Tensor:
+    """(M,): mean similarity of gradients along the way, by the trapezoid rule; 0 to 1, low is private.
+
+    noise, pictures: (M, C, H, W), the two ends; labels (M,). Model in eval mode.
+    """
+    worker = working_model(model, "eval")
+    rows = _rows(worker, pictures)
+    parts = [
+        _along(worker, n, p, y)
+        for n, p, y in zip(*(torch.split(all_of, rows) for all_of in (noise, pictures, labels)), strict=True)
+    ]
+    similar = torch.cat(parts, 1)  # (POINTS + 1, M)
+    return (similar.sum(0) - (similar[0] + similar[-1]) / 2) / POINTS
+
+
+def _along(worker: nn.Module, noise: Tensor, pictures: Tensor, labels: Tensor) -> Tensor:
+    """(POINTS + 1, m) similarities."""
+
+    def gradients(inputs: Tensor) -> dict[str, Tensor]:
+        with torch.enable_grad():
+            found = trial_gradients(worker, inputs[:, None], labels[:, None])
+        return {name: g.detach() for name, g in found.items()}
+
+    goal = gradients(pictures)
+    points = [similarity(gradients(torch.lerp(noise, pictures, i / POINTS)), goal) for i in range(POINTS)]
+    return torch.stack([*points, similarity(goal, goal)])
+
+
+def similarity(mine: Mapping[str, Tensor], goal: Mapping[str, Tensor]) -> Tensor:
+    """(T,): the cosine, averaged over parameter tensors. A tensor without gradient on both sides counts as similar."""
+    cosines = []
+    for name, wanted in goal.items():
+        a, b = mine[name].flatten(1), wanted.flatten(1)
+        size = a.norm(dim=1) * b.norm(dim=1)
+        both_zero = (a.norm(dim=1) == 0) & (b.norm(dim=1) == 0)
+        cosine = (a * b).sum(1) / torch.where(size > 0, size, torch.ones_like(size))
+        cosines.append(torch.where(both_zero, torch.ones_like(cosine), cosine))
+    return torch.stack(cosines).mean(0)
+
+
+def accuracy_scores(model: nn.Module, batches: Sequence[tuple[Tensor, Tensor]]) -> Tensor:
+    """(B,) for B batches of pictures (M, C, H, W) and labels (M,): the spread of their input gradients, see `spread`.
+
+    Only the first picture of each class in a batch takes part, so the best value is minus the number of classes in it.
+    """
+    worker = working_model(model, "eval")
+    chosen = [pictures[firsts(labels).to(pictures.device)] for pictures, labels in batches]
+    rows = torch.cat([input_gradients(worker, some) for some in torch.split(torch.cat(chosen), _AT_ONCE)])
+    return torch.tensor([spread(part) for part in torch.split(rows, [len(c) for c in chosen])])
+
+
+def firsts(labels: Tensor) -> Tensor:
+    """Where each class is met first, in order."""
+    place: dict[int, int] = {}
+    for at, label in enumerate(labels.tolist()):
+        place.setdefault(label, at)
+    return torch.tensor(list(place.values()))
+
+
+def input_gradients(worker: nn.Module, pictures: Tensor) -> Tensor:
+    """(M, D): of the sum of each picture's logits in its own pixels."""
+    with torch.enable_grad():
+        leaf = pictures.detach().clone().requires_grad_()
+        (found,) = torch.autograd.grad(worker(leaf).sum(), leaf)
+    return found.flatten(1)
+
+
+def spread(rows: Tensor) -> float:
+    """Minus the sum of log l + 1/l over the eigenvalues l of the correlation of M gradients (M, D)."""
+    correlation = torch.corrcoef(rows.double()).nan_to_num()  # a picture without any gradient correlates with none
+    values = torch.linalg.eigvalsh(correlation.reshape(len(rows), len(rows))).clamp_min(0) + _TINY
+    return -float((values.log() + 1 / values).sum())
+
+
+def _rows(worker: nn.Module, pictures: Tensor) -> int:
+    """How many pictures run side by side."""
+    numbers = sum(p.numel() for p in worker.parameters()) + 50 * pictures[0].numel()
+    return fitting(_COPIES * numbers * pictures.element_size(), pictures.device)

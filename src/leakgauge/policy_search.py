@@ -1,0 +1,220 @@
+"""The search for transformation policies: random triples, scored for privacy and accuracy, the most private kept.
+
+FOLDER/search.json      what is searched: model, data, sizes, seed; a folder belongs to one search
+FOLDER/scores/N.json    the scores of one block of candidates
+FOLDER/policies.json    the best, once all blocks are there
+
+A block that is there is not scored again, so a killed search goes on where it stopped, and several processes can share
+a folder: each takes the blocks that no other is working on. A candidate's number alone decides what it is.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+import leakgauge
+from leakgauge.claiming import claimed
+from leakgauge.data import Dataset, load
+from leakgauge.engine.precision import set_precision
+from leakgauge.engine.randomness import generator, uniform
+from leakgauge.errors import BadInput
+from leakgauge.files import make_folder, write_whole
+from leakgauge.fl.rounds import train
+from leakgauge.models import load_model
+from leakgauge.policies.operations import COUNT
+from leakgauge.policies.policy import LENGTH, NOTHING, Triple, applied, draw, written
+from leakgauge.policies.scores import accuracy_scores, privacy_scores
+from leakgauge.stage import pick_device
+from leakgauge.types import Training
+
+BLOCK = 10  # candidates that are scored together
+_TRAINED_ON = 0.1  # of the data, as published
+_LOSS = 85 / 63  # the published threshold over the best score there is with as many classes as its batches have
+TRAINING = Training(rounds=300, optimizer="adam", lr=0.001)  # enough to tell pictures apart, not to know them by heart
+
+
+@dataclass(frozen=True)
+class Search:
+    """What is searched, and how much of it. The defaults are the published sizes."""
+
+    model: str
+    data: str
+    candidates: int = 1500
+    pictures: int = 100  # that privacy is averaged over
+    batches: int = 10  # that accuracy is averaged over
+    batch_size: int = 100
+    least_accuracy: float | None = None  # candidates below are not kept; None: 85/63 of the untransformed pictures'
+    training: Training = TRAINING
+    as_released: bool = False  # crop and mirror pictures first
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("candidates", "pictures", "batches"):
+            if getattr(self, name) < 1:
+                raise BadInput(name, allowed="at least 1", got=getattr(self, name), do="choose a value in that range")
+        if self.batch_size < 2:
+            raise BadInput("batch_size", allowed="at least 2", got=self.batch_size, do="pictures are compared pairwise")
+
+    @property
+    def blocks(self) -> list[range]:
+        """The candidates' numbers; number 0 stands for pictures as they are."""
+        return [range(b, min(b + BLOCK, self.candidates + 1)) for b in range(0, self.candidates + 1, BLOCK)]
+
+    def as_dict(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)
+
+
+@dataclass(frozen=True)
+class Scored:
+    """One candidate: a low privacy score is private, a high accuracy score promises accuracy."""
+
+    policy: str
+    privacy: float
+    accuracy: float
+
+
+def candidate(number: int, seed: int) -> Triple:
+    """Three draws from the fifty operations or none; the order counts, repeats are allowed. Number 0 has none."""
+    if number == 0:
+        return ()
+    drawn = torch.randint(COUNT + 1, (LENGTH,), generator=generator(seed, f"candidate/{number}")).tolist()
+    return tuple(n - 1 for n in drawn if n - 1 != NOTHING)
+
+
+def search_policies(
+    search: Search,
+    folder: Path,
+    *,
+    device: str = "auto",
+    data_root: Path | None = None,
+    watch: Callable[[int, int], None] = lambda _, __: None,
+) -> list[Scored]:
+    """Score what is not in `folder` yet; gives untransformed pictures and all candidates with their scores, in order.
+
+    `watch` hears of candidates scored and candidates in all. An interrupt leaves the finished blocks in place.
+    """
+    where = pick_device(device)
+    set_precision("float32")
+    _belongs(search, folder)
+    missing = [block for block in search.blocks if _read(folder, block) is None]
+    if missing:
+        bench = _Bench.set_up(search, where, data_root)
+        for wait in (False, True):  # first what nobody works on, then what another process has or had
+            for block in [b for b in missing if _read(folder, b) is None]:
+                with claimed(_path(folder, block), wait=wait) as mine:
+                    if mine and _read(folder, block) is None:
+                        _write(folder, block, bench.score([candidate(n, search.seed) for n in block]))
+                watch(sum(len(b) for b in search.blocks if _path(folder, b).exists()), search.candidates + 1)
+    scored = [row for block in search.blocks for row in _read(folder, block) or []]
+    best = [dataclasses.asdict(row) for row in ranked(scored, search.least_accuracy)[1]]
+    write_whole(folder / "policies.json", (json.dumps(best, indent=1) + "\n").encode())
+    return scored
+
+
+def ranked(scored: Sequence[Scored], least_accuracy: float | None) -> tuple[float, list[Scored]]:
+    """The accuracy score that is asked for, and who reaches it, the most private first; equal policies once."""
+    least = _LOSS * scored[0].accuracy if least_accuracy is None else least_accuracy
+    kept = {row.policy: row for row in scored if row.accuracy >= least and row.policy}
+    return least, sorted(kept.values(), key=lambda row: (row.privacy, row.policy))
+
+
+@dataclass(frozen=True)
+class _Bench:
+    """What every candidate is scored on."""
+
+    search: Search
+    untrained: nn.Module
+    trained: nn.Module
+    noise: Tensor  # (P, C, H, W), where the way to each picture begins
+    pictures: Tensor
+    labels: Tensor
+    batches: tuple[tuple[Tensor, Tensor], ...]
+
+    @classmethod
+    def set_up(cls, search: Search, where: torch.device, data_root: Path | None) -> _Bench:
+        samples = load(search.data, "train", data_root)
+        if samples.spec.kind != "image":
+            raise BadInput(
+                "data", allowed="pictures", got=f"the table {search.data!r}", do="policies transform pictures"
+            )
+        needed = max(search.pictures, search.batches * search.batch_size)
+        order = torch.randperm(len(samples), generator=generator(search.seed, "search"))
+        learned = max(int(_TRAINED_ON * len(samples)), search.training.clients * search.training.batch_size)
+        if learned + needed > len(samples):
+            raise BadInput(
+                "pictures and batches", allowed=f"at most {len(samples) - learned} samples of {search.data}",
+                got=needed, do="lower --pictures, --batches or --batch-size",
+            )  # fmt: skip
+        untrained = load_model(search.model, samples.spec, search.seed, None).to(where)
+        inputs, labels = samples.take(order[:learned])
+        trained = train(untrained, Dataset(samples.spec, inputs, labels), search.training, search.seed)
+        held, held_labels = (t.to(where) for t in samples.take(order[learned : learned + needed]))
+        size = search.batch_size
+        batches = [(held[b : b + size], held_labels[b : b + size]) for b in range(0, search.batches * size, size)]
+        noise = uniform([search.seed], "noise", (search.pictures, *samples.spec.shape))[0].to(held)
+        untrained.eval()
+        return cls(
+            search, untrained, trained, noise, held[: search.pictures], held_labels[: search.pictures], tuple(batches)
+        )
+
+    def score(self, triples: Sequence[Triple]) -> list[Scored]:
+        """All candidates of a block, and all their pictures, in one pass each."""
+        ways = [self._seen(self.pictures, triple) for triple in triples]
+        private = privacy_scores(
+            self.trained, self.noise.repeat(len(triples), 1, 1, 1), torch.cat(ways), self.labels.repeat(len(triples))
+        )
+        accurate = accuracy_scores(
+            self.untrained, [(self._seen(x, triple), y) for triple in triples for x, y in self.batches]
+        )
+        means = zip(private.view(len(triples), -1).mean(1), accurate.view(len(triples), -1).mean(1), strict=True)
+        return [Scored(written([t]), float(p), float(a)) for t, (p, a) in zip(triples, means, strict=True)]
+
+    def _seen(self, pictures: Tensor, triple: Triple) -> Tensor:
+        """As training would see them."""
+        drawn = draw([triple], [self.search.seed], len(pictures), as_released=self.search.as_released)
+        return applied(pictures, drawn.to(pictures.device))
+
+
+def _belongs(search: Search, folder: Path) -> None:
+    """The folder is this search's, or becomes it."""
+    make_folder(folder / "scores")
+    wanted = json.loads(json.dumps({"version": leakgauge.__version__, **search.as_dict()}))
+    path = folder / "search.json"
+    if path.exists():
+        try:
+            found = json.loads(path.read_text(encoding="utf-8"))
+        except ValueError:
+            found = None
+        if found != wanted:
+            differs = sorted(k for k in wanted if not isinstance(found, dict) or found.get(k) != wanted[k])
+            raise BadInput(
+                "--out", allowed="a new folder, or that of the same search",
+                got=f"{folder}, which differs in {', '.join(differs)}", do="choose another folder",
+            )  # fmt: skip
+        return
+    write_whole(path, (json.dumps(wanted, indent=1) + "\n").encode())
+
+
+def _path(folder: Path, block: range) -> Path:
+    return folder / "scores" / f"{block.start:06d}.json"
+
+
+def _write(folder: Path, block: range, rows: Sequence[Scored]) -> None:
+    write_whole(_path(folder, block), json.dumps([dataclasses.asdict(r) for r in rows]).encode())
+
+
+def _read(folder: Path, block: range) -> list[Scored] | None:
+    """A finished block; None if it is not there or cannot be read, and then it is scored again."""
+    try:
+        rows = [Scored(**row) for row in json.loads(_path(folder, block).read_text(encoding="utf-8"))]
+    except (OSError, ValueError, TypeError):
+        return None
+    return rows if len(rows) == len(block) else None
