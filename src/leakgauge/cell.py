@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 
 import torch
@@ -10,6 +11,7 @@ from torch import Tensor
 from leakgauge import catalog
 from leakgauge.engine.memory import is_out_of_memory
 from leakgauge.errors import BadInput, LeakgaugeError, NotApplicable
+from leakgauge.fl.trained_on import scores_beside
 from leakgauge.flags import FLAGS, generator_flags, objective_fell, oracle_flags, ran_out_of_time
 from leakgauge.meeting import Meeting
 from leakgauge.metrics.scoring import Scores, score
@@ -63,6 +65,11 @@ def run_cell(
         ran = [wanted[row] for row in whole]
         result = result.take(whole)
         scores = score(truth.take(ran), result, stage.data, stage.metrics)
+        if not (control or cell.adaptive or attack.baseline):  # an informed attacker gives the client's own samples
+            more = scores_beside(
+                truth.take(ran), result.inputs, defenses, [stage.scenario.seeds[t] for t in ran], stage.data
+            )
+            scores = dataclasses.replace(scores, records=dict(scores.records) | more)
     except BadInput:
         raise
     except (LeakgaugeError, RuntimeError) as error:  # this cell failed; it stays in the table as failed
@@ -135,6 +142,7 @@ def _findings(
                 seconds=result.seconds / len(ran), flags=tuple(sorted(own)), spec=cell.attack.spec,
                 note="" if result.notes is None else result.notes[t],
                 control=isinstance(cell.attack, OnDecoy),
+                certified=None if result.certified is None else int(result.certified[t]),
             )
         )  # fmt: skip
     return rows

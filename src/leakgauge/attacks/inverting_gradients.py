@@ -37,6 +37,7 @@ from leakgauge.attacks._parts.told import as_told
 from leakgauge.attacks._parts.unlocking import unlock_setting
 from leakgauge.attacks._parts.unmixing import unmix_setting
 from leakgauge.attacks._parts.unrolling import repeat_lr_setting, repeats_setting
+from leakgauge.attacks._parts.untransforming import policy_setting, undo_setting
 from leakgauge.attacks._parts.updates import example_input
 from leakgauge.engine import descent
 from leakgauge.engine.driving import Minimum, Problem
@@ -86,6 +87,8 @@ class InvertingGradients(Attack):
     unlock: bool = unlock_setting()
     stretch: bool = stretch_setting()
     unmix: bool = unmix_setting()
+    policy: str = policy_setting()
+    undo: str = undo_setting()
     repeats: int = repeats_setting()
     repeat_lr: float = repeat_lr_setting()
     compression: str = compression_setting()
@@ -147,8 +150,9 @@ class InvertingGradients(Attack):
         )  # fmt: skip
         puzzle = as_told(
             dataclasses.replace(puzzle, prior_counts=False, centre=mean, unit=std), observation, clients=self.clients,
-            skip=self.skip, bottleneck=self.bottleneck, unlock=self.unlock, unmix=self.unmix, repeats=self.repeats,
-            repeat_lr=self.repeat_lr, compression=self.compression, clipping=self.clipping,
+            skip=self.skip, bottleneck=self.bottleneck, unlock=self.unlock, unmix=self.unmix, policy=self.policy,
+            undo=self.undo, repeats=self.repeats, repeat_lr=self.repeat_lr, compression=self.compression,
+            clipping=self.clipping,
         )  # fmt: skip
         return only(puzzle, choose_layers(puzzle.observed, self.layers, self.layer_count))
 

@@ -21,6 +21,7 @@ from torch import Tensor
 from leakgauge.attacks._parts.labels import single_label
 from leakgauge.attacks._parts.parallel_rows import input_of_parallel_rows
 from leakgauge.attacks._parts.scale_search import best_factor
+from leakgauge.attacks._parts.untransforming import policy_setting, undone_afterwards
 from leakgauge.attacks._parts.updates import classifier_layer, example_input, observed_gradient
 from leakgauge.engine.gradients import working_model
 from leakgauge.errors import NotApplicable
@@ -51,6 +52,7 @@ class Linear(Attack):
     )  # fmt: skip
     match_nonzero: bool = setting(False, "take zeros in the update as missing, not as zero")
     fit_scale: bool = setting(False, "weight and bias have scales of their own: find the input's length by the model")
+    policy: str = policy_setting()
 
     def reconstruct(self, observation: Observation, seeds: tuple[int, ...], progress: Progress) -> Reconstruction:  # noqa: ARG002
         began = time.perf_counter()
@@ -78,6 +80,7 @@ class Linear(Attack):
             worker = working_model(observation.model, local.batchnorm)
             rows = rows * best_factor(worker, gradient, rows[:, 0], affine, data.shape, label)[:, None, None]
         inputs = ((rows - shift) / scale).reshape(len(rows), samples, *data.shape)
+        inputs = undone_afterwards(inputs, self.policy, data)
         labels = single_label(gradient, classifier_layer(observation))[:, None] if samples == 1 else None
         ones = torch.ones(len(rows), dtype=torch.long)
         return Reconstruction(

@@ -40,6 +40,10 @@ class Operation:
     def moves_pixels(self) -> bool:
         return self.kind in ("translateX", "translateY", "shearY", "rotate")
 
+    def factor(self, sign: int) -> float:
+        """By which a blend moves away from grey, black or smooth."""
+        return 1 + _FACTOR * self.level / _MOST * sign
+
     def __call__(self, pictures: Tensor, signs: Tensor) -> Tensor:
         """(M, C, H, W) in [0, 1] -> the same shape; signs (M,) are +1 or -1."""
         if self.changes_nothing:

@@ -10,7 +10,7 @@ from torch import Size, Tensor, nn
 
 from leakgauge.settings import Settings
 from leakgauge.types.attack import Attack
-from leakgauge.types.client import SharedUpdate, Step
+from leakgauge.types.client import Batch, SharedUpdate, Step
 
 
 @dataclass(frozen=True)
@@ -41,6 +41,14 @@ class Defense(Settings):
     def wrap(self, step: Step) -> Step:
         """Change the data before, the local step itself, or the update after."""
         return step
+
+    def trained_on(self, batch: Batch, seeds: Sequence[int]) -> Batch:  # noqa: ARG002
+        """What the local step sees in place of the client's samples; overridden where that is another picture."""
+        return batch
+
+    def undone(self, inputs: Tensor, seeds: Sequence[int]) -> Tensor:  # noqa: ARG002
+        """(T, N, *sample) that were `trained_on`, turned back as far as they can be by who knows all that was drawn."""
+        return inputs
 
     def remembering(self, shared: SharedUpdate, memory: Mapping[str, Tensor]) -> tuple[SharedUpdate, dict[str, Tensor]]:
         """For defences that `keeps`: what is sent, and what the client keeps for its next round; all (T, ...).

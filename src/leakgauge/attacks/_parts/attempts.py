@@ -9,7 +9,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from leakgauge.attacks._parts.puzzle import Puzzle
+from leakgauge.attacks._parts.puzzle import Opening, Puzzle
 from leakgauge.engine.driving import Minimum, Problem
 from leakgauge.engine.halving import winners
 from leakgauge.types import Progress, Reconstruction
@@ -44,6 +44,8 @@ def solve(
     """Up to `attempts` at every trial within `time_budget` seconds for all trials together."""
     began = time.perf_counter()
     until = float("inf") if time_budget is None else time.monotonic() + time_budget
+    if (opening := puzzle.opening) is not None:
+        start = _opened(start, opening)
     if schedule == "halving":
         found = _side_by_side(puzzle, seeds, start, minimise, attempts, until, progress)
     else:
@@ -55,6 +57,10 @@ def solve(
     finished = found.finished if found.interrupted else None
     seconds = time.perf_counter() - began
     return Reconstruction(inputs, labels, found.value, found.steps, found.evaluations, seconds, found.trace, finished)
+
+
+def _opened(start: Start, opening: Opening) -> Start:
+    return lambda seeds, attempt: opening(start(seeds, attempt), attempt)
 
 
 def _side_by_side(

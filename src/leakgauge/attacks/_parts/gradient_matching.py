@@ -30,6 +30,7 @@ from leakgauge.attacks._parts.told import as_told
 from leakgauge.attacks._parts.unlocking import unlock_setting
 from leakgauge.attacks._parts.unmixing import unmix_setting
 from leakgauge.attacks._parts.unrolling import repeat_lr_setting, repeats_setting
+from leakgauge.attacks._parts.untransforming import policy_setting, undo_setting
 from leakgauge.engine import descent, lbfgs, line_search
 from leakgauge.engine.driving import Minimum, Problem
 from leakgauge.engine.randomness import normal
@@ -71,6 +72,8 @@ class GradientMatching(Attack):
     unlock: bool = unlock_setting()
     stretch: bool = stretch_setting()
     unmix: bool = unmix_setting()
+    policy: str = policy_setting()
+    undo: str = undo_setting()
     repeats: int = repeats_setting()
     repeat_lr: float = repeat_lr_setting()
     compression: str = compression_setting()
@@ -105,7 +108,8 @@ class GradientMatching(Attack):
         )  # fmt: skip
         puzzle = as_told(
             dataclasses.replace(puzzle, label_unit=_LABEL_STRETCH), observation, clients=self.clients, skip=self.skip,
-            bottleneck=self.bottleneck, unlock=self.unlock, unmix=self.unmix, repeats=self.repeats,
+            bottleneck=self.bottleneck, unlock=self.unlock, unmix=self.unmix, policy=self.policy, undo=self.undo,
+            repeats=self.repeats,
             repeat_lr=self.repeat_lr, compression=self.compression, clipping=self.clipping,
         )  # fmt: skip
         if puzzle.clipping is not None:

@@ -33,6 +33,7 @@ Distance = OwnDistance
 
 
 Finish = Callable[[Tensor], tuple[Tensor, Tensor]]  # z (T, D) -> inputs (T, N, ...), labels (T, N)
+Opening = Callable[[Tensor, int], Tensor]  # (z (A, D) at the start of an attempt, its number) -> the start it gets
 
 
 class Painter(Protocol):
@@ -74,6 +75,7 @@ class Puzzle:
     hidden_unit: float = 1.0  # in which z counts them: a number that acts on every pixel needs smaller steps than one
     clients: int = 1  # who share the samples equally and of whom the mean is observed
     finish: Finish | None = None  # what is reported, where it is not what was compared
+    opening: Opening | None = None  # what each attempt begins with, where attempts stand for different guesses
 
     @property
     def like(self) -> Tensor:

@@ -15,6 +15,7 @@ from leakgauge.attacks._parts.sum_of_clients import with_clients
 from leakgauge.attacks._parts.unlocking import with_unlocking
 from leakgauge.attacks._parts.unmixing import with_unmixing
 from leakgauge.attacks._parts.unrolling import with_repeats
+from leakgauge.attacks._parts.untransforming import THROUGH, with_policy
 from leakgauge.attacks._parts.updates import observed_gradient
 from leakgauge.types import Observation
 
@@ -28,6 +29,8 @@ def as_told(
     bottleneck: str = hidden_noise.IGNORE,
     unlock: bool = False,
     unmix: bool = False,
+    policy: str = "",
+    undo: str = THROUGH,
     repeats: int = 1,
     repeat_lr: float = 0.01,
     compression: str = compressed.NONE,
@@ -41,6 +44,7 @@ def as_told(
     puzzle = hidden_noise.with_noise(puzzle, observed_gradient(observation), bottleneck)
     puzzle = with_unlocking(puzzle, observation) if unlock else puzzle
     puzzle = with_unmixing(puzzle, observation) if unmix else puzzle
+    puzzle = with_policy(puzzle, observation, policy, undo)
     puzzle = with_repeats(puzzle, observation, repeats, repeat_lr)
     return dataclasses.replace(
         puzzle, compression=compressed.compression_of(compression), clipping=clipped.clipping_of(clipping)
