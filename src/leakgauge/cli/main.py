@@ -23,12 +23,15 @@ from leakgauge.cli.detection import detection
 from leakgauge.cli.inspect import inspect
 from leakgauge.cli.listing import listing
 from leakgauge.cli.property import infer
+from leakgauge.cli.read_words import read_words
 from leakgauge.cli.reidentify import reidentify
 from leakgauge.cli.report import report
 from leakgauge.cli.reproduce import reproduce
 from leakgauge.cli.search_policy import search_policy
 from leakgauge.cli.train import train
 from leakgauge.cli.train_generator import train_generator
+from leakgauge.cli.train_model import train_model
+from leakgauge.cli.triage import triage
 from leakgauge.cli.two_gaussians import two_gaussians
 from leakgauge.errors import LeakgaugeError
 
@@ -50,14 +53,17 @@ app.command("list")(listing)
 app.command("report")(report)
 app.command("reproduce")(reproduce)
 app.command("inspect")(inspect)
+app.command("triage")(triage)
 app.command("detection")(detection)
 app.command("bench")(bench)
 app.command("property")(infer)
 app.command("reidentify")(reidentify)
 app.command("train")(train)
 app.command("train-generator")(train_generator)
+app.command("train-model")(train_model)
 app.command("search-policy")(search_policy)
 app.command("two-gaussians")(two_gaussians)
+app.command("read-words")(read_words)
 app.add_typer(data, name="data")
 
 

@@ -31,3 +31,8 @@ def normal(seeds: Sequence[int], role: str, shape: Sequence[int]) -> Tensor:
 def uniform(seeds: Sequence[int], role: str, shape: Sequence[int]) -> Tensor:
     """(T, *shape) independent U[0, 1)."""
     return per_trial(seeds, role, lambda g: torch.rand(tuple(shape), generator=g))
+
+
+def derived_seed(seed: int, role: str) -> int:
+    """Another seed for what is drawn in this role by code that takes a seed."""
+    return int(torch.randint(2**31 - 1, (), generator=generator(seed, role)))

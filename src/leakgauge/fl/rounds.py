@@ -5,14 +5,19 @@ Each round, every client sends the gradient of its mean loss on `batch_size` sam
 as one batch, so that is what is computed. BatchNorm is the exception: it normalises by the statistics of the whole
 round here, and by each client's own where clients really are apart. Other layers work as they do in an update, so
 dropout is off.
+
+A policy transforms every picture before it is used, after the crop and the mirror of `augment`.
 """
 
 from __future__ import annotations
 
 import copy
+import io
+import pickle
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import torch
 from torch import Tensor, nn
@@ -21,17 +26,30 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from leakgauge.data import Dataset
 from leakgauge.engine.gradients import cross_entropy
 from leakgauge.engine.penalties import collecting, with_penalties
-from leakgauge.engine.randomness import generator
+from leakgauge.engine.randomness import derived_seed, generator
 from leakgauge.errors import BadInput
+from leakgauge.files import write_whole
+from leakgauge.policies.policy import Triple, applied, draw, parse
 from leakgauge.types import Training
 
+_KEPT = 20  # times that the state of a training is written
 _CHUNK = 256  # samples at a time where no gradient is needed
 
 
-def train(model: nn.Module, samples: Dataset, training: Training, seed: int) -> nn.Module:
+def train(
+    model: nn.Module,
+    samples: Dataset,
+    training: Training,
+    seed: int,
+    *,
+    kept: Path | None = None,
+    watch: Callable[[int], None] = lambda _: None,
+) -> nn.Module:
     """A trained copy in eval mode, on the model's device and in its precision; the given model stays untouched.
 
     A round draws its samples without repetition, by its number: the first rounds of a longer training are the same.
+    With `kept` the state is written there now and then, and a training that finds it goes on from there. `watch` hears
+    of rounds done.
     """
     size = training.clients * training.batch_size
     if training.rounds and size > len(samples):
@@ -41,27 +59,84 @@ def train(model: nn.Module, samples: Dataset, training: Training, seed: int) -> 
             got=f"{training.clients} x {training.batch_size}",
             do="lower either, or use larger data",
         )
+    policies = _policies(training, samples)
     worker = copy.deepcopy(model).eval()
     for module in worker.modules():
         if isinstance(module, _BatchNorm):
             module.train()
     learned = [p for p in worker.parameters() if p.requires_grad]
-    rule = torch.optim.Adam if training.optimizer == "adam" else torch.optim.SGD
-    optimiser = rule(learned, lr=training.lr)
+    optimiser = _rule(training, learned)
+    begun = _resumed(kept, worker, optimiser)
     with _repeatable():
-        for number in range(training.rounds):
+        for number in range(begun, training.rounds):
             order = torch.randperm(len(samples), generator=generator(seed, f"training/{number}"))[:size]
             inputs, labels = _taken(samples, order, learned[0])
+            if policies:
+                own = [derived_seed(seed, f"policy/{number}")]
+                drawn = draw(policies, own, size, as_released=training.augment)
+                inputs = applied(inputs, drawn.to(inputs.device))
+            _set_rate(optimiser, training, number)
             optimiser.zero_grad()
             with collecting() as penalties:
                 logits = worker(inputs)
             with_penalties(cross_entropy(logits, labels), penalties).backward()  # type: ignore[no-untyped-call]
             optimiser.step()
+            watch(number + 1)
+            if kept is not None and (number + 1) % max(1, training.rounds // _KEPT) == 0:
+                _keep(kept, worker, optimiser, number + 1)
     optimiser.zero_grad()
     with torch.no_grad():
         logits = worker.eval()(_taken(samples, torch.arange(1), learned[0])[0])
     _check_finite((logits, *worker.state_dict().values()), training)
     return worker
+
+
+def _policies(training: Training, samples: Dataset) -> tuple[Triple, ...]:
+    if not training.policy and not training.augment:
+        return ()
+    if samples.spec.kind != "image":
+        raise BadInput(
+            "training: policy and augment", allowed="given for pictures", got=f"the table {samples.spec.name!r}",
+            do="leave them out",
+        )  # fmt: skip
+    return parse(training.policy) if training.policy else ((),)
+
+
+def _rule(training: Training, learned: list[nn.Parameter]) -> torch.optim.Optimizer:
+    if training.optimizer == "adam":
+        return torch.optim.Adam(learned, lr=training.lr)
+    if training.optimizer == "sgd":
+        return torch.optim.SGD(learned, lr=training.lr)
+    return torch.optim.SGD(learned, lr=training.lr, momentum=0.9, nesterov=True, weight_decay=5e-4)
+
+
+def _set_rate(optimiser: torch.optim.Optimizer, training: Training, number: int) -> None:
+    """A tenth after 3/8, 5/8 and 7/8 of the rounds, for the rule that has falling rates."""
+    if training.optimizer == "nesterov":
+        passed = sum(number >= round(share * training.rounds) for share in (3 / 8, 5 / 8, 7 / 8))
+        optimiser.param_groups[0]["lr"] = training.lr * 0.1**passed
+
+
+def _keep(kept: Path, worker: nn.Module, optimiser: torch.optim.Optimizer, done: int) -> None:
+    buffer = io.BytesIO()
+    torch.save({"done": done, "model": worker.state_dict(), "optimiser": optimiser.state_dict()}, buffer)
+    write_whole(kept, buffer.getvalue())
+
+
+def _resumed(kept: Path | None, worker: nn.Module, optimiser: torch.optim.Optimizer) -> int:
+    """Rounds that `kept` already holds, now in the worker; 0 if there is none or it cannot be read."""
+    if kept is None or not kept.is_file():
+        return 0
+    try:
+        state = torch.load(kept, map_location=next(worker.parameters()).device, weights_only=True)
+        worker.load_state_dict(state["model"])
+        optimiser.load_state_dict(state["optimiser"])
+        return int(state["done"])
+    except (OSError, RuntimeError, ValueError, KeyError, TypeError, pickle.UnpicklingError, EOFError) as error:
+        raise BadInput(
+            "state of the training", allowed="that of the same model and training", got=f"{kept} ({error})",
+            do="remove that file to begin anew",
+        ) from error  # fmt: skip
 
 
 def accuracy(model: nn.Module, samples: Dataset, indices: Tensor | None = None) -> float:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import nn
 
-from leakgauge.engine.randomness import generator
+from leakgauge.engine.randomness import derived_seed
 from leakgauge.errors import NotApplicable
 from leakgauge.fl.chain import chain
 from leakgauge.types import Batch, Defense, SharedUpdate, Step
@@ -48,7 +48,3 @@ def seen_step(step: Step, *defenses: Defense) -> Step:
 def seeds_of_clients(seed: int, clients: int) -> list[int]:
     """A seed for each client of a sum, the first with that of the trial."""
     return [seed, *(derived_seed(seed, f"client/{c}") for c in range(1, clients))]
-
-
-def derived_seed(seed: int, role: str) -> int:
-    return int(torch.randint(2**31 - 1, (), generator=generator(seed, role)))

@@ -14,7 +14,7 @@ from leakgauge.errors import BadInput
 from leakgauge.settings import Settings, setting
 
 PARTITIONS = ("none", "iid", "classes", "dirichlet")
-OPTIMIZERS = ("adam", "sgd")
+OPTIMIZERS = ("adam", "sgd", "nesterov")
 CROSS_ENTROPY, NLL_ON_LOGITS = LOSSES = ("cross-entropy", "nll-on-logits")
 
 
@@ -97,8 +97,13 @@ class Training(Settings):
     rounds: int = setting(0, "rounds before the update is taken; 0 leaves the model as it starts", low=0)
     clients: int = setting(10, "clients whose gradients are averaged in a round", low=1)
     batch_size: int = setting(32, "samples behind each client's gradient", low=1)
-    optimizer: str = setting("adam", "rule by which the server applies the mean gradient", choices=OPTIMIZERS)
+    optimizer: str = setting(
+        "adam", "rule by which the server steps; nesterov has momentum, weight decay and falling rates",
+        choices=OPTIMIZERS,
+    )  # fmt: skip
     lr: float = setting(0.01, "the server's learning rate", above=0)
+    policy: str = setting("", "transform the pictures of the training by this policy, such as 3-1-7; none unless given")
+    augment: bool = setting(False, "move the pictures of the training by up to four pixels and mirror half of them")
 
 
 @dataclass(frozen=True)
