@@ -23,6 +23,8 @@ from leakgauge.cli.audit import DEFAULT_DEFENSES
 from leakgauge.fl.poisoning import Poison
 from leakgauge.flags import FLAGS
 from leakgauge.plan import DEFAULT_SUITE
+from leakgauge.recipes import _measured
+from leakgauge.text.training import Reading
 from leakgauge.types import CRITERION, ORACLES, THREAT_MODELS, Fact, LocalTraining, Partition, Training
 
 project = "Leakgauge"
@@ -57,6 +59,7 @@ def generate() -> None:
         "encryptions": _overview("encryptions"),
         "encryption-fields": _fields_of("encryptions"),
         "poison": _fields(Poison),
+        "reading": _fields(Reading),
         "models": _overview("models"),
         "model-fields": _fields_of("models"),
         "data": _data(),
@@ -66,6 +69,7 @@ def generate() -> None:
         "facts": _facts(),
         "flags": _table(["flag", "reason", "remedy"], [[_code(f.id), f.reason, f.remedy] for f in FLAGS.values()]),
         "criterion": _criterion(),
+        "two-gaussians": _two_gaussians(),
         "local": _fields(LocalTraining),
         "partition": _fields(Partition),
         "training": _fields(Training),
@@ -148,6 +152,27 @@ def _criterion() -> str:
         sign = "≥" if catalog.get("metrics", metric).higher_is_better else "≤"
         rows.append([kind, f"{_code(metric)} {sign} {limit:g}"])
     return _table(["kind of data", "a record counts as recovered if"], rows)
+
+
+def _two_gaussians() -> str:
+    """The measured toy: points gained over FedAvg, and the first client's weight over another's."""
+    folder = Path(leakgauge.__file__).parent / "recipes" / "ren2022fedboosting"
+    found = {(e.row, e.column, e.statistic): e for e in _measured.read(folder) if e.table == "4.2"}
+    cases = list(dict.fromkeys(case for _, case, _ in found))
+    rows = []
+    for aggregator in dict.fromkeys(row for row, _, _ in found):
+        row = [_code(aggregator)]
+        for case in cases:
+            accuracy, gain, ratio = (
+                found.get((aggregator, case, name)) for name in ("accuracy", "accuracy_gained", "weight_ratio")
+            )
+            assert accuracy is not None
+            text = f"{100 * accuracy.value:.1f} %"
+            if gain is not None:
+                text += f"; {100 * gain.value:+.1f} ({100 * gain.low:+.1f} to {100 * gain.high:+.1f})"
+            row.append(text + (f"; weight {ratio.value:.2f} ({ratio.low:.2f} to {ratio.high:.2f})" if ratio else ""))
+        rows.append(row)
+    return _table(["aggregator", *cases], rows)
 
 
 def _defaults() -> str:

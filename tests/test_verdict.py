@@ -1,12 +1,13 @@
-"""From findings to rows and from rows to a conclusion: floors, failures, intervals, gates."""
+"""From findings to rows and from rows to a conclusion: floors, failures, intervals, controls, both sides."""
 
 import dataclasses
 
 import pytest
 
-from leakgauge.errors import BadInput
-from leakgauge.types import DataSpec, Finding, Guarantee, Interval
-from leakgauge.verdict import Gate, conclude, criterion, headline, is_recovered, summarise
+from leakgauge.flags import NO_BETTER_THAN_CONTROL
+from leakgauge.gate import Gate
+from leakgauge.types import Control, DataSpec, Finding, Guarantee, Interval
+from leakgauge.verdict import conclude, criterion, headline, is_recovered, state_of, summarise
 
 IMAGE = DataSpec("pictures", (1, 8, 8), 10, "image")
 TABLE = DataSpec("table", (30,), 2, "tabular")
@@ -23,70 +24,12 @@ def found(attack: str, ssims, *, defense: str = "none", adaptive: bool = False, 
     ]  # fmt: skip
 
 
-def concluded(findings, configurations=("none",), gate=None, guarantees=None):
-    return conclude(summarise(findings, IMAGE), findings, configurations, guarantees or {}, gate)
-
-
-# --- the gate ---------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("text", ["ssim=0.5", "psnr=20", "mse=1e-3"])
-def test_a_gate_is_a_metric_and_a_number(text):
-    name, value = text.split("=")
-    assert Gate.parse(text) == Gate(name, float(value))
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("sim=0.5", "did you mean 'ssim'"),
-        ("ssim", "METRIC=NUMBER, got 'ssim'"),
-        ("ssim=high", "METRIC=NUMBER"),
-        ("ssim=nan", "METRIC=NUMBER"),
-        ("psnr=inf", "METRIC=NUMBER"),
-        ("", "gate metric"),
-    ],
-)
-def test_a_gate_that_could_never_shut_is_refused(text, message):
-    with pytest.raises(BadInput, match=message):
-        Gate.parse(text)
-
-
-def test_reaching_the_threshold_counts_in_the_metrics_own_direction():
-    assert Gate("ssim", 0.5).exceeded_by(0.5)
-    assert not Gate("ssim", 0.5).exceeded_by(0.49)
-    assert Gate("mse", 0.01).exceeded_by(0.01)
-    assert not Gate("mse", 0.01).exceeded_by(0.02)
-    assert not Gate("ssim", 0.5).exceeded_by(None)
-
-
-def test_one_record_is_enough_to_fail_the_gate_and_the_floors_do_not_count():
-    findings = found("mean-image", [0.9, 0.9, 0.9]) + found("dlg", [0.1, 0.6, 0.2])
-    failed = concluded(findings, gate=Gate("ssim", 0.5)).gate
-    assert not failed["passed"]
-    assert "dlg on none, trial 1, record 0: 0.600" in failed["sentence"]
-    held = concluded(findings, gate=Gate("ssim", 0.7)).gate
-    assert held["passed"]
-    assert "held" in held["sentence"]
-
-
-def test_the_gate_judges_the_defended_configuration_and_not_the_comparison():
-    findings = found("dlg", [0.9]) + found("dlg", [0.1], defense="prune")
-    assert concluded(findings, ("none", "prune"), Gate("ssim", 0.5)).gate["passed"]
-    assert not concluded(findings, ("none",), Gate("ssim", 0.5)).gate["passed"]
-
-
-@pytest.mark.parametrize(
-    "findings", [[], [Finding("linear", "none", False, 0, 0, {}, error="no")], found("mean-image", [0.1])]
-)
-def test_a_gate_does_not_hold_where_nothing_was_measured(findings):
-    gate = concluded(findings, gate=Gate("ssim", 0.5)).gate
-    assert not gate["passed"]
-    assert "could be scored" in gate["sentence"]
-
-
-def test_no_gate_gives_no_gate_result():
-    assert concluded(found("dlg", [0.1])).gate is None
+def concluded(findings, configurations=("none",), gate=None, guarantees=None, uppers=None, flagged=()):
+    rows = [
+        dataclasses.replace(r, flags=(NO_BETTER_THAN_CONTROL,)) if r.attack in flagged else r
+        for r in summarise(findings, IMAGE)
+    ]
+    return conclude(rows, findings, configurations, guarantees or {}, gate, IMAGE, uppers)
 
 
 # --- when a record counts as recovered --------------------------------------------------------------
@@ -264,7 +207,7 @@ def test_labels_alone_are_told_in_records_and_are_no_recovered_record():
 def test_labels_that_are_no_better_than_a_guess_are_not_told():
     verdict = concluded(guessed([0.5, 0.5]) + counted([0.5, 0.5]))
     assert verdict.sentence == "Without defence, no attack of this run claims records."
-    assert headline(verdict) == "No leak found"
+    assert headline(verdict) == "No leak found, and no guarantee"
 
 
 def test_labels_stand_beside_what_other_attacks_recover():
@@ -288,3 +231,117 @@ def test_a_control_on_a_decoy_is_no_leak_and_opens_no_gate():
     verdict = concluded(findings, gate=Gate("ssim", 0.5))
     assert not verdict.leaks
     assert verdict.gate["passed"]
+
+
+# --- the gate ---------------------------------------------------------------------------------------
+
+
+def test_the_floors_do_not_count_for_the_gate():
+    findings = found("mean-image", [0.1, 0.5, 0.9]) + found("dlg", [0.1, 0.6, 0.2])
+    assert not concluded(findings, gate=Gate("ssim", 0.5)).gate["passed"]
+    assert concluded(findings, gate=Gate("ssim", 0.7)).gate["passed"]
+
+
+def test_a_flat_picture_or_one_of_nobody_opens_no_gate():
+    flat = found("mean-image", [0.7]) + found("dlg", [0.6])
+    assert concluded(flat, gate=Gate("ssim", 0.5)).gate["passed"]
+    nobody = found("ggl", [0.9])
+    assert concluded(nobody, gate=Gate("ssim", 0.5), flagged=("ggl",)).gate["passed"]
+    assert not concluded(nobody, gate=Gate("ssim", 0.5)).gate["passed"]
+
+
+def test_a_few_labels_more_than_a_guess_names_are_chance():
+    findings = guessed([0.5] * 8) + counted([0.5] * 7 + [1.0])  # 9 of 16 against one half
+    assert headline(concluded(findings)) == "No leak found, and no guarantee"
+    findings = guessed([0.5] * 8) + counted([1.0] * 8)
+    assert headline(concluded(findings)) == "No record recovered, but labels read"
+
+
+def test_the_gate_judges_the_defended_configuration_and_not_the_comparison():
+    findings = found("dlg", [0.9]) + found("dlg", [0.1], defense="prune")
+    assert concluded(findings, ("none", "prune"), Gate("ssim", 0.5)).gate["passed"]
+    assert not concluded(findings, ("none",), Gate("ssim", 0.5)).gate["passed"]
+
+
+def test_no_gate_gives_no_gate_result():
+    assert concluded(found("dlg", [0.1])).gate is None
+
+
+# --- controls and both sides ------------------------------------------------------------------------
+
+BOUND = {"guaranteed": True, "gamma": 0.12, "mu": 0.5, "steps": 1, "unit": "sample", "training": None, "why": None,
+         "kappa": {"high": 0.05, "recovered": 1, "records": 100}}  # fmt: skip
+
+
+def test_what_does_not_beat_its_control_is_no_leak_however_well_it_scores():
+    verdict = concluded(found("ggl", [0.9] * 6), flagged=("ggl",))
+    assert not verdict.leaks
+    assert "comes no closer to them than to others of the same kind: nothing was recovered" in verdict.sentence
+    assert verdict.configurations[0]["lower"]["recovered"] == 0
+
+
+def test_an_attack_that_beats_its_control_decides_before_one_that_does_not():
+    findings = found("ggl", [0.9] * 6) + found("dlg", [0.9, 0.1, 0.1, 0.1, 0.1, 0.1])
+    verdict = concluded(findings, flagged=("ggl",))
+    assert verdict.leaks
+    assert verdict.configurations[0]["attack"] == "dlg"
+    assert verdict.configurations[0]["lower"]["recovered"] == 1
+
+
+def test_the_lower_side_counts_a_record_once_whichever_attack_recovered_it():
+    findings = found("dlg", [0.9, 0.9, 0.1, 0.1]) + found("idlg", [0.1, 0.9, 0.9, 0.1])
+    lower = concluded(findings).configurations[0]["lower"]
+    assert (lower["recovered"], lower["records"], lower["certified"]) == (3, 4, None)
+    assert lower["at_least"] == pytest.approx(0.2486, abs=1e-3)
+
+
+def test_certificates_are_counted_per_attack_and_the_best_is_told():
+    findings = found("imprint", [0.9, 0.9], certified=1) + found("trap-weights", [0.9, 0.1], certified=0)
+    assert concluded(findings).configurations[0]["lower"]["certified"] == 2
+
+
+@pytest.mark.parametrize(
+    ("ssims", "uppers", "standing", "state", "words"),
+    [
+        ([0.9], {}, "leaks", "leaks", "Leaks"),
+        ([0.1], {}, "unknown", "no leak found", "No leak found, and no guarantee"),
+        ([0.1], {"none": BOUND}, "protected", "protected", "Protected by a guarantee, and no leak found"),
+        (
+            [0.1],
+            {"none": {**BOUND, "gamma": 0.4}},
+            "unknown",
+            "no leak found",
+            "No leak found, and only a weak guarantee",
+        ),
+    ],
+)
+def test_leaks_protected_or_unknown(ssims, uppers, standing, state, words):
+    verdict = concluded(found("dlg", ssims * 6), uppers=uppers)
+    (entry,) = verdict.configurations
+    assert (entry["standing"], state_of(entry), headline(verdict)) == (standing, state, words)
+
+
+def test_poor_recoveries_that_point_to_their_records_are_told():
+    findings = found("dlg", [0.4] * 6)
+    control = Control(39, True, 6, 5, 1.0, 1e-4, 0.1, True)
+    for p, said in ((1e-4, True), (0.02, False)):
+        rows = [
+            dataclasses.replace(r, control=dataclasses.replace(control, p_mean=p)) for r in summarise(findings, IMAGE)
+        ]
+        verdict = conclude(rows, findings, ("none",), {}, None, IMAGE)
+        assert not verdict.leaks
+        assert ("5 of 6 recoveries of dlg are nearer to their own record than to 39 others" in verdict.sentence) is said
+
+
+def test_the_gap_is_said_to_be_unknown():
+    (bare,) = concluded(found("dlg", [0.9] * 6)).configurations
+    assert bare["sides"].endswith(
+        "No guarantee: nothing in this configuration is accounted. All above 61 % is unknown."
+    )
+    (bounded,) = concluded(found("dlg", [0.1] * 6), uppers={"none": BOUND}).configurations
+    assert bounded["sides"].endswith("What lies between 0 % and 12 % is unknown.")
+
+
+def test_the_tail_of_a_row_is_its_exposed_end():
+    (row,) = summarise(found("dlg", [i / 100 for i in range(100)]), IMAGE)
+    assert (row.tail.worst, row.tail.one_in_twenty, row.tail.median) == (0.99, 0.95, 0.5)

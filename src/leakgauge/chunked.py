@@ -96,6 +96,7 @@ def joined(parts: Sequence[Reconstruction], interrupted: bool = False) -> Recons
         seconds=sum(p.seconds for p in parts),
         trace=torch.cat(traces) if len(traces) == len(parts) else None,
         finished=torch.cat(whole) if interrupted else None,
+        certified=cat("certified"),
         notes=None if any(p.notes is None for p in parts) else tuple(note for p in parts for note in p.notes or ()),
     )
 

@@ -10,6 +10,8 @@ from torch import Tensor
 from leakgauge.generators.loading import doubts_about, named_by
 from leakgauge.types import Attack, Batch, Fact, Flag, Reconstruction, SharedUpdate, ThreatModel
 
+NO_BETTER_THAN_CONTROL = "no-better-than-control"
+
 FLAGS: Mapping[str, Flag] = {
     flag.id: flag
     for flag in (
@@ -47,6 +49,17 @@ FLAGS: Mapping[str, Flag] = {
             "no-better-than-decoy",
             "the same search on an update of other samples with these labels scores as well against the victim",
             "read it as nothing recovered beyond the label, whatever the picture looks like",
+        ),
+        Flag(
+            NO_BETTER_THAN_CONTROL,
+            "the recoveries are no closer to the true samples than to other private ones of the same label, neither "
+            "on average nor for the closest record (permutation test, 5 %)",
+            "read it as nothing recovered beyond the label; raise --trials if you expect a weak leak",
+        ),
+        Flag(
+            "bound-exceeded",
+            "more was recovered than the accounted mechanism allows: one of the bound's assumptions does not hold",
+            "check that the clipping and the noise are applied, and whether a blind guess succeeds more often",
         ),
         Flag(
             "generator-saw-victims",

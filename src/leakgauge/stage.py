@@ -15,15 +15,15 @@ from torch import nn
 
 import leakgauge
 from leakgauge import catalog
-from leakgauge.data import Dataset, draw_crowds, load, public_batch
+from leakgauge.data import Dataset, draw_crowds, draw_others, load, public_batch
 from leakgauge.engine.precision import dtype_of, set_precision
-from leakgauge.engine.randomness import generator
+from leakgauge.engine.randomness import derived_seed, generator
 from leakgauge.engine.ways import choose_way, usual_way
 from leakgauge.errors import BadInput, LeakgaugeError, NotApplicable
 from leakgauge.fl.chain import client_step, prepared
 from leakgauge.fl.partition import shares
 from leakgauge.fl.rounds import accuracy, train
-from leakgauge.fl.summed import derived_seed, in_sum, seen_step
+from leakgauge.fl.summed import in_sum, seen_step
 from leakgauge.generators.loading import PUBLIC, generator_content, load_generator, named_by
 from leakgauge.metrics import Metric
 from leakgauge.metrics.scoring import DEFAULT
@@ -33,6 +33,7 @@ from leakgauge.store import content_of, key_of, tensors_of
 from leakgauge.types import Batch, DataSpec, Defense, Scenario, SharedUpdate, ThreatModel, threat_model
 
 PUBLIC_SAMPLES = 512
+OTHERS, OTHERS_NUMBERS = 2000, 2**26  # samples to compare recoveries with, and what they may hold together
 ACCURACY_SAMPLES = 1000  # enough for two digits of a trained model's accuracy
 
 
@@ -51,6 +52,7 @@ class Stage:
     key: str  # of all that a cell depends on besides its attack and defence
     state: str  # of the model, in words: untrained, from a checkpoint, or after so many rounds
     engine: str = "side by side"  # how the trials run, and why if it is not the fast way
+    others: Batch | None = None  # (1, K): private samples that nobody attacks, to compare recoveries with
 
     def update(
         self, defenses: Sequence[Defense], model: nn.Module, batch: Batch | None = None, trials: Sequence[int] = ()
@@ -101,6 +103,10 @@ def set_stage(scenario: Scenario, data_root: Path | None, device: str) -> Stage:
     crowd = draw_crowds(
         victims, scenario.trials, scenario.batch_size, scenario.seed, scenario.batch_labels, pool, clients
     )
+    some = max(1, min(OTHERS, OTHERS_NUMBERS // torch.Size(victims.spec.shape).numel()))
+    others = draw_others(
+        victims, some, scenario.trials, scenario.batch_size, scenario.seed, scenario.batch_labels, pool
+    )
     metrics = (*DEFAULT, *(m for name in scenario.metrics if (m := _metric(name, victims.spec)) not in DEFAULT))
     train_split = _train_split(scenario, data_root)
     public: Batch | None = None
@@ -125,7 +131,8 @@ def set_stage(scenario: Scenario, data_root: Path | None, device: str) -> Stage:
     contents += _generators(scenario, data)
     contents += [tensors_of((b.inputs, b.labels)) for b in (crowd, public) if b is not None]
     key = key_of(scenario=depends, contents=contents, version=leakgauge.__version__, device=where.type)
-    return Stage(scenario, data, model, batch, crowd, public, told, metrics, key, state, engine)
+    others = None if others is None else to_device(others, where, dtype)
+    return Stage(scenario, data, model, batch, crowd, public, told, metrics, key, state, engine, others)
 
 
 def decoys_for(batch: Batch, public: Batch | None, seeds: Sequence[int]) -> Batch:

@@ -46,7 +46,9 @@ class Store:
                 recovered = file.get_tensor("recovered") if "recovered" in file.keys() else None  # noqa: SIM118
         except (OSError, SafetensorError, ValueError, KeyError, TypeError):
             return None
-        findings = [Finding(**row | {"records": tuple(row["records"]), "flags": tuple(row["flags"])}) for row in rows]
+        findings = [
+            Finding(**row | {name: tuple(row.get(name, ())) for name in ("records", "flags", "ranks")}) for row in rows
+        ]
         return findings, recovered
 
     def save_truth(self, truth: Tensor) -> None:

@@ -2,49 +2,31 @@
 
 from __future__ import annotations
 
-import dataclasses
-import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 
 from leakgauge import catalog
-from leakgauge.errors import BadInput
+from leakgauge.bounds import both_sides, lower_side, standing, upper_side
+from leakgauge.conclusion import LABELS, beats_control, conclusion
+from leakgauge.gate import Gate, gate_result
 from leakgauge.metrics.intervals import bootstrap_mean, rate
-from leakgauge.settings import unknown_name
-from leakgauge.types import CRITERION, UNDEFENDED, DataSpec, Finding, Guarantee, Interval, Summary, Verdict
+from leakgauge.metrics.tail import tail_of
+from leakgauge.types import (
+    CRITERION,
+    UNDEFENDED,
+    DataSpec,
+    Finding,
+    Guarantee,
+    Interval,
+    LocalTraining,
+    Summary,
+    Tail,
+    Verdict,
+)
 
-_REDUCED = {"label_accuracy": "label_accuracy_mean_per_trial"}
-
-
-@dataclasses.dataclass(frozen=True)
-class Gate:
-    """A limit that the audited configuration must keep: `ssim=0.5` fails if any record reaches it."""
-
-    metric: str
-    threshold: float
-
-    @classmethod
-    def parse(cls, text: str) -> Gate:
-        name, _, value = text.partition("=")
-        known = {n for n in catalog.find("metrics") if n in ("mse", "psnr", "ssim")}
-        if name not in known:
-            raise unknown_name("gate metric", name, known)
-        try:
-            threshold = float(value)
-        except ValueError:
-            threshold = math.nan
-        if not math.isfinite(threshold):  # nothing ever reaches nan: such a gate would always hold
-            raise BadInput("gate", allowed="METRIC=NUMBER", got=repr(text), do="for example --gate ssim=0.5")
-        return cls(name, threshold)
-
-    def exceeded_by(self, score: float | None) -> bool:
-        if score is None:
-            return False
-        return (
-            score >= self.threshold if catalog.get("metrics", self.metric).higher_is_better else score <= self.threshold
-        )
+_REDUCED = {"label_accuracy": LABELS}
 
 
 def criterion(data: DataSpec) -> str:
@@ -60,9 +42,14 @@ def is_recovered(data: DataSpec, record: Mapping[str, float | None], floor: Mapp
     score, guess = record.get(name), floor.get(name)
     if score is None:
         return False
-    higher = catalog.get("metrics", name).higher_is_better
-    met = score >= limit if higher else score <= limit
-    return met and (guess is None or (score > guess if higher else score < guess))
+    met = score >= limit if catalog.get("metrics", name).higher_is_better else score <= limit
+    return met and _beats(name, score, guess)
+
+
+def _beats(metric: str, score: float | None, guess: float | None) -> bool:
+    if score is None or guess is None:
+        return score is not None
+    return score > guess if catalog.get("metrics", metric).higher_is_better else score < guess
 
 
 def summarise(findings: Sequence[Finding], data: DataSpec) -> tuple[Summary, ...]:
@@ -71,8 +58,8 @@ def summarise(findings: Sequence[Finding], data: DataSpec) -> tuple[Summary, ...
     for finding in findings:
         groups.setdefault((finding.attack, finding.defense, finding.adaptive), []).append(finding)
     floors = {attack: _means(group) for (attack, _, _), group in groups.items() if attack in _baselines()}
-    guesses = {f.trial: f.records for f in findings if f.attack == "mean-image"}
-    return tuple(_row(key, group, data, floors, guesses) for key, group in groups.items())
+    floor_of = _floors(findings)
+    return tuple(_row(key, group, data, floors, floor_of) for key, group in groups.items())
 
 
 def conclude(
@@ -81,20 +68,41 @@ def conclude(
     configurations: Sequence[str],
     guarantees: Mapping[str, Guarantee | None],
     gate: Gate | None,
+    data: DataSpec,
+    uppers: Mapping[str, dict[str, Any]] | None = None,
 ) -> Verdict:
-    """The verdict: the worst attack decides for each configuration; the ones under test decide for the whole."""
+    """The verdict: the worst attack decides for each configuration; the ones under test decide for the whole.
+
+    `uppers` has the upper side of each configuration (`bounds.upper_side`); one that is missing has no guarantee.
+    """
     controls = {f.attack for f in findings if f.control}  # whatever they score is no leak
     judged = [r for r in rows if r.attack not in _baselines() | controls and r.error is None]
     size = max((len(f.records) for f in findings), default=0)
-    entries = [
-        _configuration(c, [r for r in judged if r.defense == c], guarantees.get(c), size) for c in configurations
-    ]
+    under_test = [f for f in findings if f.attack not in _baselines() and not f.control]
+    no_bound = upper_side((), LocalTraining(), None)
+    entries = []
+    for c in configurations:
+        mine = [r for r in judged if r.defense == c]
+        entry = conclusion(c, mine, guarantees.get(c), size)
+        lower = _lower(mine, [f for f in under_test if f.defense == c], _floors(findings), data)
+        upper = (uppers or {}).get(c, no_bound)
+        sides = both_sides(lower, upper)
+        entries.append(
+            entry | {"lower": lower, "upper": upper, "standing": standing(entry["leaks"], upper), "sides": sides}
+        )
     tested = [e for e in entries if e["defense"] != UNDEFENDED] or entries
     leaking = [e for e in tested if e["leaks"]]
     sentence = " ".join(e["sentence"] for e in tested) or "Nothing was measured."
-    return Verdict(
-        bool(leaking), sentence, tuple(entries), _gate_result(gate, findings, [e["defense"] for e in tested])
-    )
+    trusted = {(r.attack, r.defense, r.adaptive) for r in judged if beats_control(r)}
+    floor_of = _floors(findings)
+
+    def counts(finding: Finding, record: int) -> bool:
+        score, floor = finding.records[record], floor_of.get((finding.trial, record), {})
+        beaten = gate is not None and _beats(gate.metric, score.get(gate.metric), floor.get(gate.metric))
+        return beaten and (finding.attack, finding.defense, finding.adaptive) in trusted
+
+    judgement = None if gate is None else gate_result(gate, under_test, [e["defense"] for e in tested], counts)
+    return Verdict(bool(leaking), sentence, tuple(entries), judgement)
 
 
 def _row(
@@ -102,13 +110,12 @@ def _row(
     group: Sequence[Finding],
     data: DataSpec,
     floors: Mapping[str, Mapping[str, Interval]],
-    guesses: Mapping[int, Sequence[Mapping[str, float | None]]],
+    floor_of: Mapping[tuple[int, int], Mapping[str, float | None]],
 ) -> Summary:
     attack, defense, adaptive = key
     scored = [(f, i, r) for f in group for i, r in enumerate(f.records)]
     size = max((len(f.records) for f in group), default=0)
     lost = sum(size for f in group if f.error is not None)  # attacked and not recovered
-    floor_of = {(t, i): r for t, records in guesses.items() for i, r in enumerate(records)}
     recovered = sum(
         is_recovered(data, r, {} if attack in _baselines() else floor_of.get((f.trial, i), {})) for f, i, r in scored
     )
@@ -127,7 +134,45 @@ def _row(
         error=group[0].error if all(f.error for f in group) else None,
         steps_median=_median([f.steps for f in group if f.error is None]),
         evaluations_median=_median([f.evaluations for f in group if f.error is None]),
+        tail=_tail(data, [r for _, _, r in scored], lost),
     )
+
+
+def _floors(findings: Sequence[Finding]) -> dict[tuple[int, int], Mapping[str, float | None]]:
+    """(trial, record) -> what the mean of public data scores there."""
+    return {(f.trial, i): r for f in findings if f.attack == "mean-image" for i, r in enumerate(f.records)}
+
+
+def _tail(data: DataSpec, records: Sequence[Mapping[str, float | None]], lost: int) -> Tail | None:
+    name = CRITERION[data.kind][0]
+    values = [v for r in records if (v := r.get(name)) is not None]
+    return tail_of(name, values, catalog.get("metrics", name).higher_is_better, lost) if values else None
+
+
+def _lower(
+    rows: Sequence[Summary],
+    findings: Sequence[Finding],
+    floor_of: Mapping[tuple[int, int], Mapping[str, float | None]],
+    data: DataSpec,
+) -> dict[str, Any]:
+    """The lower side: records that any attack recovered. Attacks that do not beat their control recovered none.
+
+    The attacks together are one attacker, so none of them is picked for how well it did.
+    """
+    trusted = {(r.attack, r.adaptive) for r in rows if beats_control(r)}
+    places = {(f.trial, i) for f in findings for i in range(len(f.records))}
+    found = {
+        (f.trial, i)
+        for f in findings
+        if (f.attack, f.adaptive) in trusted
+        for i, record in enumerate(f.records)
+        if is_recovered(data, record, floor_of.get((f.trial, i), {}))
+    }
+    proven: dict[tuple[str, bool], int] = {}
+    for f in findings:
+        if f.certified is not None:
+            proven[f.attack, f.adaptive] = proven.get((f.attack, f.adaptive), 0) + f.certified
+    return lower_side(len(found), len(places), max(proven.values(), default=None))
 
 
 def _median(counts: Sequence[int]) -> Interval:
@@ -162,119 +207,27 @@ def _most_exposed(
     return {"trial": finding.trial, "record": index, **record}
 
 
-def _configuration(defense: str, rows: Sequence[Summary], guarantee: Guarantee | None, size: int) -> dict[str, Any]:
-    """What the attacks that ran on a configuration add up to; `size` records stand behind each trial."""
-    attacked = [r for r in rows if r.success_rate.records]
-    labels = _labels_read(rows, size)
-    where = "Without defence" if defense == UNDEFENDED else f"With {defense}"
-    promise = dataclasses.asdict(guarantee) if guarantee else None
-    if not attacked:
-        nothing = (
-            "no attack of this run claims records." if rows else "nothing could be scored: no attack of this run fits."
-        )
-        return {
-            "defense": defense, "leaks": False, "attack": None, "adaptive": False, "rate": None, "guarantee": promise,
-            "labels": labels, "sentence": f"{where}, {nothing}{_said(labels)}",
-        }  # fmt: skip
-    worst = max(attacked, key=_severity)
-    found = worst.success_rate
-    name = f"{worst.attack}{' (knowing the defence)' if worst.adaptive else ''}"
-    if found.recovered:
-        share = (
-            f"at least {found.low:.0%} at 95 %"
-            if found.recovered == found.records
-            else f"95 %: {found.low:.0%} to {found.high:.0%}"
-        )
-        sentence = (
-            f"{where}, {name} recovers {found.recovered} of {found.records} records ({found.criterion}; {share})."
-        )
-    else:
-        share = f"{found.criterion}; at most {found.high:.0%} at 95 %"
-        sentence = f"{where}, no attack recovered any of {found.records} records ({share})."
-    sentence += _said(labels)
-    return {
-        "defense": defense, "leaks": found.recovered > 0, "attack": worst.attack, "adaptive": worst.adaptive,
-        "rate": dataclasses.asdict(found), "guarantee": promise, "labels": labels, "sentence": sentence,
-    }  # fmt: skip
-
-
 def headline(verdict: Verdict) -> str:
     """The verdict in a few words."""
     tested = [c for c in verdict.configurations if c["defense"] != UNDEFENDED] or list(verdict.configurations)
     states = {state_of(c) for c in tested}
     if verdict.leaks:
         return "Leaks"
-    return "No record recovered, but labels read" if "labels read" in states else "No leak found"
+    if "labels read" in states:
+        return "No record recovered, but labels read"
+    if states == {"protected"}:
+        return "Protected by a guarantee, and no leak found"
+    bounded = tested and all((c.get("upper") or {}).get("guaranteed") for c in tested)
+    return f"No leak found, and {'only a weak guarantee' if bounded else 'no guarantee'}"
 
 
 def state_of(configuration: Mapping[str, Any]) -> str:
     """One configuration's verdict. Labels that were read are no recovered record, but no clean bill either."""
     if configuration["leaks"]:
         return "leaks"
-    return "labels read" if configuration.get("labels") else "no leak found"
-
-
-def _labels_read(rows: Sequence[Summary], size: int) -> dict[str, Any] | None:
-    """What the update gives away of the labels, if it is more than a guess; None otherwise.
-
-    An attack that claims labels alone is told in records, so that nobody takes its share for recovered ones.
-    """
-    name = _REDUCED["label_accuracy"]
-    named = [(r, share) for r in rows if (i := r.metrics.get(name)) and (share := i.value) is not None]
-    if not named:
-        return None
-    best, share = max(named, key=lambda pair: pair[1])
-    guess = max((i.value or 0.0 for floor in best.floor.values() if (i := floor.get(name))), default=0.0)
-    if share <= guess:
-        return None
-    ran = best.trials - best.failed
-    counted = size * ran if size and not best.success_rate.records else None
-    return {
-        "attack": best.attack, "share": share, "guess": guess, "records": counted,
-        "read": None if counted is None else round(share * counted),
-    }  # fmt: skip
-
-
-def _said(labels: Mapping[str, Any] | None) -> str:
-    if labels is None:
-        return ""
-    guess = f"(guessing: {labels['guess']:.0%})"
-    if labels["records"] is None:
-        return f" {labels['attack']} names {labels['share']:.0%} of the labels {guess}."
-    return f" {labels['attack']} reads the labels of {labels['read']} of {labels['records']} records {guess}."
-
-
-def _severity(row: Summary) -> tuple[float, float]:
-    psnr = row.metrics.get("psnr_mean_per_image")
-    return row.success_rate.value, psnr.value if psnr and psnr.value is not None else 0.0
-
-
-def _gate_result(gate: Gate | None, findings: Sequence[Finding], tested: Sequence[str]) -> dict[str, Any] | None:
-    if gate is None:
-        return None
-    measured = [
-        (f, i, value)
-        for f in findings
-        if f.defense in tested and f.attack not in _baselines() and not f.control
-        for i, record in enumerate(f.records)
-        if (value := record.get(gate.metric)) is not None
-    ]
-    over = [row for row in measured if gate.exceeded_by(row[2])]
-    limit = f"{gate.metric}={gate.threshold:g}"
-    if not measured:
-        sentence = f"Gate {limit} not shown: no attack of this run could be scored by {gate.metric}."
-    elif over:
-        worst, record, value = over[0]
-        first = f"{worst.attack} on {worst.defense}, trial {worst.trial}, record {record}: {value:.3f}"
-        sentence = f"Gate {limit} failed: {len(over)} results reach it, the first is {first}."
-    else:
-        sentence = f"Gate {limit} held: no record reached it."
-    return {
-        "metric": gate.metric,
-        "threshold": gate.threshold,
-        "passed": bool(measured) and not over,
-        "sentence": sentence,
-    }
+    if configuration.get("labels"):
+        return "labels read"
+    return "protected" if configuration.get("standing") == "protected" else "no leak found"
 
 
 def _baselines() -> frozenset[str]:

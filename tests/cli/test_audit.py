@@ -89,6 +89,23 @@ def test_gate_holds_with_0_and_looks_at_the_configuration_under_test(leakgauge, 
     assert outcome.json["verdict"]["gate"]["passed"] is True
 
 
+def test_gate_with_a_confidence_asks_for_enough_records(leakgauge, small):
+    """None of two records reached it, which shows next to nothing; forty show that no more than 7.2 % do."""
+    asked = ("--attacks", "linear", "--defenses", "gaussian:std=5", "--gate", "ssim=0.9,confidence=0.95,share=0.08")
+    few = leakgauge("audit", *small, *asked, "--out", "few")
+    assert few.code == 1
+    assert "0 of 2 records reach it, but up to 77.6% of all records may" in few.out
+    enough = leakgauge("audit", *small, *asked, "--trials", 40, "--out", "enough")
+    assert enough.code == 0
+    assert "held: 0 of 40 records reach it, so up to 7.2%" in enough.out
+
+
+def test_gate_that_makes_no_sense_is_refused(leakgauge, small, one_line):
+    assert "gate confidence must be between 0 and 1" in one_line(
+        leakgauge("audit", *small, "--gate", "ssim=0.5,confidence=2", "--out", "run")
+    )
+
+
 def test_gate_that_failed_is_said_to_the_person_too(leakgauge, small):
     outcome = leakgauge("audit", *small, "--attacks", "linear", "--defenses", "none", "--gate", "ssim=0.5",
                         "--out", "run")  # fmt: skip
@@ -148,7 +165,8 @@ def test_chain_with_a_plus_in_a_number_is_understood(leakgauge, small):
 def test_report_on_disk_is_complete_and_private_parts_are_for_the_owner(leakgauge, small, tmp_path, files_in):
     leakgauge("audit", *small, "--attacks", "linear", "--defenses", "prune", "--out", "run")
     run = tmp_path / "run"
-    assert {"report.html", "report.json", "report.md", "report.xml", "pairs.png"} <= set(files_in(run))
+    written = {"report.html", "report.json", "report.md", "report.xml", "summary.md", "officer.html", "pairs.png"}
+    assert written <= set(files_in(run))
     assert not [name for name in files_in(run) if name.endswith(".part")]
     for private in (run / "truth.safetensors", *(run / "cells").iterdir()):
         assert private.stat().st_mode & 0o077 == 0

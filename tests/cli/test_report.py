@@ -8,7 +8,14 @@ from xml.etree import ElementTree
 
 import pytest
 
-NAMES = {"html": "report.html", "json": "report.json", "markdown": "report.md", "junit": "report.xml"}
+NAMES = {
+    "html": "report.html",
+    "json": "report.json",
+    "markdown": "report.md",
+    "junit": "report.xml",
+    "summary": "summary.md",
+    "officer": "officer.html",
+}
 
 
 @pytest.fixture

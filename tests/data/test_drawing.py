@@ -3,7 +3,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from leakgauge.data import Dataset, draw_crowds, draw_victims, public_batch
+from leakgauge.data import Dataset, draw_crowds, draw_others, draw_victims, public_batch
 from leakgauge.errors import BadInput
 from leakgauge.types import DataSpec
 
@@ -127,3 +127,17 @@ def test_the_others_of_a_crowd_hold_other_shares():
 def test_a_crowd_that_is_too_large_is_refused():
     with pytest.raises(BadInput, match="2 samples"):
         draw_crowds(numbered([0, 1, 2] * 4), 2, 2, 0, clients=7)
+
+
+@pytest.mark.parametrize("kind", ["any", "distinct"])
+def test_the_others_are_those_that_no_trial_attacks(kind):
+    data = numbered([0, 1, 2, 3] * 5)
+    victims = draw_victims(data, 3, 2, 7, kind).inputs.flatten()
+    others = draw_others(data, 100, 3, 2, 7, kind)
+    assert others.inputs.shape[:2] == (1, 14)
+    assert sorted([*victims.tolist(), *others.inputs.flatten().tolist()]) == sorted(data.inputs.flatten().tolist())
+    assert draw_others(data, 5, 3, 2, 7, kind).inputs.shape[1] == 5
+
+
+def test_where_all_are_attacked_there_are_no_others():
+    assert draw_others(numbered([0, 1] * 3), 10, 3, 2, 0) is None

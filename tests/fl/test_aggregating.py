@@ -111,6 +111,8 @@ def test_others_hand_the_mean_on():
 
 
 def test_what_is_kept_back():
+    assert FedAdam().kept_back == 0
+    assert FedAdam(validation=0.1).kept_back == 0.1
     assert (FedAvg().kept_back, FedAvg(validation=0.1).kept_back, FedBoosting().kept_back) == (0.0, 0.1, 0.1)
     with pytest.raises(BadInput, match="above 0"):
         FedBoosting(validation=0.0)

@@ -3,7 +3,7 @@ import torch
 from scipy import stats
 
 from leakgauge.errors import BadInput
-from leakgauge.metrics.intervals import bootstrap_mean, clopper_pearson, rate, success_curve
+from leakgauge.metrics.intervals import at_least, at_most, bootstrap_mean, clopper_pearson, needed, rate, success_curve
 from leakgauge.types import Interval
 
 
@@ -78,3 +78,21 @@ def test_success_curve_by_hand():
     assert success_curve(values, limits, higher_is_better=True).tolist() == [0.75, 0.5, 0.25, 0.0]
     assert success_curve(values, limits, higher_is_better=False).tolist() == [0.0, 0.5, 0.75, 0.75]
     assert success_curve(torch.zeros(0), limits, higher_is_better=True).tolist() == [0.0] * 4
+
+
+def test_one_sided_limits_by_hand():
+    assert at_most(0, 50) == pytest.approx(1 - 0.05 ** (1 / 50))  # 5.8 %
+    assert at_most(50, 50) == 1
+    assert at_most(0, 0) == 1
+    assert at_least(50, 50) == pytest.approx(0.05 ** (1 / 50))
+    assert at_least(0, 50) == 0
+    assert at_most(3, 10) == pytest.approx(0.6066, abs=1e-4)
+    assert at_least(7, 10) == pytest.approx(1 - 0.6066, abs=1e-4)
+    with pytest.raises(BadInput, match="k of n"):
+        at_most(3, 2)
+
+
+@pytest.mark.parametrize(("share", "records"), [(0.05, 59), (0.01, 299), (0.5, 5)])
+def test_how_many_clean_records_show_a_share(share, records):
+    assert needed(share) == records
+    assert at_most(0, records) <= share < at_most(0, records - 1)

@@ -10,7 +10,7 @@ from leakgauge import catalog, recipes
 from leakgauge.errors import BadInput
 from leakgauge.models import load_model
 from leakgauge.plan import plan
-from leakgauge.recipes import _measured, _rendering
+from leakgauge.recipes import _distribution, _exposed, _measured, _rendering
 from leakgauge.recipes._figures import FIGURES
 from leakgauge.recipes._recipe import Run, Study, chosen, scenarios_of
 from leakgauge.recipes._running import describe
@@ -46,6 +46,10 @@ def test_committed_readme_is_what_the_committed_measurements_give(recipe):
     assert entries, "measure at least the quick cells"
     assert _measured.merged(entries, [], recipe) == entries
     assert (folder / "README.md").read_text(encoding="utf-8") == _rendering.render(recipe, entries)
+    for table in recipe.tables:
+        if picture := _distribution.draw(table, entries):
+            assert (folder / _distribution.file_of(table)).read_text(encoding="utf-8") == picture
+            assert (folder / _exposed.file_of(table)).is_file()
 
 
 def test_places_are_unique_and_every_table_says_how_to_read_it(recipe):

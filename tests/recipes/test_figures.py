@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
+from scipy.stats import pearsonr, spearmanr
 
 from leakgauge.recipes._figures import FIGURES, compute_figure
 from leakgauge.recipes._statistics import STATISTICS, heading, written
@@ -18,6 +20,23 @@ def test_what_is_drawn_with_each_seed_has_students_interval():
     assert found.value == pytest.approx(0.85)
     assert found.high - found.value == pytest.approx(12.706 * 0.05, rel=1e-3)
     assert compute_figure("accuracy", {"accuracy": (0.8,)}).low is None
+
+
+def test_a_correlation_is_of_pairs_with_fishers_interval():
+    x, y = np.random.default_rng(0).standard_normal((2, 50))
+    pairs = tuple(np.stack([x, y + x], 1).flatten())
+    found = compute_figure("pearson", {"pearson": pairs})
+    known = pearsonr(x, y + x)
+    assert found.value == pytest.approx(known.statistic)
+    assert (found.low, found.high) == pytest.approx(tuple(known.confidence_interval()))
+    ranks = compute_figure("spearman", {"spearman": pairs})
+    assert ranks.value == pytest.approx(spearmanr(x, y + x).statistic)
+    assert ranks.low < ranks.value < ranks.high
+
+
+def test_a_correlation_of_few_or_equal_values_has_no_interval():
+    assert compute_figure("pearson", {"pearson": (1.0, 2.0, 2.0, 4.0, 3.0, 6.0, 4.0, 8.0)}).low is None
+    assert compute_figure("pearson", {"pearson": (1.0, 2.0, 1.0, 3.0)}).value is None
 
 
 def test_what_is_computed_has_no_interval():

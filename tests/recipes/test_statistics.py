@@ -55,6 +55,28 @@ def test_the_median_and_the_share_over_a_level_count_failures_as_nothing(victim)
     assert heading("psnr_above(20)") == "share over 20 dB"
 
 
+def test_the_most_exposed_record_and_quantiles_are_over_records_and_lost_trials_count_as_nothing(victim):
+    batch = victim(records=({"psnr": 5.0, "ssim": 0.2}, {"psnr": 31.0, "ssim": 0.9}))
+    lost = victim(records=(), scores={}, error="out of memory")
+    victims = [batch, victim(records=({"psnr": 20.0, "ssim": 0.95},))]
+    assert compute("psnr_largest", victims).value == 31
+    assert compute("ssim_largest", victims).value == 0.95
+    assert compute("psnr_largest", victims).low is None, "an extreme has no honest interval"
+    assert [compute(f"psnr_quantile({at})", victims).value for at in (0, 50, 100)] == [5, 20, 31]
+    assert compute("psnr_quantile(0)", [*victims, lost]).value == 0
+    assert compute("psnr_quantile(50)", victims).low == 5
+
+
+def test_scores_beside_a_transformation_are_read_where_there_are_any(victim):
+    seen = {"mse": 0.1, "psnr": 10.0, "ssim": 0.1, "psnr_trained_on": 28.0, "psnr_undone": 20.0}
+    victims = [victim(records=(seen,)), victim(records=(seen | {"psnr_trained_on": 30.0},))]
+    assert compute("psnr_trained_on", victims).value == 29
+    assert compute("psnr_undone", victims).value == 20
+    assert compute("psnr_trained_on_quantile(100)", victims).value == 30
+    assert compute("psnr_undone_quantile(50)", [victim()]).value is None
+    assert compute("psnr_trained_on", [victim()]).value is None
+
+
 def test_the_worst_error_is_of_all_records_or_unknown(victim):
     victims = [victim(records=({"mse": 1e-15}, {"mse": 3e-14})), victim(records=({"mse": 0.0},))]
     assert compute("mse_worst", victims).value == 3e-14

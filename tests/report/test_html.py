@@ -112,7 +112,7 @@ def test_first_screen_says_verdict_target_and_assumptions(made):
     ("leaks", "passed", "tone", "said"),
     [
         (True, None, "bad", "Leaks"),
-        (False, None, "good", "No leak found"),
+        (False, None, "warn", "No leak found, and no guarantee"),
         (True, True, "warn", "Gate passed."),
         (True, False, "bad", "Gate failed."),
         (False, False, "bad", "Gate failed."),

@@ -35,6 +35,7 @@ def test_columns_of_an_image_audit(made):
         ("SSIM", "mean per image"),
         ("Label accuracy", "mean per trial"),
         ("Most exposed record", ""),
+        ("Control", "place of the true sample"),
         ("Floor: random-guess", ""),
         ("Floor: mean-image", ""),
         ("Flags", ""),

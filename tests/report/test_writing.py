@@ -9,7 +9,7 @@ from leakgauge.errors import BadInput
 from leakgauge.report import FORMATS, from_json, to_html, write
 
 
-def test_writes_all_four_formats(made, tmp_path):
+def test_writes_all_formats(made, tmp_path):
     paths = write(made.report, made.pictures, tmp_path / "new" / "folder")
     assert list(paths) == list(FORMATS)
     assert sorted(p.name for p in (tmp_path / "new" / "folder").iterdir()) == sorted(FORMATS.values())

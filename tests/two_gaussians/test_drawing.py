@@ -9,3 +9,4 @@ def test_a_panel_each_and_the_same_each_time():
     assert drawn.count(b'<g id="axes_') == 2
     assert b"fedboosting" in drawn or b"<use" in drawn
     assert boundaries(*asked) == drawn
+    assert boundaries(*asked, form="png").startswith(b"\x89PNG")

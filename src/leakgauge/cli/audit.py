@@ -39,7 +39,10 @@ def audit(
         ),
     ] = None,
     gate: Annotated[
-        str | None, typer.Option("--gate", help="Exit with 1 if any record reaches this: ssim=0.5.")
+        str | None,
+        typer.Option(
+            "--gate", help="Exit with 1 if any record reaches this: ssim=0.5; or too many may: ...,confidence=0.95."
+        ),
     ] = None,
     model: options.MODEL = None,
     data: options.DATA = None,

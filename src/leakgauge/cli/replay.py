@@ -20,9 +20,11 @@ from leakgauge.fl.recorded import read_update
 from leakgauge.flags import FLAGS
 from leakgauge.models import load_model
 from leakgauge.report.pictures import sheet_png
+from leakgauge.sanity import sanity
 from leakgauge.stage import PUBLIC_SAMPLES, environment, initial_state, pick_device, to_device
 from leakgauge.store import content_of, key_of
 from leakgauge.types import SCHEMA, Attack, Fact, Scenario, SharedUpdate, threat_model
+from leakgauge.types.triage import WRONG
 
 
 def replay(
@@ -70,6 +72,9 @@ def replay(
         name = f"{attack.name} | {update_file.name}"
         watch(0, 1, name, 0.0)
         seen = observe(model.to(where, dtype), update, told, facts, scenario.shared_layers)
+        for clue in sanity(seen):
+            if clue.severity == WRONG:
+                say(f"leakgauge: {clue.what}: {clue.value}: {clue.meaning}")
         result = attack(seen, seeds, lambda share: watch(0, 1, name, share))
     folder = out or RUNS / key_of(scenario=scenario.as_dict(), update=content_of(str(update_file)))[:10]
     make_folder(folder)

@@ -16,13 +16,13 @@ from leakgauge.store import Store
 
 def report(
     folder: Annotated[Path, typer.Argument(help="Folder of a run, as printed by audit or attack.", show_default=False)],
-    to: Annotated[str, typer.Option("--to", help="html, json, markdown or junit.")] = "html",
+    to: Annotated[str, typer.Option("--to", help="html, json, markdown, junit, summary or officer.")] = "html",
     out: Annotated[
         Path | None, typer.Option("--out", help="Where to write it. Default: into the run's folder.")
     ] = None,
     as_json: options.JSON = False,
 ) -> None:
-    """Write the report of a finished run as HTML, JSON, Markdown or JUnit.
+    """Write the report of a finished run as HTML, JSON, Markdown, JUnit, a short summary or a page in plain words.
 
     Example: `leakgauge report leakgauge-runs/0123456789 --to markdown`
     """

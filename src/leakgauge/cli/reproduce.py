@@ -14,7 +14,7 @@ from leakgauge.cli import options
 from leakgauge.cli.console import say, show, show_json, show_table, watching
 from leakgauge.cli.running import RUNS
 from leakgauge.files import make_folder
-from leakgauge.recipes import _measured, _rendering, get
+from leakgauge.recipes import _distribution, _exposed, _measured, _rendering, get
 from leakgauge.recipes._recipe import (
     Cell,
     Piece,
@@ -68,7 +68,7 @@ def reproduce(
     if listed:
         return _list(book, tables, kept, as_json)
     if render:
-        _write(book, folder, _measured.entries_of(book.tables, kept))
+        _write(book, folder, _measured.entries_of(book.tables, kept), tables, kept)
         return _tell(book, folder, _measured.read(folder), {}, as_json)
     waiting = {each.id: set(pieces_of([each])) for each in tables}
 
@@ -93,7 +93,7 @@ def reproduce(
     except KeyboardInterrupt:
         interrupted = True
     found = _measured.entries_of(tables, kept)
-    _write(book, folder, [*_measured.entries_of(book.tables, kept), *found])
+    _write(book, folder, [*_measured.entries_of(book.tables, kept), *found], tables, kept)
     code = _tell(book, folder, found, refused, as_json)
     if interrupted:
         say("leakgauge: interrupted; finished runs are kept, the same command goes on from there")
@@ -114,7 +114,7 @@ def show_entries(table: Table, entries: Sequence[_measured.Entry]) -> None:
     show("")
 
 
-def _write(book: Recipe, folder: Path, new: Sequence[_measured.Entry]) -> None:
+def _write(book: Recipe, folder: Path, new: Sequence[_measured.Entry], asked: Sequence[Table], runs: Path) -> None:
     """Read again just before writing, one process at a time, so that the cells of others are kept."""
     if not new and not folder.is_dir():
         return
@@ -124,6 +124,8 @@ def _write(book: Recipe, folder: Path, new: Sequence[_measured.Entry]) -> None:
         if entries:
             _measured.write(folder, book, entries)
             _rendering.write(folder, book, entries)
+            _distribution.write(folder, book, entries)
+            _exposed.write(folder, book, asked, entries, runs)
 
 
 def _tell(book: Recipe, folder: Path, found: Sequence[_measured.Entry], refused: dict[str, int], as_json: bool) -> int:

@@ -11,9 +11,11 @@ from typing import Any
 from leakgauge.audit import run_audit
 from leakgauge.cli.console import say, show, show_json, show_table, watching
 from leakgauge.cli.sheets import controls_of, write_comparison, write_pairs
+from leakgauge.cli.step_summary import append_step_summary
+from leakgauge.cli.triage import show_clues
 from leakgauge.costs import with_costs
 from leakgauge.errors import LeakgaugeError
-from leakgauge.report import write
+from leakgauge.report import to_summary, write
 from leakgauge.report.tradeoff import tradeoff
 from leakgauge.store import key_of
 from leakgauge.types import AuditReport, Federation, Interval, Scenario
@@ -40,6 +42,7 @@ def run(
             scenario,
             out=folder,
             undefended=undefended,
+            triaged=undefended,  # an audit looks before it attacks
             watch=watch,
             notice=lambda line: say(f"before it starts: {line}"),
             **how,
@@ -58,10 +61,14 @@ def run(
     files = write(report, pictures, folder)
     sheet = write_pairs(report, pictures, folder)
     write_comparison(report, pictures, folder)
+    if undefended:  # an audit, not a single attack
+        append_step_summary(to_summary(report))
     if as_json:
         show_json(report.as_dict() if undefended else without_floors(report).as_dict())
         say(f"report: {files['html']}")
     else:
+        if report.triage:
+            show_clues(report.triage)
         show_summary(report)
         show_costs(report)
         for reason in dict.fromkeys(f"{r.attack}: {r.error}" for r in report.summary if r.error):
@@ -71,6 +78,7 @@ def run(
         show("")
         for entry in report.verdict.configurations:
             show(str(entry["sentence"]))
+            show(f"  {entry['sides']}")
         for flag in report.flags:
             show(f"flag {flag.id}: {flag.reason}; {flag.remedy}")
         if report.verdict.gate:
@@ -79,6 +87,7 @@ def run(
         if report.verdict.configurations:
             show(f"Verdict: {headline(report.verdict).upper()}. {report.verdict.sentence}")
         show(f"Report: {files['html']}")
+        show(f"In plain words: {files['officer']}")
         if sheet:
             show(f"Pictures: {sheet}")
     if report.interrupted:

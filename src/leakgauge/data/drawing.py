@@ -60,6 +60,17 @@ def draw_crowds(
     return Batch(*dataset.take(torch.tensor(crowds)))
 
 
+def draw_others(
+    dataset: Dataset, limit: int, trials: int, batch_size: int, seed: int, batch_labels: str = "any",
+    shares: Sequence[Tensor] = (),
+) -> Batch | None:  # fmt: skip
+    """At most `limit` samples that `draw_victims` leaves alone, as one batch (1, K, ...); None if it takes all."""
+    taken = torch.tensor(_victims(dataset, trials, batch_size, seed, batch_labels, shares)).flatten()
+    order = _shuffled(len(dataset), generator(seed, "others").initial_seed())
+    left = order[~torch.isin(order, taken)][:limit]
+    return Batch(*dataset.take(left[None])) if len(left) else None
+
+
 def _victims(
     dataset: Dataset, trials: int, batch_size: int, seed: int, batch_labels: str, shares: Sequence[Tensor]
 ) -> list[list[int]]:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 from leakgauge.defenses._accounting import ACCOUNTANTS, accounted
+from leakgauge.defenses._reconstruction_bound import mu_of_steps
 from leakgauge.fl.aggregation import mean_of_rounds
 from leakgauge.settings import setting
 from leakgauge.types import Defense, Guarantee, SharedUpdate
+
+_DELTAS = (1e-1, 3e-2, 1e-2, 3e-3, 1e-3, 1e-4, 1e-5, 1e-6, 1e-8)  # a large delta serves a kappa that is not small
 
 
 @dataclass(frozen=True)
@@ -30,6 +34,15 @@ class Accounted(Defense):
 
     def combined(self, updates: Sequence[SharedUpdate]) -> SharedUpdate:
         return mean_of_rounds(updates)
+
+    def mu(self, steps: int = 1) -> float | None:
+        """mu-GDP of so many noised steps that one unit certainly takes part in; None without clipping or noise."""
+        return mu_of_steps(self.sigma, steps) if self.norm and self.sigma else None
+
+    def promises(self) -> list[tuple[float, float]]:
+        """(epsilon, delta) at several delta, all of which hold for the training as stated; empty if it is not."""
+        made = (dataclasses.replace(self, delta=delta).guarantee() for delta in _DELTAS)
+        return [(promise.epsilon, promise.delta) for promise in made if promise is not None]
 
     def guarantee(self) -> Guarantee | None:
         """None without clipping, noise, a sampling rate or a number of steps."""

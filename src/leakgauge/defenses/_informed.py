@@ -32,6 +32,7 @@ def knows_clipping(attack: Attack, norm: float, scope: str, unit: str) -> tuple[
         informed = informed or attack.with_fields(fit_scale=True, combine="least-squares")
     else:
         informed = informed or _with_choice(attack, "transform", "clip") or attack.with_fields(combine="least-squares")
+        informed = informed or attack.with_fields(coefficients="solved")  # a sample's scale is solved for with it
     return (informed,) if informed and informed != attack else ()
 
 

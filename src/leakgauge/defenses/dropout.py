@@ -63,6 +63,7 @@ class Dropout(Defense):
             return ()
         informed = attack.with_fields(read_dropout=True)
         informed = informed or attack.with_fields(match_nonzero=True, combine="least-squares")
+        informed = informed or attack.with_fields(coefficients="solved")  # whichever units were dropped
         return (informed,) if informed else ()
 
 

@@ -57,6 +57,9 @@ class FedCDP(Accounted):
         on = "joint-sum" if self.noise == "joint" else "sum"
         return knows_clipped_noise(attack, self.norm, "layer", "sample", self.sigma * self.norm, on)
 
+    def mu(self, steps: int = 1) -> float | None:
+        return super().mu(steps) if self.noise == "joint" else None
+
     def guarantee(self) -> Guarantee | None:
         return super().guarantee() if self.noise == "joint" else None
 

@@ -62,6 +62,7 @@ class Mixup(Defense):
         if informed and (threshold := getattr(attack, "threshold", None)):
             informed = informed.with_fields(threshold=min(threshold, _EXACT))
         informed = informed or attack.with_fields(combine="least-squares")  # the only knob the ratio has
+        informed = informed or attack.with_fields(coefficients="solved")  # whatever the mixed labels are
         return (informed,) if informed else ()
 
 

@@ -74,4 +74,5 @@ class Precode(Defense):
             informed = informed.with_fields(threshold=threshold / _SMALLER)
         ways = [informed.with_fields(bottleneck=way) for way in ("read", "search")] if informed else []
         fitted = attack.with_fields(combine="least-squares")  # the first layer's ratio never saw the noise
-        return tuple(better for better in (*ways, fitted) if better)
+        solved = attack.with_fields(coefficients="solved")  # nor did what a sample leaves in the first layer
+        return tuple(better for better in (*ways, fitted, solved) if better)

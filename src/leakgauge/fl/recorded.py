@@ -37,6 +37,13 @@ def read_update(path: Path, kind: str, model: nn.Module, layers: str = ALL) -> S
         )
     update = SharedUpdate(kind, floats, buffers)
     check_update(model, update, layers)
+    if empty := [t for t in range(update.trials) if not any(bool(tensor[t].any()) for tensor in floats.values())]:
+        raise BadInput(
+            f"update file {str(path)!r}",
+            allowed="with entries other than zero",
+            got="zeros only" + (f" for client {empty[0]}" if update.trials > 1 else ""),
+            do="save it before the weights are loaded back, and check that the client trained on something",
+        )
     return update
 
 

@@ -5,6 +5,8 @@ Nothing is dropped here. A value that is not finite is refused by the mean and c
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import torch
 from scipy.special import betaincinv
@@ -56,6 +58,23 @@ def clopper_pearson(k: int, n: int, confidence: float = 0.95) -> tuple[float, fl
     low = float(betaincinv(k, n - k + 1, doubt)) if k > 0 else 0.0
     high = float(betaincinv(k + 1, n - k, 1 - doubt)) if k < n else 1.0
     return low, high
+
+
+def at_most(k: int, n: int, confidence: float = 0.95) -> float:
+    """The one-sided upper limit of the share behind k of n: 0 of 50 is at most 0.0582 at 95 %."""
+    if not 0 <= k <= n:
+        raise BadInput("k of n", allowed="with 0 <= k <= n", got=f"{k} of {n}", do="count again")
+    return float(betaincinv(k + 1, n - k, confidence)) if k < n else 1.0
+
+
+def at_least(k: int, n: int, confidence: float = 0.95) -> float:
+    """The one-sided lower limit of the share behind k of n."""
+    return 1 - at_most(n - k, n, confidence)
+
+
+def needed(share: float, confidence: float = 0.95) -> int:
+    """How many records, none of them recovered, show that the share is no larger than this."""
+    return math.ceil(math.log(1 - confidence) / math.log1p(-share))
 
 
 def rate(k: int, n: int, criterion: str) -> Rate:

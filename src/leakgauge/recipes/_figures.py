@@ -10,10 +10,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import norm, rankdata
 from scipy.stats import t as student
 
+from leakgauge.metrics.intervals import clopper_pearson
 from leakgauge.recipes._measurement import Figures
 from leakgauge.types import Interval
+
+Floats = NDArray[np.floating]
 
 
 @dataclass(frozen=True)
@@ -50,11 +55,60 @@ def same(sample: Sequence[float]) -> Interval:
     return Interval(float(sample[0]), None, None)
 
 
+def share(sample: Sequence[float]) -> Interval:
+    """Of zeros and ones, such as words read or not, with the exact binomial interval."""
+    right, count = round(sum(sample)), len(sample)
+    return Interval(right / count, *clopper_pearson(right, count))
+
+
+def pearson(sample: Sequence[float]) -> Interval:
+    """Of pairs that stand one behind the other: x, y, x, y, ...; Fisher's 95 % interval."""
+    x, y = np.asarray(sample, dtype=float).reshape(-1, 2).T
+    return _correlation(x, y, 1.0)
+
+
+def spearman(sample: Sequence[float]) -> Interval:
+    """The same of ranks; the spread is a little wider (Bonett and Wright 2000)."""
+    x, y = np.asarray(sample, dtype=float).reshape(-1, 2).T
+    x, y = rankdata(x), rankdata(y)
+    return _correlation(x, y, 1 + float(np.corrcoef(x, y)[0, 1]) ** 2 / 2)
+
+
+def _correlation(x: Floats, y: Floats, variance: float) -> Interval:
+    if len(x) < 2 or not x.std() or not y.std():
+        return Interval(None, None, None)
+    found = float(np.clip(np.corrcoef(x, y)[0, 1], -1, 1))
+    if len(x) < 4 or abs(found) == 1:
+        return Interval(found, None, None)
+    half = float(norm.ppf(0.975)) * (variance / (len(x) - 3)) ** 0.5
+    return Interval(found, *(float(np.tanh(np.arctanh(found) + side)) for side in (-half, half)))
+
+
+def total(sample: Sequence[float]) -> Interval:
+    """A count over all seeds together."""
+    return Interval(float(sum(sample)), None, None)
+
+
 FIGURES = {
+    "certified": Figure("certified", "{:.3f}", mean),
+    "whole_batches": Figure("batches recovered whole", "{:.3f}", share),
+    "certificates": Figure("certificates", "{:,.0f}", total),
+    "not_private": Figure("of them no private sample", "{:,.0f}", total),
+    "batch_seconds": Figure("median seconds per batch", "{:.2f}", quartiles),
+    "batch_cpu_seconds": Figure("of one core's time, with the client's step", "{:.2f}", quartiles),
+    "words_rendered": Figure("held-out rendered words read", "{:.3f}", share),
+    "words_iiit5k": Figure("IIIT5K words read", "{:.3f}", share),
+    "first_weight": Figure("weight of the client `flat`", "{:.2f}", mean),
+    "pearson": Figure("Pearson's correlation", "{:+.3f}", pearson),
+    "spearman": Figure("Spearman's correlation", "{:+.3f}", spearman),
+    "privacy_score": Figure("S_pri, mean over policies", "{:.3f}", mean),
+    "psnr_of_policies": Figure("PSNR, mean over policies, dB", "{:.2f}", mean),
     "accuracy": Figure("accuracy", "{:.3f}", mean),
     "accuracy_other_key": Figure("accuracy with a random key", "{:.3f}", mean),
     "accuracy_server": Figure("accuracy with a random key and a fresh lock", "{:.3f}", mean),
     "accuracy_lost": Figure("accuracy lost", "{:+.3f}", mean),
+    "accuracy_gained": Figure("gained over FedAvg", "{:+.3f}", mean),
+    "weight_ratio": Figure("the first client's weight over another's", "{:.2f}", mean),
     "round_ms": Figure("median round, ms", "{:.0f}", quartiles),
     "slower": Figure("round time, undefended = 1", "{:.3f}", quartiles),
     "bytes_up": Figure("bytes up", "{:,.0f}", same),

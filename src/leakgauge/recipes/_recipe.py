@@ -97,6 +97,7 @@ class Table:
     note: str
     cells: tuple[Cell, ...]
     heavy: str = ""  # why some of its cells have fewer than 50 records, or none of them is quick
+    drawn: bool = False  # its quantiles stand beside the page as a picture, see `_distribution`
 
     def name_of(self, cell: Cell) -> str:
         """What `--cell` patterns are matched with."""

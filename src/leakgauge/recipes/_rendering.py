@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from leakgauge.files import write_whole
+from leakgauge.recipes import _exposed
+from leakgauge.recipes._distribution import draw, file_of
 from leakgauge.recipes._measured import Entry
 from leakgauge.recipes._recipe import Cell, Recipe, Study, Table
 from leakgauge.recipes._statistics import heading, written
@@ -85,7 +87,11 @@ def _section(table: Table, entries: Sequence[Entry]) -> str:
     for row in rows:
         lines.append([row, *(_content(cells.get((row, column)), entries) for column in columns)])
     grid = "\n".join("| " + " | ".join(text.replace("|", "\\|") for text in line) + " |" for line in lines)
-    return f"## Table {table.id}: {table.title}\n\n{grid}\n\nConvention: {table.convention}\n\n{table.note}"
+    picture = ""
+    if draw(table, entries):
+        sheet = f"![the most exposed pictures of each cell, true and recovered]({_exposed.file_of(table)})"
+        picture = f"\n\n![{table.title}]({file_of(table)})\n\n{sheet}"
+    return f"## Table {table.id}: {table.title}{picture}\n\n{grid}\n\nConvention: {table.convention}\n\n{table.note}"
 
 
 def _content(cell: Cell | None, entries: Sequence[Entry]) -> str:

@@ -7,6 +7,7 @@ where it stopped, and several can share one folder: each takes what no other is 
 
 from __future__ import annotations
 
+import base64
 import dataclasses
 import json
 import time
@@ -14,6 +15,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from torch import Tensor
 
 import leakgauge
 from leakgauge import catalog
@@ -23,11 +26,14 @@ from leakgauge.errors import LeakgaugeError
 from leakgauge.files import make_folder, write_whole
 from leakgauge.recipes._measurement import Figures
 from leakgauge.recipes._recipe import Cell, Piece, Run, Study
+from leakgauge.report.pictures import png_bytes
 from leakgauge.stage import environment, pick_device
 from leakgauge.store import key_of
-from leakgauge.types import Finding, Scenario
+from leakgauge.types import Finding, Pictures, Scenario, cell_name
 
 SCHEMA = 1
+_EXPOSED = 3  # pictures kept of each attacker
+_SMALL = 64  # px; larger ones are not kept
 
 
 @dataclass(frozen=True)
@@ -38,6 +44,7 @@ class Result:
     environment: Mapping[str, str]
     seconds: float  # wall clock of the whole run, loading and floors included
     figures: Figures = field(default_factory=dict)  # of a measurement, which has no findings
+    exposed: tuple[Mapping[str, Any], ...] = ()  # of each attacker the pictures that were recovered best
 
 
 def run_all(
@@ -87,7 +94,7 @@ def run_one(piece: Piece, device: str, data_root: Path | None, watch: Watch = la
         figures = piece.figures(device, data_root, watch)
         where = environment(pick_device(device)) | {"model state": piece.setting}
         return Result((), where, time.perf_counter() - began, figures)
-    report, _ = run_audit(piece, undefended=False, device=device, data_root=data_root, watch=watch)
+    report, pictures = run_audit(piece, undefended=False, device=device, data_root=data_root, watch=watch)
     if report.interrupted:  # half a scenario is no result
         raise KeyboardInterrupt
     floors = {name for name, attack in catalog.find("attacks").items() if attack.baseline}
@@ -95,7 +102,31 @@ def run_one(piece: Piece, device: str, data_root: Path | None, watch: Watch = la
     broken = next((f.error for f in findings if f.error), None)
     if broken is not None:
         raise LeakgaugeError(broken)
-    return Result(findings, report.environment, time.perf_counter() - began)
+    shown = most_exposed(findings, pictures) if report.data.kind == "image" else ()
+    return Result(findings, report.environment, time.perf_counter() - began, exposed=shown)
+
+
+def most_exposed(findings: Iterable[Finding], pictures: Pictures) -> tuple[Mapping[str, Any], ...]:
+    """For each attacker the few pictures of the highest PSNR, as they are and as recovered: PNG as text."""
+    groups: dict[str, list[tuple[float, Finding, int]]] = {}
+    for finding in findings:
+        cell = cell_name(finding.attack, finding.defense, finding.adaptive)
+        if cell in pictures.recovered and max(pictures.true.shape[-2:]) <= _SMALL:
+            for place, record in enumerate(finding.records):
+                groups.setdefault(cell, []).append((float(record.get("psnr") or 0.0), finding, place))
+    return tuple(
+        {
+            "spec": finding.spec, "adaptive": finding.adaptive, "psnr": psnr, "trial": finding.trial,
+            "true": _as_text(pictures.true[finding.trial, place]),
+            "recovered": _as_text(pictures.recovered[cell][finding.trial, place]),
+        }
+        for cell, records in groups.items()
+        for psnr, finding, place in sorted(records, key=lambda each: -each[0])[:_EXPOSED]
+    )  # fmt: skip
+
+
+def _as_text(picture: Tensor) -> str:
+    return base64.b64encode(png_bytes(picture)).decode("ascii")
 
 
 def results_of(run: Run | Study, runs: Path) -> tuple[Result, ...] | None:
@@ -139,6 +170,7 @@ def save(piece: Piece, runs: Path, result: Result) -> None:
         "seconds": result.seconds,
         "findings": [dataclasses.asdict(f) for f in result.findings],
         "figures": dict(result.figures),
+        "exposed": [dict(shown) for shown in result.exposed],
     }
     write_whole(_path(piece, runs), json.dumps(plain, allow_nan=False).encode())
 
@@ -153,7 +185,8 @@ def load(piece: Piece, runs: Path) -> Result | None:
             Finding(**f | {"records": tuple(f["records"]), "flags": tuple(f["flags"])}) for f in plain["findings"]
         )
         figures = {name: tuple(sample) for name, sample in plain.get("figures", {}).items()}
-        return Result(findings, plain["environment"], plain["seconds"], figures)
+        exposed = tuple(plain.get("exposed", ()))
+        return Result(findings, plain["environment"], plain["seconds"], figures, exposed)
     except (OSError, ValueError, KeyError, TypeError):
         return None
 

@@ -179,6 +179,37 @@ def _psnrs(findings: Findings) -> list[float]:
     return [float(r.get("psnr") or 0.0) for f in findings for r in (f.records or ({},))]
 
 
+def _largest(metric: str) -> Callable[[Findings, float], Interval]:
+    """The record that is recovered best, of all victims; an extreme has no honest interval."""
+
+    def compute(findings: Findings, _: float) -> Interval:
+        values = _values(metric, findings)
+        return Interval(max(values), None, None) if values else _NOTHING
+
+    return compute
+
+
+def _quantile(metric: str) -> Callable[[Findings, float], Interval]:
+    """Over records, in percent: 0 is the least recovered one, 100 the best."""
+
+    def compute(findings: Findings, percent: float) -> Interval:
+        values = _values(metric, findings)
+        if not values:
+            return _NOTHING
+        if percent in (0, 100):
+            return Interval(float(np.percentile(values, percent)), None, None)
+        return _bootstrap(values, partial(np.percentile, q=percent))
+
+    return compute
+
+
+def _values(metric: str, findings: Findings) -> list[float]:
+    """Of all records that have such a score; one that has none because its trial was lost counts as 0."""
+    if not any(metric in r for f in findings for r in f.records):
+        return []
+    return [float(r.get(metric) or 0.0) for f in findings for r in (f.records or ({},))]
+
+
 def _mse_worst(findings: Findings, _: float) -> Interval:
     """The largest of all records; an extreme has no honest interval. Nothing if a trial has no scores."""
     values = [r.get("mse") for f in findings for r in (f.records or ({},))]
@@ -246,6 +277,19 @@ STATISTICS = {
     "mse": Statistic("MSE", "{:.2e}", _mean("mse")),
     "mse_of_successes": Statistic("MSE of successes", "{:.2e}", _mean("mse", successes=True)),
     "psnr": Statistic("PSNR, dB", "{:.2f}", _mean("psnr")),
+    "psnr_trained_on": Statistic("PSNR against the transformed picture, dB", "{:.2f}", _mean("psnr_trained_on")),
+    "ssim_trained_on": Statistic("SSIM against the transformed picture", "{:.3f}", _mean("ssim_trained_on")),
+    "psnr_undone": Statistic("PSNR after undoing what was drawn, dB", "{:.2f}", _mean("psnr_undone")),
+    "ssim_undone": Statistic("SSIM after undoing what was drawn", "{:.3f}", _mean("ssim_undone")),
+    "psnr_largest": Statistic("most exposed picture, PSNR, dB", "{:.2f}", _largest("psnr")),
+    "ssim_largest": Statistic("most exposed picture, SSIM", "{:.3f}", _largest("ssim")),
+    "psnr_quantile": Statistic("PSNR at {} %, dB", "{:.2f}", _quantile("psnr"), takes_argument=True),
+    "psnr_trained_on_quantile": Statistic(
+        "PSNR against the transformed picture at {} %, dB", "{:.2f}", _quantile("psnr_trained_on"), takes_argument=True
+    ),
+    "psnr_undone_quantile": Statistic(
+        "PSNR after undoing what was drawn at {} %, dB", "{:.2f}", _quantile("psnr_undone"), takes_argument=True
+    ),
     "psnr_aligned": Statistic("aligned PSNR, dB", "{:.2f}", _mean("psnr_aligned")),
     "ssim_aligned": Statistic("aligned SSIM", "{:.3f}", _mean("ssim_aligned")),
     "psnr_aligned_above": Statistic("share over {} dB aligned", "{:.2f}", _aligned_above, takes_argument=True),

@@ -1,9 +1,11 @@
-"""AuditReport -> html | json | markdown | junit."""
+"""AuditReport -> html | json | markdown | junit | summary | officer."""
 
 from leakgauge.report.html import to_html
 from leakgauge.report.json import from_json, to_json
 from leakgauge.report.junit import to_junit
 from leakgauge.report.markdown import to_markdown
+from leakgauge.report.officer import to_officer
+from leakgauge.report.summary import to_summary
 from leakgauge.report.toml import scenario_toml
 from leakgauge.report.writing import FORMATS, write
 
@@ -15,5 +17,7 @@ __all__ = [
     "to_json",
     "to_junit",
     "to_markdown",
+    "to_officer",
+    "to_summary",
     "write",
 ]

@@ -11,6 +11,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from leakgauge.report import assumptions
 from leakgauge.report.cells import by_defense
 from leakgauge.report.curves import success_curves
+from leakgauge.report.exposed import exposed
 from leakgauge.report.gallery import exhibits, guesses
 from leakgauge.report.pictures import SHOWN_SIDE
 from leakgauge.report.plot import plot
@@ -22,14 +23,14 @@ from leakgauge.report.tradeoff import tradeoff
 from leakgauge.types import AuditReport, Flag, Pictures, threat_model
 from leakgauge.verdict import headline, state_of
 
-_TEMPLATES = Environment(
+TEMPLATES = Environment(
     loader=FileSystemLoader(Path(__file__).parent / "templates"),
     autoescape=True,  # names, paths and errors come from users
     undefined=StrictUndefined,
     trim_blocks=True,
     lstrip_blocks=True,
 )
-_TONES = {"leaks": "bad", "labels read": "warn", "no leak found": "good"}
+_TONES = {"leaks": "bad", "labels read": "warn", "no leak found": "warn", "protected": "good"}
 
 
 def to_html(report: AuditReport, pictures: Pictures | None = None) -> str:
@@ -55,24 +56,30 @@ def to_html(report: AuditReport, pictures: Pictures | None = None) -> str:
         "plot": plot(curves),
         "scatter": scatter(quality(report), curves.attacks),
         "tradeoff": tradeoff(report),
+        "exposed": exposed(report),
         "toml": scenario_toml(report.scenario),
     }
-    return _TEMPLATES.get_template("report.html.j2").render(page)
+    return TEMPLATES.get_template("report.html.j2").render(page)
 
 
 def _banner(report: AuditReport) -> dict[str, str]:
     """Colour and words; the words alone say it, for those who print in grey."""
     gate, leaks = report.verdict.gate, report.verdict.leaks
     failed = gate is not None and not gate["passed"]
-    tone = "bad" if leaks or failed else "good" if headline(report.verdict) == "No leak found" else "warn"
-    if leaks and gate is not None and not failed:
-        tone = "warn"  # leaks, but within what its user accepts
+    tone = "bad" if leaks or failed else "good" if _all_protected(report) else "warn"
+    if gate is not None and not failed:
+        tone = "warn" if leaks else "good"  # within what its user accepts
     return {
         "tone": tone,
         "word": headline(report.verdict),
         "gate": "" if gate is None else f"Gate {'failed' if failed else 'passed'}",
         "gate_sentence": "" if gate is None else str(gate["sentence"]),
     }
+
+
+def _all_protected(report: AuditReport) -> bool:
+    """Green is for what is guaranteed: that no attack got anywhere is no reason for it."""
+    return headline(report.verdict).startswith("Protected")
 
 
 def _flags(report: AuditReport) -> list[tuple[Flag, list[str]]]:
@@ -97,6 +104,7 @@ def _configuration(verdict: Mapping[str, Any]) -> dict[str, Any]:
         "state": state_of(verdict),
         "tone": _TONES[state_of(verdict)],
         "sentence": verdict["sentence"],
+        "sides": verdict.get("sides", ""),
         "worst": f"{verdict['attack']}, {style}" if verdict.get("attack") else "",
         "guarantee": guarantee_text(verdict.get("guarantee")),
     }

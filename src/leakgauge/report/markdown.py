@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 
 from leakgauge.report import assumptions
+from leakgauge.report.exposed import NOTE as EXPOSED_NOTE
+from leakgauge.report.exposed import exposed
 from leakgauge.report.numbers import heading
 from leakgauge.report.quality import quality
 from leakgauge.report.rows import columns, guarantee_text, most_exposed, table_rows
@@ -21,7 +23,9 @@ def to_markdown(report: AuditReport) -> str:
         _attacked(report),
         _known(report),
         _flags(report),
+        _triage(report),
         _table(report),
+        _exposed(report),
         _quality_against_seconds(report),
         _tradeoff(report),
         _repeat(report),
@@ -31,25 +35,26 @@ def to_markdown(report: AuditReport) -> str:
 
 def _headline(report: AuditReport) -> str:
     verdict = report.verdict
-    lines = [f"# Leakage audit: {_md(report.scenario.model)} on {_md(report.scenario.data)}", ""]
+    lines = [f"# Leakage audit: {one_line(report.scenario.model)} on {one_line(report.scenario.data)}", ""]
     if report.interrupted:
         lines += ["**Interrupted: finished cells only.**", ""]
-    lines += [f"**{headline(verdict)}.** {_md(verdict.sentence)}"]
+    lines += [f"**{headline(verdict)}.** {one_line(verdict.sentence)}"]
     if verdict.gate is not None:
         passed = "passed" if verdict.gate["passed"] else "failed"
-        lines += ["", f"**Gate {passed}.** {_md(verdict.gate['sentence'])}"]
+        lines += ["", f"**Gate {passed}.** {one_line(verdict.gate['sentence'])}"]
     if exposed := most_exposed(report):
-        lines += ["", _md(exposed)]
+        lines += ["", one_line(exposed)]
     if verdict.configurations:
         lines.append("")
     for c in verdict.configurations:
         promise = guarantee_text(c.get("guarantee"))
-        lines.append(f"- {_md(c['defense'])}: **{state_of(c)}**. {_md(c['sentence'])} {promise}".rstrip())
+        words = " ".join(filter(None, (c["sentence"], promise, c.get("sides", ""))))
+        lines.append(f"- {one_line(c['defense'])}: **{state_of(c)}**. {one_line(words)}")
     return "\n".join(lines)
 
 
 def _attacked(report: AuditReport) -> str:
-    lines = [f"- {name}: {_md(value)}" for name, value in assumptions.attacked(report)]
+    lines = [f"- {name}: {one_line(value)}" for name, value in assumptions.attacked(report)]
     return "\n".join(["## What was attacked", "", *lines])
 
 
@@ -58,37 +63,48 @@ def _known(report: AuditReport) -> str:
     lines = [
         "## What the attacker knew",
         "",
-        f"Threat model {_md(threat.name)}: {_md(threat.summary)} ({_md(threat.paper)}). "
+        f"Threat model {one_line(threat.name)}: {one_line(threat.summary)} ({one_line(threat.paper)}). "
         f"What it may change in the model: {threat.may_change}. {assumptions.labels_sentence(report)}",
         "",
         "Told, besides the model and the update:",
         "",
-        *([f"- {_md(fact)}" for fact in assumptions.told(report)] or ["- nothing"]),
+        *([f"- {one_line(fact)}" for fact in assumptions.told(report)] or ["- nothing"]),
     ]
     withheld = assumptions.not_told(report)
     if withheld:
-        lines += ["", "Not told: " + "; ".join(map(_md, withheld)) + "."]
+        lines += ["", "Not told: " + "; ".join(map(one_line, withheld)) + "."]
     return "\n".join(lines)
 
 
 def _flags(report: AuditReport) -> str:
     if not report.flags:
         return ""
-    lines = [f"- **{_md(f.id)}**: {_md(f.reason)} What to do: {_md(f.remedy)}" for f in report.flags]
+    lines = [f"- **{one_line(f.id)}**: {one_line(f.reason)} What to do: {one_line(f.remedy)}" for f in report.flags]
     return "\n".join(["## Flags: reasons not to take a result at face value", "", *lines])
+
+
+def _triage(report: AuditReport) -> str:
+    if not report.triage:
+        return ""
+    lines = [
+        f"- {one_line(clue.what)} ({clue.severity}): {one_line(clue.value)}. {one_line(clue.meaning)}."
+        for clue in report.triage
+    ]
+    note = "What the architecture and the first victim's undefended update allow. Nothing was recovered for this."
+    return "\n".join(["## Before any attack", "", note, "", *lines])
 
 
 def _table(report: AuditReport) -> str:
     heads = [c.heading + (f" ({c.note})" if c.note else "") for c in columns(report)]
-    lines = ["## Attacks and defences", "", _line(["Defence", "Attack", *heads])]
-    lines.append(_line(["---", "---", *["---:"] * len(heads)]))
+    lines = ["## Attacks and defences", "", table_line(["Defence", "Attack", *heads])]
+    lines.append(table_line(["---", "---", *["---:"] * len(heads)]))
     for row in table_rows(report):
         name = f"{row.attack} (floor)" if row.baseline else f"{row.attack}, {row.style}"
         if row.error is not None:
             values = [f"could not run: {row.error}", *[""] * (len(heads) - 1)]
         else:
             values = [" · ".join([value, *small]) for value, small in row.values]
-        lines.append(_line([_md(row.defense), _md(name), *map(_md, values)]))
+        lines.append(table_line([one_line(row.defense), one_line(name), *map(one_line, values)]))
     notes = [
         "Brackets are 95 % intervals. Failed trials count as not recovered. The floors are what an attacker "
         "scores without looking at the update. Spent: seconds of all victims together; steps and gradient "
@@ -97,17 +113,26 @@ def _table(report: AuditReport) -> str:
     return "\n".join([*lines, "", *notes])
 
 
+def _exposed(report: AuditReport) -> str:
+    groups = exposed(report)
+    lines = [
+        f"- {one_line(g.defense)}: {one_line('; '.join(f'{p}: {v}' for p, v in g.records))}. {one_line(g.agreement)}"
+        for g in groups
+    ]
+    return "\n".join(["## Records by exposure", "", EXPOSED_NOTE, "", *lines]) if lines else ""
+
+
 def _quality_against_seconds(report: AuditReport) -> str:
     """What the page draws as quality against seconds, quickest attack first."""
     found = quality(report)
     if not found.groups:
         return ""
     lines = [
-        f"- {_md(group.defense)}: "
-        + "; ".join(_md(f"{p.label}: {said(found, p.score, p.seconds)}") for p in group.points)
+        f"- {one_line(group.defense)}: "
+        + "; ".join(one_line(f"{p.label}: {said(found, p.score, p.seconds)}") for p in group.points)
         for group in found.groups
     ]
-    floors = "; ".join(_md(f"{name}: {said(found, score)}") for name, score in found.floors)
+    floors = "; ".join(one_line(f"{name}: {said(found, score)}") for name, score in found.floors)
     lines += [f"- floors: {floors}"] if floors else []
     name, reduction = heading(found.metric)
     note = (
@@ -123,20 +148,26 @@ def _tradeoff(report: AuditReport) -> str:
         return ""
     heads = ["Defence", "Strongest attack", "Recovered", found.score_name, "Most exposed", "Accuracy", "Round",
              "Slower", "Bytes up", "Guarantee"]  # fmt: skip
-    lines = ["## What each defence buys, and what it costs", "", f"Trained for {_md(found.setting)}.", "", _line(heads)]
-    lines.append(_line(["---"] * len(heads)))
+    lines = [
+        "## What each defence buys, and what it costs",
+        "",
+        f"Trained for {one_line(found.setting)}.",
+        "",
+        table_line(heads),
+    ]
+    lines.append(table_line(["---"] * len(heads)))
     for c in found.choices:
-        name = f"**{_md(c.defense)}**" if c.best else _md(c.defense)
+        name = f"**{one_line(c.defense)}**" if c.best else one_line(c.defense)
         values = [c.attack, c.recovered_text, c.score, c.exposed, f"{c.accuracy:.3f}", c.seconds, c.slower, c.bytes_up,
                   c.guarantee]  # fmt: skip
-        lines.append(_line([name, *map(_md, values)]))
+        lines.append(table_line([name, *map(one_line, values)]))
     lines += ["", "Bold: no other configuration leaks less and is as accurate."]
-    lines += [f"- {_md(defense)} is left out: {_md(why)}." for defense, why in found.left_out]
+    lines += [f"- {one_line(defense)} is left out: {one_line(why)}." for defense, why in found.left_out]
     return "\n".join(lines)
 
 
 def _repeat(report: AuditReport) -> str:
-    environment = [f"- {_md(k)}: {_md(v)}" for k, v in report.environment.items()]
+    environment = [f"- {one_line(k)}: {one_line(v)}" for k, v in report.environment.items()]
     return "\n".join(
         [
             "## How to repeat this run",
@@ -154,10 +185,10 @@ def _repeat(report: AuditReport) -> str:
     )
 
 
-def _line(values: list[str]) -> str:
+def table_line(values: list[str]) -> str:
     return "| " + " | ".join(values) + " |"
 
 
-def _md(text: object) -> str:
+def one_line(text: object) -> str:
     """One line of plain text: nothing in it is read as Markdown, HTML or the end of a table cell."""
     return re.sub(r"([\\`*_\[\]<>|&#~])", r"\\\1", " ".join(str(text).split()))

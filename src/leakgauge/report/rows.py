@@ -43,6 +43,7 @@ def columns(report: AuditReport) -> list[Column]:
         Column("Failed"),
         *measured,
         Column("Most exposed record"),
+        Column("Control", "place of the true sample"),
         *floors,
         Column("Flags"),
         Column("Spent", "counts per victim"),
@@ -99,6 +100,7 @@ def _row(report: AuditReport, cell: Cell) -> Row:
         (str(row.failed), ()),
         *((number(m, i.value), _lines(bounds(m, i))) for m, i in measured),
         _worst(report, cell),
+        _control(cell),
         *(_floor(report, cell, name) for name in BASELINES),
         (", ".join(row.flags) or NOTHING, ()),
         _spent(row),
@@ -129,7 +131,21 @@ def _worst(report: AuditReport, cell: Cell) -> Value:
     place = f"trial {worst['trial']:g}"
     if report.scenario.batch_size > 1 and worst.get("record") is not None:
         place += f", record {worst['record']:g}"
-    return first, _lines(*rest, place)
+    tail = cell.row.tail
+    twentieth = "" if tail is None or tail.records < 20 else f"1 in 20: {number(tail.metric, tail.one_in_twenty)}"
+    return first, _lines(*rest, place, twentieth)
+
+
+def _control(cell: Cell) -> Value:
+    """How many true samples are nearer to their recovery than all others, and how likely that is by chance."""
+    found = cell.row.control
+    if found is None:
+        return NOTHING, ()
+    others = f"{found.candidates} others" + ("" if found.same_label else " of any label")
+    chance = min(found.p_mean, found.p_best)
+    return f"{found.first} of {found.records} first", _lines(
+        f"median {found.rank_median:g}, {others}", f"p {'<' if chance <= 1e-4 else '='} {max(chance, 1e-4):.2g}"
+    )
 
 
 def _floor(report: AuditReport, cell: Cell, name: str) -> Value:

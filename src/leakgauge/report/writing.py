@@ -10,6 +10,8 @@ from leakgauge.report.html import to_html
 from leakgauge.report.json import to_json
 from leakgauge.report.junit import to_junit
 from leakgauge.report.markdown import to_markdown
+from leakgauge.report.officer import to_officer
+from leakgauge.report.summary import to_summary
 from leakgauge.settings import unknown_name
 from leakgauge.types import AuditReport, Pictures
 
@@ -18,6 +20,8 @@ FORMATS: Mapping[str, str] = {  # format -> file name
     "json": "report.json",
     "markdown": "report.md",
     "junit": "report.xml",
+    "summary": "summary.md",
+    "officer": "officer.html",
 }
 
 
@@ -27,7 +31,8 @@ def render(report: AuditReport, pictures: Pictures | None, form: str) -> str:
         return to_html(report, pictures)
     if form not in FORMATS:
         raise unknown_name("report format", form, FORMATS)
-    return {"json": to_json, "markdown": to_markdown, "junit": to_junit}[form](report)
+    texts = {"json": to_json, "markdown": to_markdown, "junit": to_junit, "summary": to_summary, "officer": to_officer}
+    return texts[form](report)
 
 
 def write(

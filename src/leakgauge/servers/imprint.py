@@ -158,6 +158,7 @@ class Imprint(TamperingServer):
             claims, _labels(observation, local), 1 - given.to(claims) / samples, ones, 0 * ones,
             time.perf_counter() - began,
             notes=self._notes(bins.hit.sum(1), None if alone is None else given, samples, steps),
+            certified=None if alone is None else given,
         )  # fmt: skip
 
     def _notes(self, hits: Tensor, certified: Tensor | None, samples: int, steps: int) -> tuple[str, ...]:

@@ -147,6 +147,7 @@ class TrapWeights(TamperingServer):
                 f"{rows} of {bias.shape[1]} rows hit, {different} candidates, {certain} of {samples} certified"
                 for rows, different, certain in notes
             ),
+            certified=None if alone is None else proven,
         )  # fmt: skip
 
 

@@ -41,6 +41,11 @@ class Run:
     accuracy: float  # on samples of all clients, with their right labels
     weights: tuple[float, ...]  # of each client, mean over rounds
 
+    @property
+    def ratio(self) -> float:
+        """The first client's weight over that of a mean other one."""
+        return self.weights[0] * (len(self.weights) - 1) / sum(self.weights[1:])
+
 
 @dataclass(frozen=True)
 class Row:
@@ -88,12 +93,17 @@ def compare(
     runs = []
     for number, (case, spec, one) in enumerate(asked):
         watch(number, len(asked))
-        federated = trained(case, spec, one, rounds, samples)
-        sums, counts = federated.ledger.T
-        test, _ = CASES[case].draw("test", _TEST, one)
-        runs.append(Run(case, spec, one, accuracy(federated.model, test), tuple((sums / counts).tolist())))
+        runs.append(one_run(case, spec, one, rounds, samples))
     rows = [_row(c, a, aggregators[0], runs) for c in cases for a in aggregators]
     return Study(tuple(rows), tuple(runs), seeds, seed, rounds, samples, environment(pick_device("cpu")))
+
+
+def one_run(case: str, aggregator: str, seed: int, rounds: int, samples: int) -> Run:
+    """A federation trained to its end and tested on samples that nobody trained on."""
+    federated = trained(case, aggregator, seed, rounds, samples)
+    sums, counts = federated.ledger.T
+    test, _ = CASES[case].draw("test", _TEST, seed)
+    return Run(case, aggregator, seed, accuracy(federated.model, test), tuple((sums / counts).tolist()))
 
 
 def trained(case: str, aggregator: str, seed: int, rounds: int, samples: int) -> Federated:
@@ -113,6 +123,5 @@ def _row(case: str, aggregator: str, first: str, runs: Sequence[Run]) -> Row:
     mine = [r for r in runs if (r.case, r.aggregator) == (case, aggregator)]
     usual = [r for r in runs if (r.case, r.aggregator) == (case, first)]
     scores, others = (torch.tensor([r.accuracy for r in some], dtype=torch.float64) for some in (mine, usual))
-    weights = torch.tensor([r.weights for r in mine], dtype=torch.float64)  # (seeds, clients)
-    ratio = weights[:, 0] / weights[:, 1:].mean(1)
+    ratio = torch.tensor([r.ratio for r in mine], dtype=torch.float64)
     return Row(case, aggregator, bootstrap_mean(scores), bootstrap_mean(scores - others), bootstrap_mean(ratio))

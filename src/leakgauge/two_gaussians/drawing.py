@@ -16,8 +16,10 @@ _MARKS = ("o", "^", "s", "D", "v")  # a client each
 _COLOURS = ("#1f6fb4", "#d1622b")  # a class each
 
 
-def boundaries(cases: Sequence[str], aggregators: Sequence[str], seed: int, rounds: int, samples: int) -> bytes:
-    """An SVG: where each trained model changes its mind, over the samples that clients train on."""
+def boundaries(
+    cases: Sequence[str], aggregators: Sequence[str], seed: int, rounds: int, samples: int, form: str = "svg"
+) -> bytes:
+    """An SVG or PNG: where each trained model changes its mind, over the samples that clients train on."""
     import matplotlib
 
     matplotlib.use("svg")
@@ -48,6 +50,6 @@ def boundaries(cases: Sequence[str], aggregators: Sequence[str], seed: int, roun
             if column == 0:
                 place.set_ylabel(f"{case}\n{len(CASES[case].clients)} clients", fontsize=8)
     out = io.BytesIO()
-    figure.savefig(out, format="svg", metadata={"Date": None})
+    figure.savefig(out, format=form, dpi=72, metadata={"Date": None} if form == "svg" else {"Software": None})
     pyplot.close(figure)
     return out.getvalue()

@@ -31,6 +31,7 @@ class Reconstruction:
     trace: Tensor | None = None  # (T, S) own objective along the kept attempt; nan behind its end
     finished: Tensor | None = None  # (T,) False for trials that an interrupt cut off; None if there was none
     notes: tuple[str, ...] | None = None  # one per trial: what the attack has to say about its own way
+    certified: Tensor | None = None  # (T,) records that the attack itself proved right, without the truth
 
     def take(self, rows: Sequence[int]) -> Reconstruction:
         """Only these rows; `seconds` stays what all took together."""

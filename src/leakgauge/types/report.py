@@ -12,6 +12,7 @@ from torch import Tensor
 from leakgauge.errors import BadInput
 from leakgauge.types.client import DataSpec
 from leakgauge.types.scenario import Scenario
+from leakgauge.types.triage import Clue
 
 SCHEMA = 1
 NOT_APPLICABLE = "not applicable: "  # how the error of an attack begins that does not fit the model
@@ -48,6 +49,8 @@ class Finding:
     spec: str = ""  # the attack with all fields that differ from their defaults
     note: str = ""  # what the attack has to say about its own way: the rule it chose, say
     control: bool = False  # the attack on a decoy update, scored against the true samples: no leak, whatever it scores
+    ranks: tuple[float, ...] = ()  # per record: the true sample's place among the candidates of `Control`, 1 is nearest
+    certified: int | None = None  # records that the attack proved right without the truth; None where it proves nothing
 
 
 @dataclass(frozen=True)
@@ -78,6 +81,44 @@ class Rate:
 
 
 @dataclass(frozen=True)
+class Tail:
+    """The exposed end of a row's records, in the metric of the criterion: what a mean hides."""
+
+    metric: str
+    worst: float | None  # the most exposed record
+    one_in_twenty: float | None  # one record in twenty comes out at least this well; failed ones count as not
+    median: float | None
+    records: int
+
+
+@dataclass(frozen=True)
+class Control:
+    """The recoveries compared with the true samples, and with others that they should not look like."""
+
+    candidates: int  # other private samples beside each true one
+    same_label: bool  # do they carry the true label? If not, reading the label alone already beats them
+    records: int
+    first: int  # true samples that are nearer to their recovery than every candidate
+    rank_median: float  # 1 is nearest of all, (candidates + 2) / 2 is what guessing gives
+    p_mean: float  # permutation p-value of the mean closeness: all records together
+    p_best: float  # the same for the closest record alone: one that leaks among many that do not
+    better: bool | None  # than chance, by either at 5 %; None where so few candidates could not show it
+
+
+@dataclass(frozen=True)
+class Exposure:
+    """How much of each record is in the update of one configuration, estimated before any attack.
+
+    The cosine of the record's own gradient with what is shared. It is the client's estimate, from its own samples: no
+    attack sees it, and no result is chosen by it.
+    """
+
+    defense: str
+    alignment: tuple[tuple[float, ...], ...]  # per trial and record
+    agreement: float | None  # rank correlation with how well the strongest attack recovered each record
+
+
+@dataclass(frozen=True)
 class Summary:
     """One row of the table: an attack against a defence, over all trials; failures are counted in."""
 
@@ -95,6 +136,8 @@ class Summary:
     error: str | None = None  # set when no trial could run
     steps_median: Interval = _NOT_COUNTED  # per trial, over those that ran; reports of old do not have it
     evaluations_median: Interval = _NOT_COUNTED  # gradients of the model, in the same way
+    tail: Tail | None = None
+    control: Control | None = None  # None where no record is claimed or there is nothing to compare with
 
 
 @dataclass(frozen=True)
@@ -140,6 +183,8 @@ class AuditReport:
     environment: Mapping[str, str]
     interrupted: bool = False
     costs: Costs | None = None  # where training was asked for
+    exposure: tuple[Exposure, ...] = ()  # one per configuration where it could be told
+    triage: tuple[Clue, ...] = ()  # what could be said before any attack, where it was asked for
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON. `from_dict` gives back an equal report."""
@@ -159,6 +204,8 @@ class AuditReport:
             "environment": dict(self.environment),
             "interrupted": self.interrupted,
             "costs": None if self.costs is None else dataclasses.asdict(self.costs),
+            "exposure": [dataclasses.asdict(e) for e in self.exposure],
+            "triage": [dataclasses.asdict(clue) for clue in self.triage],
         }
 
     @classmethod
@@ -175,7 +222,8 @@ class AuditReport:
             scenario=Scenario.from_mapping(plain["scenario"]),
             data=DataSpec(**spec),
             findings=tuple(
-                Finding(**f | {"records": tuple(f["records"]), "flags": tuple(f["flags"])}) for f in plain["findings"]
+                Finding(**f | {k: tuple(f.get(k, ())) for k in ("records", "flags", "ranks")})
+                for f in plain["findings"]
             ),
             summary=tuple(_summary_from(row) for row in plain["summary"]),
             verdict=Verdict(**plain["verdict"] | {"configurations": tuple(plain["verdict"]["configurations"])}),
@@ -184,6 +232,10 @@ class AuditReport:
             environment=plain["environment"],
             interrupted=plain["interrupted"],
             costs=_costs_from(plain.get("costs")),
+            exposure=tuple(
+                Exposure(**e | {"alignment": tuple(map(tuple, e["alignment"]))}) for e in plain.get("exposure", ())
+            ),
+            triage=tuple(Clue(**clue) for clue in plain.get("triage", ())),
         )
 
 
@@ -213,6 +265,7 @@ def _summary_from(row: Mapping[str, Any]) -> Summary:
     floor = {b: {m: Interval(**v) for m, v in row["floor"][b].items()} for b in row["floor"]}
     rest = {k: v for k, v in row.items() if k in own}
     rest |= {k: Interval(**row[k]) for k in ("steps_median", "evaluations_median") if k in row}
+    rest |= {k: kind(**row[k]) for k, kind in (("tail", Tail), ("control", Control)) if row.get(k) is not None}
     rest |= {
         "metrics": metrics,
         "floor": floor,

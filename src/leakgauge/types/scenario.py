@@ -39,7 +39,7 @@ class Scenario:
     attacks: tuple[str, ...] = ()  # empty: the default suite
     metrics: tuple[str, ...] = ()  # scores besides mse, psnr and ssim: "lpips", "mae" ...
     variants: str = "both"  # attackers who know the defence ("adaptive"), who do not ("plain"), or both
-    gate: str | None = None  # "ssim=0.5": the audit fails if any record under test reaches this
+    gate: str | None = None  # "ssim=0.5": the audit fails if any record under test reaches this; see `leakgauge.gate`
     trials: int = 6
     seed: int = 0
     weights: str | None = None  # checkpoint of the model; None: freshly initialised from the seed

@@ -62,7 +62,7 @@ class GradientMatching(Attack):
     )  # fmt: skip
     threshold: float = setting(1e-6, "gradient distance that counts as solved", above=0)
     labels: str = setting("infer", "where hidden labels come from: the last layer or the search", choices=SOURCES)
-    distance: str = setting("l2", "how gradients are compared", choices=("l2", "l1", "scaled", "scaled-each"))
+    distance: str = setting("l2", "how gradients are compared", choices=("l2", "l1", "cosine", "scaled", "scaled-each"))
     tv: float = setting(0.0, "weight of total variation beside the distance, for pictures", low=0)
     noise_std: float = setting(0.0, "scale of the noise known to be in each entry: what it explains is solved", low=0)
     match_nonzero: bool = setting(False, "compare only entries that are not exactly zero in the update")

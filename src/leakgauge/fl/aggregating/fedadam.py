@@ -35,6 +35,14 @@ class FedAdam(Aggregator):
     beta1: float = setting(0.9, "share of the direction that is kept from round to round", low=0, high=0.9999)
     beta2: float = setting(0.99, "share of the squares that is kept from round to round", low=0, high=0.9999)
     tau: float = setting(1e-3, "entries that move less than this are not sped up", above=0)
+    validation: float = setting(
+        0.0, "share of a client's samples it does not train on, as fedboosting keeps back: for a fair comparison",
+        low=0, high=0.5,
+    )  # fmt: skip
+
+    @property
+    def kept_back(self) -> float:
+        return self.validation
 
     def step(self, mean: SharedUpdate, memory: Mapping[str, Tensor]) -> tuple[SharedUpdate, dict[str, Tensor]]:
         sign = -1.0 if mean.kind == "gradient" else 1.0

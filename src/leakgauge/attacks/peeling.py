@@ -1,0 +1,145 @@
+"""Peeling: whole batches out of a first Linear + ReLU layer, sample after sample, each with its proof.
+
+Where a unit is active for one sample of the batch only, its row of the weight gradient over its bias gradient is that
+sample (`linear`). Candidates are checked, those that hold are subtracted from all rows, and rows that held two samples
+now hold one; see `_parts/row_peeling.py`. No optimisation, and no knowledge of the truth: what is claimed is certified.
+
+The certificate has two parts. The known network says for each label what the candidate alone would leave in the unit's
+bias gradient, and one label must give what was observed. And what the candidate leaves in all units must lie in the
+space that the update's columns span (`_parts/coefficient_space.py`). The first alone is not enough: among thousands of
+mixtures some fit by chance. Where the batch is larger than the layer or the sample, there is no such space, and two
+units have to name the same sample instead.
+
+Where no row with one sample is left, units that are on for the whole batch give rows over the samples that leave a unit
+off (`_parts/always_on_units.py`), and it goes on with those.
+
+`coefficients=solved` does without the network behind: what a sample left in the units is the one vector of that space
+with zeros where the sample leaves units off. It holds whatever is drawn, hidden, clipped or mixed behind the layer.
+
+Where we depart. The published attacks search the space for sparse vectors, which costs more than exponentially many
+tries in the batch size; rows of one sample are there by themselves where inputs are not centred, as pictures in [0, 1].
+Samples are polished at the end by least squares over all rows. A sample that is in the batch twice is not found.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from leakgauge.attacks._parts.behind_first_layer import BehindFirstLayer, linear_behind_relu
+from leakgauge.attacks._parts.row_peeling import Peeled, Rows, peel
+from leakgauge.attacks._parts.updates import example_input, observed_gradient
+from leakgauge.engine.batchnorm import uses_batch_statistics
+from leakgauge.engine.gradients import working_model
+from leakgauge.errors import NotApplicable
+from leakgauge.fl.fedavg import local_steps
+from leakgauge.models.structure import first_linear, input_affine
+from leakgauge.settings import setting
+from leakgauge.types import (
+    CROSS_ENTROPY,
+    NLL_ON_LOGITS,
+    Attack,
+    DataSpec,
+    Fact,
+    LocalTraining,
+    Observation,
+    Progress,
+    Reconstruction,
+)
+
+COMPUTED, SOLVED = SOURCES = ("computed", "solved")
+_MID_GREY = 0.5  # what is claimed for a sample that was not found
+
+
+@dataclass(frozen=True)
+class Peeling(Attack):
+    """Exact, certified recovery of batches. The own objective is the share of the batch without a certificate.
+
+    Certified samples come first; the rest of the batch is mid-grey.
+
+    Example: `leakgauge attack peeling --data photos32 --model mlp:activation=relu,hidden=400 --batch-size 16`
+    """
+
+    name: ClassVar[str] = "peeling"
+    summary: ClassVar[str] = "take a batch apart, row by row, behind a first Linear + ReLU layer (exact, certified)"
+    paper: ClassVar[str] = "after Dimitrov et al. 2024, SPEAR, NeurIPS; rows of one sample: Aono et al. 2018"
+    needs: ClassVar[frozenset[Fact]] = frozenset({Fact.INPUT_SPEC, Fact.NUM_SAMPLES, Fact.LOCAL_TRAINING})
+    losses: ClassVar[tuple[str, ...]] = (CROSS_ENTROPY, NLL_ON_LOGITS)
+
+    coefficients: str = setting(
+        COMPUTED, "what a sample left in each unit: computed by the known network, or solved for from the update",
+        choices=SOURCES,
+    )  # fmt: skip
+
+    def reconstruct(self, observation: Observation, seeds: tuple[int, ...], progress: Progress) -> Reconstruction:
+        began = time.perf_counter()
+        data: DataSpec = observation.fact(Fact.INPUT_SPEC)
+        samples: int = observation.fact(Fact.NUM_SAMPLES)
+        behind, every = first_layer_rows(observation)
+        claims, labels, counts, notes = [], [], [], []
+        for trial, rows in enumerate(every):  # each takes passes of its own number and size
+            peeled = peel(rows, behind, data.shape, self.coefficients == SOLVED)
+            claims.append(_padded(peeled.inputs, samples, _MID_GREY))
+            labels.append(_padded(peeled.labels, samples, 0))
+            counts.append(len(peeled.inputs))
+            notes.append(_note(peeled, samples))
+            progress((trial + 1) / len(seeds))
+        like = observation.update.tensors[f"{behind.layer}.weight"]
+        found = torch.tensor(counts)
+        ones = torch.ones(len(seeds), dtype=torch.long)
+        return Reconstruction(
+            torch.stack(claims).to(like).reshape(len(seeds), samples, *data.shape),
+            torch.stack(labels) if self.coefficients == COMPUTED else None,
+            1 - found.to(like) / samples, ones, 0 * ones, time.perf_counter() - began,
+            notes=tuple(notes), certified=found,
+        )  # fmt: skip
+
+
+def first_layer_rows(observation: Observation) -> tuple[BehindFirstLayer, list[Rows]]:
+    """The network behind the first layer and that layer's gradient, one entry per trial; refused where it is none."""
+    data: DataSpec = observation.fact(Fact.INPUT_SPEC)
+    samples: int = observation.fact(Fact.NUM_SAMPLES)
+    local: LocalTraining = observation.fact(Fact.LOCAL_TRAINING)
+    example = example_input(observation)
+    layer, affine = first_linear(observation.model, example), input_affine(observation.model, example)
+    if layer is None or affine is None:
+        raise NotApplicable(
+            "peeling needs a model whose first layer with weights is nn.Linear on the flattened input; use dlg"
+        )
+    if local.kind == "fedavg" and local_steps(samples, local) != 1:
+        raise NotApplicable("peeling proves samples by one step's gradient, and the client takes several; use linear")
+    net = working_model(observation.model, local.batchnorm).double().requires_grad_(False)
+    if uses_batch_statistics(net):
+        raise NotApplicable("peeling needs samples that do not change one another, and BatchNorm is in train mode")
+    behind = BehindFirstLayer(net, layer, samples, local.loss, linear_behind_relu(net, layer, data.shape))
+    if not behind.rectified(data.shape):
+        raise NotApplicable(f"peeling needs a ReLU right behind {layer!r}: its zeros tell samples apart; use linear")
+    gradient = observed_gradient(observation)
+    weight, bias = gradient[f"{layer}.weight"], gradient.get(f"{layer}.bias")  # (T, H, D), (T, H)
+    if bias is None:
+        raise NotApplicable(f"peeling needs the bias gradient of {layer!r}, which has none or keeps it; use dlg")
+    scale, shift = (part.double() for part in affine)
+    precision = torch.finfo(weight.dtype).eps
+    module = net.get_submodule(layer)
+    coarse = 0.0 if local.kind == "fedsgd" else precision * float(module.get_parameter("bias").abs().max()) / local.lr
+    return behind, [
+        Rows(w, b, scale, shift, precision, coarse) for w, b in zip(weight.double(), bias.double(), strict=True)
+    ]
+
+
+def _padded(found: Tensor, samples: int, value: float) -> Tensor:
+    """(N, ...) with `value` behind what was found."""
+    rest = found.new_full((samples - len(found), *found.shape[1:]), value)
+    return torch.cat((found, rest))
+
+
+def _note(peeled: Peeled, samples: int) -> str:
+    if peeled.by_space:
+        proof = "by the space of the coefficients"
+    else:
+        proof = "by two units each: the update does not show as many directions as samples"
+    return f"{len(peeled.inputs)} of {samples} samples certified, {proof}; {peeled.passes} passes"

@@ -1,0 +1,119 @@
+"""What the attacks on one configuration add up to: the strongest one, labels that were read, traces of records."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from leakgauge.flags import NO_BETTER_THAN_CONTROL
+from leakgauge.metrics.intervals import at_least
+from leakgauge.types import UNDEFENDED, Guarantee, Summary
+
+LABELS = "label_accuracy_mean_per_trial"
+_LABELS_SURE = 0.9  # confidence that labels were read and not guessed; lower than for records, which count for more
+_TRACES = 0.001  # p-value from which poor recoveries are said to point to their records
+
+
+def conclusion(defense: str, rows: Sequence[Summary], guarantee: Guarantee | None, size: int) -> dict[str, Any]:
+    """What the attacks that ran on a configuration add up to; `size` records stand behind each trial."""
+    attacked = [r for r in rows if r.success_rate.records]
+    labels = _labels_read(rows, size)
+    where = "Without defence" if defense == UNDEFENDED else f"With {defense}"
+    promise = dataclasses.asdict(guarantee) if guarantee else None
+    if not attacked:
+        nothing = (
+            "no attack of this run claims records." if rows else "nothing could be scored: no attack of this run fits."
+        )
+        return {
+            "defense": defense, "leaks": False, "attack": None, "adaptive": False, "rate": None, "guarantee": promise,
+            "labels": labels, "sentence": f"{where}, {nothing}{_said(labels)}",
+        }  # fmt: skip
+    worst = max(attacked, key=_severity)
+    found = worst.success_rate
+    name = f"{worst.attack}{' (knowing the defence)' if worst.adaptive else ''}"
+    if found.recovered and not beats_control(worst):
+        sentence = (
+            f"{where}, {name} meets {found.criterion} for {found.recovered} of {found.records} records, but comes no "
+            "closer to them than to others of the same kind: nothing was recovered."
+        )
+    elif found.recovered:
+        share = (
+            f"at least {found.low:.0%} at 95 %"
+            if found.recovered == found.records
+            else f"95 %: {found.low:.0%} to {found.high:.0%}"
+        )
+        sentence = (
+            f"{where}, {name} recovers {found.recovered} of {found.records} records ({found.criterion}; {share})."
+        )
+    else:
+        share = f"{found.criterion}; at most {found.high:.0%} at 95 %"
+        sentence = f"{where}, no attack recovered any of {found.records} records ({share})."
+    leaks = found.recovered > 0 and beats_control(worst)
+    traces = None if leaks else _traces(attacked)
+    sentence += _said_of_traces(traces) + _said(labels)
+    return {
+        "defense": defense, "leaks": leaks, "traces": traces, "attack": worst.attack,
+        "adaptive": worst.adaptive, "rate": dataclasses.asdict(found), "guarantee": promise, "labels": labels,
+        "sentence": sentence,
+    }  # fmt: skip
+
+
+def beats_control(row: Summary) -> bool:
+    """False where a row's recoveries are no closer to the victims than to others: no leak, whatever they score."""
+    return NO_BETTER_THAN_CONTROL not in row.flags
+
+
+def _severity(row: Summary) -> tuple[float, float, float]:
+    psnr = row.metrics.get("psnr_mean_per_image")
+    share = row.success_rate.value
+    return share if beats_control(row) else 0.0, share, psnr.value if psnr and psnr.value is not None else 0.0
+
+
+def _traces(rows: Sequence[Summary]) -> dict[str, Any] | None:
+    """Recoveries too poor to count that still point to their own records, far beyond chance; None if there are none."""
+    told = [(c.first / c.records, r.attack, c) for r in rows if (c := r.control) and min(c.p_mean, c.p_best) <= _TRACES]
+    if not told:
+        return None
+    _, attack, control = max(told, key=lambda row: row[:2])
+    return {"attack": attack, "first": control.first, "records": control.records, "candidates": control.candidates}
+
+
+def _said_of_traces(traces: Mapping[str, Any] | None) -> str:
+    if traces is None:
+        return ""
+    return (
+        f" Something gets through: {traces['first']} of {traces['records']} recoveries of {traces['attack']} are "
+        f"nearer to their own record than to {traces['candidates']} others."
+    )
+
+
+def _labels_read(rows: Sequence[Summary], size: int) -> dict[str, Any] | None:
+    """What the update gives away of the labels, if it is more than a guess; None otherwise.
+
+    An attack that claims labels alone is told in records, so that nobody takes its share for recovered ones.
+    """
+    named = [(r, share) for r in rows if (i := r.metrics.get(LABELS)) and (share := i.value) is not None]
+    if not named:
+        return None
+    best, share = max(named, key=lambda pair: pair[1])
+    guess = max((i.value or 0.0 for floor in best.floor.values() if (i := floor.get(LABELS))), default=0.0)
+    ran = best.trials - best.failed
+    counted = size * ran if size and not best.success_rate.records else None
+    named_of = best.success_rate.records or size * ran
+    shown = at_least(round(share * named_of), named_of, _LABELS_SURE) if named_of else share
+    if shown <= guess:  # a few labels more than a guess names are chance
+        return None
+    return {
+        "attack": best.attack, "share": share, "guess": guess, "records": counted,
+        "read": None if counted is None else round(share * counted),
+    }  # fmt: skip
+
+
+def _said(labels: Mapping[str, Any] | None) -> str:
+    if labels is None:
+        return ""
+    guess = f"(guessing: {labels['guess']:.0%})"
+    if labels["records"] is None:
+        return f" {labels['attack']} names {labels['share']:.0%} of the labels {guess}."
+    return f" {labels['attack']} reads the labels of {labels['read']} of {labels['records']} records {guess}."

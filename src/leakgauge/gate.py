@@ -1,0 +1,150 @@
+"""A limit that the audited configuration must keep, for continuous integration.
+
+`ssim=0.5` fails if any record under test reaches it. `ssim=0.5,confidence=0.95,share=0.05` asks for more: with that
+confidence, no more than that share of all records may reach it. What is compared is the one-sided Clopper-Pearson limit
+of the share of records that any attack, plain or adaptive, brought there, under the worst configuration. So a gate with
+a confidence also fails where too few records were attacked to show it, and says how many it takes.
+
+As in the verdict, a record counts only where the mean image does not score as well, and where the attack beats its
+control: a flat picture, or one of nobody, reaches many a threshold and recovers nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from leakgauge import catalog
+from leakgauge.errors import BadInput
+from leakgauge.metrics.intervals import at_most, needed
+from leakgauge.settings import unknown_name
+from leakgauge.types import Finding
+
+METRICS = ("mse", "psnr", "ssim")
+CONFIDENCE, SHARE = 0.95, 0.05  # where one is given and the other is not
+Counts = Callable[[Finding, int], bool]
+_EXAMPLE = "for example --gate ssim=0.5 or --gate ssim=0.5,confidence=0.95,share=0.05"
+
+
+@dataclass(frozen=True)
+class Gate:
+    """A quality that records must not reach: none of those attacked, or no more than a share of all."""
+
+    metric: str
+    threshold: float
+    confidence: float | None = None  # None: no attacked record may reach it, and nothing is said of the others
+    share: float = SHARE
+
+    @classmethod
+    def parse(cls, text: str) -> Gate:
+        first, *more = text.split(",")
+        name, _, value = first.partition("=")
+        if name not in METRICS:
+            raise unknown_name("gate metric", name, METRICS)
+        threshold = _number(value)
+        if not math.isfinite(threshold):  # nothing ever reaches nan: such a gate would always hold
+            raise BadInput("gate", allowed="METRIC=NUMBER", got=repr(first), do=_EXAMPLE)
+        told: dict[str, float] = {}
+        for part in more:
+            key, _, value = part.partition("=")
+            if key not in ("confidence", "share"):
+                raise unknown_name("gate setting", key, ("confidence", "share"))
+            told[key] = _number(value)
+            if not 0 < told[key] < 1:
+                raise BadInput(f"gate {key}", allowed="between 0 and 1", got=repr(value), do=_EXAMPLE)
+        if not told:
+            return cls(name, threshold)
+        return cls(name, threshold, told.get("confidence", CONFIDENCE), told.get("share", SHARE))
+
+    def exceeded_by(self, score: float | None) -> bool:
+        if score is None:
+            return False
+        higher = catalog.get("metrics", self.metric).higher_is_better
+        return score >= self.threshold if higher else score <= self.threshold
+
+    def __str__(self) -> str:
+        text = f"{self.metric}={self.threshold:g}"
+        return text if self.confidence is None else f"{text},confidence={self.confidence:g},share={self.share:g}"
+
+
+@dataclass(frozen=True)
+class _Worst:
+    """The configuration that comes nearest to failing."""
+
+    defense: str
+    reached: int  # records that some attack brought to the threshold
+    records: int
+    best: str  # where the most exposed record is, and its score
+
+
+def gate_result(
+    gate: Gate, findings: Sequence[Finding], tested: Sequence[str], counts: Counts = lambda *_: True
+) -> dict[str, Any]:
+    """Does it hold? `findings` are those of attacks: neither floors nor controls. One sentence says why.
+
+    `counts` says of a finding and a record, by its number, whether its score may be taken at face value.
+    """
+    counted = [found for defense in tested if (found := _count(gate, findings, defense, counts)) is not None]
+    result: dict[str, Any] = {
+        "metric": gate.metric, "threshold": gate.threshold, "confidence": gate.confidence,
+        "share": None if gate.confidence is None else gate.share,
+    }  # fmt: skip
+    if len(counted) < len(tested) or not counted:
+        missing = ", ".join(d for d in tested if d not in {c.defense for c in counted}) or "any configuration"
+        said = f"Gate {gate} not shown: no attack of this run on {missing} could be scored by {gate.metric}."
+        return result | {"passed": False, "reached": None, "records": 0, "at_most": None, "sentence": said}
+    confidence = CONFIDENCE if gate.confidence is None else gate.confidence
+    worst = max(counted, key=lambda c: (at_most(c.reached, c.records, confidence), c.reached))
+    limit = at_most(worst.reached, worst.records, confidence)
+    passed = worst.reached == 0 if gate.confidence is None else limit <= gate.share
+    return result | {
+        "passed": passed, "reached": worst.reached, "records": worst.records, "at_most": limit,
+        "defense": worst.defense, "sentence": _sentence(gate, worst, limit, passed),
+    }  # fmt: skip
+
+
+def _count(gate: Gate, findings: Sequence[Finding], defense: str, counts: Counts) -> _Worst | None:
+    """A record counts as reached if any attack did; None if nothing was scored."""
+    scores: dict[tuple[int, int], tuple[bool, float, float, Finding]] = {}  # is it reached, how far, score, by whom
+    sign = 1.0 if catalog.get("metrics", gate.metric).higher_is_better else -1.0
+    for finding in findings:
+        if finding.defense == defense:
+            for index, record in enumerate(finding.records):
+                value, place = record.get(gate.metric), (finding.trial, index)
+                if value is None:
+                    continue
+                reached = gate.exceeded_by(value) and counts(finding, index)
+                if place not in scores or (reached, sign * value) > scores[place][:2]:
+                    scores[place] = reached, sign * value, value, finding
+    if not scores:
+        return None
+    (trial, index), (_, _, value, finding) = max(scores.items(), key=lambda item: item[1][:2])
+    score = f"{value:.2e}" if gate.metric == "mse" else f"{value:.3f}"
+    best = f"{finding.attack} on {defense}, trial {trial}, record {index}: {score}"
+    return _Worst(defense, sum(found[0] for found in scores.values()), len(scores), best)
+
+
+def _sentence(gate: Gate, worst: _Worst, limit: float, passed: bool) -> str:
+    """Why, in one line."""
+    confidence = CONFIDENCE if gate.confidence is None else gate.confidence
+    counted = f"{worst.reached} of {worst.records} records reach it"
+    allows = f"up to {limit:.1%} of all records may ({confidence:.0%} confidence)"
+    state = "held" if passed else "failed"
+    most = f"the most exposed is {worst.best}"
+    if gate.confidence is None:
+        why = f"{counted}, so {allows}" if passed else f"{counted}; {most}"
+    elif worst.reached or passed:
+        why = f"{counted}, so {allows}; {gate.share:.1%} are accepted" + ("" if passed else f"; {most}")
+    else:
+        enough = needed(gate.share, confidence)
+        why = f"{counted}, but {allows}; to show {gate.share:.1%} attack {enough} records (--trials)"
+    return f"Gate {gate} {state}: {why}."
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan

@@ -1,0 +1,1 @@
+"""Drabent et al. 2022: automatic transformation search, replicated."""

@@ -1,0 +1,78 @@
+"""What the tables share: the published policies, the attacks, who knows the policy, and how networks are trained."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from leakgauge import catalog
+from leakgauge.defenses.ats import ATS
+from leakgauge.recipes._recipe import Run
+from leakgauge.types import Scenario, Training
+
+VICTIMS = 100  # the replication: 6
+LENET, CONVNET, RESNET = "lenet-dlg", "convnet", "resnet20-4"
+NAMES = {LENET: "LeNet", CONVNET: "ConvNet", RESNET: "ResNet20-4"}
+
+RANDOM = "19-1-18"
+OF_RESNET = ("3-1-7", "43-18-18", "3-1-7/43-18-18")  # found for CIFAR-100, each alone and as a hybrid
+OF_CONVNET = ("21-13-3", "7-4-15", "21-13-3/7-4-15")
+HYBRID, EARLY_HYBRID = OF_RESNET[-1], OF_CONVNET[-1]
+
+_ADAM = "inverting-gradients:sign=hard,decay=steps,steps={}"
+ADAM = _ADAM.format(2400)  # the studies: 4,800
+SHORTER = _ADAM.format(1200)  # on the larger networks
+QUICK = _ADAM.format(60)
+LBFGS = "cpl:steps=75"  # squared distance, 1,500 iterations at most, started from a repeated tile
+QUICK_LBFGS = "cpl:steps=6"
+
+EPOCH = 391  # rounds of 128 pictures: CIFAR-100 once
+ROUNDS = 3 * EPOCH  # the replication: 60 epochs
+PLAIN, THROUGH, AFTERWARDS, BETTER = ATTACKERS = (
+    "plain", "searched through", "undone afterwards", "the better informed one"
+)  # fmt: skip
+
+KNOWN: Mapping[str, float | None] = {"psnr": None, "ssim": None, "recognised": None, "psnr_largest": None}
+
+
+def plain_figures(trained_on: float | None = None) -> dict[str, float | None]:
+    """Of an attacker who does not know of the policy; the studies have the first figure only."""
+    return {"psnr_trained_on": trained_on, "psnr_undone": None, **KNOWN}
+
+
+def bare_figures(psnr: float | None = None) -> dict[str, float | None]:
+    """Without a policy both conventions are the same."""
+    return {**KNOWN, "psnr": psnr}
+
+
+def training(policy: str, rounds: int = ROUNDS) -> Training:
+    """The published rule, cut short; without a policy pictures are cropped and mirrored all the same."""
+    return Training(
+        rounds=rounds, clients=1, batch_size=128, optimizer="nesterov", lr=0.1, policy=policy, augment=True
+    )  # fmt: skip
+
+
+def told(attack: str, policy: str, attacker: str) -> str:
+    """The attack's fields for one who knows the policy; as it is for one who does not."""
+    if attacker not in (THROUGH, AFTERWARDS):
+        return attack
+    through, afterwards = ATS(policy=policy).adaptive(catalog.build("attacks", attack))
+    return (through if attacker == THROUGH else afterwards).spec
+
+
+def attacked(
+    policy: str, attack: str, attacker: str = PLAIN, *, model: str = LENET, data: str = "cifar100", **more: Any
+) -> Run:
+    """One attacker, whose fields say what it knows. TF32 is enough for the signs that the larger networks need."""
+    given: dict[str, Any] = {
+        "model": model, "data": data, "attacks": (told(attack, policy, attacker),), "trials": VICTIMS,
+        "defenses": (f"ats:policy={policy}",) if policy else (), "threat_model": "honest-but-curious+labels",
+        "variants": "plain", "precision": "float32" if model == LENET else "tf32",
+    }  # fmt: skip
+    return Run(Scenario(**given | more))
+
+
+def with_training(policy: str, attack: str, *, model: str, data: str = "cifar100") -> Run:
+    """The network was trained with the policy; it meets all attackers in one run, so that it is trained once."""
+    variants = "both" if policy else "plain"
+    return attacked(policy, attack, model=model, data=data, training=training(policy), variants=variants)

@@ -1,0 +1,1 @@
+"""Ren et al., FedBoosting."""

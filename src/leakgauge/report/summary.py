@@ -1,0 +1,56 @@
+"""The result on one screen, in the Markdown that a pull request or a job summary shows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from leakgauge.report.markdown import one_line, table_line
+from leakgauge.report.numbers import NOTHING, percent
+from leakgauge.report.rows import most_exposed
+from leakgauge.types import AuditReport
+from leakgauge.verdict import headline, state_of
+
+_HEADS = [
+    "Configuration",
+    "Result",
+    "Recovered by any attack",
+    "Shown at least",
+    "Guaranteed at most",
+    "Strongest attack",
+]
+
+
+def to_summary(report: AuditReport) -> str:
+    verdict = report.verdict
+    title = f"### Leakage audit: {one_line(report.scenario.model)} on {one_line(report.scenario.data)}"
+    lines = [title, "", f"**{headline(verdict)}.** {one_line(verdict.sentence)}"]
+    if report.interrupted:
+        lines += ["", "**Interrupted: finished cells only.**"]
+    if verdict.gate is not None:
+        state = "passed" if verdict.gate["passed"] else "failed"
+        lines += ["", f"**Gate {state}.** {one_line(verdict.gate['sentence'])}"]
+    if verdict.configurations:
+        lines += ["", table_line(_HEADS), table_line(["---"] * len(_HEADS))]
+        lines += [table_line([one_line(v) for v in _row(c)]) for c in verdict.configurations]
+    if exposed := most_exposed(report):
+        lines += ["", one_line(exposed)]
+    if report.flags:
+        lines += ["", "Flags: " + ", ".join(f"`{f.id}`" for f in report.flags) + ". They are explained in the report."]
+    s, where = report.scenario, report.environment
+    trials = f"{s.trials} updates of {s.batch_size} {'record' if s.batch_size == 1 else 'records'}, seed {s.seed}"
+    lines += ["", f"<sub>{trials}; leakgauge {where.get('leakgauge', '')} on {where.get('device', '')}</sub>"]
+    return "\n".join(lines) + "\n"
+
+
+def _row(configuration: Mapping[str, Any]) -> list[str]:
+    lower, upper = configuration.get("lower"), configuration.get("upper")
+    style = " (knows the defence)" if configuration.get("adaptive") else ""
+    return [
+        configuration["defense"],
+        state_of(configuration),
+        f"{lower['recovered']} of {lower['records']}" if lower and lower["records"] else NOTHING,
+        percent(lower["at_least"]) if lower and lower["records"] else NOTHING,
+        percent(upper["gamma"]) if upper and upper["guaranteed"] else "no guarantee",
+        f"{configuration['attack']}{style}" if configuration.get("attack") else NOTHING,
+    ]

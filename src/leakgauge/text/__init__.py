@@ -1,0 +1,1 @@
+"""Words that are read from pictures: two clients with different renderers train one recogniser."""

@@ -1,0 +1,150 @@
+"""Aggregators on the same two clients: how many words the trained network reads, and what a round takes."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from leakgauge import catalog
+from leakgauge.encryption._scheme import Encryption
+from leakgauge.engine.precision import set_precision
+from leakgauge.errors import BadInput
+from leakgauge.fl.aggregating._aggregator import Aggregator
+from leakgauge.metrics.intervals import clopper_pearson
+from leakgauge.stage import environment, pick_device
+from leakgauge.text.federation import Readers
+from leakgauge.text.fonts import fonts_of
+from leakgauge.text.iiit5k import real_words
+from leakgauge.text.network import build
+from leakgauge.text.rendering import RENDERERS, rendered
+from leakgauge.text.training import Reading, Samples, results, samples_of
+from leakgauge.types import Interval
+
+AGGREGATORS = ("fedavg:validation=0.1", "fedboosting", "fedadam:validation=0.1")
+REAL = "iiit5k"
+Watch = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class Run:
+    """One federation after its last round."""
+
+    aggregator: str
+    encryption: str
+    seed: int
+    read: Mapping[str, float]  # share of words read without a mistake: by renderer, of all rendered, and iiit5k
+    words: Mapping[str, int]  # that stand behind each
+    weights: tuple[float, ...]  # of each client, mean over rounds
+    round_seconds: tuple[float, ...]
+    curve: tuple[float, ...]  # share of rendered words read, after each round that was tested
+    bytes_up: int  # of one client in a round
+
+    def interval(self, which: str) -> Interval:
+        """Of a share, from the words alone: another seed would train another network."""
+        value, count = self.read[which], self.words[which]
+        return Interval(value, *clopper_pearson(round(value * count), count))
+
+
+@dataclass(frozen=True)
+class Study:
+    runs: tuple[Run, ...]
+    training: Reading
+    fonts: Mapping[str, tuple[str, ...]]
+    left_out: str  # why there are no real words; empty if there are
+    environment: Mapping[str, str]
+
+    def as_dict(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)
+
+
+def compare(
+    aggregators: Sequence[str] = AGGREGATORS,
+    encryption: str = "none",
+    how: Reading | None = None,
+    *,
+    seed: int = 0,
+    device: str = "auto",
+    data_root: Path | None = None,
+    fonts: Path | None = None,
+    watch: Watch = lambda *_: None,
+) -> Study:
+    """Every aggregator from the same start on the same words. `watch` is told of rounds done and to do."""
+    how = how or Reading()
+    runs = []
+    for spec in aggregators:
+        catalog.build("aggregators", spec)  # a mistake is found before anything is trained
+    for number, spec in enumerate(aggregators):
+        before, of = number * how.rounds, how.rounds * len(aggregators)
+        runs.append(
+            trained(
+                spec, encryption, how, seed=seed, device=device, data_root=data_root, fonts=fonts,
+                watch=lambda done, _, before=before, of=of: watch(before + done, of),  # type: ignore[misc]
+            )
+        )  # fmt: skip
+    used = {name: tuple(path.name for path in fonts_of(name, data_root, fonts)) for name in RENDERERS}
+    left_out = _real(how, torch.device("cpu"), data_root)
+    return Study(
+        tuple(runs), how, used, left_out if isinstance(left_out, str) else "", environment(pick_device(device))
+    )
+
+
+def trained(
+    aggregator: str,
+    encryption: str,
+    how: Reading,
+    *,
+    seed: int = 0,
+    device: str = "auto",
+    data_root: Path | None = None,
+    fonts: Path | None = None,
+    test_every: int = 0,
+    watch: Watch = lambda *_: None,
+) -> Run:
+    """One federation from its start to its last round; tested after it, and after every so many rounds if asked."""
+    where = pick_device(device)
+    rule: Aggregator = catalog.build("aggregators", aggregator)
+    scheme: Encryption | None = None if encryption == "none" else catalog.build("encryptions", encryption)
+
+    def held(renderer: str, count: int, *, held_out: bool) -> Samples:
+        pictures = rendered(
+            renderer, count, how.image_width, how.longest, seed, held_out=held_out, root=data_root, folder=fonts
+        )
+        return samples_of(pictures, how.longest, where)
+
+    clients = [held(name, how.words, held_out=False) for name in RENDERERS]
+    tests = {name: held(name, how.tested, held_out=True) for name in RENDERERS}
+    real = _real(how, where, data_root)
+    readers = Readers(build(how.width, seed).to(where), clients, how, rule, scheme, seed)
+    seconds, curve = [], []
+    set_precision("tf32")  # letters do not need more, and a GPU is faster by it
+    try:
+        for number in range(1, how.rounds + 1):
+            watch(number - 1, how.rounds)
+            seconds.append(readers.run_round(number))
+            if number == how.rounds or (test_every and number % test_every == 0):
+                read = {name: results(readers.model, samples)[1] for name, samples in tests.items()}
+                curve.append(sum(read.values()) / len(read))
+        words = {name: len(samples) for name, samples in tests.items()} | {"rendered": len(tests) * how.tested}
+        read |= {"rendered": curve[-1]}
+        if not isinstance(real, str):
+            words[REAL], read[REAL] = len(real), results(readers.model, real)[1]
+    finally:
+        set_precision("float32")
+    entries = sum(t.numel() for t in readers.model.state_dict().values() if t.is_floating_point())
+    return Run(
+        aggregator, encryption, seed, read, words, tuple(torch.stack(readers.weights).mean(0).tolist()),
+        tuple(seconds), tuple(curve), 4 * entries if scheme is None else scheme.bytes_up(entries),
+    )  # fmt: skip
+
+
+def _real(how: Reading, where: torch.device, root: Path | None) -> Samples | str:
+    """The real words, or why there are none."""
+    try:
+        return samples_of(real_words(how.image_width, how.longest, root), how.longest, where)
+    except BadInput as error:
+        return str(error)

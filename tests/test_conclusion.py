@@ -1,0 +1,56 @@
+"""One configuration: the strongest attack that beats its control, traces, labels."""
+
+import pytest
+
+from leakgauge.conclusion import LABELS, beats_control, conclusion
+from leakgauge.flags import NO_BETTER_THAN_CONTROL
+from leakgauge.metrics.intervals import rate
+from leakgauge.types import Control, Guarantee, Interval, Summary
+
+
+def row(attack="dlg", recovered=0, records=6, *, flags=(), labels=None, control=None, guess=0.1, psnr=10.0) -> Summary:
+    metrics = {"psnr_mean_per_image": Interval(psnr, None, None)}
+    metrics |= {} if labels is None else {LABELS: Interval(labels, None, None)}
+    return Summary(
+        attack, "prune", False, records or 6, 0, metrics, rate(recovered, records, "ssim>=0.6"), {},
+        {"mean-image": {LABELS: Interval(guess, None, None)}}, flags, control=control,
+    )  # fmt: skip
+
+
+def test_the_attack_that_recovers_most_decides_if_it_beats_its_control():
+    flagged = row("ggl", 6, flags=(NO_BETTER_THAN_CONTROL,))
+    assert not beats_control(flagged)
+    found = conclusion("prune", [row("dlg", 1), row("cpl", 2), flagged], None, 1)
+    assert (found["attack"], found["leaks"], found["rate"]["recovered"]) == ("cpl", True, 2)
+    alone = conclusion("prune", [flagged], None, 1)
+    assert not alone["leaks"]
+    assert "nothing was recovered" in alone["sentence"]
+
+
+def test_among_failures_the_closest_is_named():
+    assert conclusion("prune", [row("dlg", psnr=5.0), row("cpl", psnr=15.0)], None, 1)["attack"] == "cpl"
+
+
+@pytest.mark.parametrize(("p", "told"), [(1e-4, True), (1e-3, True), (0.01, False)])
+def test_traces_are_told_far_beyond_chance_only(p, told):
+    found = conclusion("prune", [row(control=Control(39, True, 6, 5, 1.0, p, 0.5, True))], None, 1)
+    assert (found["traces"] is not None) is told
+    assert ("5 of 6 recoveries of dlg are nearer to their own record than to 39 others" in found["sentence"]) is told
+
+
+def test_a_leak_needs_no_traces():
+    found = conclusion("prune", [row(recovered=3, control=Control(39, True, 6, 5, 1.0, 1e-4, 0.5, True))], None, 1)
+    assert found["traces"] is None
+
+
+@pytest.mark.parametrize(("share", "guess", "told"), [(1.0, 0.1, True), (0.3, 0.19, False), (0.1, 0.1, False)])
+def test_labels_are_told_where_they_are_more_than_a_guess(share, guess, told):
+    found = conclusion("prune", [row(labels=share, guess=guess, records=16)], None, 2)
+    assert (found["labels"] is not None) is told
+
+
+def test_nothing_that_ran_and_nothing_that_claims_records_are_two_things():
+    assert "no attack of this run fits" in conclusion("none", [], None, 1)["sentence"]
+    claimless = conclusion("none", [row(records=0)], Guarantee(1.0, 1e-5, "sample"), 1)
+    assert "no attack of this run claims records" in claimless["sentence"]
+    assert claimless["guarantee"] == {"epsilon": 1.0, "delta": 1e-5, "unit": "sample"}
