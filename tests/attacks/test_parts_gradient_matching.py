@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from leakgauge.attacks._parts.distance import gradient_distance
+from leakgauge.attacks.cpl import CPL
 from leakgauge.attacks.dlg import DLG
 from leakgauge.engine.gradients import trial_gradients, working_model
 
@@ -99,3 +100,16 @@ def test_nothing_left_to_compare_is_no_crash(scene):
     result = DLG(steps=1, restarts=1, match_nonzero=True)(made.seen, (0, 1))
     assert result.objective.tolist() == [0.0, 0.0]
     assert not math.isnan(result.inputs.sum().item())
+
+
+def test_the_cosine_does_not_mind_the_scale_of_the_update(scene):
+    """As L-BFGS on a direction, the setting of Geiping et al. that some studies use; squares are led astray by it."""
+
+    def doubled(update):
+        return update.map(lambda _, t: 2 * t)
+
+    made = scene("lenet-dlg:filters=3", change=doubled, told="honest-but-curious+labels", dtype=torch.float64)
+    fields = {"steps": 25, "restarts": 1, "threshold": 1e-9}
+    direction, squares = (CPL(distance=d, **fields)(made.seen, (0, 1)) for d in ("cosine", "l2"))
+    assert (made.psnr(direction) > made.psnr(squares) + 5).all()
+    assert (direction.objective < 1e-4).all()

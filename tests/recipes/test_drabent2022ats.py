@@ -57,6 +57,7 @@ def test_every_policy_has_a_score_and_what_was_recovered(small):
     assert all(0 <= score <= 1 for score in found["privacy_score"])
     assert found["pearson"][0::2] == found["privacy_score"]
     assert found["pearson"][1::2] == found["psnr_of_policies"]
+    assert found["pearson_blind"][1::2] == found["psnr_blind"] != found["psnr_of_policies"]
 
 
 def test_a_policy_does_not_depend_on_how_many_there_are(small):

@@ -5,6 +5,7 @@ import dataclasses
 import pytest
 
 from leakgauge.recipes._figures import compute_figure
+from leakgauge.recipes.ren2022fedboosting._exchange import ExchangeCost
 from leakgauge.recipes.ren2022fedboosting._reading import ReaderFederation
 from leakgauge.recipes.ren2022fedboosting._toy import ToyFederations
 from leakgauge.text.training import Reading
@@ -40,3 +41,12 @@ def test_a_share_has_the_exact_interval():
     found = compute_figure("words_rendered", {"words_rendered": (1.0,) * 5 + (0.0,) * 5})
     assert found.value == 0.5
     assert (found.low, found.high) == (pytest.approx(0.187, abs=1e-3), pytest.approx(0.813, abs=1e-3))
+
+
+@pytest.mark.parametrize("encryption", ["none", "ckks"])
+def test_an_exchange_takes_time_and_bytes(encryption):
+    if encryption == "ckks":
+        pytest.importorskip("tenseal")
+    found = ExchangeCost(width=2, encryption=encryption).resized(2).figures("cpu", None, lambda *_: None)
+    assert len(found["exchange_cpu_ms"]) == 2
+    assert found["bytes_up"][0] > 10_000

@@ -45,6 +45,16 @@ def test_the_answer_comes_first(leaking, guarded, noisy):
         assert said in words(page)[:600]
 
 
+def test_a_guarantee_for_some_or_a_weak_one_is_told_as_such(guarded, noisy):
+    def with_only(*entries):
+        return dataclasses.replace(guarded, verdict=dataclasses.replace(guarded.verdict, configurations=entries))
+
+    strong, none = guarded.verdict.configurations[1], noisy.verdict.configurations[1]
+    assert "For some of these a mathematical guarantee holds" in to_officer(with_only(strong, none))
+    weak = {**strong, "standing": "unknown"}
+    assert "but it allows an attacker much more than a blind guess" in to_officer(with_only(weak))
+
+
 def test_it_asks_nothing_of_any_network_and_shows_no_sample(leaking):
     page = to_officer(leaking)
     for outside in ("http://", "https://", "<script", "<img", "data:image", "url("):

@@ -70,7 +70,6 @@ class SecureAggregation(Defense):
     def adaptive(self, attack: Attack) -> tuple[Attack, ...]:
         informed = attack.with_fields(clients=self.clients)
         informed = informed or attack.with_fields(combine="least-squares")  # the only knob the ratio has
-        informed = informed or attack.with_fields(coefficients="solved")  # sums are rounded more coarsely than said
         return (informed,) if informed else ()
 
     def bytes_up(self, tensors: Mapping[str, torch.Size], number_bytes: int = 4) -> int:  # noqa: ARG002

@@ -6,6 +6,8 @@ operations have none of their own that an optimiser could use.
 
 from __future__ import annotations
 
+from functools import cache
+
 import torch
 from torch import Tensor
 
@@ -42,7 +44,7 @@ def smoothed(pictures: Tensor) -> Tensor:
     channels, height, width = pictures.shape[1:]
     if min(height, width) < 3:
         return pictures
-    kernel = _SMOOTH.to(pictures).expand(channels, 1, 3, 3)
+    kernel = _smoothing(pictures.dtype, pictures.device).expand(channels, 1, 3, 3)
     inner = torch.nn.functional.conv2d(pictures, kernel, groups=channels)
     middle = torch.nn.functional.pad(torch.ones_like(inner[:1, :1]), (1, 1, 1, 1))
     return torch.where(middle > 0, torch.nn.functional.pad(_nearest_level(inner), (1, 1, 1, 1)), pictures)
@@ -86,8 +88,19 @@ def _grey(pictures: Tensor) -> Tensor:
     """(M, 1, H, W): the picture's luma, in levels as Pillow rounds it."""
     if pictures.shape[1] != len(_LUMA):
         return _nearest_level(pictures.mean(1, keepdim=True))
-    weights = torch.tensor(_LUMA, dtype=pictures.dtype, device=pictures.device)
+    weights = _luma(pictures.dtype, pictures.device)
     return _nearest_level((pictures * weights[:, None, None]).sum(1, keepdim=True))
+
+
+@cache
+def _luma(dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Kept on the device: sent there in every step, it would stop a search from being recorded."""
+    return torch.tensor(_LUMA, dtype=dtype, device=device)
+
+
+@cache
+def _smoothing(dtype: torch.dtype, device: torch.device) -> Tensor:
+    return _SMOOTH.to(device, dtype)
 
 
 def _blended(plain: Tensor, pictures: Tensor, factor: Tensor) -> Tensor:

@@ -16,7 +16,7 @@ from leakgauge.recipes._measured import Entry
 from leakgauge.recipes._recipe import Recipe, Table
 
 _QUANTILE = re.compile(r".*_quantile\(([0-9.]+)\)")
-_WIDTH, _LEFT, _RIGHT, _TOP, _ROW = 760, 290, 70, 34, 26
+_WIDTH, _LEFT, _RIGHT, _TOP, _ROW = 860, 390, 70, 34, 26
 _INK, _PALE, _ACCENT = "#30363d", "#8b949e", "#1f6fb4"  # readable on white, which the picture brings along
 _TICK = 5  # dB
 

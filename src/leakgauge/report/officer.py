@@ -5,7 +5,7 @@ It is written from the results alone and shows no private sample, so it can be p
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from leakgauge.metrics.intervals import at_most, needed
@@ -25,6 +25,14 @@ _ANSWERS = {
     "unknown": "None of the attacks that were tried rebuilt a record. Nothing guarantees that others would fail as "
     "well: whether the records are safe is not known.",
 }
+_SOME = (
+    "None of the attacks that were tried rebuilt a record. For some of these a mathematical guarantee holds, for "
+    "others it does not: there it is not known whether the records are safe."
+)
+_WEAK = (
+    "None of the attacks that were tried rebuilt a record. A mathematical guarantee holds, but it allows an attacker "
+    "much more than a blind guess: whether the records are safe is not known."
+)
 _ENOUGH = 0.05  # the share of records that an audit should be able to rule out
 
 
@@ -75,10 +83,18 @@ def _answer(report: AuditReport, state: str) -> str:
     about = (
         f"With {' or '.join(c['defense'] for c in tested)}: " if tested and len(configurations) > len(tested) else ""
     )
-    answer = f"{about}{_ANSWERS[state]}"
+    answer = about + _words(state, tested or configurations)
     if state != "leaks" and any(c.get("labels") for c in tested or configurations):
         answer += " The labels of records, however, were read."
     return answer
+
+
+def _words(state: str, tested: Sequence[Mapping[str, Any]]) -> str:
+    if state == "unknown" and any(c.get("standing") == "protected" for c in tested):
+        return _SOME
+    if state == "unknown" and all((c.get("upper") or {}).get("guaranteed") for c in tested):
+        return _WEAK
+    return _ANSWERS[state]
 
 
 def tried(report: AuditReport) -> list[str]:

@@ -35,7 +35,7 @@ class CoefficientSpace:
         """(K,) bool: does each vector (K, H) lie in the space, whatever it has at the units of `kinks` (K, H)?"""
         size = coefficients.norm(dim=1).clamp_min(_TINY)
         off = coefficients - (coefficients @ self.basis) @ self.basis.T
-        inside = off.norm(dim=1) <= _INSIDE * size
+        inside: Tensor = off.norm(dim=1) <= _INSIDE * size
         for k in torch.nonzero(~inside & kinks.any(1))[:, 0].tolist():
             free = torch.nonzero(kinks[k])[:, 0]
             if len(free) <= _MOST_KINKS:
@@ -47,8 +47,8 @@ class CoefficientSpace:
         rows = self.basis[free]
         outward = torch.eye(len(off), dtype=off.dtype, device=off.device)[free] - rows @ self.basis.T  # (F, H)
         inner = outward[:, free] + 1e-12 * torch.eye(len(free)).to(off)
-        rest: Tensor = off - outward.T @ torch.linalg.solve(inner, off[free])
-        return rest.norm()
+        best: Tensor = torch.linalg.solve(inner, off[free])
+        return torch.sub(off, outward.T @ best).square().sum().sqrt()
 
     def with_zeros(self, silent: Tensor) -> tuple[Tensor, Tensor]:
         """The vector of the space that vanishes at the units of `silent` (K, H): (K, H), and (K,) is there just one?

@@ -86,7 +86,7 @@ def peel(rows: Rows, behind: BehindFirstLayer, shape: tuple[int, ...], solve: bo
 
 
 def _coarser(rows: Rows, space: CoefficientSpace) -> float:
-    """What an entry is off by where that is more than its precision explains: numbers that were rounded on their way."""
+    """What an entry is off by, where that is more than its precision explains: numbers were rounded on their way."""
     explained = rows.precision * float(rows.bias.abs().mean())
     return _ROUNDING * space.noise if space.noise > _UNEXPLAINED * explained else 0.0
 
@@ -218,8 +218,13 @@ class _Peeling:
         out = self.behind.outputs(self._shaped(found.inputs))
         return inside & self.space.holds(self._on(found.coefficients), self._near_kink(out, found.error))
 
-    def _computed(self, inputs: Tensor, units: Tensor, seen: Tensor, error: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Labels, coefficients and what is proven, where the network behind says what a sample must have left."""
+    def _computed(
+        self, inputs: Tensor, units: Tensor, seen: Tensor, error: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Labels, coefficients, who fits, and who of them needs no second row to say so.
+
+        Here the network behind says what a sample must have left.
+        """
         slopes = self.behind.slopes(self._shaped(inputs), units)  # (M, C)
         miss, labels = (slopes - seen[:, None]).abs().min(1)
         alike = _SAME_ALONE if self.space is None else _SAME_SLOPE

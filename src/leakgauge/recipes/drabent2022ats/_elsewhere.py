@@ -101,7 +101,7 @@ def _early() -> tuple[Cell, ...]:
                 fast = (rounds, model, attacker) == (0, LENET, PLAIN)
                 cells.append(
                     Cell(
-                        f"after {rounds} rounds", f"{NAMES[model]}, {column}", run, figures,
+                        f"after {rounds} round{'' if rounds == 1 else 's'}", f"{NAMES[model]}, {column}", run, figures,
                         quick=1 if fast else 0, quick_attack=QUICK_LBFGS,
                     )
                 )  # fmt: skip
@@ -114,8 +114,7 @@ TABLE_EARLY = Table(
     CONVENTION,
     "Another study reports, without a figure that we have, that policies protect little in the first steps. Rounds of "
     "32 pictures, transformed by the policy where there is one; plain SGD at a rate of 0.1, which is our choice. "
-    "One picture is behind the attacked update. LeNet has the weights in which it is usually attacked and learns "
-    "next to nothing in fifty rounds; ConvNet does learn.",
+    "One picture is behind the attacked update. LeNet starts from the weights in which it is usually attacked.",
     _early(),
     heavy="ConvNet takes a GPU.",
 )
