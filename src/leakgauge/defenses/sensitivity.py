@@ -58,6 +58,7 @@ class Sensitivity(Defense):
     packing: str = setting("balanced", "longest first into the emptiest slice, or left to right", choices=PACKINGS)
     clip: float = setting(0.0, "bound on each sample's gradient; 0 clips nothing", low=0)
     q: float = setting(6.0, "aspect of the matrix in which the server looks for noise", low=1)
+    compensate: bool = setting(True, "the server takes out of the mean what noise explains")
     secret: bool = setting(True, "each client draws its slices by itself; false: all from a seed that is known")
     as_released: bool = setting(False, "risk, slices and compensation of the released code")
 
@@ -94,6 +95,8 @@ class Sensitivity(Defense):
     def aggregate(self, updates: SharedUpdate) -> SharedUpdate:
         """The mean of the clients, without what noise explains."""
         mean = super().aggregate(updates)
+        if not self.compensate:
+            return mean
         weights = [1 / updates.trials] * updates.trials
         variance = mean_variance(self.public.std, self.noised / self.slices, weights, self.as_released)
         rows = compensated(flattened(mean.tensors), variance, self.q, self.as_released)
