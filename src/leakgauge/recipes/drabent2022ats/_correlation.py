@@ -154,8 +154,9 @@ TABLE_CORRELATION = Table(
     "A low score is meant to be private, so the correlation ought to be positive. Policies are drawn as in the search, "
     "from all triples. The published score belongs to a network trained on a tenth of the data, ours does so for "
     "ConvNet (300 rounds of 320 pictures); the same network is attacked. The first column has a short attack of "
-    "120 steps. A policy also changes how far any guess is from a picture: so the same correlation stands beside it, "
-    "with noise in place of what was recovered. What that explains is not the score's merit.",
+    "120 steps. A policy also changes how far any guess is from a picture, so the same correlation stands beside it "
+    "with noise in place of what was recovered: what that explains is no merit of the score. This control was added "
+    "after the first figure had been seen.",
     tuple(
         Cell(
             "S_pri and PSNR", column, Study(measurement),
