@@ -19,7 +19,7 @@ NAN, INF = float("nan"), float("inf")
 class Bowls:
     """Stands in for a puzzle: the value of a row is its squared distance from its trial's goal."""
 
-    width, labels, finish = 2, None, None
+    width, labels, finish, opening = 2, None, None, None
     like = torch.zeros(3, 2, dtype=torch.float64)
     goals = torch.tensor([[0.0, 0.0], [1.0, 1.0], [2.0, 2.0]], dtype=torch.float64)
 
