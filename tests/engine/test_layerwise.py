@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch import nn
 
+from leakgauge.data import load
 from leakgauge.engine.gradients import cross_entropy, one_by_one, trial_gradients, working_model
 from leakgauge.engine.layerwise import fits, has_convolution, layerwise_gradients
 from leakgauge.models import load_model
@@ -152,3 +153,13 @@ def test_a_wide_network_gets_the_same_gradients_whichever_way_is_chosen():
     chosen, layered = trial_gradients(model, x, y), layerwise_gradients(model, x, y, cross_entropy)
     for key in chosen:
         torch.testing.assert_close(chosen[key], layered[key], rtol=1e-9, atol=1e-12)
+
+
+def test_without_a_graph_the_gradients_are_the_same():
+    data = load("digits")
+    model = working_model(load_model("lenet-dlg:filters=4", data.spec, 0), "eval")
+    inputs, labels = data.take(torch.arange(6).reshape(3, 2))
+    whole = layerwise_gradients(model, inputs, labels, cross_entropy, by_products=True)
+    bare = layerwise_gradients(model, inputs, labels, cross_entropy, by_products=True, differentiable=False)
+    assert all(torch.equal(whole[name], bare[name]) for name in whole)
+    assert not any(gradient.requires_grad for gradient in bare.values())

@@ -74,23 +74,25 @@ def trial_gradients(
     weights: Mapping[str, Tensor] | None = None,  # name -> (T, *parameter) when each trial has its own
     buffers: Mapping[str, Tensor] | None = None,  # name -> (T, *buffer) where each trial has its own
     loss_of: Loss = cross_entropy,
+    differentiable: bool = True,
 ) -> dict[str, Tensor]:
     """Mean-loss gradients by parameter name: (T, *parameter).
 
     Convolutions run layer by layer on a GPU. On a CPU wide ones run trial by trial. Everything else runs under vmap.
 
-    `model` must come from `working_model`. The result is differentiable in `inputs`, soft `targets` and `weights`.
+    `model` must come from `working_model`. The result is differentiable in `inputs`, soft `targets` and `weights`,
+    unless that is not wanted, which saves memory and time where a loop over trials or over layers is taken.
     """
     own = dict(buffers or {})
     if model in _LOOPED:
-        return one_by_one(model, inputs, targets, weights, own, loss_of)
+        return one_by_one(model, inputs, targets, weights, own, loss_of, differentiable)
     if weights is None and not own:
         if inputs.device.type == "cpu" and has_convolution(model, wide=True):
             return one_by_one(
-                model, inputs, targets, loss_of=loss_of
+                model, inputs, targets, loss_of=loss_of, differentiable=differentiable
             )  # one trial fills the cores, and its activations fit the cache
         if inputs.device.type != "cpu" and has_convolution(model) and fits(model):
-            layerwise = layerwise_gradients(model, inputs, targets, loss_of)
+            layerwise = layerwise_gradients(model, inputs, targets, loss_of, differentiable=differentiable)
             if layerwise is not None:
                 return layerwise
 

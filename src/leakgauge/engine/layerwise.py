@@ -66,8 +66,9 @@ def layerwise_gradients(
     targets: Tensor,
     loss: Callable[[Tensor, Tensor], Tensor],
     by_products: bool | None = None,
+    differentiable: bool = True,
 ) -> dict[str, Tensor] | None:
-    """Gradients (T, *parameter) of each trial's mean loss, differentiable in inputs and targets.
+    """Gradients (T, *parameter) of each trial's mean loss, differentiable in inputs and targets unless told otherwise.
 
     `by_products` runs convolutions as products over patches: unless told, on a GPU that is not to round to TF32.
 
@@ -93,14 +94,15 @@ def layerwise_gradients(
         if any(len(seen[name][0].x) != len(samples) for name in names):
             return None
         outputs = [seen[name][0].out for name in names]
-        deltas = torch.autograd.grad(total, outputs, create_graph=True)
+        deltas = torch.autograd.grad(total, outputs, create_graph=differentiable)
     modules = dict(model.named_modules())
     found: dict[str, Tensor] = {}
-    for name, delta in zip(names, deltas, strict=True):
-        rule = _rule_for(modules[name])
-        assert rule is not None
-        parts = rule(modules[name], seen[name][0], delta, trials)
-        found |= {f"{name}.{part}" if name else part: gradient for part, gradient in parts.items()}
+    with torch.set_grad_enabled(differentiable and torch.is_grad_enabled()):
+        for name, delta in zip(names, deltas, strict=True):
+            rule = _rule_for(modules[name])
+            assert rule is not None
+            parts = rule(modules[name], seen[name][0], delta, trials)
+            found |= {f"{name}.{part}" if name else part: gradient for part, gradient in parts.items()}
     return {name: found[name] for name, p in model.named_parameters() if p.requires_grad}  # the model's order
 
 

@@ -44,7 +44,7 @@ def _along(worker: nn.Module, noise: Tensor, pictures: Tensor, labels: Tensor) -
 
     def gradients(inputs: Tensor) -> dict[str, Tensor]:
         with torch.enable_grad():
-            found = trial_gradients(worker, inputs[:, None], labels[:, None])
+            found = trial_gradients(worker, inputs[:, None], labels[:, None], differentiable=False)
         return {name: g.detach() for name, g in found.items()}
 
     goal = gradients(pictures)
