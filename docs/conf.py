@@ -22,8 +22,8 @@ from leakgauge import catalog
 from leakgauge.cli.audit import DEFAULT_DEFENSES
 from leakgauge.fl.poisoning import Poison
 from leakgauge.flags import FLAGS
-from leakgauge.plan import DEFAULT_SUITE
 from leakgauge.recipes import _measured
+from leakgauge.suites import SUITES
 from leakgauge.text.training import Reading
 from leakgauge.types import CRITERION, ORACLES, THREAT_MODELS, Fact, LocalTraining, Partition, Training
 
@@ -35,7 +35,7 @@ version = release = leakgauge.__version__
 extensions = ["myst_parser"]
 myst_enable_extensions = ["colon_fence", "deflist"]
 myst_heading_anchors = 3
-exclude_patterns = ["_build", "_generated"]
+exclude_patterns = ["_build", "_generated/*.md"]  # pages include those; the folders below hold pages
 html_theme = "furo"
 html_title = f"Leakgauge {release}"
 html_show_sourcelink = False
@@ -74,13 +74,49 @@ def generate() -> None:
         "partition": _fields(Partition),
         "training": _fields(Training),
         "defaults": _defaults(),
+        "suites": _suites(),
         "api": _api(),
         **{f"cli-{name}": _options(command) for name, command in _commands().items()},
     }
+    for kind in ("attacks", "defenses"):
+        pages |= {f"{kind}/{name}": _page(kind, name, thing) for name, thing in catalog.find(kind).items()}
+    for old in GENERATED.glob("*/*.md"):  # of something that was renamed or removed
+        if old.relative_to(GENERATED).with_suffix("").as_posix() not in pages:
+            old.unlink(missing_ok=True)
     for name, text in pages.items():
         path = GENERATED / f"{name}.md"
+        path.parent.mkdir(exist_ok=True)
         if not path.is_file() or path.read_text(encoding="utf-8") != text:
             path.write_text(text, encoding="utf-8")
+
+
+def _page(kind: str, name: str, thing: Any) -> str:
+    """One attack or defence: what it is, what it has to know, its fields, and what becomes of it against each other."""
+    home = inspect.getmodule(thing)
+    texts = [_prose(inspect.cleandoc(t)) for t in (home.__doc__ if home else "", thing.__doc__) if t]
+    parts = [f"# {name}", f"{_plain(thing.summary[0].upper() + thing.summary[1:])}.", f"From: {_plain(thing.paper)}."]
+    if kind == "attacks":
+        needs = _codes(sorted(f.value for f in thing.needs)) or "nothing besides the model and the update"
+        texts.append(f"Needs to know: {needs}; see [threat models](../../threat-models.md).")
+    parts += [*texts, "## Fields", _fields(thing) or "None."]
+    other = "defenses" if kind == "attacks" else "attacks"
+    rows = []
+    for rival, rival_thing in catalog.find(other).items():
+        attack, defense = (thing, rival_thing) if kind == "attacks" else (rival_thing, thing)
+        if versions := [_code(v.spec) for v in defense().adaptive(attack())]:
+            rows.append([_link(other, rival), "; ".join(versions)])
+    heads = ["defence" if kind == "attacks" else "attack", "with the defence at its defaults, the attack that knows it"]
+    known = _table(heads, rows) if rows else "Nothing here is changed by it."
+    return "\n\n".join([*parts, "## Knowing the defence", known])
+
+
+def _link(kind: str, name: str) -> str:
+    return f"[{name}](../{kind}/{name}.md)"
+
+
+def _prose(text: str) -> str:
+    """Docstrings are plain text with code in backticks."""
+    return "".join(p if p.startswith("`") else _plain(p) for p in re.split(r"(`[^`]*`)", text))
 
 
 def _overview(kind: str) -> str:
@@ -178,8 +214,16 @@ def _two_gaussians() -> str:
 def _defaults() -> str:
     return _table(
         ["what", "default of a bare `leakgauge audit`"],
-        [["attacks", _codes(DEFAULT_SUITE)], ["configurations", _codes(["none", *DEFAULT_DEFENSES])]],
+        [["suite", "`quick`"], ["configurations", _codes(["none", *DEFAULT_DEFENSES])]],
     )
+
+
+def _suites() -> str:
+    rows = [
+        [f"`{name}`", f"{suite.seconds:g}", _codes(suite.attacks), _codes(suite.servers)]
+        for name, suite in SUITES.items()
+    ]
+    return _table(["suite", "seconds per configuration", "attacks, in this order", "servers, where allowed"], rows)
 
 
 def _fields_of(kind: str) -> str:
@@ -270,9 +314,9 @@ def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def _cell(text: str) -> str:
-    """One line; what is not in backticks is plain text."""
-    pieces = re.split(r"(`[^`]*`|\*\*)", " ".join(text.split()))
-    return "".join(p if p.startswith(("`", "**")) else _plain(p) for p in pieces).replace("|", "\\|")
+    """One line; what is not in backticks or a link to a page is plain text."""
+    pieces = re.split(r"(`[^`]*`|\*\*|\[[\w-]+\]\([\w./-]+\))", " ".join(text.split()))
+    return "".join(p if p.startswith(("`", "**", "[")) else _plain(p) for p in pieces).replace("|", "\\|")
 
 
 def _plain(text: str) -> str:

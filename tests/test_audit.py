@@ -19,6 +19,7 @@ from leakgauge.errors import BadInput
 from leakgauge.plan import Cell
 from leakgauge.stage import set_stage
 from leakgauge.store import Store
+from leakgauge.suites import SUITES, Suite
 from leakgauge.types import Fact, LocalTraining, Reconstruction, Scenario, TamperingServer, cell_name
 
 TINY = Scenario(data="digits", model="mlp:hidden=16", trials=3, attacks=("linear",))
@@ -437,7 +438,8 @@ def test_what_could_not_run_is_tried_again(tmp_path, monkeypatch):
 
 
 def test_a_first_defence_beside_the_default_suite_reuses_the_undefended_cells(tmp_path, monkeypatch):
-    monkeypatch.setattr("leakgauge.plan.DEFAULT_SUITE", ("linear",))
+    monkeypatch.setitem(SUITES, "quick", Suite(1, ("linear",), ()))
+    monkeypatch.setattr("leakgauge.audit.settled_by", lambda *_: ())
     run_audit(scenario(attacks=()), out=tmp_path)
     ran = count_runs(monkeypatch)
     run_audit(scenario(attacks=(), defenses=("prune",)), out=tmp_path)

@@ -95,6 +95,15 @@ def test_some_trials_get_their_own_seed_their_own_truth_and_their_place(stage, f
     assert (pictures[[0, 2]] == 0).all()  # not run
 
 
+def test_a_finding_keeps_the_way_of_its_objective_in_a_few_values(stage):
+    (found, *_), _ = run_cell(stage, cell(DLG(steps=300, restarts=1, optimizer="adam")), (), quiet, [0])
+    assert 5 < len(found.trace) <= 24
+    assert list(found.trace) == sorted(found.trace, reverse=True)  # the best so far
+    assert found.trace[-1] == pytest.approx(found.objective, rel=1e-3)
+    floor, _ = run_cell(stage, cell(Linear()), (), quiet, [0])
+    assert floor[0].trace == ()
+
+
 def test_trials_that_could_not_run_are_failed_by_their_own_number(stage, monkeypatch):
     def too_big(*_):
         raise torch.OutOfMemoryError("too big")

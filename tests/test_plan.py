@@ -8,7 +8,8 @@ from leakgauge.attacks.linear import Linear
 from leakgauge.defenses.gaussian import Gaussian
 from leakgauge.defenses.prune import Prune
 from leakgauge.errors import BadInput
-from leakgauge.plan import DEFAULT_SUITE, OnDecoy, adaptive_attacks, configurations, parse_chain, plan
+from leakgauge.plan import OnDecoy, adaptive_attacks, configurations, parse_chain, plan
+from leakgauge.suites import SUITES
 from leakgauge.types import Scenario
 
 
@@ -45,7 +46,7 @@ def test_the_comparison_can_be_left_out_but_never_everything():
 
 def test_a_scenario_that_names_no_attack_gets_the_suite():
     names = {name for name, _, _ in cells(Scenario())}
-    assert {spec.partition(":")[0] for spec in DEFAULT_SUITE} <= names
+    assert {spec.partition(":")[0] for spec in SUITES["quick"].attacks} <= names
 
 
 def test_a_named_floor_is_not_run_twice():

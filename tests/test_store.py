@@ -12,7 +12,7 @@ from leakgauge.types import Finding
 FINDINGS = [
     Finding(
         "dlg", "prune", True, 0, 7, {"psnr": 12.5, "ssim": None}, ({"psnr": 12.5, "ssim": None},), 0.25, 3, 40, 1.5,
-        ("diverged",), None, "dlg:steps=3",
+        ("diverged",), None, "dlg:steps=3", trace=(4.0, 0.25),
     ),
     Finding("dlg", "prune", True, 1, 8, {}, error="not applicable: no"),
 ]  # fmt: skip

@@ -28,6 +28,7 @@ _HOMES = {
     "TamperingServer": "leakgauge.types",
     "ThreatModel": "leakgauge.types",
     "Training": "leakgauge.types",
+    "audit_update": "leakgauge.audit",
     "chain": "leakgauge.fl.chain",
     "observe": "leakgauge.fl.observe",
     "run_audit": "leakgauge.audit",

@@ -14,12 +14,14 @@ from leakgauge.errors import BadInput, LeakgaugeError, NotApplicable
 from leakgauge.fl.trained_on import scores_beside
 from leakgauge.flags import FLAGS, generator_flags, objective_fell, oracle_flags, ran_out_of_time
 from leakgauge.meeting import Meeting
+from leakgauge.metrics.assignment import NOT_FOUND
 from leakgauge.metrics.scoring import Scores, score
 from leakgauge.plan import ON_A_DECOY, Cell, OnDecoy, parse_chain
 from leakgauge.stage import Stage
 from leakgauge.types import (
     CRITERION,
     NOT_APPLICABLE,
+    Batch,
     DataSpec,
     Fact,
     Finding,
@@ -32,6 +34,7 @@ FLOOR = ThreatModel(
     "floor", "knows the kind of data and nothing of the update", "baseline",
     frozenset({Fact.INPUT_SPEC, Fact.NUM_SAMPLES, Fact.PUBLIC_DATA}),
 )  # fmt: skip
+_TOLD = 24  # values of an objective that a report keeps per trial: enough for a curve, little enough for 500 trials
 Done = tuple[list[Finding], Tensor | None]  # findings, and what was recovered: (T, N, *shape), blank where not run
 
 
@@ -63,7 +66,7 @@ def run_cell(
         if not whole:
             raise KeyboardInterrupt
         ran = [wanted[row] for row in whole]
-        result = result.take(whole)
+        result = _as_many_as_there_are(result.take(whole), truth, stage)
         scores = score(truth.take(ran), result, stage.data, stage.metrics)
         if not (control or cell.adaptive or attack.baseline):  # an informed attacker gives the client's own samples
             more = scores_beside(
@@ -86,6 +89,16 @@ def run_cell(
     findings = _findings(cell, ran, result, scores, stage, flags, earlier)
     own = None if scores.matched is None else scores.matched[:, : stage.scenario.batch_size]
     return findings, _pictures(own, ran, stage.scenario.trials)
+
+
+def _as_many_as_there_are(result: Reconstruction, truth: Batch, stage: Stage) -> Reconstruction:
+    """For an attacker who believes in another number of samples: the first claims, or none for those it missed."""
+    if Fact.NUM_SAMPLES not in stage.believed or result.inputs is None:
+        return result
+    samples = truth.inputs.shape[1]
+    claims = result.inputs[:, :samples]
+    missing = claims.new_full((len(claims), samples - claims.shape[1], *claims.shape[2:]), NOT_FOUND)
+    return dataclasses.replace(result, inputs=torch.cat((claims, missing), 1), labels=None)
 
 
 def _finished(result: Reconstruction) -> list[int]:
@@ -120,6 +133,7 @@ def _findings(
     decoys = {f.trial: f for f in earlier if (f.attack, f.defense, f.adaptive) == beside}
     fell, failed = objective_fell(result).tolist(), scores.failed.tolist()
     labels = None if scores.label_accuracy is None else scores.label_accuracy.tolist()
+    traces = _traces(result)
     rows = []
     for t, trial in enumerate(ran):
         means: dict[str, float | None] = {name: sum(v[t]) / len(v[t]) for name, v in records.items()}
@@ -143,9 +157,22 @@ def _findings(
                 note="" if result.notes is None else result.notes[t],
                 control=isinstance(cell.attack, OnDecoy),
                 certified=None if result.certified is None else int(result.certified[t]),
+                trace=traces[t],
             )
         )  # fmt: skip
     return rows
+
+
+def _traces(result: Reconstruction) -> list[tuple[float, ...]]:
+    """Per trial a few values of the own objective, from the first check of the kept attempt to its last."""
+    if result.trace is None:
+        return [()] * len(result.objective)
+    told = []
+    for row in result.trace.detach().double().cpu():
+        known = row[torch.isfinite(row)]  # behind its end there is nothing
+        picks = torch.linspace(0, max(0, len(known) - 1), min(_TOLD, len(known))).round().long()
+        told.append(tuple(float(f"{value:.4g}") for value in known[picks].tolist()))
+    return told
 
 
 def _no_better(

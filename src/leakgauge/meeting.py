@@ -20,6 +20,7 @@ from leakgauge.fl.chain import prepared
 from leakgauge.fl.observe import facts_about, observe
 from leakgauge.flags import is_unchanged
 from leakgauge.stage import Stage
+from leakgauge.suites import ALLOWED
 from leakgauge.types import (
     Attack,
     Batch,
@@ -35,7 +36,6 @@ from leakgauge.types import (
 _COPIES = 4  # of an update: the client's, the defended one, and what an attack makes of it
 _LARGE = 2**26  # bytes of an update from which one trial must speak for all
 _MOST_QUERIES = 100  # a server that is still not content by then never will be
-_ALLOWED = {"nothing": (), "parameters": ("parameters",), "architecture": ("parameters", "architecture")}
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Meeting:
         """The model that the clients get first: the global one, or what a tampering server makes of it."""
         if not isinstance(self.attack, TamperingServer):
             return self.stage.model
-        if self.attack.changes not in _ALLOWED[self.stage.threat_model.may_change]:
+        if self.attack.changes not in ALLOWED[self.stage.threat_model.may_change]:
             raise NotApplicable(
                 f"{self.attack.name} changes the model's {self.attack.changes}, which "
                 f"{self.stage.threat_model.name!r} may not; use --threat-model malicious-{self.attack.changes}"
@@ -87,6 +87,8 @@ class Meeting:
 
     def defense_did_nothing(self, trials: Sequence[int]) -> bool:
         """Is the first update what it would have been without the defences?"""
+        if self.stage.recorded is not None:
+            return False  # nobody knows what it would have been
         few = trials[:1] if self._update_bytes() > _LARGE else trials
         with_them = self.stage.update(self.defenses, self.sent, self.behind, few)
         return is_unchanged(with_them, self.stage.update((), self.sent, self.behind, few))
@@ -112,7 +114,7 @@ class Meeting:
         held = self.behind.take(rows)
         stage = self.stage
         local = dataclasses.replace(stage.scenario.local, seen=self._rounds)
-        facts = facts_about(model, held, stage.data, local, stage.public, self.told.facts)
+        facts = facts_about(model, held, stage.data, local, stage.public, self.told.facts) | dict(stage.believed)
         if self.attack.baseline:
             return Observation(model, update, self.told, {f: v for f, v in facts.items() if f in self.told.facts})
         return observe(model, update, self.told, facts, stage.scenario.shared_layers)

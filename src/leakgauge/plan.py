@@ -9,11 +9,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from leakgauge import catalog
+from leakgauge.suites import attacks_of
 from leakgauge.types import UNDEFENDED, Attack, Defense, Fact, Scenario, cell_name
-
-# The attacks of an audit that names none. Looser than the attacks' own defaults: enough to recognise a picture.
-DEFAULT_SUITE = ("linear", "idlg:steps=65,restarts=1,threshold=0.001", "dlg:steps=65,restarts=1,threshold=0.001")
-
 
 ON_A_DECOY = " on a decoy"  # how the label of a control ends
 
@@ -57,7 +54,7 @@ def plan(scenario: Scenario, undefended: bool = True) -> list[Cell]:
 
     The control of an attack that wants one comes right before it.
     """
-    named = [catalog.build("attacks", spec) for spec in scenario.attacks or DEFAULT_SUITE]
+    named = [catalog.build("attacks", spec) for spec in attacks_of(scenario)]
     attacks = list(dict.fromkeys(a for a in named if not a.baseline))
     names = Counter(a.name for a in attacks)
     cells = [Cell(a(), UNDEFENDED, False, name) for name, a in catalog.find("attacks").items() if a.baseline]

@@ -9,13 +9,14 @@ one of these. The bounds are loose on a trained network and for large batches: w
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from leakgauge.attacks._parts.last_layer import Clues, clues_of
-from leakgauge.errors import NotApplicable
+from leakgauge.errors import BadInput, NotApplicable
 from leakgauge.fl.fedavg import local_steps
 from leakgauge.types import CROSS_ENTROPY, Fact, LocalTraining, Observation
 from leakgauge.types.triage import CAUTION, INFO, WRONG, Clue
@@ -53,6 +54,13 @@ def sanity(observation: Observation) -> list[Clue]:
     if local.loss != CROSS_ENTROPY or loss.severity == WRONG:
         return [loss]
     return [loss, _claims(observation, clues, local, clean=loss.severity == INFO)]
+
+
+def refuse_wrong(clues: Sequence[Clue]) -> None:
+    """An update that is not what was claimed is bad input: every attack would read it wrongly."""
+    for clue in clues:
+        if clue.severity == WRONG:
+            raise BadInput("update", allowed="what --local and --batch-size claim", got=clue.value, do=clue.meaning)
 
 
 def _loss(clues: Clues, local: LocalTraining) -> Clue:

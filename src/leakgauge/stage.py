@@ -5,10 +5,11 @@ from __future__ import annotations
 import dataclasses
 import platform
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
@@ -30,7 +31,7 @@ from leakgauge.metrics.scoring import DEFAULT
 from leakgauge.models import load_model
 from leakgauge.plan import parse_chain, split_chain
 from leakgauge.store import content_of, key_of, tensors_of
-from leakgauge.types import Batch, DataSpec, Defense, Scenario, SharedUpdate, ThreatModel, threat_model
+from leakgauge.types import Batch, DataSpec, Defense, Fact, Scenario, SharedUpdate, ThreatModel, threat_model
 
 PUBLIC_SAMPLES = 512
 OTHERS, OTHERS_NUMBERS = 2000, 2**26  # samples to compare recoveries with, and what they may hold together
@@ -53,6 +54,8 @@ class Stage:
     state: str  # of the model, in words: untrained, from a checkpoint, or after so many rounds
     engine: str = "side by side"  # how the trials run, and why if it is not the fast way
     others: Batch | None = None  # (1, K): private samples that nobody attacks, to compare recoveries with
+    recorded: SharedUpdate | None = None  # what the victims really shared, where it was saved; see `own_update`
+    believed: Mapping[Fact, Any] = field(default_factory=dict)  # facts that the attacker takes for true; see `ledger`
 
     def update(
         self, defenses: Sequence[Defense], model: nn.Module, batch: Batch | None = None, trials: Sequence[int] = ()
@@ -73,6 +76,8 @@ class Stage:
         self, defenses: Sequence[Defense], model: nn.Module, batch: Batch | None, trials: Sequence[int], number: int
     ) -> SharedUpdate:
         """In round `number`, from 0: only what the clients draw differs from round to round."""
+        if self.recorded is not None and self._is_the_victims(batch):
+            return self.recorded.take(trials) if trials else self.recorded
         step = seen_step(client_step(self.scenario.local), *defenses)
         held = self.behind(defenses) if batch is None else batch
         seeds = [self.scenario.seeds[t] for t in trials] if trials else list(self.scenario.seeds)
@@ -80,6 +85,10 @@ class Stage:
             seeds = [derived_seed(seed, f"round/{number}") for seed in seeds]
         with _enough_for_batchnorm("batchnorm=train", do="raise --batch-size"):
             return step(prepared(model, *defenses), held.take(trials) if trials else held, seeds)
+
+    def _is_the_victims(self, batch: Batch | None) -> bool:
+        """Not a decoy's samples? Those of all trials, as every caller hands them in."""
+        return batch is None or torch.equal(batch.inputs, self.batch.inputs)
 
     def behind(self, defenses: Sequence[Defense]) -> Batch:
         """The samples behind one update that is seen: the victim's, and those of the clients it is added to."""
@@ -107,7 +116,7 @@ def set_stage(scenario: Scenario, data_root: Path | None, device: str) -> Stage:
     others = draw_others(
         victims, some, scenario.trials, scenario.batch_size, scenario.seed, scenario.batch_labels, pool
     )
-    metrics = (*DEFAULT, *(m for name in scenario.metrics if (m := _metric(name, victims.spec)) not in DEFAULT))
+    metrics = metrics_for(scenario.metrics, victims.spec)
     train_split = _train_split(scenario, data_root)
     public: Batch | None = None
     if train_split is not None:
@@ -121,7 +130,7 @@ def set_stage(scenario: Scenario, data_root: Path | None, device: str) -> Stage:
     batch = Batch(crowd.inputs[:, : scenario.batch_size], crowd.labels[:, : scenario.batch_size])
     data = victims.spec
     engine = choose_way(model, data.shape, data.classes) if catalog.is_own(scenario.model) else usual_way(model)
-    depends = dataclasses.replace(scenario, attacks=(), defenses=(), variants="both", gate=None).as_dict()
+    depends = _unrelated_left_out(scenario)
     own = [*scenario.attacks, *(part for defense in scenario.defenses for part in split_chain(defense))]
     contents = [
         repr(model),
@@ -133,6 +142,12 @@ def set_stage(scenario: Scenario, data_root: Path | None, device: str) -> Stage:
     key = key_of(scenario=depends, contents=contents, version=leakgauge.__version__, device=where.type)
     others = None if others is None else to_device(others, where, dtype)
     return Stage(scenario, data, model, batch, crowd, public, told, metrics, key, state, engine, others)
+
+
+def _unrelated_left_out(scenario: Scenario) -> dict[str, Any]:
+    """What every cell depends on: not which others are run, nor how the result is judged."""
+    bare = dataclasses.replace(scenario, attacks=(), defenses=(), variants="both", gate=None)
+    return {k: v for k, v in bare.as_dict().items() if k not in ("suite", "ledger", "update", "blind")}
 
 
 def decoys_for(batch: Batch, public: Batch | None, seeds: Sequence[int]) -> Batch:
@@ -248,6 +263,11 @@ def _commit() -> str | None:
         return git.stdout.strip() + ("+changes" if changed else "")  # what ran is then not what the commit holds
     except (OSError, subprocess.CalledProcessError):
         return None
+
+
+def metrics_for(names: Sequence[str], data: DataSpec) -> tuple[Metric, ...]:
+    """The usual ones and those that were asked for."""
+    return (*DEFAULT, *(m for name in names if (m := _metric(name, data)) not in DEFAULT))
 
 
 def _metric(name: str, data: DataSpec) -> Metric:

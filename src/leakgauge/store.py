@@ -47,7 +47,8 @@ class Store:
         except (OSError, SafetensorError, ValueError, KeyError, TypeError):
             return None
         findings = [
-            Finding(**row | {name: tuple(row.get(name, ())) for name in ("records", "flags", "ranks")}) for row in rows
+            Finding(**row | {name: tuple(row.get(name, ())) for name in ("records", "flags", "ranks", "trace")})
+            for row in rows
         ]
         return findings, recovered
 

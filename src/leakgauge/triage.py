@@ -7,6 +7,7 @@ says so. `leakgauge.sanity` adds whether the update is what it is claimed to be.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
@@ -44,10 +45,15 @@ def triage(observation: Observation, *, ranks: bool = True) -> tuple[Clue, ...]:
 
 def triage_of(stage: Stage) -> tuple[Clue, ...]:
     """Of the first victim's undefended update, as an attacker of the scenario would see it."""
-    told, batch = stage.threat_model, stage.batch.take([0])
+    return triage(first_observation(stage), ranks=False)
+
+
+def first_observation(stage: Stage, trials: Sequence[int] = (0,)) -> Observation:
+    """What an attacker of the scenario sees of some victims without a defence, or of what was saved."""
+    told, batch = stage.threat_model, stage.batch.take(trials)
     facts = facts_about(stage.model, batch, stage.data, stage.scenario.local, stage.public, told.facts)
-    update = stage.update((), stage.model, stage.batch, [0])
-    return triage(observe(stage.model, update, told, facts, stage.scenario.shared_layers), ranks=False)
+    update = stage.update((), stage.model, stage.batch, trials)
+    return observe(stage.model, update, told, facts, stage.scenario.shared_layers)
 
 
 def _first_layer(observation: Observation) -> list[Clue]:

@@ -5,6 +5,10 @@ from __future__ import annotations
 import json
 
 import pytest
+import torch
+from torch import nn
+
+from leakgauge.suites import SUITES, Suite
 
 SCENARIO = """
 model = "mlp:hidden=16"
@@ -188,3 +192,93 @@ def test_help_has_an_example(leakgauge):
     assert outcome.code == 0
     assert "Example" in outcome.out
     assert "leakgauge audit --model" in outcome.out
+
+
+# --- suites, the ledger, and updates of one's own ---------------------------------------------------
+
+
+def test_the_suite_that_ran_is_said_and_so_is_what_it_left_out(leakgauge, small, monkeypatch):
+    monkeypatch.setitem(SUITES, "standard", Suite(2, ("labels", "linear", "idlg:steps=1"), ("imprint",)))
+    asked = ("audit", *small, "--defenses", "none", "--suite", "standard", "--out", "run")
+    outcome = leakgauge(*asked, "--json")
+    assert outcome.json["scenario"]["suite"] == "standard"
+    assert [(s["attack"], s["defense"]) for s in outcome.json["skipped"]] == [("imprint", "all"), ("idlg", "none")]
+    assert "not run against none: idlg: settled by linear" in leakgauge(*asked).out
+
+
+def test_a_suite_that_is_none_is_refused(leakgauge, small, one_line):
+    assert "suite must be one of quick, standard, full" in one_line(leakgauge("audit", *small, "--suite", "quik"))
+
+
+def test_the_ledger_is_printed_and_in_the_json(leakgauge, small):
+    asked = ("audit", *small, "--attacks", "linear", "--defenses", "none", "--ledger", "--out", "run")
+    facts = [a["fact"] for a in leakgauge(*asked, "--json").json["ledger"]]
+    assert facts == ["input-spec", "labels", "batchnorm-statistics", "public-data", "learning-rate", "num-samples"]
+    assert "what it changed" in leakgauge(*asked).out
+
+
+OWN = """
+import torch
+from torch import nn
+
+
+def net():
+    return nn.Sequential(nn.Flatten(), nn.Linear(12, 4), nn.ReLU(), nn.Linear(4, 3))
+
+
+def batch():
+    return torch.rand(1, 1, 3, 4, generator=torch.Generator().manual_seed(1)), torch.tensor([1])
+
+
+def nothing():
+    return torch.rand(0, 1, 3, 4), torch.zeros(0, dtype=torch.int64)
+"""
+
+
+@pytest.fixture
+def own(tmp_path):
+    """Writes my.py, model.pt and update.pt, the update changed as asked; gives the command."""
+
+    def write(change=lambda t: t, **more):
+        (tmp_path / "my.py").write_text(OWN)
+        names: dict = {}
+        exec(OWN, names)
+        model = names["net"]()
+        inputs, labels = names["batch"]()
+        nn.functional.cross_entropy(model(inputs), labels).backward()
+        torch.save(model.state_dict(), tmp_path / "model.pt")
+        torch.save({n: change(p.grad) for n, p in model.named_parameters()} | more, tmp_path / "update.pt")
+        return ("audit", "--model", "my.py:net", "--weights", "model.pt", "--update", "update.pt", "--data",
+                "my.py:batch", "--attacks", "linear", "--out", "run")  # fmt: skip
+
+    return write
+
+
+def test_a_saved_update_is_audited_against_its_batch(leakgauge, own):
+    outcome = leakgauge(*own(), "--gate", "ssim=0.5", "--json")
+    assert outcome.code == 1, "the gate works as for simulated clients"
+    assert outcome.json["scenario"]["update"] == "update.pt"
+    assert outcome.json["verdict"]["leaks"] is True
+
+
+@pytest.mark.parametrize(
+    ("change", "more", "flags", "said"),
+    [
+        (lambda t: t, {"9.weight": torch.ones(2)}, (), "check that --model is the model this update belongs to"),
+        (torch.zeros_like, {}, (), "zeros only"),
+        (lambda t: t * torch.nan, {}, (), "NaN"),
+        (lambda t: -0.1 * t, {}, ("--local", "kind=fedavg,lr=0.4"), "say --local lr=0.1"),
+        (lambda t: t, {}, ("--data", "my.py:nothing"), "labels of 'nothing'"),
+        (lambda t: t, {}, ("--update", "gone.pt"), "no such file"),
+    ],
+    ids=["another model", "zeros", "nan", "learning rate", "empty data", "no file"],
+)
+def test_a_bad_update_is_one_line_and_leaves_nothing(leakgauge, own, tmp_path, one_line, change, more, flags, said):
+    assert said in one_line(leakgauge(*own(change, **more), *flags))
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_wrong_learning_rate_is_told_without_the_batch_too(leakgauge, own, one_line):
+    asked = own(lambda t: -0.1 * t)
+    line = one_line(leakgauge(*asked, "--local", "kind=fedavg,lr=0.001", "--blind"))
+    assert "it would fit a learning rate near" in line

@@ -62,6 +62,23 @@ def test_run_whose_samples_were_removed_is_still_reported(leakgauge, run):
     assert not (run / "cells").exists(), "reading a run must not change it"
 
 
+def test_two_runs_on_one_page(leakgauge, run, small, tmp_path):
+    assert leakgauge("audit", *small, "--attacks", "linear", "--defenses", "sign", "--out", "other").code == 0
+    outcome = leakgauge("report", "run", "--compare", "other", "--json")
+    assert outcome.json == {"comparison": "run/comparison.html"}
+    page = (tmp_path / "run" / "comparison.html").read_text()
+    assert 'First: <span class="name">run</span>' in page
+    assert 'Second: <span class="name">other</span>' in page
+    assert leakgauge("report", "run", "--compare", "other", "--out", "both").out.strip() == "both/comparison.html"
+
+
+def test_a_comparison_needs_two_runs_and_is_a_page(leakgauge, run, one_line, files_in, tmp_path):
+    before = files_in(tmp_path)
+    assert "'nowhere'" in one_line(leakgauge("report", "run", "--compare", "nowhere"))
+    assert "leave --to out" in one_line(leakgauge("report", "run", "--compare", "run", "--to", "markdown"))
+    assert files_in(tmp_path) == before
+
+
 def test_unknown_format_is_refused(leakgauge, run, one_line):
     assert "did you mean 'html'?" in one_line(leakgauge("report", "run", "--to", "htm"))
 

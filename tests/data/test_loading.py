@@ -7,6 +7,7 @@ from PIL import Image
 from leakgauge import catalog
 from leakgauge.data import Dataset, load
 from leakgauge.data._dataset import resized
+from leakgauge.data.loading import load_whole
 from leakgauge.errors import BadInput
 
 
@@ -332,3 +333,25 @@ def test_own_factories_that_cannot_be_used_are_explained(tmp_path, thing, words)
     (tmp_path / "own.py").write_text(OWN)
     with pytest.raises(BadInput, match=words):
         load(f"{tmp_path}/own.py:{thing}")
+
+
+# --- all of it, in order: the batch behind a saved update -------------------------------------------
+
+
+def test_own_arrays_whole_and_in_their_order(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.py").write_text(
+        "import torch\n\n\ndef batch():\n    return torch.rand(3, 1, 4, 6), torch.tensor([2, 0, 2])\n\n\n"
+        "def halves(split):\n    n = 3 if split == 'test' else 5\n    return torch.rand(n, 4), torch.zeros(n).long()\n"
+    )
+    whole, public = load_whole("mine.py:batch")
+    assert whole.labels.tolist() == [2, 0, 2]
+    assert public is None
+    private, public = load_whole("mine.py:halves")
+    assert (len(private), len(public)) == (3, 5)
+
+
+def test_an_archive_whole(tmp_path):
+    np.savez(tmp_path / "a.npz", x=np.zeros((3, 2), np.float32), y=np.array([1, 0, 1]))
+    whole, public = load_whole(str(tmp_path / "a.npz"))
+    assert (whole.labels.tolist(), public) == ([1, 0, 1], None)

@@ -9,6 +9,8 @@ import torch
 
 from leakgauge.errors import BadInput
 from leakgauge.models import load_model, parameter_count
+from leakgauge.models.loading import logits_of
+from leakgauge.types import DataSpec
 
 OWN = textwrap.dedent("""
     import torch
@@ -173,3 +175,12 @@ class TestOwnModels:
         torch.save({"0.weight": weight, "0.bias": torch.zeros(2)}, tmp_path / "w.pt")
         model = load_model(f"{own}:Lazy", table, seed=0, weights=str(tmp_path / "w.pt"))
         assert torch.equal(model[0].weight, weight)
+
+
+def test_an_own_model_says_how_many_classes_it_tells_apart(tmp_path):
+    (tmp_path / "five.py").write_text(
+        "from torch import nn\n\n\ndef net():\n    return nn.Sequential(nn.Flatten(), nn.Linear(6, 5))\n"
+    )
+    spec = DataSpec("rows", (6,), 2, "tabular")
+    assert logits_of(f"{tmp_path / 'five.py'}:net", spec, 0) == 5
+    assert logits_of(f"{tmp_path / 'five.py'}:net", DataSpec("rows", (7,), 2, "tabular"), 0) == 2, "said elsewhere"

@@ -136,6 +136,7 @@ def _finding(
         seconds=1.25,
         flags=("noise-unaccounted",) if "gaussian" in defense else (),
         spec=attack,
+        trace=() if attack in ("random-guess", "mean-image") else (8.0, 2.0, 0.5, 0.1),
     )
 
 

@@ -39,7 +39,7 @@ def test_what_was_left_to_the_defaults_is_said_in_words(made):
     said = dict(attacked(with_scenario(made.report, weights=None, defenses=(), attacks=())))
     assert said["Weights"] == "freshly initialised from the seed"
     assert said["Defences"] == "none"
-    assert said["Attacks"] == "the default suite"
+    assert said["Attacks"] == "the suite quick"
 
 
 def test_how_the_data_is_spread_over_clients_is_told(made):

@@ -1,6 +1,8 @@
 """The page: one file, no request, nothing user-given taken as markup, best recovered first."""
 
+import base64
 import dataclasses
+import hashlib
 import re
 from html.parser import HTMLParser
 
@@ -38,7 +40,7 @@ class Page(HTMLParser):
         assert self._open.pop() == tag
 
     def handle_data(self, data):
-        if "style" not in self._open:
+        if not {"style", "script"} & set(self._open):
             self.text += data
 
 
@@ -52,7 +54,8 @@ def test_page_is_well_formed_and_asks_nothing_of_any_network(made):
     assert "http://" not in text
     assert "https://" not in text
     assert not re.search(r"url\(|@import", text)
-    assert not {tag for tag, _ in page.tags} & {"script", "link", "iframe", "object", "embed"}
+    assert not {tag for tag, _ in page.tags} & {"link", "iframe", "object", "embed"}
+    assert [a for tag, a in page.tags if tag == "script"] == [{}], "one script, and it stands in the page"
     for _, attributes in page.tags:
         for name in ("src", "href", "srcset", "data"):
             assert (attributes.get(name) or "data:").startswith("data:")
@@ -84,7 +87,8 @@ def test_everything_user_given_is_escaped(make):
         environment={HOSTILE: HOSTILE},
     )
     text = to_html(report, made.pictures)
-    assert "<script" not in text
+    assert text.count("<script") == 1
+    assert "alert(1)</script" not in text
     assert not [a for tag, a in Page(text).tags if tag == "img" and not str(a["src"]).startswith("data:")]
     assert HOSTILE in Page(text).text
 
@@ -196,13 +200,58 @@ def test_without_times_nothing_is_drawn_against_them(made):
 
 def test_the_table_says_what_each_attack_spent(made):
     table = to_html(made.report, made.pictures).split('<table class="results">')[1].split("</table>")[0]
-    assert "<td>3.8 s<small>300 steps</small><small>6,000 evaluations</small></td>" in table
+    assert '<td data-key="3.75">3.8 s<small>300 steps</small><small>6,000 evaluations</small></td>' in table
 
 
 def test_an_empty_report_is_still_a_page(made):
     verdict = dataclasses.replace(made.report.verdict, configurations=(), leaks=False)
     empty = dataclasses.replace(made.report, findings=(), summary=(), flags=(), told=(), verdict=verdict)
     assert "No leak found" in words(to_html(empty))
+
+
+def test_the_browser_is_told_the_hash_of_the_one_script(made):
+    text = to_html(made.report)
+    script = text[text.index("<script>") + len("<script>") : text.index("</script>")]
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    assert f"script-src 'sha256-{digest}'" in text
+
+
+def test_every_number_of_the_table_carries_what_it_sorts_by(made):
+    table = to_html(made.report, made.pictures).split('<table class="results">')[1].split("</table>")[0]
+    rate = made.report.summary[0].success_rate.value
+    assert f'<td class="strong" data-key="{rate}">' in table
+    assert table.count('data-style="adaptive"') == 1
+
+
+def test_the_page_draws_how_the_objectives_fell(made):
+    part = to_html(made.report, made.pictures).split("How the attacks’ own objectives fell")[1].split("</section>")[0]
+    assert part.count("<polygon") == 4
+    assert "inverting-gradients, adaptive <b>to 0.013, n = 3</b>" in part
+
+
+def test_without_traces_no_objective_is_drawn(made):
+    findings = tuple(dataclasses.replace(f, trace=()) for f in made.report.findings)
+    text = to_html(dataclasses.replace(made.report, findings=findings), made.pictures)
+    assert "own objectives" not in text
+    assert 'class="trace"' not in text
+
+
+@pytest.mark.parametrize("shape", [(3, 32, 32), (3, 160, 160)])
+def test_the_page_of_500_trials_can_be_mailed(make, shape):
+    """Noise, which no PNG makes smaller."""
+    made, trials = make(shape=(3, 8, 8)), 500
+    findings = tuple(
+        dataclasses.replace(f, trial=t, trace=tuple(0.1234 * k for k in range(24, 0, -1)))
+        for f in made.report.findings
+        if f.trial == 0
+        for t in range(trials)
+    )
+    noise = torch.rand(trials, 2, *shape)
+    data = dataclasses.replace(made.report.data, shape=shape)
+    report = dataclasses.replace(made.report, findings=findings, data=data)
+    text = to_html(report, Pictures(noise, dict.fromkeys(made.pictures.recovered, noise)))
+    assert 1_000_000 < len(text.encode()) < 10_000_000
+    assert "of 1000 records are not on this page" in text
 
 
 def test_the_run_can_be_repeated_from_the_page(made):

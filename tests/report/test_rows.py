@@ -76,6 +76,17 @@ def test_a_report_without_rows_still_has_a_head(made):
     assert most_exposed(report) == ""
 
 
+def test_every_column_has_a_number_to_sort_by_or_none(made, labels_only):
+    heads = [c.heading for c in columns(made.report)]
+    row = row_of(made.report, "dlg", "gaussian:std=0.1")
+    keys = dict(zip(heads, row.keys, strict=True))
+    assert (keys["Trials"], keys["Failed"], keys["Flags"], keys["Spent"]) == (3, 1, 1, 3.75)
+    assert keys["Floor: mean-image"] == 0.1
+    assert keys["Control"] is None
+    assert row_of(made.report, "mean-image").keys[heads.index("Floor: mean-image")] is None
+    assert next(r for r in table_rows(labels_only) if r.attack == "labels").keys[0] is None
+
+
 def test_rows_are_grouped_by_defence_and_baselines_come_last(made):
     report = dataclasses.replace(made.report, summary=made.report.summary[::-1])
     assert [(r.defense, r.attack, r.style, r.baseline) for r in table_rows(report)] == [

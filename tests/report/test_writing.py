@@ -6,7 +6,7 @@ import os
 import pytest
 
 from leakgauge.errors import BadInput
-from leakgauge.report import FORMATS, from_json, to_html, write
+from leakgauge.report import FORMATS, from_json, to_html, write, write_comparison
 
 
 def test_writes_all_formats(made, tmp_path):
@@ -75,3 +75,9 @@ def test_a_folder_where_the_file_should_be_is_refused(made, tmp_path):
 def test_a_name_that_is_no_text_is_still_written(make, tmp_path):
     made = make(model="model-\udcff")
     assert set(write(made.report, None, tmp_path)) == set(FORMATS)
+
+
+def test_a_comparison_is_one_page_in_a_folder_that_is_made(made, tmp_path):
+    path = write_comparison(made.report, made.report, ("a", "b"), tmp_path / "new")
+    assert [p.name for p in (tmp_path / "new").iterdir()] == ["comparison.html"]
+    assert "<h1>a and b</h1>" in path.read_text(encoding="utf-8")

@@ -88,6 +88,9 @@ class GRNN(Attack):
         pixels = torch.Size(observation.fact(Fact.INPUT_SPEC).shape).numel()
         return 12 * generator.width + 60 * samples * pixels + numbers_for_replay(self.clipping, observation)
 
+    def check(self, observation: Observation) -> None:
+        picture_shape(observation.fact(Fact.INPUT_SPEC))
+
     def reconstruct(self, observation: Observation, seeds: tuple[int, ...], progress: Progress) -> Reconstruction:
         generator = self._generator(observation, seeds)
         puzzle = self._puzzle(observation, generator)

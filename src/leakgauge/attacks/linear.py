@@ -54,23 +54,14 @@ class Linear(Attack):
     fit_scale: bool = setting(False, "weight and bias have scales of their own: find the input's length by the model")
     policy: str = policy_setting()
 
+    def check(self, observation: Observation) -> None:
+        _first_layer(observation)
+
     def reconstruct(self, observation: Observation, seeds: tuple[int, ...], progress: Progress) -> Reconstruction:  # noqa: ARG002
         began = time.perf_counter()
         data: DataSpec = observation.fact(Fact.INPUT_SPEC)
         samples: int = observation.fact(Fact.NUM_SAMPLES)
-        example = example_input(observation)
-        layer, affine = first_linear(observation.model, example), input_affine(observation.model, example)
-        if layer is None or affine is None:
-            raise NotApplicable(
-                "linear needs a model whose first layer with weights is nn.Linear on the flattened input; use dlg"
-            )
-        gradient = observed_gradient(observation)
-        if f"{layer}.weight" not in gradient:
-            raise NotApplicable(f"linear needs the gradient of {layer!r}, which is frozen or not shared; use dlg")
-        if f"{layer}.bias" not in gradient:
-            raise NotApplicable(
-                f"linear needs a bias in {layer!r}: without it the input is known only up to scale; use dlg"
-            )
+        layer, affine, gradient = _first_layer(observation)
         weight, bias = gradient[f"{layer}.weight"], gradient[f"{layer}.bias"]  # (T, out, in), (T, out)
         rows = self._rows(weight, bias, samples)  # (T, N, in)
         scale, shift = affine
@@ -115,3 +106,21 @@ class Linear(Attack):
         """Own objective (T,): how badly `bias x first record` explains the weight gradient, relative to its size."""
         explained = bias[..., None] * rows[:, :1]
         return ((weight - explained) ** 2).flatten(1).sum(1) / (weight**2).flatten(1).sum(1).clamp_min(_TINY)
+
+
+def _first_layer(observation: Observation) -> tuple[str, tuple[Tensor, Tensor], dict[str, Tensor]]:
+    """Its name, what happens to inputs before it (scale, shift), and the update as a gradient; refused if unfit."""
+    example = example_input(observation)
+    layer, affine = first_linear(observation.model, example), input_affine(observation.model, example)
+    if layer is None or affine is None:
+        raise NotApplicable(
+            "linear needs a model whose first layer with weights is nn.Linear on the flattened input; use dlg"
+        )
+    gradient = observed_gradient(observation)
+    if f"{layer}.weight" not in gradient:
+        raise NotApplicable(f"linear needs the gradient of {layer!r}, which is frozen or not shared; use dlg")
+    if f"{layer}.bias" not in gradient:
+        raise NotApplicable(
+            f"linear needs a bias in {layer!r}: without it the input is known only up to scale; use dlg"
+        )
+    return layer, affine, gradient

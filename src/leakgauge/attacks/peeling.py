@@ -75,6 +75,9 @@ class Peeling(Attack):
         choices=SOURCES,
     )  # fmt: skip
 
+    def check(self, observation: Observation) -> None:
+        first_layer_rows(observation)
+
     def reconstruct(self, observation: Observation, seeds: tuple[int, ...], progress: Progress) -> Reconstruction:
         began = time.perf_counter()
         data: DataSpec = observation.fact(Fact.INPUT_SPEC)

@@ -52,6 +52,9 @@ class RGAP(Attack):
     paper: ClassVar[str] = "Zhu and Blaschko 2021, R-GAP: Recursive Gradient Attack on Privacy, ICLR"
     needs: ClassVar[frozenset[Fact]] = frozenset({Fact.INPUT_SPEC, Fact.NUM_SAMPLES, Fact.LOCAL_TRAINING})
 
+    def check(self, observation: Observation) -> None:
+        self._chain(observation)
+
     def reconstruct(self, observation: Observation, seeds: tuple[int, ...], progress: Progress) -> Reconstruction:
         began = time.perf_counter()
         chain = self._chain(observation)

@@ -10,8 +10,12 @@ import typer
 
 from leakgauge import catalog
 from leakgauge.cli import options
+from leakgauge.cli.blind_audit import blind_audit
+from leakgauge.cli.console import say
 from leakgauge.cli.running import run
+from leakgauge.cli.template import write_template
 from leakgauge.errors import BadInput
+from leakgauge.own_update import holds_batch
 from leakgauge.types import Federation, Scenario
 
 # What a bare `leakgauge audit` shows: a leak, a defence that holds, and one that only seems to.
@@ -44,6 +48,24 @@ def audit(
             "--gate", help="Exit with 1 if any record reaches this: ssim=0.5; or too many may: ...,confidence=0.95."
         ),
     ] = None,
+    suite: Annotated[
+        str | None,
+        typer.Option("--suite", help="Without --attacks: quick, standard or full; about 1, 10 or 120 minutes."),
+    ] = None,
+    ledger: Annotated[
+        bool | None,
+        typer.Option("--ledger/--no-ledger", help="Run the strongest attack again with each assumption changed."),
+    ] = None,
+    update: Annotated[
+        str | None, typer.Option("--update", help="Audit this saved update; --data is then the batch behind it.")
+    ] = None,
+    blind: Annotated[
+        bool | None,
+        typer.Option("--blind/--scored", help="With --update: --data holds none of the samples behind it."),
+    ] = None,
+    init: Annotated[
+        bool, typer.Option("--init", help="Write a commented scenario file (default scenario.toml) and stop.")
+    ] = False,
     model: options.MODEL = None,
     data: options.DATA = None,
     batch_size: options.BATCH_SIZE = None,
@@ -69,15 +91,24 @@ def audit(
 
     Example: `leakgauge audit --model lenet-dlg --data photos32 --defenses "gaussian:std=0.01 prune:share=0.9"`
     """
-    described = read_scenario(scenario) if scenario else Scenario(defenses=DEFAULT_DEFENSES)
+    if init:
+        path = scenario or Path("scenario.toml")
+        write_template(path)
+        say(f"written: {path}; run it with leakgauge audit {path}")
+        return 0
+    usual = Scenario(defenses=DEFAULT_DEFENSES if update is None else ())
+    described = read_scenario(scenario) if scenario else usual
     described = options.changed(
         described, model=model, data=data, batch_size=batch_size, batch_labels=batch_labels,
         partition=partition, local=local, training=training, metrics=metrics,
         variants=options.variants_of(adaptive), gate=gate, threat_model=threat_model, weights=weights,
         shared_layers=shared_layers, precision=precision, trials=trials, seed=seed,
         attacks=None if attacks is None else tuple(attacks.split()),
+        suite=suite, ledger=ledger, update=update, blind=blind,
         defenses=None if defenses is None else _named(defenses.split()),
     )  # fmt: skip
+    if described.update is not None and not holds_batch(described):
+        return blind_audit(described, out=out, as_json=as_json, data_root=data_root, device=device)
     return run(
         described, out=out, as_json=as_json, undefended=True,
         data_root=data_root, device=device, fresh=fresh,

@@ -24,6 +24,7 @@ from leakgauge.cli.inspect import inspect
 from leakgauge.cli.listing import listing
 from leakgauge.cli.property import infer
 from leakgauge.cli.read_words import read_words
+from leakgauge.cli.recorded import recorded
 from leakgauge.cli.reidentify import reidentify
 from leakgauge.cli.report import report
 from leakgauge.cli.reproduce import reproduce
@@ -54,6 +55,7 @@ app.command("report")(report)
 app.command("reproduce")(reproduce)
 app.command("inspect")(inspect)
 app.command("triage")(triage)
+app.command("recorded")(recorded)
 app.command("detection")(detection)
 app.command("bench")(bench)
 app.command("property")(infer)

@@ -10,8 +10,9 @@ import typer
 from leakgauge.cli import options
 from leakgauge.cli.console import show, show_json
 from leakgauge.errors import BadInput
-from leakgauge.report import from_json, write
+from leakgauge.report import from_json, write, write_comparison
 from leakgauge.store import Store
+from leakgauge.types import AuditReport
 
 
 def report(
@@ -20,15 +21,32 @@ def report(
     out: Annotated[
         Path | None, typer.Option("--out", help="Where to write it. Default: into the run's folder.")
     ] = None,
+    compare: Annotated[
+        Path | None,
+        typer.Option("--compare", help="Folder of another run: both on one page, comparison.html."),
+    ] = None,
     as_json: options.JSON = False,
 ) -> None:
     """Write the report of a finished run as HTML, JSON, Markdown, JUnit, a short summary or a page in plain words.
 
     Example: `leakgauge report leakgauge-runs/0123456789 --to markdown`
     """
-    source = folder / "report.json"
+    run = _read(folder)
+    if compare is not None:
+        if to != "html":
+            raise BadInput("--to with --compare", allowed="html", got=to, do="leave --to out")
+        files = {"comparison": write_comparison(run, _read(compare), (str(folder), str(compare)), out or folder)}
+    else:
+        files = write(run, Store(folder, make=False).pictures(), out or folder, (to,))
+    if as_json:
+        show_json({form: str(path) for form, path in files.items()})
+    else:
+        show("\n".join(str(path) for path in files.values()))
+
+
+def _read(folder: Path) -> AuditReport:
     try:
-        text = source.read_text(encoding="utf-8")
+        text = (folder / "report.json").read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise BadInput(
             f"run {str(folder)!r}",
@@ -36,8 +54,4 @@ def report(
             got=getattr(error, "strerror", None) or str(error),
             do="give the folder that audit printed",
         ) from error
-    files = write(from_json(text), Store(folder, make=False).pictures(), out or folder, (to,))
-    if as_json:
-        show_json({form: str(path) for form, path in files.items()})
-    else:
-        show(str(files[to]))
+    return from_json(text)

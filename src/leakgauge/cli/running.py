@@ -16,6 +16,7 @@ from leakgauge.cli.triage import show_clues
 from leakgauge.costs import with_costs
 from leakgauge.errors import LeakgaugeError
 from leakgauge.report import to_summary, write
+from leakgauge.report.not_run import skipped_lines
 from leakgauge.report.tradeoff import tradeoff
 from leakgauge.store import key_of
 from leakgauge.types import AuditReport, Federation, Interval, Scenario
@@ -71,6 +72,9 @@ def run(
             show_clues(report.triage)
         show_summary(report)
         show_costs(report)
+        for line in skipped_lines(report):
+            show(line)
+        show_ledger(report)
         for reason in dict.fromkeys(f"{r.attack}: {r.error}" for r in report.summary if r.error):
             show(reason)
         for line in notes_of(report):
@@ -141,6 +145,16 @@ def show_costs(report: AuditReport) -> None:
     show(f"trained for {found.setting}; *: no other configuration leaks less and is as accurate")
     for defense, why in found.left_out:
         show(f"{defense}: {why}")
+
+
+def show_ledger(report: AuditReport) -> None:
+    """What each assumption was worth, where that was asked for."""
+    if not report.ledger:
+        return
+    show("")
+    rows = [[a.defense, a.attack, a.fact, a.audit, a.instead or "-", a.sentence] for a in report.ledger]
+    show_table(["defence", "strongest attack", "assumption", "in the audit", "instead", "what it changed"], rows)
+    show("")
 
 
 def interval(value: Interval | None, digits: int) -> str:

@@ -6,25 +6,22 @@ import dataclasses
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from leakgauge.cli import options
 from leakgauge.cli.console import say, show, show_json, show_table
-from leakgauge.data import load, public_batch
-from leakgauge.engine.precision import dtype_of, set_precision
 from leakgauge.errors import BadInput
 from leakgauge.files import make_folder, write_whole
 from leakgauge.fl.chain import prepared
 from leakgauge.fl.observe import facts_about, observe
-from leakgauge.fl.recorded import read_update
-from leakgauge.models import load_model
+from leakgauge.own_update import saved_observation
 from leakgauge.plan import parse_chain
-from leakgauge.stage import PUBLIC_SAMPLES, pick_device, set_stage, to_device
+from leakgauge.sanity import refuse_wrong
+from leakgauge.stage import set_stage
 from leakgauge.triage import triage as look
-from leakgauge.types import UNDEFENDED, Clue, Fact, Observation, Scenario, SharedUpdate, threat_model
-from leakgauge.types.triage import WRONG
+from leakgauge.types import UNDEFENDED, Clue, Observation, Scenario
 
 FILE = "triage.json"
 
@@ -83,13 +80,6 @@ def show_clues(clues: Sequence[Clue]) -> None:
     show("")
 
 
-def refuse_wrong(clues: Sequence[Clue]) -> None:
-    """An update that is not what was claimed is bad input: every attack would read it wrongly."""
-    for clue in clues:
-        if clue.severity == WRONG:
-            raise BadInput("update", allowed="what --local and --batch-size claim", got=clue.value, do=clue.meaning)
-
-
 def _simulated(scenario: Scenario, device: str, data_root: Path | None) -> Observation:
     stage = set_stage(scenario, data_root, device)
     defenses = parse_chain(scenario.defenses[0] if scenario.defenses else UNDEFENDED)
@@ -105,17 +95,4 @@ def _saved(scenario: Scenario, path: Path, device: str, data_root: Path | None) 
             raise BadInput(
                 flag, allowed="used without --update", got=repr(given), do="leave it out: the file is what it is"
             )
-    where, dtype = pick_device(device), dtype_of(scenario.precision)
-    set_precision(scenario.precision)
-    public = load(scenario.data, "train", data_root)
-    model = load_model(scenario.model, public.spec, scenario.seed, scenario.weights)
-    kind = "gradient" if scenario.local.kind == "fedsgd" else "weight_delta"
-    read = read_update(path, kind, model, scenario.shared_layers)
-    update = SharedUpdate(kind, {name: tensor.to(where, dtype) for name, tensor in read.tensors.items()})
-    facts: dict[Fact, Any] = {
-        Fact.INPUT_SPEC: public.spec,
-        Fact.NUM_SAMPLES: scenario.batch_size,
-        Fact.LOCAL_TRAINING: scenario.local,
-        Fact.PUBLIC_DATA: to_device(public_batch(public, PUBLIC_SAMPLES, scenario.seed), where, dtype),
-    }
-    return observe(model.to(where, dtype), update, threat_model(scenario.threat_model), facts, scenario.shared_layers)
+    return saved_observation(scenario, path, data_root, device)[0]

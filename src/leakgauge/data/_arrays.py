@@ -18,8 +18,8 @@ MOST_CLASSES = 100_000  # a larger label is a mistake, and would ask for a huge 
 INPUT_KEYS, LABEL_KEYS = ("inputs", "x", "images"), ("labels", "y")
 
 
-def from_npz(path: Path, split: str) -> Dataset:
-    """An .npz with inputs (or x, images) and labels (or y); half of each class is the public split."""
+def from_npz(path: Path, split: str | None) -> Dataset:
+    """An .npz with inputs (or x, images) and labels (or y); half of each class is the public split. None takes all."""
     try:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:  # pickles could run code
             arrays = {key: archive[key] for key in archive.files}

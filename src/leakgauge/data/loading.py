@@ -36,6 +36,16 @@ def load(spec: str, split: str = "test", root: Path | None = None) -> Dataset:
     return _read(spec, split, root) if own is None else own  # refuses an unknown name
 
 
+def load_whole(spec: str) -> tuple[Dataset, Dataset | None]:
+    """All samples of the user's own arrays in their order, and public ones where a factory knows `split`."""
+    if spec.endswith(".npz"):
+        return from_npz(Path(spec), None), None
+    factory = catalog.own(spec)
+    if "split" in inspect.signature(factory).parameters:
+        return _from_factory(spec, factory, "test"), _from_factory(spec, factory, "train")
+    return _from_factory(spec, factory, None), None
+
+
 def _read(name: str, split: str, root: Path | None) -> Dataset:
     dataset: Dataset = catalog.get("data", name).read(root, split)
     return dataset
@@ -83,10 +93,10 @@ def _existing_folder(path: str) -> Path:
     return Path(path)
 
 
-def _from_factory(spec: str, factory: Callable[..., Any], split: str) -> Dataset:
+def _from_factory(spec: str, factory: Callable[..., Any], split: str | None) -> Dataset:
     """What the user's factory returns: a Dataset, or (inputs, labels).
 
-    A factory with a `split` parameter splits for itself; otherwise half of each class is public.
+    A factory with a `split` parameter splits for itself; otherwise half of each class is public. None takes all.
     """
     try:
         splits_itself = "split" in inspect.signature(factory).parameters
@@ -99,7 +109,7 @@ def _from_factory(spec: str, factory: Callable[..., Any], split: str) -> Dataset
             do="mend it, or see --debug",
         ) from error
     if isinstance(made, Dataset):
-        return made if splits_itself else _half_of(made, split)
+        return made if splits_itself or split is None else _half_of(made, split)
     if not isinstance(made, (tuple, list)) or len(made) != 2:
         raise BadInput(
             f"what {spec!r} returns",

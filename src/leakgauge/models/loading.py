@@ -32,6 +32,17 @@ def load_model(spec: str, data: DataSpec, seed: int, weights: str | None = None)
     return model
 
 
+def logits_of(spec: str, data: DataSpec, seed: int) -> int:
+    """How many classes the user's own model tells apart on samples of this shape."""
+    model = _own_model(spec, data, seed)
+    try:
+        with seeded(0), torch.no_grad():
+            logits = model(torch.zeros(1, *data.shape))
+    except Exception:  # said properly by the check of its forward pass
+        return data.classes
+    return int(logits.shape[1]) if isinstance(logits, Tensor) and logits.dim() == 2 else data.classes
+
+
 def parameter_count(model: nn.Module) -> int:
     """Trainable numbers in the model, as the papers' tables count them: no BatchNorm statistics."""
     return sum(p.numel() for p in model.parameters())

@@ -1,5 +1,6 @@
 """AuditReport -> html | json | markdown | junit | summary | officer."""
 
+from leakgauge.report.comparison_page import to_comparison
 from leakgauge.report.html import to_html
 from leakgauge.report.json import from_json, to_json
 from leakgauge.report.junit import to_junit
@@ -7,12 +8,13 @@ from leakgauge.report.markdown import to_markdown
 from leakgauge.report.officer import to_officer
 from leakgauge.report.summary import to_summary
 from leakgauge.report.toml import scenario_toml
-from leakgauge.report.writing import FORMATS, write
+from leakgauge.report.writing import FORMATS, write, write_comparison
 
 __all__ = [
     "FORMATS",
     "from_json",
     "scenario_toml",
+    "to_comparison",
     "to_html",
     "to_json",
     "to_junit",
@@ -20,4 +22,5 @@ __all__ = [
     "to_officer",
     "to_summary",
     "write",
+    "write_comparison",
 ]

@@ -1,22 +1,24 @@
-"""True beside recovered, best recovered first: pictures for images, numbers for tables."""
+"""True beside recovered, the most exposed first: pictures for images, numbers for tables."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 from torch import Tensor
 
+from leakgauge.report.allowance import Allowance, allowance
 from leakgauge.report.cells import Cell, Record, baselines, by_defense, mean_image_scores, ranked
 from leakgauge.report.criterion import Criterion, criterion
 from leakgauge.report.numbers import number
+from leakgauge.report.objectives import SmallCurve, small_curve
 from leakgauge.report.pictures import data_uri
 from leakgauge.types import AuditReport, Pictures
 
-PAIRS_PER_CELL = 12
-_PAIRS_IN_ALL = 240  # with many cells each shows fewer, so that the page stays small enough to mail
 _GUESSES = 4
 _FEATURES = 12
+_MORE_ROWS = 20  # of a table, between the best and the worst recovered one
 
 Counts = Callable[[Record], bool]  # is this record recovered, as the verdict counts it?
 
@@ -27,7 +29,9 @@ class Pair:
     recovered: str
     scores: tuple[tuple[str, str], ...]
     place: str  # "trial 3" or "trial 3, record 1"
+    rank: str  # "2 of 48": its place from the most exposed to the least
     met: bool  # counts as recovered
+    curve: SmallCurve | None  # of the attack's own objective
 
 
 @dataclass(frozen=True)
@@ -36,39 +40,64 @@ class Comparison:
 
     title: str
     place: str
+    rank: str
     score: str
     met: bool
     values: tuple[tuple[str, str], ...]  # (true, recovered)
+    curve: SmallCurve | None
 
 
 @dataclass(frozen=True)
 class Exhibit:
-    """What one cell shows, and what it leaves out."""
+    """What one cell shows, what waits behind a click, and what it leaves out."""
 
     cell: Cell
     pairs: tuple[Pair, ...] = ()
+    more: tuple[Pair, ...] = ()  # less exposed than the pairs
     comparisons: tuple[Comparison, ...] = ()
+    more_comparisons: tuple[Comparison, ...] = ()  # between the two ends
     note: str = ""
+
+
+@dataclass(frozen=True)
+class _Hall:
+    """What all records of one cell are shown with."""
+
+    true: Tensor  # (T, N, *shape)
+    recovered: Tensor
+    counts: Counts
+    curves: Mapping[int, SmallCurve | None]  # trial -> its objective
+    rule: Criterion
+    side: int
+
+    def place(self, r: Record) -> str:
+        return f"trial {r.trial}" + (f", record {r.record}" if self.true.shape[1] > 1 else "")
 
 
 def exhibits(report: AuditReport, pictures: Pictures | None) -> dict[str, list[Exhibit]]:
     """Per configuration, one exhibit per attack."""
     groups = by_defense(report)
-    count = sum(len(group) for group in groups.values())
-    most = max(4, min(PAIRS_PER_CELL, _PAIRS_IN_ALL // max(1, count)))
+    room = room_for(report)
     rule = criterion(report)
     return {
-        defense: [_exhibit(report, pictures, cell, rule, most) for cell in group] for defense, group in groups.items()
+        defense: [_exhibit(report, pictures, cell, rule, room) for cell in group] for defense, group in groups.items()
     }
 
 
 def guesses(report: AuditReport, pictures: Pictures | None) -> list[Exhibit]:
     """What the baselines produced: the look of knowing nothing."""
     rule = criterion(report)
-    return [_exhibit(report, pictures, cell, rule, _GUESSES) for cell in baselines(report)]
+    room = Allowance(room_for(report).side, _GUESSES, 0)
+    return [_exhibit(report, pictures, cell, rule, room) for cell in baselines(report)]
 
 
-def _exhibit(report: AuditReport, pictures: Pictures | None, cell: Cell, rule: Criterion, most: int) -> Exhibit:
+def room_for(report: AuditReport) -> Allowance:
+    if report.data.kind != "image":
+        return Allowance(0, 0, 0)
+    return allowance(sum(len(group) for group in by_defense(report).values()), report.data.shape)
+
+
+def _exhibit(report: AuditReport, pictures: Pictures | None, cell: Cell, rule: Criterion, room: Allowance) -> Exhibit:
     if cell.row.error is not None:
         return Exhibit(cell, note=f"Could not run: {cell.row.error}")
     failed = f"{cell.row.failed} of {cell.row.trials} trials failed." if cell.row.failed else ""
@@ -88,48 +117,60 @@ def _exhibit(report: AuditReport, pictures: Pictures | None, cell: Cell, rule: C
     def counts(r: Record) -> bool:
         return rule.recovered(r.scores, floors.get((r.trial, r.record), {}))
 
+    curves = {f.trial: small_curve(f.trace) for f in cell.findings}
+    hall = _Hall(true, recovered, counts, curves, rule, room.side)
     if report.data.kind != "image":
-        return Exhibit(cell, comparisons=_comparisons(stored, true, recovered, rule, counts), note=failed)
-    shown = stored[:most]
-    pairs = tuple(_pair(r, true, recovered, counts) for r in shown)
-    rest = len(stored) - len(shown)
-    hidden = f"{rest} more not shown; each scored no better than the last one here." if rest else ""
-    return Exhibit(cell, pairs, note=f"{hidden} {failed}".strip())
+        return _table_exhibit(cell, stored, hall, failed)
+    first, more = _chosen(len(stored), room)
+    left = len(stored) - len(first) - len(more)
+    hidden = (
+        f"{left} of {len(stored)} records are not on this page, all less exposed than the first {len(first)}."
+    )
+    shown, folded = (tuple(_pair(k, stored, hall) for k in picks) for picks in (first, more))
+    return Exhibit(cell, shown, folded, note=f"{hidden if left else ''} {failed}".strip())
 
 
-def _pair(r: Record, true: Tensor, recovered: Tensor, counts: Counts) -> Pair:
+def _chosen(count: int, room: Allowance) -> tuple[Sequence[int], Sequence[int]]:
+    """The most exposed, and of the others as many as there is room for, evenly down to the least exposed one."""
+    shown = min(room.shown, count)
+    picks = np.linspace(shown, count - 1, min(room.more, count - shown))
+    return range(shown), [round(p) for p in picks.tolist()]
+
+
+def _pair(k: int, stored: Sequence[Record], hall: _Hall) -> Pair:
+    r = stored[k]
     scores = (
         ("SSIM", number("ssim", r.scores.get("ssim"))),
         ("PSNR", f"{number('psnr', r.scores.get('psnr'))} dB"),
     )
-    images = data_uri(true[r.trial, r.record]), data_uri(recovered[r.trial, r.record])
-    return Pair(*images, scores, _place(r, true), counts(r))
+    true, recovered = (data_uri(images[r.trial, r.record], hall.side) for images in (hall.true, hall.recovered))
+    rank = f"{k + 1} of {len(stored)}"
+    return Pair(true, recovered, scores, hall.place(r), rank, hall.counts(r), hall.curves[r.trial])
 
 
-def _comparisons(
-    stored: list[Record], true: Tensor, recovered: Tensor, rule: Criterion, counts: Counts
-) -> tuple[Comparison, ...]:
-    ends = {"best recovered": stored[0], "worst recovered": stored[-1]} if stored else {}
-    if len(stored) == 1:
-        ends.pop("worst recovered")
-    return tuple(
-        Comparison(
-            title,
-            _place(r, true),
-            f"{rule.metric.upper()} {number(rule.metric, r.scores.get(rule.metric))}",
-            counts(r),
-            tuple(
-                (f"{a:.3f}", f"{b:.3f}")
-                for a, b in zip(
-                    true[r.trial, r.record].flatten()[:_FEATURES].tolist(),
-                    recovered[r.trial, r.record].flatten()[:_FEATURES].tolist(),
-                    strict=True,
-                )
-            ),
-        )
-        for title, r in ends.items()
+def _table_exhibit(cell: Cell, stored: Sequence[Record], hall: _Hall, note: str) -> Exhibit:
+    """The two ends in the open; of those between them the most exposed behind a click."""
+    last = len(stored) - 1
+    ends = {0: "best recovered", **({last: "worst recovered"} if last > 0 else {})} if stored else {}
+    between = range(1, min(last, _MORE_ROWS + 1))
+    left = max(0, last - 1 - len(between))
+    return Exhibit(
+        cell,
+        comparisons=tuple(_comparison(k, title, stored, hall) for k, title in ends.items()),
+        more_comparisons=tuple(_comparison(k, "recovered", stored, hall) for k in between),
+        note=f"{f'{left} of {len(stored)} records are not on this page.' if left else ''} {note}".strip(),
     )
 
 
-def _place(r: Record, true: Tensor) -> str:
-    return f"trial {r.trial}" + (f", record {r.record}" if true.shape[1] > 1 else "")
+def _comparison(k: int, title: str, stored: Sequence[Record], hall: _Hall) -> Comparison:
+    r, metric = stored[k], hall.rule.metric
+    rows = (images[r.trial, r.record].flatten()[:_FEATURES].tolist() for images in (hall.true, hall.recovered))
+    return Comparison(
+        title,
+        hall.place(r),
+        f"{k + 1} of {len(stored)}",
+        f"{metric.upper()} {number(metric, r.scores.get(metric))}",
+        hall.counts(r),
+        tuple((f"{a:.3f}", f"{b:.3f}") for a, b in zip(*rows, strict=True)),
+        hall.curves[r.trial],
+    )

@@ -1,19 +1,23 @@
-"""The report as one HTML file: opens from disk, asks nothing of any network, runs no script."""
+"""The report as one HTML file: opens from disk, asks nothing of any network, and is whole without its one script."""
 
 from __future__ import annotations
 
+import base64
+import hashlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
 
 from leakgauge.report import assumptions
 from leakgauge.report.cells import by_defense
 from leakgauge.report.curves import success_curves
 from leakgauge.report.exposed import exposed
-from leakgauge.report.gallery import exhibits, guesses
-from leakgauge.report.pictures import SHOWN_SIDE
+from leakgauge.report.gallery import exhibits, guesses, room_for
+from leakgauge.report.not_run import skipped_lines
+from leakgauge.report.objectives import objectives
 from leakgauge.report.plot import plot
 from leakgauge.report.quality import quality
 from leakgauge.report.rows import columns, guarantee_text, most_exposed, table_rows
@@ -23,13 +27,20 @@ from leakgauge.report.tradeoff import tradeoff
 from leakgauge.types import AuditReport, Flag, Pictures, threat_model
 from leakgauge.verdict import headline, state_of
 
+_FOLDER = Path(__file__).parent / "templates"
 TEMPLATES = Environment(
-    loader=FileSystemLoader(Path(__file__).parent / "templates"),
+    loader=FileSystemLoader(_FOLDER),
     autoescape=True,  # names, paths and errors come from users
     undefined=StrictUndefined,
     trim_blocks=True,
     lstrip_blocks=True,
 )
+# The browser runs this script and no other: the page names its hash, so nothing that slipped through could run.
+_SCRIPT = "\n" + (_FOLDER / "report.js").read_text(encoding="utf-8")
+SCRIPT: Mapping[str, Any] = {
+    "text": Markup(_SCRIPT),
+    "hash": "sha256-" + base64.b64encode(hashlib.sha256(_SCRIPT.encode()).digest()).decode(),
+}
 _TONES = {"leaks": "bad", "labels read": "warn", "no leak found": "warn", "protected": "good"}
 
 
@@ -38,7 +49,9 @@ def to_html(report: AuditReport, pictures: Pictures | None = None) -> str:
     curves = success_curves(report)
     page = {
         "report": report,
-        "title": f"{report.scenario.model} on {report.scenario.data}",
+        "script": SCRIPT,
+        "title": title_of(report),
+        "heading": "Attacks and defences",
         "banner": _banner(report),
         "most_exposed": most_exposed(report),
         "attacked": assumptions.attacked(report),
@@ -50,16 +63,22 @@ def to_html(report: AuditReport, pictures: Pictures | None = None) -> str:
         "configurations": {c["defense"]: _configuration(c) for c in report.verdict.configurations},
         "exhibits": exhibits(report, pictures),
         "guesses": guesses(report, pictures),
-        "reduced": report.data.kind == "image" and max(report.data.shape[1:]) > SHOWN_SIDE,
+        "reduced": report.data.kind == "image" and max(report.data.shape[1:]) > room_for(report).side,
         "columns": columns(report),
         "rows": table_rows(report),
         "plot": plot(curves),
+        "objectives": objectives(report, curves.attacks),
         "scatter": scatter(quality(report), curves.attacks),
         "tradeoff": tradeoff(report),
         "exposed": exposed(report),
+        "not_run": skipped_lines(report),
         "toml": scenario_toml(report.scenario),
     }
     return TEMPLATES.get_template("report.html.j2").render(page)
+
+
+def title_of(report: AuditReport) -> str:
+    return f"{report.scenario.model} on {report.scenario.data}"
 
 
 def _banner(report: AuditReport) -> dict[str, str]:

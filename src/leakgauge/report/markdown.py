@@ -7,6 +7,7 @@ import re
 from leakgauge.report import assumptions
 from leakgauge.report.exposed import NOTE as EXPOSED_NOTE
 from leakgauge.report.exposed import exposed
+from leakgauge.report.not_run import skipped_lines
 from leakgauge.report.numbers import heading
 from leakgauge.report.quality import quality
 from leakgauge.report.rows import columns, guarantee_text, most_exposed, table_rows
@@ -25,6 +26,8 @@ def to_markdown(report: AuditReport) -> str:
         _flags(report),
         _triage(report),
         _table(report),
+        _not_run(report),
+        _ledger(report),
         _exposed(report),
         _quality_against_seconds(report),
         _tradeoff(report),
@@ -111,6 +114,25 @@ def _table(report: AuditReport) -> str:
         "evaluations are those of the median victim."
     ]
     return "\n".join([*lines, "", *notes])
+
+
+def _not_run(report: AuditReport) -> str:
+    lines = [f"- {one_line(line)}" for line in skipped_lines(report)]
+    note = f"Attacks of the suite {report.scenario.suite} that spent no time here, and why. Nothing is known from them."
+    return "\n".join(["## What was not run", "", note, "", *lines]) if lines else ""
+
+
+def _ledger(report: AuditReport) -> str:
+    """One line for each assumption that was changed, or could not be."""
+    if not report.ledger:
+        return ""
+    heads = ["Defence", "Strongest attack", "Assumption", "In the audit", "Instead", "What it changed"]
+    lines = [table_line(heads), table_line(["---"] * len(heads))]
+    for a in report.ledger:
+        name = f"{a.attack} (knowing the defence)" if a.adaptive else a.attack
+        lines.append(table_line(list(map(one_line, (a.defense, name, a.fact, a.audit, a.instead or "-", a.sentence)))))
+    note = "The strongest attack of each configuration again, same victims and seeds, with one fact changed at a time."
+    return "\n".join(["## What each assumption was worth", "", note, "", *lines])
 
 
 def _exposed(report: AuditReport) -> str:

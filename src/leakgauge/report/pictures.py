@@ -23,10 +23,10 @@ def png_bytes(image: Tensor) -> bytes:
     return _encode(to_pil(image))
 
 
-def data_uri(image: Tensor) -> str:
-    """(C, H, W) in [0, 1] -> a PNG that sits inside the page."""
+def data_uri(image: Tensor, side: int = SHOWN_SIDE) -> str:
+    """(C, H, W) in [0, 1] -> a PNG that sits inside the page, no larger than `side`."""
     picture = to_pil(image)
-    picture.thumbnail((SHOWN_SIDE, SHOWN_SIDE), Image.Resampling.BOX)  # leaves smaller ones as they are
+    picture.thumbnail((side, side), Image.Resampling.BOX)  # leaves smaller ones as they are
     return "data:image/png;base64," + base64.b64encode(_encode(picture)).decode("ascii")
 
 

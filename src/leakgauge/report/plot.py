@@ -12,7 +12,7 @@ from leakgauge.report.numbers import percent
 WIDTH, HEIGHT = 340, 210
 _LEFT, _RIGHT, _TOP, _BOTTOM = 44, 10, 10, 40
 COLOURS = 8  # as many as the style sheet has
-_DASHES = ("", "7 4", "2 3", "9 3 2 3")  # plain, adaptive; then again for a ninth attack and beyond
+DASHES = ("", "7 4", "2 3", "9 3 2 3")  # plain, adaptive; then again for a ninth attack and beyond
 FLOOR_DASHES = dict(zip(BASELINES, ("1 3", "5 3 1 3"), strict=True))
 
 
@@ -72,7 +72,7 @@ def plot(curves: Curves) -> Plot:
 
     def attack_line(curve: Curve) -> Line:
         lap, index = divmod(colour[curve.attack], COLOURS)
-        return line(curve, f"s{index}", _DASHES[2 * min(lap, 1) + curve.adaptive])
+        return line(curve, f"s{index}", DASHES[2 * min(lap, 1) + curve.adaptive])
 
     floors = tuple(line(c, "floor", FLOOR_DASHES[c.attack]) for c in curves.floors)
     ticks = [10.0**e for e in range(-6, 1, 2)] if log else [0.0, 0.2, 0.4, 0.6, 0.8, 1.0]

@@ -32,6 +32,7 @@ class Row:
     baseline: bool
     error: str | None
     values: tuple[Value, ...]  # one per column
+    keys: tuple[float | None, ...]  # what each column sorts by; None comes last
 
 
 def columns(report: AuditReport) -> list[Column]:
@@ -105,7 +106,26 @@ def _row(report: AuditReport, cell: Cell) -> Row:
         (", ".join(row.flags) or NOTHING, ()),
         _spent(row),
     ]
-    return Row(row.attack, cell.style, row.defense, cell.baseline, row.error, tuple(values))
+    return Row(row.attack, cell.style, row.defense, cell.baseline, row.error, tuple(values), _keys(report, cell))
+
+
+def _keys(report: AuditReport, cell: Cell) -> tuple[float | None, ...]:
+    """The numbers behind the words, in the order of the columns."""
+    row, score = cell.row, _compared(report)[0]
+    control = row.control
+    metrics = [row.metrics[m].value if m in row.metrics else None for m in _metrics(report)]
+    floors = [row.floor.get(name, {}).get(f"{score}_mean_per_image") for name in BASELINES]
+    return (
+        row.success_rate.value if cell.claims_records else None,
+        row.trials,
+        row.failed,
+        *metrics,
+        row.worst.get(score),
+        None if control is None or not control.records else control.first / control.records,
+        *(None if cell.baseline or floor is None else floor.value for floor in floors),
+        len(row.flags),
+        row.seconds,
+    )
 
 
 def _rate(report: AuditReport, cell: Cell) -> Value:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from leakgauge.files import make_folder, write_whole
+from leakgauge.report.comparison_page import to_comparison
 from leakgauge.report.html import to_html
 from leakgauge.report.json import to_json
 from leakgauge.report.junit import to_junit
@@ -51,3 +52,12 @@ def write(
         # The page shows private samples: only its owner may read it until they decide otherwise.
         write_whole(paths[form], text.encode("utf-8", errors="replace"), private=form == "html")
     return paths
+
+
+def write_comparison(first: AuditReport, second: AuditReport, names: tuple[str, str], out_dir: str | Path) -> Path:
+    """Write both audits on one page into `out_dir`; it shows no private sample."""
+    text = to_comparison(first, second, names)
+    make_folder(Path(out_dir))
+    path = Path(out_dir) / "comparison.html"
+    write_whole(path, text.encode("utf-8", errors="replace"))
+    return path

@@ -19,6 +19,7 @@ from leakgauge.types.client import (
 )
 from leakgauge.types.defense import Defense, Guarantee
 from leakgauge.types.knowledge import ORACLES, THREAT_MODELS, Fact, Observation, ThreatModel, threat_model
+from leakgauge.types.ledger import Ablation, Skipped
 from leakgauge.types.report import (
     CRITERION,
     NOT_APPLICABLE,
@@ -39,7 +40,7 @@ from leakgauge.types.report import (
     Verdict,
     cell_name,
 )
-from leakgauge.types.scenario import PRECISIONS, SECTIONS, Scenario
+from leakgauge.types.scenario import PRECISIONS, SECTIONS, SUITE_NAMES, Scenario
 from leakgauge.types.triage import Clue
 
 __all__ = [
@@ -51,8 +52,10 @@ __all__ = [
     "PRECISIONS",
     "SCHEMA",
     "SECTIONS",
+    "SUITE_NAMES",
     "THREAT_MODELS",
     "UNDEFENDED",
+    "Ablation",
     "Attack",
     "AuditReport",
     "Batch",
@@ -78,6 +81,7 @@ __all__ = [
     "Reconstruction",
     "Scenario",
     "SharedUpdate",
+    "Skipped",
     "Step",
     "Summary",
     "Tail",

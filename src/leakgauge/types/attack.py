@@ -73,6 +73,10 @@ class Attack(Settings):
         """Ids of the flags that can be raised before the attack runs."""
         return ()
 
+    def check(self, observation: Observation) -> None:  # noqa: ARG002
+        """Raise `NotApplicable` where the attack cannot work, in no time: a suite asks before it spends any."""
+        return
+
     @final
     def __call__(
         self, observation: Observation, seeds: Sequence[int], progress: Progress = no_progress

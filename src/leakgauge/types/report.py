@@ -11,6 +11,7 @@ from torch import Tensor
 
 from leakgauge.errors import BadInput
 from leakgauge.types.client import DataSpec
+from leakgauge.types.ledger import Ablation, Skipped
 from leakgauge.types.scenario import Scenario
 from leakgauge.types.triage import Clue
 
@@ -51,6 +52,7 @@ class Finding:
     control: bool = False  # the attack on a decoy update, scored against the true samples: no leak, whatever it scores
     ranks: tuple[float, ...] = ()  # per record: the true sample's place among the candidates of `Control`, 1 is nearest
     certified: int | None = None  # records that the attack proved right without the truth; None where it proves nothing
+    trace: tuple[float, ...] = ()  # own objective along the kept attempt: a few values evenly from its first to its last
 
 
 @dataclass(frozen=True)
@@ -185,6 +187,8 @@ class AuditReport:
     costs: Costs | None = None  # where training was asked for
     exposure: tuple[Exposure, ...] = ()  # one per configuration where it could be told
     triage: tuple[Clue, ...] = ()  # what could be said before any attack, where it was asked for
+    skipped: tuple[Skipped, ...] = ()  # attacks of the suite that were not run, and why
+    ledger: tuple[Ablation, ...] = ()  # what each fact was worth, where it was asked for
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON. `from_dict` gives back an equal report."""
@@ -206,6 +210,8 @@ class AuditReport:
             "costs": None if self.costs is None else dataclasses.asdict(self.costs),
             "exposure": [dataclasses.asdict(e) for e in self.exposure],
             "triage": [dataclasses.asdict(clue) for clue in self.triage],
+            "skipped": [dataclasses.asdict(s) for s in self.skipped],
+            "ledger": [dataclasses.asdict(a) for a in self.ledger],
         }
 
     @classmethod
@@ -222,7 +228,7 @@ class AuditReport:
             scenario=Scenario.from_mapping(plain["scenario"]),
             data=DataSpec(**spec),
             findings=tuple(
-                Finding(**f | {k: tuple(f.get(k, ())) for k in ("records", "flags", "ranks")})
+                Finding(**f | {k: tuple(f.get(k, ())) for k in ("records", "flags", "ranks", "trace")})
                 for f in plain["findings"]
             ),
             summary=tuple(_summary_from(row) for row in plain["summary"]),
@@ -236,6 +242,8 @@ class AuditReport:
                 Exposure(**e | {"alignment": tuple(map(tuple, e["alignment"]))}) for e in plain.get("exposure", ())
             ),
             triage=tuple(Clue(**clue) for clue in plain.get("triage", ())),
+            skipped=tuple(Skipped(**s) for s in plain.get("skipped", ())),
+            ledger=tuple(Ablation(**a) for a in plain.get("ledger", ())),
         )
 
 

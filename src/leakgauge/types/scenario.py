@@ -13,11 +13,13 @@ from leakgauge.types.client import LocalTraining, Partition, Training
 from leakgauge.types.knowledge import threat_model
 
 PRECISIONS = ("float32", "tf32", "float64")
+SUITE_NAMES = ("quick", "standard", "full")  # what they hold: `leakgauge.suites`
 SECTIONS: Mapping[str, type[Settings]] = {"partition": Partition, "local": LocalTraining, "training": Training}
 _CHOICES = {
     "batch_labels": ("any", "distinct", "same"),
     "variants": ("both", "plain", "adaptive"),
     "precision": PRECISIONS,
+    "suite": SUITE_NAMES,
 }
 _LARGEST = 2**31 - 1  # seeds of trials and of models stay well inside what every generator takes
 
@@ -36,13 +38,17 @@ class Scenario:
     defenses: tuple[str, ...] = ()  # each a chain such as "gaussian:std=0.1"; "a+b" runs a, then b
     threat_model: str = "honest-but-curious"
     shared_layers: str = "all"  # layers whose tensors are seen: "first:2", "last:1" or names, "conv1+fc"
-    attacks: tuple[str, ...] = ()  # empty: the default suite
+    attacks: tuple[str, ...] = ()  # empty: the suite
+    suite: str = "quick"  # about a minute, ten minutes or two hours, for a scenario that names no attacks
+    ledger: bool = False  # rerun the strongest attack without each fact that it was given
     metrics: tuple[str, ...] = ()  # scores besides mse, psnr and ssim: "lpips", "mae" ...
     variants: str = "both"  # attackers who know the defence ("adaptive"), who do not ("plain"), or both
     gate: str | None = None  # "ssim=0.5": the audit fails if any record under test reaches this; see `leakgauge.gate`
     trials: int = 6
     seed: int = 0
     weights: str | None = None  # checkpoint of the model; None: freshly initialised from the seed
+    update: str | None = None  # a saved update to attack instead of a simulated client's; see `leakgauge.own_update`
+    blind: bool = False  # with `update`: `data` says what kind of samples it is, and holds none that are behind it
     precision: str = "float32"  # of updates and attacks; "tf32" rounds products on a GPU, "float64" is the yardstick
 
     def __post_init__(self) -> None:
@@ -60,10 +66,18 @@ class Scenario:
             "data",
             "threat_model",
             "shared_layers",
-            *(n for n in ("weights", "gate") if getattr(self, n) is not None),
+            *(n for n in ("weights", "gate", "update") if getattr(self, n) is not None),
         ):
             if not isinstance(getattr(self, name), str):
                 raise BadInput(name, allowed="text", got=repr(getattr(self, name)), do=f'write {name} = "..."')
+        for name in ("ledger", "blind"):
+            if not isinstance(getattr(self, name), bool):
+                raise BadInput(
+                    name,
+                    allowed="true or false",
+                    got=repr(getattr(self, name)),
+                    do=f"write {name} = true, or leave it out",
+                )
         for name in ("defenses", "attacks", "metrics"):
             value = getattr(self, name)
             if not isinstance(value, (list, tuple)) or not all(isinstance(v, str) for v in value):

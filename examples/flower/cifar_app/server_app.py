@@ -1,0 +1,22 @@
+"""The server: plain FedAvg."""
+
+import torch
+from flwr.app import ArrayRecord, ConfigRecord, Context
+from flwr.serverapp import Grid, ServerApp
+from flwr.serverapp.strategy import FedAvg
+
+from cifar_app.task import Net
+
+app = ServerApp()
+
+
+@app.main()
+def main(grid: Grid, context: Context) -> None:
+    torch.manual_seed(0)
+    strategy = FedAvg(fraction_evaluate=0.0)
+    strategy.start(
+        grid=grid,
+        initial_arrays=ArrayRecord(Net().state_dict()),
+        train_config=ConfigRecord({"lr": float(context.run_config.get("lr", 0.1))}),
+        num_rounds=int(context.run_config.get("rounds", 2)),
+    )

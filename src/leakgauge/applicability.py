@@ -1,0 +1,60 @@
+"""Which attacks can work on this model and update at all: asked before any time is spent, and told where not."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from leakgauge.errors import HiddenFact, NotApplicable
+from leakgauge.plan import Cell, OnDecoy
+from leakgauge.stage import Stage
+from leakgauge.suites import UNCHANGED_ONLY, forbidden_servers
+from leakgauge.triage import first_observation
+from leakgauge.types import NOT_APPLICABLE, UNDEFENDED, Attack, Fact, Observation, Skipped, TamperingServer
+
+EVERYWHERE = "all"
+_BROKEN = "its equations hold for an update that no defence has changed"
+
+
+def sorted_out(stage: Stage, cells: Sequence[Cell]) -> tuple[list[Cell], list[Skipped]]:
+    """The cells whose attack can work on this model and update, and the others with the reason."""
+    seen = first_observation(stage)
+    reasons = {c.attack: _no_floor(stage, c.attack) or why_not(_inner(c.attack), seen) for c in cells}
+    fits = [c for c in cells if not reasons[c.attack]]
+    possible = [c for c in fits if c.defense == UNDEFENDED or c.attack.name not in UNCHANGED_ONLY]
+    broken = [c for c in fits if c not in possible]
+    working = {c.label for c in fits}
+    skipped = {
+        c.label: Skipped(c.label, EVERYWHERE, False, NOT_APPLICABLE + reasons[c.attack])
+        for c in cells
+        if c.label not in working and not isinstance(c.attack, OnDecoy)
+    }
+    why = f"{NOT_APPLICABLE}{stage.threat_model.name!r} may not change the model"
+    if stage.threat_model.may_change != "nothing":
+        why = f"{NOT_APPLICABLE}{stage.threat_model.name!r} may change no more than its {stage.threat_model.may_change}"
+    servers = [Skipped(name, EVERYWHERE, False, why) for name in forbidden_servers(stage.scenario)]
+    defended = [Skipped(c.label, c.defense, c.adaptive, NOT_APPLICABLE + _BROKEN) for c in broken]
+    return possible, [*skipped.values(), *defended, *servers]
+
+
+def _no_floor(stage: Stage, attack: Attack) -> str:
+    """Why a floor has nothing to stand on; empty for everything else."""
+    without = attack.baseline and stage.public is None and Fact.PUBLIC_DATA in attack.needs
+    return "there are no public samples to take a mean of" if without else ""
+
+
+def why_not(attack: Attack, observation: Observation) -> str:
+    """Why the attack cannot work here; empty if it may. Floors and servers answer for themselves when they run."""
+    if attack.baseline or isinstance(attack, TamperingServer):
+        return ""
+    try:
+        missing = sorted(fact.value for fact in attack.needs if not observation.knows(fact))
+        if missing:
+            return f"it needs {', '.join(missing)}, which is not known here"
+        attack.check(observation)
+    except (NotApplicable, HiddenFact) as error:
+        return str(error)
+    return ""
+
+
+def _inner(attack: Attack) -> Attack:
+    return attack.attack if isinstance(attack, OnDecoy) else attack

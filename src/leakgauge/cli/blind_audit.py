@@ -1,0 +1,139 @@
+"""`leakgauge audit --update FILE` without the batch behind it: what can be said of an update by itself.
+
+Label counts, what an attack proved right without the truth, and how well each reconstruction explains the update.
+Nothing is scored, so there is no verdict and no gate.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+from leakgauge import catalog
+from leakgauge.applicability import why_not
+from leakgauge.cli.console import say, show, show_json, show_table, watching
+from leakgauge.cli.replay import NO_TRUTH, as_document, findings, folder_of, keep, look_at, seeds_of, show_no_truth
+from leakgauge.cli.triage import show_clues
+from leakgauge.errors import BadInput, LeakgaugeError
+from leakgauge.files import make_folder, write_whole
+from leakgauge.own_update import refuse_what_a_file_fixes
+from leakgauge.pacing import Pace, pace_of
+from leakgauge.plan import Cell, adaptive_attacks, parse_chain
+from leakgauge.sanity import refuse_wrong
+from leakgauge.suites import SUITES, attacks_of
+from leakgauge.triage import triage
+from leakgauge.types import UNDEFENDED, Attack, Fact, Observation, Reconstruction, Scenario
+
+FILE = "blind.json"
+
+
+def blind_audit(scenario: Scenario, *, out: Path | None, as_json: bool, data_root: Path | None, device: str) -> int:
+    """Every attack of the scenario that can work, one after another; stops once the whole batch is proven."""
+    assert scenario.update is not None
+    refuse_what_a_file_fixes(scenario)
+    _refuse_what_needs_the_truth(scenario)
+    update_file = Path(scenario.update)
+    seen, data = look_at(scenario, update_file, data_root, device)
+    clues = triage(seen, ranks=False)
+    refuse_wrong(clues)
+    folder = folder_of(scenario, update_file, out)
+    found: list[dict[str, Any]] = []
+    skipped: list[dict[str, str]] = []
+    cells = _cells(scenario)
+    pace = _pace(scenario, seen)
+    with watching() as watch:
+        for number, cell in enumerate(cells):
+            watch(number, len(cells), cell.name, 0.0)
+            reason = why_not(cell.attack, seen)
+            if not reason and _all_proven(found, seen):
+                reason = "settled: every record carries a proof of its own"
+            if reason:
+                skipped.append({"attack": cell.label, "why": reason})
+                continue
+            attack = cell.attack if pace is None else pace.paced(cell, cells[number + 1 :]).attack
+            result = _run(attack, scenario, seen)
+            if isinstance(result, str):
+                skipped.append({"attack": cell.label, "why": result})
+                continue
+            keep(result, data, folder, f"reconstruction-{cell.label.replace(' #', '-')}{'-adaptive' * cell.adaptive}")
+            found += findings(attack, result, scenario, seen, cell.adaptive)
+    document = as_document(scenario, update_file, found, seen) | {
+        "skipped": skipped, "triage": [dataclasses.asdict(clue) for clue in clues], "flags": [NO_TRUTH]
+    }  # fmt: skip
+    make_folder(folder)
+    write_whole(folder / FILE, json.dumps(document, indent=2, allow_nan=False).encode(), private=True)
+    if as_json:
+        show_json(document)
+        say(f"written: {folder / FILE}")
+        return 0
+    show_clues(clues)
+    _show(found, skipped, seen)
+    show(f"Reconstructions: {folder}")
+    return 0
+
+
+def _cells(scenario: Scenario) -> list[Cell]:
+    """Each attack, plain and as one who knows the declared defence; controls need the truth and are left out."""
+    chain = scenario.defenses[0] if scenario.defenses else UNDEFENDED
+    cells = []
+    for spec in attacks_of(scenario):
+        attack: Attack = catalog.build("attacks", spec)
+        if attack.baseline or attack.decoy:  # what they draw cannot be told from what they know
+            continue
+        if scenario.variants != "adaptive" or not scenario.defenses:
+            cells.append(Cell(attack, chain, False, attack.name))
+        if scenario.variants != "plain":
+            for n, better in enumerate(adaptive_attacks(attack, parse_chain(chain))):
+                cells.append(Cell(better, chain, True, attack.name if n == 0 else f"{attack.name} #{n + 1}"))
+    return cells
+
+
+def _pace(scenario: Scenario, seen: Observation) -> Pace | None:
+    if scenario.attacks:
+        return None
+    return pace_of(SUITES[scenario.suite].seconds, seen, seeds_of(scenario, seen))
+
+
+def _run(attack: Attack, scenario: Scenario, seen: Observation) -> Reconstruction | str:
+    """What it made of the update, or why it could not."""
+    try:
+        return attack(seen, seeds_of(scenario, seen))
+    except BadInput:
+        raise
+    except LeakgaugeError as error:
+        return str(error)
+
+
+def _all_proven(found: list[dict[str, Any]], seen: Observation) -> bool:
+    samples: int = seen.fact(Fact.NUM_SAMPLES)
+    proven = {f["trial"] for f in found if f["certified"] == samples}
+    return len(proven) == seen.trials
+
+
+def _refuse_what_needs_the_truth(scenario: Scenario) -> None:
+    for name, given in (("gate", scenario.gate), ("ledger", scenario.ledger), ("metrics", scenario.metrics)):
+        if given:
+            raise BadInput(
+                name, allowed="used where the batch behind the update is known", got=repr(given),
+                do="give it as --data FILE.py:FACTORY or FILE.npz, or leave this out",
+            )  # fmt: skip
+
+
+def _show(found: list[dict[str, Any]], skipped: list[dict[str, str]], seen: Observation) -> None:
+    samples = seen.fact(Fact.NUM_SAMPLES)
+    rows = []
+    for f in found:
+        proven = "-" if f["certified"] is None else f"{f['certified']} of {samples}"
+        objective = "-" if f["objective"] is None else f"{f['objective']:.3g}"
+        labels = "-" if f["labels"] is None else " ".join(map(str, f["labels"][:16])) + " ..." * (samples > 16)
+        knows = "adaptive" if f["adaptive"] else "plain"
+        rows.append([f["attack"], knows, str(f["trial"]), proven, labels, objective, f"{f['seconds']:.1f} s"])
+    show_table(["attack", "attacker", "client", "proven right", "labels", "own objective", "time"], rows)
+    for s in skipped:
+        show(f"{s['attack']}: not run: {s['why']}")
+    show("")
+    best = max((f["certified"] or 0 for f in found), default=0)
+    show(f"Proven without the private batch: up to {best} of {samples} records of a client. Nothing else was scored.")
+    show_no_truth()

@@ -1,0 +1,246 @@
+"""An update of the user's own system: from a file or out of a training loop to what an audit runs on.
+
+With the private batch behind it everything is scored as usual, and before that the batch itself is put through the
+claimed local step: if that does not give the update, the claims or the batch are wrong, and every score would be too.
+Without the batch (`saved_observation`) there is only what an attacker sees.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+import leakgauge
+from leakgauge import catalog
+from leakgauge.data import Dataset, load, public_batch
+from leakgauge.data._arrays import own_spec
+from leakgauge.data.loading import load_whole
+from leakgauge.engine.precision import dtype_of, set_precision
+from leakgauge.engine.ways import choose_way, usual_way
+from leakgauge.errors import BadInput
+from leakgauge.fl.chain import client_step, prepared
+from leakgauge.fl.observe import check_update, observe
+from leakgauge.fl.recorded import read_update
+from leakgauge.models import load_model
+from leakgauge.models.loading import logits_of
+from leakgauge.plan import parse_chain
+from leakgauge.stage import PUBLIC_SAMPLES, Stage, initial_state, metrics_for, pick_device, to_device
+from leakgauge.store import content_of, key_of, tensors_of
+from leakgauge.types import (
+    UNDEFENDED,
+    Batch,
+    DataSpec,
+    Fact,
+    Observation,
+    Scenario,
+    SharedUpdate,
+    threat_model,
+)
+
+IN_PYTHON = "given-in-python"  # the name of a model or batch that no file holds
+_SAME = 0.999  # cosine from which the batch gives the update
+_SCALE = 0.02  # relative: how far its length may be off then; rounding is far below
+_UNLIKE = 0.5  # cosine below which batch and update have nothing to do with one another
+
+
+def holds_batch(scenario: Scenario) -> bool:
+    """Is `data` the private batch behind the update? The user's own arrays are, unless the scenario is blind."""
+    own = catalog.is_own(scenario.data) or scenario.data.endswith(".npz")
+    return own and not scenario.blind
+
+
+def recorded_stage(scenario: Scenario, device: str) -> Stage:
+    """Load the model, the update and the batch behind it; every mistake is found here, before anything runs."""
+    refuse_what_a_file_fixes(scenario)
+    if not holds_batch(scenario):
+        raise BadInput(
+            "data", allowed="FILE.py:FACTORY or FILE.npz with the batch behind the update, to score against",
+            got=repr(scenario.data), do="give the batch, or --blind for what can be said without it",
+        )  # fmt: skip
+    samples, public = load_whole(scenario.data)
+    model, spec = _model_and_spec(scenario, samples.spec)
+    update = _read(scenario, model)
+    trials = update.trials
+    if len(samples) % trials:
+        raise BadInput(
+            "data", allowed=f"as many samples for each of the {trials} clients in the update",
+            got=f"{len(samples)} samples",
+            do="return the clients' batches one after another",
+        )  # fmt: skip
+    size = len(samples) // trials
+    batch = Batch(*samples.take(torch.arange(len(samples)).reshape(trials, size)))
+    scenario = dataclasses.replace(scenario, trials=trials, batch_size=size)
+    return _stage(scenario, model, update, batch, spec, public, device)
+
+
+def stage_of(
+    model: nn.Module, update: Mapping[str, Tensor], inputs: Tensor, labels: Tensor, scenario: Scenario, device: str
+) -> Stage:
+    """The same from what a training loop holds: one client's update and its batch (N, *shape), (N,)."""
+    model = copy.deepcopy(model).eval()  # the loop goes on training its own
+    kind = "gradient" if scenario.local.kind == "fedsgd" else "weight_delta"
+    shared = SharedUpdate(kind, {n: t.detach()[None].clone() for n, t in update.items()})
+    check_update(model, shared, scenario.shared_layers)
+    _refuse_zeros(shared)
+    spec = own_spec("your batch", tuple(inputs.shape[1:]), _classes(model, inputs))
+    samples = Dataset(spec, inputs.detach().float().cpu(), labels.detach().long().cpu())
+    batch = Batch(samples.inputs[None], samples.labels[None])
+    scenario = dataclasses.replace(scenario, trials=1, batch_size=len(inputs))
+    return _stage(scenario, model, shared, batch, spec, None, device)
+
+
+def saved_observation(
+    scenario: Scenario, update_file: Path, data_root: Path | None, device: str
+) -> tuple[Observation, DataSpec]:
+    """What an attacker sees of a saved update; `data` says what kind of samples it is and lends public ones."""
+    where, dtype = pick_device(device), dtype_of(scenario.precision)
+    set_precision(scenario.precision)
+    public, spec = _public_half(scenario, data_root)
+    model, spec = _model_and_spec(scenario, spec)
+    model = prepared(model, *parse_chain(scenario.defenses[0] if scenario.defenses else UNDEFENDED))
+    kind = "gradient" if scenario.local.kind == "fedsgd" else "weight_delta"
+    read = read_update(update_file, kind, model, scenario.shared_layers)
+    update = SharedUpdate(read.kind, {n: t.to(where, dtype) for n, t in read.tensors.items()})
+    facts: dict[Fact, Any] = {
+        Fact.INPUT_SPEC: spec,
+        Fact.NUM_SAMPLES: scenario.batch_size,
+        Fact.LOCAL_TRAINING: scenario.local,
+    }
+    if public is not None:
+        facts[Fact.PUBLIC_DATA] = to_device(public_batch(public, PUBLIC_SAMPLES, scenario.seed), where, dtype)
+    told = threat_model(scenario.threat_model)
+    return observe(model.to(where, dtype), update, told, facts, scenario.shared_layers), spec
+
+
+def check_batch(stage: Stage) -> None:
+    """Does the batch give the update under the claimed local step? Asked where no defence is declared to change it."""
+    assert stage.recorded is not None
+    if stage.scenario.defenses:
+        return
+    made = client_step(stage.scenario.local)(stage.model, stage.batch, stage.scenario.seeds)
+    mine, theirs = (_flat(u, stage.recorded) for u in (made, stage.recorded))
+    cosine = torch.nn.functional.cosine_similarity(mine, theirs, dim=1)
+    least = int(cosine.abs().argmin())
+    alike = float(cosine[least])
+    factor = float(theirs[least].norm() / mine[least].norm().clamp_min(1e-30))
+    if abs(alike) < _UNLIKE:
+        raise BadInput(
+            "update", allowed="what the batch in --data gives", got=f"one with a cosine of {alike:.2g} to that",
+            do="check the batch, --weights and --local; name a defence that changed it with --defenses",
+        )  # fmt: skip
+    if alike < 0:
+        raise BadInput(
+            "update", allowed="what the batch in --data gives", got="its opposite",
+            do="a weight difference is weights after minus weights before, and is said with --local kind=fedavg",
+        )  # fmt: skip
+    if alike > _SAME and abs(factor - 1) > _SCALE:
+        local = stage.scenario.local
+        do = "share the mean gradient, not a sum, or say --local kind=fedavg for a weight difference"
+        if local.kind == "fedavg":
+            do = f"if it is the learning rate, say --local lr={factor * local.lr:.3g} (now {local.lr:g})"
+        raise BadInput("update", allowed="what the batch in --data gives", got=f"{factor:.3g} times that", do=do)
+
+
+def _flat(update: SharedUpdate, like: SharedUpdate) -> Tensor:
+    return torch.cat([update.tensors[name].double().flatten(1) for name in like.tensors], 1)
+
+
+def _stage(
+    scenario: Scenario, model: nn.Module, update: SharedUpdate, batch: Batch, spec: DataSpec, public: Dataset | None,
+    device: str,
+) -> Stage:  # fmt: skip
+    where, dtype = pick_device(device), dtype_of(scenario.precision)
+    set_precision(scenario.precision)
+    model = model.to(where, dtype).eval()
+    update = SharedUpdate(update.kind, {n: t.to(where, dtype) for n, t in update.tensors.items()})
+    batch = to_device(batch, where, dtype)
+    known, others = None, None
+    if public is not None:  # half for the attacker, half to compare recoveries with
+        order = torch.randperm(len(public), generator=torch.Generator().manual_seed(scenario.seed))
+        mine, rest = order[: -(-len(order) // 2)][:PUBLIC_SAMPLES], order[-(-len(order) // 2) :]
+        known = to_device(Batch(*public.take(mine[None])), where, dtype)
+        others = to_device(Batch(*public.take(rest[None])), where, dtype) if len(rest) else None
+    own = catalog.is_own(scenario.model) or scenario.model == IN_PYTHON
+    engine = choose_way(model, spec.shape, spec.classes) if own else usual_way(model)
+    held = [tensors_of(t.values()) for t in (model.state_dict(), update.tensors)]
+    held += [tensors_of((b.inputs, b.labels)) for b in (batch, known, others) if b is not None]
+    content = [repr(model), *(content_of(s) for s in (*scenario.attacks, *scenario.defenses)), *held]
+    said = {f: getattr(scenario, f) for f in ("seed", "threat_model", "shared_layers", "metrics", "precision")}
+    said |= {"local": scenario.local.as_dict()}
+    key = key_of(recorded=said, contents=content, version=leakgauge.__version__, device=where.type)
+    stage = Stage(
+        scenario, spec, model, batch, batch, known, threat_model(scenario.threat_model),
+        metrics_for(scenario.metrics, spec), key,
+        initial_state(scenario), engine, others, update,
+    )  # fmt: skip
+    check_batch(stage)
+    return stage
+
+
+def _public_half(scenario: Scenario, data_root: Path | None) -> tuple[Dataset | None, DataSpec]:
+    """Public samples of this kind, or none where the user's own arrays are too few to lend any."""
+    try:
+        public = load(scenario.data, "train", data_root)
+    except BadInput:
+        if not (catalog.is_own(scenario.data) or scenario.data.endswith(".npz")):
+            raise
+        return None, load_whole(scenario.data)[0].spec
+    return public, public.spec
+
+
+def _model_and_spec(scenario: Scenario, spec: DataSpec) -> tuple[nn.Module, DataSpec]:
+    """A batch need not hold every class: an own model says itself how many it tells apart."""
+    if not catalog.is_own(scenario.model):
+        return load_model(scenario.model, spec, scenario.seed, scenario.weights), spec
+    classes = logits_of(scenario.model, spec, scenario.seed)
+    if classes < spec.classes:
+        raise BadInput(
+            "labels in data", allowed=f"0 to {classes - 1}, as the model has {classes} outputs", got=spec.classes - 1,
+            do="check that --model is the model this batch belongs to",
+        )  # fmt: skip
+    spec = dataclasses.replace(spec, classes=classes)
+    return load_model(scenario.model, spec, scenario.seed, scenario.weights), spec
+
+
+def _read(scenario: Scenario, model: nn.Module) -> SharedUpdate:
+    assert scenario.update is not None
+    chain = scenario.defenses[0] if scenario.defenses else UNDEFENDED
+    kind = "gradient" if scenario.local.kind == "fedsgd" else "weight_delta"
+    return read_update(Path(scenario.update), kind, prepared(model, *parse_chain(chain)), scenario.shared_layers)
+
+
+def refuse_what_a_file_fixes(scenario: Scenario) -> None:
+    """Settings of a simulated client have no meaning for an update that exists already."""
+    refused = (
+        ("training: rounds", scenario.training.rounds, 0, "give that model's parameters with --weights"),
+        ("partition: kind", scenario.partition.kind, "none", "leave it out: the batch is what it is"),
+        ("local: seen", scenario.local.seen, 1, "leave it out: one update was saved"),
+        ("defenses", max(0, len(scenario.defenses) - 1), 0, "name the one chain that the update went through"),
+    )
+    for what, got, usual, do in refused:
+        if got != usual:
+            raise BadInput(what, allowed=f"{usual!r} with a saved update", got=repr(got), do=do)
+    if threat_model(scenario.threat_model).may_change != "nothing":
+        raise BadInput(
+            "threat_model", allowed="one that changes nothing, for a saved update", got=repr(scenario.threat_model),
+            do="use honest-but-curious; tampering servers are played against simulated clients",
+        )  # fmt: skip
+
+
+def _refuse_zeros(update: SharedUpdate) -> None:
+    if not any(bool(t.any()) for t in update.tensors.values()):
+        raise BadInput(
+            "update", allowed="with entries other than zero", got="zeros only",
+            do="take it before the weights are loaded back, and check that the client trained on something",
+        )  # fmt: skip
+
+
+def _classes(model: nn.Module, inputs: Tensor) -> int:
+    with torch.no_grad():
+        return int(model(inputs[:1].to(next(model.parameters()))).shape[1])

@@ -1,0 +1,147 @@
+"""Two audits set beside one another: what differs in the set-up, and per attack and defence what differs in the result.
+
+Every difference is the second audit less the first, with a 95 % interval. For the share of recovered records it is
+Newcombe's (1998, method 10), which joins the two Wilson intervals and holds for none and for all. For a mean score the
+trials are resampled: pairwise where both audits attacked the same victims, which is the sharper comparison, else apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import sqrt
+from typing import Any
+
+import numpy as np
+
+from leakgauge.report.cells import Cell, cells
+from leakgauge.report.criterion import criterion
+from leakgauge.types import AuditReport, Interval, Rate
+
+VICTIMS = ("data", "batch_size", "batch_labels", "partition", "seed", "trials")  # what decides who is attacked
+_Z = 1.959964  # of a two-sided 95 % interval
+_RESAMPLES = 2000
+_SCORE = {"image": "ssim", "tabular": "mse"}
+
+Key = tuple[str, str, bool]  # attack, defence, adaptive
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One attack on one configuration in both audits; None where an audit did not measure it."""
+
+    attack: str
+    defense: str
+    adaptive: bool
+    first: Cell | None
+    second: Cell | None
+    rate: Interval  # share of records recovered
+    score: Interval  # mean score over the records; see `Comparison.score`
+
+
+@dataclass(frozen=True)
+class Comparison:
+    settings: tuple[tuple[str, str, str], ...]  # what differs in the scenarios: key, first, second
+    score: str  # the metric whose means are compared: ssim or mse
+    paired: bool  # were the same victims attacked?
+    doubts: tuple[str, ...]  # reasons not to compare
+    differences: tuple[Difference, ...]
+
+
+def compare(first: AuditReport, second: AuditReport) -> Comparison:
+    """Rows in the order of the first audit; those that only the second has come last."""
+    score = _SCORE[first.data.kind]
+    a, b = first.scenario.as_dict(), second.scenario.as_dict()
+    changed = tuple(k for k in a if a[k] != b[k])
+    paired = not set(changed) & set(VICTIMS) and first.data == second.data
+    doubts = _doubts(first, second)
+    ours, theirs = _by_key(first), _by_key(second)
+    comparable = not doubts
+    return Comparison(
+        tuple((k, _text(a[k]), _text(b[k])) for k in changed),
+        score,
+        paired,
+        doubts,
+        tuple(
+            _difference(key, ours.get(key), theirs.get(key), score, paired, comparable)
+            for key in dict.fromkeys([*ours, *theirs])
+        ),
+    )
+
+
+def settled(difference: Interval) -> bool:
+    """Does the interval leave zero out?"""
+    low, high = difference.low, difference.high
+    return low is not None and high is not None and (low > 0 or high < 0)
+
+
+def rate_difference(first: Rate, second: Rate) -> Interval:
+    """Second less first; records are treated as independent, and the two audits too."""
+    if not first.records or not second.records:
+        return Interval(None, None, None)
+    (low1, high1), (low2, high2) = _wilson(first), _wilson(second)
+    gap = second.value - first.value
+    down = sqrt((second.value - low2) ** 2 + (high1 - first.value) ** 2)
+    up = sqrt((high2 - second.value) ** 2 + (first.value - low1) ** 2)
+    return Interval(gap, max(-1.0, gap - down), min(1.0, gap + up))
+
+
+def mean_difference(first: Mapping[int, float], second: Mapping[int, float], paired: bool) -> Interval:
+    """Trial -> its mean score, in both audits; second less first. Trials that only one has scored drop out of pairs."""
+    if paired:
+        shared = sorted(first.keys() & second.keys())
+        a, b = (np.array([scores[t] for t in shared]) for scores in (first, second))
+    else:
+        a, b = (np.array([scores[t] for t in sorted(scores)]) for scores in (first, second))
+    if not len(a) or not len(b):
+        return Interval(None, None, None)
+    gap = float(b.mean() - a.mean())
+    if min(len(a), len(b)) == 1:
+        return Interval(gap, None, None)
+    draw = np.random.default_rng(0)
+    of_a = draw.integers(len(a), size=(_RESAMPLES, len(a)))
+    of_b = of_a if paired else draw.integers(len(b), size=(_RESAMPLES, len(b)))
+    low, high = np.percentile(b[of_b].mean(1) - a[of_a].mean(1), [2.5, 97.5])
+    return Interval(gap, float(low), float(high))
+
+
+def _wilson(rate: Rate) -> tuple[float, float]:
+    n, p = rate.records, rate.value
+    middle = (p + _Z**2 / (2 * n)) / (1 + _Z**2 / n)
+    half = _Z / (1 + _Z**2 / n) * sqrt(p * (1 - p) / n + _Z**2 / (4 * n**2))
+    return max(0.0, middle - half), min(1.0, middle + half)
+
+
+def _difference(
+    key: Key, first: Cell | None, second: Cell | None, score: str, paired: bool, comparable: bool
+) -> Difference:
+    rate = mean = Interval(None, None, None)
+    if comparable and first and second and first.row.error is None and second.row.error is None:
+        rate = rate_difference(first.row.success_rate, second.row.success_rate)
+        mean = mean_difference(_means(first, score), _means(second, score), paired)
+    return Difference(*key, first, second, rate, mean)
+
+
+def _means(cell: Cell, score: str) -> dict[int, float]:
+    return {f.trial: value for f in cell.findings if f.error is None and (value := f.scores.get(score)) is not None}
+
+
+def _by_key(report: AuditReport) -> dict[Key, Cell]:
+    return {(c.row.attack, c.row.defense, c.row.adaptive): c for c in cells(report) if not c.baseline}
+
+
+def _doubts(first: AuditReport, second: AuditReport) -> tuple[str, ...]:
+    found = []
+    if first.data.kind != second.data.kind:
+        found.append(f"one audit is of {first.data.kind} data, the other of {second.data.kind} data")
+    elif criterion(first) != criterion(second):
+        found.append("the two audits do not agree on when a record counts as recovered")
+    return tuple(found)
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return ", ".join(f"{k}={v}" for k, v in value.items())
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return ", ".join(map(str, value)) or "–"
+    return "–" if value is None else str(value)

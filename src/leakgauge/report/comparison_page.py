@@ -1,0 +1,85 @@
+"""Two audits on one page: verdicts, what differs in the set-up, differences with intervals, both tables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from leakgauge.report.cells import Cell
+from leakgauge.report.comparing import Comparison, Difference, compare, settled
+from leakgauge.report.html import SCRIPT, TEMPLATES, title_of
+from leakgauge.report.numbers import NOTHING, bounds, number, percent, rate_bounds
+from leakgauge.report.rows import columns, table_rows
+from leakgauge.types import AuditReport, Interval
+from leakgauge.verdict import headline
+
+
+def to_comparison(first: AuditReport, second: AuditReport, names: tuple[str, str]) -> str:
+    """`names`: what the two audits are called on the page, their folders for instance."""
+    found = compare(first, second)
+    page = {
+        "script": SCRIPT,
+        "found": found,
+        "audits": [_audit(report, name) for report, name in zip((first, second), names, strict=True)],
+        "rows": [_row(d, found) for d in found.differences],
+        "score_name": found.score.upper(),
+    }
+    return TEMPLATES.get_template("comparison.html.j2").render(page)
+
+
+def _audit(report: AuditReport, name: str) -> dict[str, Any]:
+    where = report.environment
+    return {
+        "name": name,
+        "title": title_of(report),
+        "word": headline(report.verdict),
+        "sentence": report.verdict.sentence,
+        "interrupted": report.interrupted,
+        "measured": f"leakgauge {where.get('leakgauge', '')} on {where.get('device', '')}",
+        "columns": columns(report),
+        "rows": table_rows(report),
+    }
+
+
+def _row(d: Difference, found: Comparison) -> dict[str, Any]:
+    style = "adaptive" if d.adaptive else "plain"
+    metric = f"{found.score}_mean_per_image"
+    specs = {f.spec for cell in (d.first, d.second) if cell for f in cell.findings[:1] if f.spec}
+    return {
+        "attack": d.attack, "style": style, "defense": d.defense,
+        "specs": sorted(specs) if len(specs) > 1 else [],
+        "first": _measured(d.first, metric), "second": _measured(d.second, metric),
+        "rate": _gap(d.rate, lambda v: f"{100 * v:+.1f}".replace("-", "−")),
+        "rate_key": d.rate.value, "rate_settled": settled(d.rate),
+        "score": _gap(d.score, lambda v: _signed(metric, v)),
+        "score_key": d.score.value, "score_settled": settled(d.score),
+    }  # fmt: skip
+
+
+def _measured(cell: Cell | None, metric: str) -> dict[str, Any]:
+    """One audit's side: share recovered and mean score, each with its interval."""
+    if cell is None:
+        return {"rate": "not measured", "score": NOTHING, "small": (), "score_small": "", "key": None}
+    if cell.row.error is not None:
+        return {"rate": "could not run", "score": NOTHING, "small": (), "score_small": "", "key": None}
+    rate, mean = cell.row.success_rate, cell.row.metrics.get(metric, Interval(None, None, None))
+    counted = [rate_bounds(rate), f"{rate.recovered} of {rate.records}"]
+    return {
+        "rate": percent(rate.value) if cell.claims_records else NOTHING,
+        "small": counted if cell.claims_records else ["claims no records"],
+        "score": number(metric, mean.value),
+        "score_small": bounds(metric, mean),
+        "key": rate.value if cell.claims_records else None,
+    }
+
+
+def _gap(interval: Interval, write: Callable[[float], str]) -> tuple[str, str]:
+    if interval.value is None:
+        return NOTHING, ""
+    small = "" if interval.low is None or interval.high is None else f"[{write(interval.low)}, {write(interval.high)}]"
+    return write(interval.value), small
+
+
+def _signed(metric: str, value: float) -> str:
+    text = number(metric, value)
+    return text if text.startswith("−") else f"+{text}"

@@ -1,0 +1,1 @@
+"""Beyond one process: recorded updates of real training, federations and clusters."""

@@ -1,0 +1,150 @@
+"""Read a folder of recorded updates: what is in it, and which of its updates can be attacked side by side.
+
+Nothing in the folder is trusted: a file that is not what a recorder writes is refused by name, a description can only
+point at files beside it, and no file is executed.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+from leakgauge.errors import BadInput
+from leakgauge.fl.observe import check_update
+from leakgauge.scale.recording import LEFT_OUT, SCHEMA, Origin
+from leakgauge.types import Batch, LocalTraining, SharedUpdate
+
+_ORIGIN = tuple(field.name for field in dataclasses.fields(Origin))
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """One recorded update: how it came about and where its tensors lie."""
+
+    name: str
+    kind: str
+    origin: Origin
+    update: Path
+    weights: Path | None  # what the client started from
+    private: Path | None  # the samples, where they were kept
+
+    def local(self) -> LocalTraining:
+        """The client's local training, as the recorder was told."""
+        if self.kind == "gradient":
+            return LocalTraining(batchnorm=self.origin.batchnorm)
+        own = self.origin
+        if own.lr is None:
+            raise BadInput(
+                f"{self.name}: lr", allowed="known for a weight difference", got="none recorded",
+                do="give the clients' training, such as --local kind=fedavg,lr=0.1,epochs=1",
+            )  # fmt: skip
+        return LocalTraining(
+            kind="fedavg", epochs=own.epochs, batch_size=own.batch_size, lr=own.lr, batchnorm=own.batchnorm
+        )
+
+
+def read_folder(folder: Path) -> tuple[Recorded, ...]:
+    """Every update that is described in `folder`, oldest first."""
+    described = sorted(folder.glob("update-*.json"))
+    if not described:
+        raise BadInput(
+            f"recorded folder {str(folder)!r}", allowed="one that a Recorder wrote", got="no update-*.json in it",
+            do="record something first (docs: real federations)",
+        )  # fmt: skip
+    return tuple(_read(path) for path in described)
+
+
+def left_out(folder: Path) -> int:
+    """Updates that the recorder's limits kept from being written."""
+    try:
+        return int(json.loads((folder / LEFT_OUT).read_text(encoding="utf-8"))["updates"])
+    except FileNotFoundError:
+        return 0
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise _refused(folder / LEFT_OUT, type(error).__name__) from error
+
+
+def side_by_side(entries: Sequence[Recorded]) -> list[tuple[Recorded, ...]]:
+    """Updates of clients that had the same weights and did the same: the trials of one attack."""
+    groups: dict[Any, list[Recorded]] = {}
+    for entry in entries:
+        own = dataclasses.replace(entry.origin, client="", round=0)
+        groups.setdefault((entry.weights, entry.kind, own, entry.private is None), []).append(entry)
+    return [tuple(group) for group in groups.values()]
+
+
+def tensors_of(entry: Recorded, model: nn.Module) -> SharedUpdate:
+    """The update (T = 1), held against the model; zeros only, or what is not finite, is refused."""
+    tensors = {n: (t if t.dtype == torch.float64 else t.float())[None] for n, t in _load(entry.update).items()}
+    named = dict(model.named_parameters())
+    buffers = {n: tensors.pop(n) for n, _ in model.named_buffers() if n in tensors}
+    for name in [n for n in tensors if n in named and not named[n].requires_grad]:
+        del tensors[name]  # a frozen one travels with the whole model and says nothing
+    update = SharedUpdate(entry.kind, tensors, buffers)
+    check_update(model, update)
+    if not any(bool(t.any()) for t in tensors.values()):
+        do = "check that this client trained on something"
+        raise BadInput(f"update {entry.name}", allowed="with entries other than zero", got="zeros only", do=do)
+    return update
+
+
+def private_of(entries: Sequence[Recorded]) -> Batch | None:
+    """What the clients kept to themselves, (T, N, ...); None unless it was kept for all of them."""
+    kept = [_load(entry.private) for entry in entries if entry.private is not None]
+    if not kept or len(kept) < len(entries):
+        return None
+    for entry, batch in zip(entries, kept, strict=True):
+        if batch.keys() != {"inputs", "labels"} or len({t.shape for t in (batch["labels"], kept[0]["labels"])}) > 1:
+            raise _refused(entry.private or entry.update, "no inputs and labels of the same number of samples")
+    return Batch(torch.stack([b["inputs"] for b in kept]), torch.stack([b["labels"] for b in kept]).long())
+
+
+def _read(path: Path) -> Recorded:
+    try:
+        told = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise _refused(path, type(error).__name__) from error
+    if not isinstance(told, dict) or told.get("schema") != SCHEMA:
+        raise _refused(path, "another schema" if isinstance(told, dict) else type(told).__name__)
+    if told.get("kind") not in ("gradient", "weight_delta"):
+        raise _refused(path, f"kind {told.get('kind')!r}")
+    known = {n: told[n] for n in _ORIGIN if n in told}
+    texts = {n: known[n] for n in ("batchnorm", "client") if n in known}
+    if not all(isinstance(v, str) for v in texts.values()) or not isinstance(known.get("lr"), (int, float, type(None))):
+        raise _refused(path, "a value of another type")
+    update = _beside(path, told.get("update"))
+    if update is None:
+        raise _refused(path, "no update file")
+    origin = Origin(**known)
+    return Recorded(
+        path.stem, told["kind"], origin, update, _beside(path, told.get("weights")), _beside(path, told.get("private"))
+    )
+
+
+def _beside(description: Path, name: object) -> Path | None:
+    """A file in the same folder; nothing a description says leads out of it."""
+    if name is None:
+        return None
+    if not isinstance(name, str) or Path(name).name != name or not name.endswith(".safetensors"):
+        raise _refused(description, f"the file name {name!r}")
+    return description.with_name(name)
+
+
+def _load(path: Path) -> dict[str, Tensor]:
+    try:
+        return load_file(path)
+    except (OSError, SafetensorError, ValueError) as error:
+        raise _refused(path, type(error).__name__) from error
+
+
+def _refused(path: Path, got: str) -> BadInput:
+    return BadInput(f"recorded file {str(path)!r}", allowed="as a recorder writes it", got=got, do="record it again")

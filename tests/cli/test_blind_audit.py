@@ -1,0 +1,67 @@
+"""`leakgauge audit --update` without the batch: proofs, labels and objectives, and nothing else."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+
+from leakgauge.data import draw_victims, load
+from leakgauge.fl.chain import client_step
+from leakgauge.models import load_model
+from leakgauge.suites import SUITES, Suite
+from leakgauge.types import LocalTraining
+
+COMMAND = ("audit", "--model", "mlp:hidden=64", "--data", "digits", "--seed", 4, "--batch-size", 2)
+
+
+@pytest.fixture
+def victims():
+    return draw_victims(load("digits", "test"), trials=1, batch_size=2, seed=8)
+
+
+@pytest.fixture
+def update(victims, tmp_path, monkeypatch):
+    monkeypatch.setitem(SUITES, "quick", Suite(1, ("labels", "linear", "peeling", "idlg:steps=1", "ggl"), ()))
+    model = load_model("mlp:hidden=64", load("digits").spec, seed=4)
+    tensors = client_step(LocalTraining())(model, victims, (0,)).tensors
+    torch.save({n: t[0] for n, t in tensors.items()}, tmp_path / "update.pt")
+    return "update.pt"
+
+
+def test_what_is_proven_and_what_the_labels_are(leakgauge, update, victims, tmp_path):
+    outcome = leakgauge(*COMMAND, "--update", update, "--json", "--out", "run")
+    assert outcome.code == 0, outcome.err
+    found = {f["attack"]: f for f in outcome.json["findings"]}
+    assert list(found) == ["labels", "linear", "peeling"]
+    assert found["peeling"]["certified"] == 2
+    assert sorted(found["labels"]["labels"]) == sorted(victims.labels[0].tolist())
+    assert all(f["scores"] == {} for f in found.values())
+    assert outcome.json["verdict"] is None
+    assert outcome.json["skipped"] == [{"attack": "idlg", "why": "settled: every record carries a proof of its own"}]
+    assert json.loads((tmp_path / "run" / "blind.json").read_text()) == outcome.json
+    assert (tmp_path / "run" / "reconstruction-peeling.safetensors").is_file()
+
+
+def test_a_person_reads_it_as_a_table(leakgauge, update):
+    outcome = leakgauge(*COMMAND, "--update", update, "--out", "run")
+    assert "2 of 2" in outcome.out
+    assert "idlg: not run: settled" in outcome.out
+    assert "Proven without the private batch: up to 2 of 2 records" in outcome.out
+    assert "flag no-ground-truth" in outcome.out
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (("--gate", "ssim=0.5"), "gate must be used where the batch"),
+        (("--ledger",), "ledger must be used where the batch"),
+        (("--local", "kind=fedavg,lr=0.1"), "update must be what --local"),
+        (("--training", "rounds=2"), "with a saved update"),
+    ],
+    ids=["gate", "ledger", "a gradient taken for a difference", "training"],
+)
+def test_what_cannot_be_is_refused_and_writes_nothing(leakgauge, update, tmp_path, one_line, more, said):
+    assert said in one_line(leakgauge(*COMMAND, "--update", update, *more, "--out", "run"))
+    assert not (tmp_path / "run").exists()

@@ -1,0 +1,95 @@
+"""The documentation keeps its word: commands of the task pages run, links lead somewhere, each attack has its page."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import shlex
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from leakgauge import catalog
+from leakgauge.cli import main
+
+DOCS = Path(__file__).parents[2] / "docs"
+PAGES = sorted(DOCS.glob("*.md"))
+RUN = ("tutorial", "quickstart", "report", "reproducing", "threat-models")  # they need no data set but embedded ones
+CODES = {"exits with 1": 1, "exits with 2": 2}  # said in a comment behind the command
+
+
+def text_of(page: str) -> str:
+    return (DOCS / f"{page}.md").read_text(encoding="utf-8")
+
+
+def blocks(page: str, language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", text_of(page), re.MULTILINE | re.DOTALL)
+
+
+def commands(page: str) -> list[str]:
+    """Command lines in the order shown; a backslash at a line's end continues it."""
+    lines = "\n".join(blocks(page, "console")).replace("\\\n", " ").splitlines()
+    return [line.removeprefix("$ ").strip() for line in lines if line.startswith("$ ")]
+
+
+@pytest.mark.parametrize("page", RUN)
+def test_commands_and_python_of_a_page_run_in_their_order(page, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    assert commands(page)
+    for command in commands(page):
+        program, *arguments = shlex.split(command, comments=True)
+        assert program == "leakgauge"
+        expected = next((code for said, code in CODES.items() if said in command), 0)
+        code = main(arguments)
+        assert code == expected, f"{command}\n{capsys.readouterr().err}"
+    for block in blocks(page, "python"):
+        exec(compile(block, page, "exec"), {"__name__": page})
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.stem)
+def test_links_to_other_pages_lead_somewhere(page):
+    for target in re.findall(r"\]\(([\w./-]+\.md)(?:#[\w-]+)?\)", page.read_text(encoding="utf-8")):
+        assert (page.parent / target).is_file(), target
+
+
+def test_every_page_has_its_place_in_the_contents():
+    listed = set(
+        re.findall(r"^([a-z-]+)$", "\n".join(re.findall(r"```{toctree}(.*?)```", text_of("index"), re.DOTALL)), re.M)
+    )
+    assert {p.stem for p in PAGES} - {"index"} == listed
+
+
+def test_words_of_the_glossary_are_in_order_and_explained_once():
+    words = re.findall(r"^([a-z ]+)\n: ", text_of("glossary"), re.MULTILINE)
+    assert len(words) > 20
+    assert words == sorted(set(words))
+
+
+@pytest.fixture(scope="module")
+def settings() -> ModuleType:
+    pytest.importorskip("click")
+    spec = importlib.util.spec_from_file_location("docs_conf", DOCS / "conf.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)  # writes the generated pages
+    return module
+
+
+@pytest.mark.parametrize("kind", ["attacks", "defenses"])
+def test_each_has_a_generated_page_and_no_page_is_left_over(settings, kind):
+    pages = {p.stem: p.read_text(encoding="utf-8") for p in (settings.GENERATED / kind).glob("*.md")}
+    assert set(pages) == set(catalog.find(kind))
+    for name, thing in catalog.find(kind).items():
+        assert pages[name].startswith(f"# {name}\n")
+        assert "Example:" in pages[name]
+        assert settings._plain(thing.paper) in pages[name]
+
+
+def test_a_generated_page_names_the_attack_that_knows_the_defence(settings):
+    told = "`dlg:tv=0.0001,match_nonzero=True`"
+    assert f"[prune](../defenses/prune.md) | {told}" in settings._page("attacks", "dlg", catalog.get("attacks", "dlg"))
+    assert f"[dlg](../attacks/dlg.md) | {told}" in settings._page("defenses", "prune", catalog.get("defenses", "prune"))
