@@ -23,7 +23,7 @@ def test_both_tables_and_the_differences_are_on_it(made):
 def test_attacks_with_other_settings_name_them(made):
     findings = tuple(dataclasses.replace(f, spec=f"{f.attack}:steps=9") for f in made.report.findings)
     text = to_comparison(made.report, dataclasses.replace(made.report, findings=findings), ("a", "b"))
-    assert "<small>dlg</small><small>dlg:steps=9</small>" in text
+    assert "<small>first: dlg</small><small>second: dlg:steps=9</small>" in text
 
 
 def test_what_cannot_be_compared_is_said_at_the_top(made, make):

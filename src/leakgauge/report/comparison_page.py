@@ -44,10 +44,11 @@ def _audit(report: AuditReport, name: str) -> dict[str, Any]:
 def _row(d: Difference, found: Comparison) -> dict[str, Any]:
     style = "adaptive" if d.adaptive else "plain"
     metric = f"{found.score}_mean_per_image"
-    specs = {f.spec for cell in (d.first, d.second) if cell for f in cell.findings[:1] if f.spec}
+    first, second = (next((f.spec for f in cell.findings), "") if cell else "" for cell in (d.first, d.second))
+    told = [f"first: {first}", f"second: {second}"] if first and second and first != second else []
     return {
         "attack": d.attack, "style": style, "defense": d.defense,
-        "specs": sorted(specs) if len(specs) > 1 else [],
+        "specs": told,
         "first": _measured(d.first, metric), "second": _measured(d.second, metric),
         "rate": _gap(d.rate, lambda v: f"{100 * v:+.1f}".replace("-", "−")),
         "rate_key": d.rate.value, "rate_settled": settled(d.rate),

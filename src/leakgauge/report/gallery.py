@@ -123,9 +123,7 @@ def _exhibit(report: AuditReport, pictures: Pictures | None, cell: Cell, rule: C
         return _table_exhibit(cell, stored, hall, failed)
     first, more = _chosen(len(stored), room)
     left = len(stored) - len(first) - len(more)
-    hidden = (
-        f"{left} of {len(stored)} records are not on this page, all less exposed than the first {len(first)}."
-    )
+    hidden = f"{left} of {len(stored)} records are not on this page, all less exposed than the first {len(first)}."
     shown, folded = (tuple(_pair(k, stored, hall) for k in picks) for picks in (first, more))
     return Exhibit(cell, shown, folded, note=f"{hidden if left else ''} {failed}".strip())
 

@@ -131,6 +131,9 @@ class Recorder:
         private: tuple[Tensor, Tensor] | None = None,
     ) -> bool:
         """Write one update by parameter name; False if the limits leave it out."""
+        if self.full:  # before anything is packed: a long training goes on for thousands of rounds after this
+            self._leave_out()
+            return False
         name = f"update-{self.written:05d}"
         files = {f"{name}.safetensors": _packed({**tensors, **(buffers or {})})}
         if weights is not None:
@@ -141,7 +144,7 @@ class Recorder:
             files[f"private-{self.written:05d}.safetensors"] = _packed({"inputs": private[0], "labels": private[1]})
         new = {file: content for file, content in files.items() if not _is_shared(self.folder / file)}
         size = sum(map(len, new.values()))
-        if self.full or self.bytes + size > self.most_bytes:
+        if self.bytes + size > self.most_bytes:
             self._leave_out()
             return False
         for file, content in new.items():
