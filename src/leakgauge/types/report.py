@@ -52,7 +52,7 @@ class Finding:
     control: bool = False  # the attack on a decoy update, scored against the true samples: no leak, whatever it scores
     ranks: tuple[float, ...] = ()  # per record: the true sample's place among the candidates of `Control`, 1 is nearest
     certified: int | None = None  # records that the attack proved right without the truth; None where it proves nothing
-    trace: tuple[float, ...] = ()  # own objective along the kept attempt: a few values evenly from its first to its last
+    trace: tuple[float, ...] = ()  # own objective along the kept attempt: a few values, its first and last among them
 
 
 @dataclass(frozen=True)
