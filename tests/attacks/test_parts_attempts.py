@@ -128,7 +128,7 @@ def test_a_trial_that_another_attempt_was_due_to_is_not_whole_after_an_interrupt
 def test_when_the_time_is_up_no_further_attempt_begins():
     script = Scripted([[7, 7, 7]] * 9, seconds=0.03)
     found = run(script, attempts=9, budget=0.05)
-    assert len(script.rows_seen) == 2
+    assert len(script.rows_seen) in (1, 2)  # a busy machine may be late after the first
     assert found.objective.tolist() == [7, 7, 7]
     assert found.finished is None
     assert 0.05 <= found.seconds < 1
