@@ -54,3 +54,10 @@ def test_nothing_that_ran_and_nothing_that_claims_records_are_two_things():
     claimless = conclusion("none", [row(records=0)], Guarantee(1.0, 1e-5, "sample"), 1)
     assert "no attack of this run claims records" in claimless["sentence"]
     assert claimless["guarantee"] == {"epsilon": 1.0, "delta": 1e-5, "unit": "sample"}
+
+
+def test_two_labels_of_six_are_no_more_than_one_class_in_ten_explains():
+    """Even where the guess of a floor, on the same few records, named none."""
+    few = [row(labels=2 / 6, guess=0.0, records=6)]
+    assert conclusion("dp-sgd", few, None, 1, classes=10)["labels"] is None
+    assert conclusion("dp-sgd", few, None, 1, classes=100)["labels"]["guess"] == 0.01

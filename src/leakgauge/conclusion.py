@@ -15,10 +15,12 @@ _LABELS_SURE = 0.9  # confidence that labels were read and not guessed; lower th
 _TRACES = 0.001  # p-value from which poor recoveries are said to point to their records
 
 
-def conclusion(defense: str, rows: Sequence[Summary], guarantee: Guarantee | None, size: int) -> dict[str, Any]:
+def conclusion(
+    defense: str, rows: Sequence[Summary], guarantee: Guarantee | None, size: int, classes: int = 0
+) -> dict[str, Any]:
     """What the attacks that ran on a configuration add up to; `size` records stand behind each trial."""
     attacked = [r for r in rows if r.success_rate.records]
-    labels = _labels_read(rows, size)
+    labels = _labels_read(rows, size, classes)
     where = "Without defence" if defense == UNDEFENDED else f"With {defense}"
     promise = dataclasses.asdict(guarantee) if guarantee else None
     if not attacked:
@@ -88,9 +90,10 @@ def _said_of_traces(traces: Mapping[str, Any] | None) -> str:
     )
 
 
-def _labels_read(rows: Sequence[Summary], size: int) -> dict[str, Any] | None:
+def _labels_read(rows: Sequence[Summary], size: int, classes: int) -> dict[str, Any] | None:
     """What the update gives away of the labels, if it is more than a guess; None otherwise.
 
+    A guess is as good as the better of the floor that was measured, on a few records, and one among all classes.
     An attack that claims labels alone is told in records, so that nobody takes its share for recovered ones.
     """
     named = [(r, share) for r in rows if (i := r.metrics.get(LABELS)) and (share := i.value) is not None]
@@ -98,6 +101,7 @@ def _labels_read(rows: Sequence[Summary], size: int) -> dict[str, Any] | None:
         return None
     best, share = max(named, key=lambda pair: pair[1])
     guess = max((i.value or 0.0 for floor in best.floor.values() if (i := floor.get(LABELS))), default=0.0)
+    guess = max(guess, 1 / classes if classes else 0.0)
     ran = best.trials - best.failed
     counted = size * ran if size and not best.success_rate.records else None
     named_of = best.success_rate.records or size * ran

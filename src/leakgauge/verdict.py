@@ -83,7 +83,7 @@ def conclude(
     entries = []
     for c in configurations:
         mine = [r for r in judged if r.defense == c]
-        entry = conclusion(c, mine, guarantees.get(c), size)
+        entry = conclusion(c, mine, guarantees.get(c), size, data.classes)
         lower = _lower(mine, [f for f in under_test if f.defense == c], _floors(findings), data)
         upper = (uppers or {}).get(c, no_bound)
         sides = both_sides(lower, upper)
