@@ -86,6 +86,7 @@ TABLE_ACCURACY = Table(
     "The published training has 60 epochs in the replication and 200 in the first study: SGD at 0.1 with Nesterov's "
     "momentum 0.9, weight decay 5e-4, tenfold lower rates at 3/8, 5/8 and 7/8. Ours has the same rule and 3 epochs, "
     "1,173 rounds, for the larger networks and 2,000 rounds at a rate of 0.05 for LeNet: read ours among themselves. "
+    "ConvNet has hardly begun to learn by then, so its rows say little. "
     "Pictures of a training are cropped and mirrored before the policy, also where there is none, as in the released "
     "code. Its loss has a factor of 0.5, ours does not.",
     tuple(
