@@ -1,5 +1,8 @@
 """A client's gradient in parts equals the gradient of the whole batch."""
 
+import gc
+import weakref
+
 import pytest
 import torch
 from torch import nn
@@ -62,3 +65,12 @@ def test_what_is_kept_of_one_sample_does_not_depend_on_the_samples_beside_it():
     worker = nn.Sequential(nn.Flatten(), nn.Linear(768, 4))
     many = torch.rand(100, *COLOUR.shape)
     assert kept_bytes(worker, many[:1]) == kept_bytes(worker, many[:1].clone())
+
+
+def test_counting_leaves_nothing_behind():
+    model = load_model("lenet-dlg:filters=3", COLOUR, seed=0)
+    parameter = weakref.ref(next(model.parameters()))
+    kept_bytes(model, torch.rand(1, *COLOUR.shape))
+    del model
+    gc.collect()
+    assert parameter() is None

@@ -48,19 +48,15 @@ def client_gradients(
 def kept_bytes(model: nn.Module, sample: Tensor) -> int:
     """What autograd keeps alive of one sample's pass: the activations, parameters not counted."""
     own = {p.data_ptr() for p in model.parameters()}
-    seen: set[int] = set()
-    kept = 0
+    alive: dict[int, Tensor] = {}  # by place; alive until all are counted, or a place could be used twice
 
-    def count(tensor: Tensor) -> Tensor:
-        nonlocal kept
-        place = tensor.untyped_storage().data_ptr()
-        if place not in seen and tensor.data_ptr() not in own:
-            seen.add(place)
-            kept += tensor.untyped_storage().nbytes()
-        return tensor
+    def count(tensor: Tensor) -> None:  # autograd keeping the tensor itself would tie it to its own graph for good
+        if tensor.data_ptr() not in own:
+            alive.setdefault(tensor.untyped_storage().data_ptr(), tensor.detach())
 
-    with torch.enable_grad(), torch.autograd.graph.saved_tensors_hooks(count, lambda tensor: tensor):
+    with torch.enable_grad(), torch.autograd.graph.saved_tensors_hooks(count, lambda _: sample):  # never asked for
         model(sample.clone()).sum()  # a view would count the whole batch behind it
+    kept = sum(tensor.untyped_storage().nbytes() for tensor in alive.values())
     return max(1, kept)
 
 
