@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+_LONGEST = 600  # characters of what came that a message repeats
+
 
 class LeakgaugeError(Exception):
     """Root of every error that Leakgauge raises on purpose."""
@@ -14,7 +16,11 @@ class BadInput(LeakgaugeError, ValueError):
     """
 
     def __init__(self, what: str, *, allowed: str, got: object, do: str) -> None:
-        super().__init__(_one_line(f"{what} must be {allowed}, got {got}; {do}"))
+        super().__init__(_one_line(f"{what} must be {allowed}, got {_short(str(got))}; {do}"))
+
+
+class Unreadable(LeakgaugeError):
+    """A file does not hold what its name says; whoever asked for it adds which file that is and what to do."""
 
 
 class HiddenFact(LeakgaugeError):
@@ -31,6 +37,11 @@ class MissingExtra(LeakgaugeError):
 
 class Untrusted(LeakgaugeError):
     """An encrypted message does not belong to this key, round or sum, or was changed; nothing of it is used."""
+
+
+def _short(text: str) -> str:
+    """A damaged file can have a megabyte where a word is expected."""
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]} ..."
 
 
 def _one_line(text: str) -> str:

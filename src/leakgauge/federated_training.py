@@ -16,7 +16,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
@@ -24,7 +23,7 @@ import leakgauge
 from leakgauge import catalog
 from leakgauge.data import Dataset, load
 from leakgauge.engine.precision import dtype_of, set_precision
-from leakgauge.errors import BadInput
+from leakgauge.errors import BadInput, Unreadable
 from leakgauge.files import make_folder, write_whole
 from leakgauge.fl.aggregating._aggregator import Aggregator
 from leakgauge.fl.federation import Federated, clients_of
@@ -32,8 +31,9 @@ from leakgauge.fl.poisoning import Poison
 from leakgauge.fl.rounds import accuracy
 from leakgauge.models import load_model
 from leakgauge.plan import parse_chain
+from leakgauge.reading.tensors import read_safetensors
 from leakgauge.stage import environment, pick_device
-from leakgauge.store import key_of
+from leakgauge.store import key_of, tensors_of
 from leakgauge.types import UNDEFENDED, Federation, Guarantee, Interval, Scenario
 
 _STATE = "state.safetensors"
@@ -262,19 +262,19 @@ def _save(path: Path, key: str, running: Mapping[str, Federated], done: Mapping[
             tensors |= {f"{place}/memory/{client}/{n}": t for n, t in kept.items()}
     rounds = json.dumps({name: [dataclasses.asdict(r) for r in rows] for name, rows in done.items()})
     whole = {name: t.detach().cpu().contiguous().clone() for name, t in tensors.items()}
-    write_whole(path, save(whole, {"key": key, "rounds": rounds}), private=True)
+    write_whole(path, save(whole, {"key": key, "rounds": rounds, "digest": _digest(whole, rounds)}), private=True)
 
 
 def _restored(path: Path, key: str, running: Mapping[str, Federated]) -> dict[str, list[Round]] | None:
     """The rounds that are done, with models and memories put back; None if there are none of this training."""
     try:
-        with safe_open(path, framework="pt") as file:
-            header = file.metadata()
-            if header.get("key") != key:
-                return None
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-            rounds = json.loads(header["rounds"])
-    except (OSError, SafetensorError, ValueError, KeyError, TypeError):
+        tensors, header = read_safetensors(path)
+        if header.get("key") != key:
+            return None
+        if header.get("digest") != _digest(tensors, header.get("rounds", "")):
+            return None
+        rounds = json.loads(header["rounds"])
+    except Unreadable:
         return None
     for place, federated in enumerate(running.values()):
         device = next(federated.model.parameters()).device
@@ -290,3 +290,9 @@ def _restored(path: Path, key: str, running: Mapping[str, Federated]) -> dict[st
                 client, what = name.split("/", 3)[2:]
                 federated.memory.setdefault(int(client), {})[what] = tensor.to(device)
     return {name: [Round(**r) for r in rows] for name, rows in rounds.items()}
+
+
+def _digest(tensors: Mapping[str, Tensor], rounds: str) -> str:
+    """Over all of a state, so that one with a wrong byte is not gone on with."""
+    names = sorted(tensors)
+    return key_of(names=names, tensors=tensors_of(tensors[n] for n in names), rounds=rounds)

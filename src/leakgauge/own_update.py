@@ -201,7 +201,7 @@ def _model_and_spec(scenario: Scenario, spec: DataSpec) -> tuple[nn.Module, Data
     classes = logits_of(scenario.model, spec, scenario.seed)
     if classes < spec.classes:
         raise BadInput(
-            "labels in data", allowed=f"0 to {classes - 1}, as the model has {classes} outputs", got=spec.classes - 1,
+            "labels in data", allowed=f"0 to {classes - 1}, as the model has {classes} outputs", got="larger ones",
             do="check that --model is the model this batch belongs to",
         )  # fmt: skip
     spec = dataclasses.replace(spec, classes=classes)

@@ -20,7 +20,8 @@ NAMES = {
 
 @pytest.fixture
 def run(leakgauge, small, tmp_path):
-    assert leakgauge("audit", *small, "--attacks", "linear", "--defenses", "prune", "--out", "run").code == 0
+    asked = ("--attacks", "linear", "--defenses", "prune", "--out", "run", "--keep-private")
+    assert leakgauge("audit", *small, *asked).code == 0
     return tmp_path / "run"
 
 
@@ -58,7 +59,9 @@ def test_run_whose_samples_were_removed_is_still_reported(leakgauge, run):
     """Before a report is passed on, the private samples may have been deleted."""
     shutil.rmtree(run / "cells")
     (run / "truth.safetensors").unlink()
-    assert leakgauge("report", "run", "--to", "html").code == 0
+    outcome = leakgauge("report", "run", "--to", "html")
+    assert outcome.code == 0
+    assert "no pictures; see --keep-private" in outcome.err
     assert not (run / "cells").exists(), "reading a run must not change it"
 
 

@@ -34,7 +34,7 @@ def test_take_follows_the_shape_of_its_indices():
         (torch.full((1, 2), 255.0), torch.tensor([0]), "divide by 255"),
         (torch.full((1, 2), -0.1), torch.tensor([0]), "between 0 and 1"),
         (torch.zeros(1, 2, dtype=torch.float64), torch.tensor([0]), "uint8 or float32"),
-        (torch.zeros(1, 2), torch.tensor([2]), "between 0 and 1, got 2 to 2; number the classes from 0"),
+        (torch.zeros(1, 2), torch.tensor([2]), "between 0 and 1, got larger ones; number the classes from 0"),
         (torch.zeros(1, 2), torch.tensor([-1]), "number the classes"),
         (torch.zeros(2, 2), torch.tensor([0]), "2 whole numbers"),
         (torch.zeros(1, 2), torch.tensor([0.0]), "int64"),

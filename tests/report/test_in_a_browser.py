@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import dataclasses
 import json
 import os
 import shutil
@@ -16,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from leakgauge.report import to_comparison, to_html
+from leakgauge.report import to_comparison, to_html, to_officer
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 KEYS = {"Escape": 27, "ArrowRight": 39, "ArrowLeft": 37, "Enter": 13, "Home": 36, "End": 35}
@@ -256,6 +257,24 @@ def test_what_slips_into_the_page_cannot_run(browser, page):
     browser.open(page)
     assert browser.ask("document.title").startswith("Leakage audit")
     assert browser.ask("document.querySelectorAll('.open').length") > 0, "its own script does run"
+
+
+def test_hostile_names_run_nothing(browser, made, tmp_path):
+    """The names alone, without the guard that the page names: what a browser without it would do."""
+    word = (
+        "\"'></title></style></script><script>window.ran=1</script><img src=x onerror=window.ran=1><svg onload=ran=1>"
+    )
+    scenario = dataclasses.replace(made.report.scenario, model=word, data=word, defenses=(word,), weights=word)
+    rows = tuple(dataclasses.replace(s, attack=s.attack + word, defense=word) for s in made.report.summary)
+    hostile = dataclasses.replace(made.report, scenario=scenario, summary=rows, environment={word: word}, told=(word,))
+    pages = (to_html(hostile, made.pictures), to_officer(hostile), to_comparison(hostile, hostile, (word, word)))
+    for number, text in enumerate(pages):
+        path = tmp_path / f"{number}.html"
+        path.write_text(text.replace("Content-Security-Policy", "x-nothing"), encoding="utf-8")
+        browser.open(path)
+        assert browser.ask("typeof window.ran") == "undefined"
+        assert browser.ask("document.querySelectorAll('img[src=x]').length") == 0
+        assert "window.ran=1" in browser.ask("document.body.textContent")
 
 
 @pytest.mark.parametrize("width", [1400, 400])

@@ -59,7 +59,9 @@ def test_malformed_json_is_refused_in_one_line(text):
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize(("key", "value"), [("findings", [{"attack": 1}]), ("data", []), ("summary", [7])])
+@pytest.mark.parametrize(
+    ("key", "value"), [("findings", [{"attack": 1}]), ("data", []), ("summary", [7]), ("exposure", [3])]
+)
 def test_a_wrong_part_is_refused_in_one_line(made, key, value):
     plain = json.loads(to_json(made.report)) | {key: value}
     with pytest.raises(BadInput, match="report JSON"):

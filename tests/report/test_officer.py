@@ -8,7 +8,7 @@ import pytest
 from leakgauge.audit import run_audit
 from leakgauge.report import to_officer
 from leakgauge.report.officer import came_out, next_steps, not_covered, overall, tried
-from leakgauge.types import Scenario
+from leakgauge.types import Scenario, Skipped
 
 TINY = Scenario(data="digits", model="mlp:hidden=16", trials=6, attacks=("linear",))
 
@@ -104,6 +104,21 @@ def test_the_gate_and_an_interruption_are_told(noisy):
 def test_attacks_that_could_not_run_are_named(leaking):
     rows = tuple(dataclasses.replace(r, error="no") if r.attack == "linear" else r for r in leaking.summary)
     assert any("linear could not run" in line for line in tried(dataclasses.replace(leaking, summary=rows)))
+
+
+def test_attacks_that_were_skipped_are_listed_with_the_reason(leaking):
+    skipped = (
+        Skipped("rgap", "all", False, "not applicable: a bias hides the input"),
+        Skipped("idlg", "prune", True, "settled by linear: every record was recovered"),
+        Skipped("<script>", "all", False, "not applicable: <b>"),
+    )
+    page = to_officer(dataclasses.replace(leaking, skipped=skipped))
+    said = words(page)
+    assert "Not run: rgap: not applicable: a bias hides the input" in said
+    assert "Not run against prune: idlg (adaptive): settled by linear: every record was recovered" in said
+    assert said.index("What was tried") < said.index("What was not run, and why") < said.index("What came out")
+    assert "<script" not in page
+    assert "What was not run" not in to_officer(leaking)
 
 
 def test_names_from_users_are_escaped(leaking):

@@ -100,6 +100,7 @@ def _attack(
     device: options.DEVICE = "auto",
     data_root: options.DATA_ROOT = None,
     out: options.OUT = None,
+    keep_private: options.KEEP_PRIVATE = False,
     fresh: options.FRESH = False,
     as_json: options.JSON = False,
 ) -> int:
@@ -122,5 +123,5 @@ def _attack(
         return replay(attack, scenario, update, out=out, as_json=as_json, data_root=data_root, device=device)
     return run(
         scenario, out=out, as_json=as_json, undefended=False,
-        data_root=data_root, device=device, fresh=fresh,
+        data_root=data_root, device=device, fresh=fresh, keep_private=keep_private,
     )  # fmt: skip

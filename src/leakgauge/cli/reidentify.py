@@ -39,7 +39,7 @@ def reidentify(
 ) -> None:
     """Train a classifier of people on public pictures and ask it who is on the recovered ones: top-1, 3 and 5.
 
-    Example: `leakgauge reidentify faces` after `leakgauge attack cpl --data lfw --model lenet-cpl --out faces`
+    Example: `leakgauge reidentify faces` after `leakgauge attack cpl --data lfw --out faces --keep-private`
     """
     runs = [_read(folder) for folder in folders]
     report = reidentify_runs(runs, seed=seed, steps=steps, data_root=data_root, device=device, told=say)
@@ -69,7 +69,7 @@ def _read(folder: Path) -> FinishedRun:
             f"run {str(folder)!r}",
             allowed="a folder that still has its pictures",
             got="none",
-            do="run the audit again with the same --out",
+            do="run it again with the same --out and --keep-private; what is finished is reused",
         )
     return FinishedRun(str(folder), report, pictures)
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from leakgauge.cli import options
-from leakgauge.cli.console import show, show_json
-from leakgauge.errors import BadInput
+from leakgauge.cli.console import say, show, show_json
+from leakgauge.errors import BadInput, LeakgaugeError
 from leakgauge.report import from_json, write, write_comparison
 from leakgauge.store import Store
 from leakgauge.types import AuditReport
@@ -35,13 +37,35 @@ def report(
     if compare is not None:
         if to != "html":
             raise BadInput("--to with --compare", allowed="html", got=to, do="leave --to out")
-        files = {"comparison": write_comparison(run, _read(compare), (str(folder), str(compare)), out or folder)}
+        other = _read(compare)
+        with _as_written(folder, compare):
+            files = {"comparison": write_comparison(run, other, (str(folder), str(compare)), out or folder)}
     else:
-        files = write(run, Store(folder, make=False).pictures(), out or folder, (to,))
+        pictures = Store(folder, make=False).pictures()
+        if pictures is None and to == "html":
+            say("leakgauge: the run kept no private samples, so this page has no pictures; see --keep-private of audit")
+        with _as_written(folder):
+            files = write(run, pictures, out or folder, (to,))
     if as_json:
         show_json({form: str(path) for form, path in files.items()})
     else:
         show("\n".join(str(path) for path in files.values()))
+
+
+@contextmanager
+def _as_written(*folders: Path) -> Iterator[None]:
+    """A report.json that was changed by hand can lack anything that a page needs."""
+    try:
+        yield
+    except LeakgaugeError:
+        raise
+    except Exception as error:
+        raise BadInput(
+            f"report.json in {' or '.join(repr(str(folder)) for folder in folders)}",
+            allowed="as Leakgauge writes it",
+            got=f"{type(error).__name__} while a page was made of it",
+            do="run the audit again with the same --out, or see --debug",
+        ) from error
 
 
 def _read(folder: Path) -> AuditReport:

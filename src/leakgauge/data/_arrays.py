@@ -11,7 +11,8 @@ from torch import Tensor
 
 from leakgauge.data._dataset import IMAGENET_MEAN, IMAGENET_STD, Dataset
 from leakgauge.data._halves import half
-from leakgauge.errors import BadInput
+from leakgauge.errors import BadInput, Unreadable
+from leakgauge.reading.npz import read_npz
 from leakgauge.types import DataSpec
 
 MOST_CLASSES = 100_000  # a larger label is a mistake, and would ask for a huge last layer
@@ -21,13 +22,12 @@ INPUT_KEYS, LABEL_KEYS = ("inputs", "x", "images"), ("labels", "y")
 def from_npz(path: Path, split: str | None) -> Dataset:
     """An .npz with inputs (or x, images) and labels (or y); half of each class is the public split. None takes all."""
     try:
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:  # pickles could run code
-            arrays = {key: archive[key] for key in archive.files}
-    except Exception as error:  # numpy, zipfile and zlib each raise their own
+        arrays = read_npz(path)
+    except Unreadable as error:
         raise BadInput(
             f"file {str(path)!r}",
             allowed="a readable .npz without pickled objects",
-            got=f"{type(error).__name__}: {error}",
+            got=error,
             do="write it with numpy.savez(path, inputs=..., labels=...)",
         ) from error
     inputs, labels = (_pick(path, arrays, keys) for keys in (INPUT_KEYS, LABEL_KEYS))
@@ -45,9 +45,9 @@ def from_arrays(name: str, inputs: Any, labels: Any, split: str | None) -> Datas
             do="give one class number per sample",
         )
     y = y.astype(np.int64)
-    if int(y.max()) >= MOST_CLASSES:
+    if not 0 <= int(y.min()) <= int(y.max()) < MOST_CLASSES:
         raise BadInput(
-            f"labels of {name!r}", allowed=f"0 to {MOST_CLASSES - 1}", got=int(y.max()), do="number the classes from 0"
+            f"labels of {name!r}", allowed=f"0 to {MOST_CLASSES - 1}", got="others", do="number the classes from 0"
         )
     x = _channels_first(name, x)
     # One class alone would make cross-entropy, and with it every gradient, zero: so at least two outputs.

@@ -31,7 +31,7 @@ class Dataset:
 
     def __post_init__(self) -> None:
         what = f"data set {self.spec.name!r}"
-        if len(self.inputs) == 0:
+        if self.inputs.numel() == 0:
             raise BadInput(what, allowed="at least one sample", got="none", do="give it more samples")
         own = tuple(self.inputs.shape[1:])
         if own != self.spec.shape and not (self.resample and len(own) == 3 and own[0] == self.spec.shape[0]):
@@ -129,10 +129,11 @@ def _check_values(what: str, inputs: Tensor) -> None:
         raise BadInput(f"{what}: inputs", allowed="finite", got="nan or inf", do="remove or fill those samples")
     low, high = float(inputs.min()), float(inputs.max())
     if low < 0 or high > 1:
+        # Which values they are stays untold: messages end up in logs, and these are private.
         raise BadInput(
             f"{what}: inputs",
             allowed="between 0 and 1",
-            got=f"{low:g} to {high:g}",
+            got="some below 0" if low < 0 else "some above 1",
             do="scale them, for bytes divide by 255",
         )
 
@@ -150,6 +151,6 @@ def _check_labels(what: str, labels: Tensor, samples: int, classes: int) -> None
         raise BadInput(
             f"{what}: labels",
             allowed=f"between 0 and {classes - 1}",
-            got=f"{low} to {high}",
+            got="some below 0" if low < 0 else "larger ones",
             do="number the classes from 0",
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -9,21 +10,29 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from leakgauge.errors import BadInput
+from leakgauge.errors import BadInput, Unreadable
 
 SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm"})
+
+
+_FORMATS = ("PNG", "JPEG", "BMP", "GIF", "WEBP", "TIFF", "PPM")  # whatever the name: others may start programs
+_MOST_PIXELS = 1 << 25  # a quarter of a gigabyte while it is read; a few kilobytes can claim far more
 
 
 def read_image(path: Path) -> Image.Image:
     """The file as RGB."""
     try:
-        with Image.open(path) as image:
-            return image.convert("RGB")
-    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about damage that it can live with
+            with Image.open(path, formats=_FORMATS) as image:
+                if image.width * image.height > _MOST_PIXELS:
+                    raise Unreadable(f"{image.width} x {image.height} pixels, more than {_MOST_PIXELS:,}")
+                return image.convert("RGB")
+    except Exception as error:  # a damaged picture can raise nearly anything
         raise BadInput(
             f"file {str(path)!r}",
             allowed="a readable image",
-            got=f"{type(error).__name__}: {error}",
+            got=error if isinstance(error, Unreadable) else f"{type(error).__name__}: {error}",
             do="replace or remove it",
         ) from error
 

@@ -7,10 +7,10 @@ import shutil
 import tarfile
 import tempfile
 import zipfile
-import zlib
 from pathlib import Path, PurePosixPath
 
 from leakgauge.errors import BadInput
+from leakgauge.reading.unpacked import most_unpacked, open_tar, open_zip
 
 
 def unpack(archive: Path, root: Path, folder: str) -> Path:
@@ -20,27 +20,37 @@ def unpack(archive: Path, root: Path, folder: str) -> Path:
         if archive.suffix == ".zip":
             _unzip(archive, staging)
         else:
-            with tarfile.open(archive) as tar:
-                tar.extractall(staging, filter=_plain_member)
+            with open_tar(archive) as tar:
+                tar.extractall(staging, filter=_Members(most_unpacked(archive)))
         if not (staging / folder).is_dir():
             raise _refused(archive, f"no folder {folder!r}")
         _move(staging / folder, root / folder)
-    except (tarfile.TarError, zipfile.BadZipFile, zlib.error, EOFError, OSError, RuntimeError) as error:
+    except BadInput:
+        raise
+    except Exception as error:  # a damaged archive can raise nearly anything
         raise _refused(archive, f"{type(error).__name__}: {error}") from error
     finally:
         shutil.rmtree(staging, ignore_errors=True)
     return root / folder
 
 
-def _plain_member(member: tarfile.TarInfo, destination: str) -> tarfile.TarInfo | None:
-    """Files and folders only: data sets have no use for links and devices, attackers do."""
-    if not (member.isreg() or member.isdir()) or not _stays_inside(member.name):
-        raise tarfile.TarError(f"member {member.name!r} is a link, a device, or points outside")
-    return tarfile.data_filter(member, destination)
+class _Members:
+    """Files and folders only, and not too much of them: data sets have no use for links and devices, attackers do."""
+
+    def __init__(self, most: int) -> None:
+        self.left = most
+
+    def __call__(self, member: tarfile.TarInfo, destination: str) -> tarfile.TarInfo | None:
+        if not (member.isreg() or member.isdir()) or not _stays_inside(member.name):
+            raise tarfile.TarError(f"member {member.name!r} is a link, a device, or points outside")
+        self.left -= member.size
+        if self.left < 0 or member.size < 0:
+            raise tarfile.TarError("it unpacks to more than a hundred times its size")
+        return tarfile.data_filter(member, destination)
 
 
 def _unzip(archive: Path, destination: Path) -> None:
-    with zipfile.ZipFile(archive) as zipped:
+    with open_zip(archive) as zipped:
         for name in zipped.namelist():
             if not _stays_inside(name):
                 raise zipfile.BadZipFile(f"member {name!r} points outside")

@@ -57,9 +57,13 @@ def _piece(path: Path, label_key: bytes) -> tuple[NDArray[np.uint8], NDArray[np.
     labels: Any = content.get(label_key)
     if not isinstance(images, np.ndarray) or images.dtype != np.uint8 or images.shape[1:] != (3 * 32 * 32,):
         raise damaged(path, "a CIFAR file with bytes of shape (M, 3072) as its data", _describe(images))
-    if not isinstance(labels, list) or len(labels) != len(images) or not all(isinstance(v, int) for v in labels):
+    if not isinstance(labels, list) or len(labels) != len(images) or not all(_is_class(v) for v in labels):
         raise damaged(path, f"a CIFAR file with {len(images)} {label_key.decode()}", _describe(labels))
     return images, np.array(labels, dtype=np.int64)
+
+
+def _is_class(value: object) -> bool:
+    return type(value) is int and 0 <= value < CIFAR100_SPEC.classes
 
 
 def _describe(value: object) -> str:

@@ -38,6 +38,8 @@ def read(root: Path | None, split: str, size: int = SIZE) -> Dataset:
     check_split(split)
     size = min(size, CROP_SIZE)
     folder = require("lfw", root, "lfw")
+    if not folder.is_dir():
+        raise damaged(folder, "a folder", "a file")
     people = [p for p in sorted(folder.iterdir()) if p.is_dir() and len(_pictures(p)) >= LEAST_IMAGES]
     if not people:
         raise BadInput(

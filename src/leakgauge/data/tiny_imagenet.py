@@ -23,6 +23,7 @@ from leakgauge.data._root import damaged, require
 from leakgauge.types import DataSpec
 
 SPEC = DataSpec("tiny-imagenet", (3, 64, 64), 200, "image", mean=IMAGENET_MEAN, std=IMAGENET_STD)
+_CLASSES = frozenset(map(str, range(SPEC.classes)))
 _FOLDERS = ("tiny-imagenet-200", "tiny-imagenet")
 
 _Listed = list[tuple[Path, int]]  # images and their classes
@@ -40,6 +41,8 @@ def read(root: Path | None, split: str) -> Dataset:
         listed = [listed[i] for i in half(labels, split)]
     if not listed:
         raise damaged(folder, f"a folder with {split} images", "none")
+    if len({path for path, _ in listed}) < len(listed):
+        raise damaged(folder, "a folder whose lists name each image once", "an image that is named twice")
     images = [read_image(path) for path, _ in listed]
     for image, (path, _) in zip(images, listed, strict=True):
         if image.size != (64, 64):
@@ -70,9 +73,13 @@ def _validation(folder: Path) -> _Listed:
 def _reduced(folder: Path) -> _Listed:
     table = folder / "labels.csv"
     listed = []
-    for row in csv.DictReader(_lines(table)):
+    try:
+        rows = list(csv.DictReader(_lines(table)))
+    except csv.Error as error:
+        raise damaged(table, "a table", error) from error
+    for row in rows:
         file, label = row.get("file") or "", row.get("class") or ""
-        if not label.isdecimal() or int(label) >= SPEC.classes:
+        if label not in _CLASSES:
             raise damaged(table, f"columns file and class, class below {SPEC.classes}", f"class {label!r}")
         listed.append((folder / "images" / _plain_name(table, file), int(label)))
     return listed
@@ -96,7 +103,7 @@ def _lines(path: Path) -> list[str]:
 
 def _plain_name(table: Path, name: str) -> str:
     """A listed name must stay inside its folder."""
-    if not name or name in (".", "..") or "/" in name or "\\" in name:
+    if not name or name in (".", "..") or set(name) & set("/\\\0") or len(name.encode(errors="replace")) > 255:
         raise damaged(table, "a list of plain file names", repr(name))
     return name
 

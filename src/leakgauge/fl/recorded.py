@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import zipfile
 from pathlib import Path
 
-import numpy as np
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from leakgauge.errors import BadInput
+from leakgauge.errors import BadInput, Unreadable
 from leakgauge.fl.observe import check_update
 from leakgauge.fl.partial import ALL
+from leakgauge.reading.npz import read_npz
+from leakgauge.reading.tensors import by_name, check_kinds, read_safetensors, read_torch
 from leakgauge.types import SharedUpdate
 
 
@@ -51,35 +49,20 @@ def _read(path: Path) -> dict[str, Tensor]:
     do = "save it as .safetensors, .npz, or .pt with torch.save({name: tensor})"
     if not path.is_file():
         raise BadInput(f"update file {str(path)!r}", allowed="an existing file", got="no such file", do=do)
+    what = f"update file {str(path)!r}"
     try:
         if path.suffix == ".safetensors":
-            return load_file(path)
+            return read_safetensors(path)[0]
         if path.suffix == ".npz":
-            # NumPy leaves a broken archive open if it opened it itself.
-            with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
-                return {name: torch.from_numpy(archive[name]) for name in archive.files}
-        loaded = torch.load(path, map_location="cpu", weights_only=True)
-    except (
-        SafetensorError,
-        ValueError,
-        EOFError,
-        OSError,
-        zipfile.BadZipFile,
-        RuntimeError,
-        KeyError,
-    ) as error:
+            arrays = {name: torch.from_numpy(array) for name, array in read_npz(path).items()}
+            check_kinds(arrays)
+            return arrays
+        loaded = read_torch(path)
+    except (Unreadable, TypeError) as error:  # NumPy has kinds of numbers that torch has not
+        raise BadInput(what, allowed="tensors and nothing else", got=error, do=do) from error
+    tensors = by_name(loaded)
+    if tensors is None:
         raise BadInput(
-            f"update file {str(path)!r}", allowed="readable", got=f"{type(error).__name__}", do=do
-        ) from error
-    except Exception as error:  # torch.load raises pickle.UnpicklingError for anything but plain tensors
-        raise BadInput(
-            f"update file {str(path)!r}", allowed="tensors and nothing else", got=type(error).__name__, do=do
-        ) from error
-    if not isinstance(loaded, dict) or not all(isinstance(k, str) and isinstance(v, Tensor) for k, v in loaded.items()):
-        raise BadInput(
-            f"update file {str(path)!r}",
-            allowed="a mapping from parameter names to tensors",
-            got=type(loaded).__name__,
-            do=do,
+            what, allowed="a mapping from parameter names to tensors", got=type(loaded).__name__.lstrip("_"), do=do
         )
-    return loaded
+    return tensors

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import copy
 import io
-import pickle
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -27,9 +26,10 @@ from leakgauge.data import Dataset
 from leakgauge.engine.gradients import cross_entropy
 from leakgauge.engine.penalties import collecting, with_penalties
 from leakgauge.engine.randomness import derived_seed, generator
-from leakgauge.errors import BadInput
+from leakgauge.errors import BadInput, Unreadable
 from leakgauge.files import write_whole
 from leakgauge.policies.policy import Triple, applied, draw, parse
+from leakgauge.reading.tensors import read_torch
 from leakgauge.types import Training
 
 _KEPT = 20  # times that the state of a training is written
@@ -128,11 +128,11 @@ def _resumed(kept: Path | None, worker: nn.Module, optimiser: torch.optim.Optimi
     if kept is None or not kept.is_file():
         return 0
     try:
-        state = torch.load(kept, map_location=next(worker.parameters()).device, weights_only=True)
+        state = read_torch(kept)
         worker.load_state_dict(state["model"])
         optimiser.load_state_dict(state["optimiser"])
         return int(state["done"])
-    except (OSError, RuntimeError, ValueError, KeyError, TypeError, pickle.UnpicklingError, EOFError) as error:
+    except (Unreadable, RuntimeError, LookupError, ValueError, TypeError, AttributeError) as error:
         raise BadInput(
             "state of the training", allowed="that of the same model and training", got=f"{kept} ({error})",
             do="remove that file to begin anew",

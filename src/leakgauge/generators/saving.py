@@ -14,14 +14,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
-from leakgauge.errors import BadInput
+from leakgauge.errors import BadInput, Unreadable
 from leakgauge.files import make_folder, write_whole
 from leakgauge.generators.architecture import WIDTH_STEP, Architecture, Decoder
 from leakgauge.generators.generator import Generator
+from leakgauge.reading.tensors import read_safetensors
 
 FORMAT = "leakgauge-generator-1"
 _SEEN = "seen"
@@ -59,19 +59,17 @@ def read_generator(path: str) -> Generator:
             what, allowed="an existing file, 'public' or 'dcgan-faces'", got="no such file", do="check the path"
         )
     try:
-        with safe_open(path, framework="pt") as file:
-            metadata = file.metadata() or {}
-            about = json.loads(metadata["generator"])
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        tensors, metadata = read_safetensors(Path(path))
+        about = json.loads(metadata["generator"])
         if about["format"] != FORMAT:
             raise BadInput(what, allowed=f"of the format {FORMAT}", got=repr(about["format"]), do=_DO)
         if metadata["sha256"] != _hash(about, tensors):
             raise BadInput(what, allowed="as it was written", got="other contents than its hash says", do=_DO)
         plan, origin = _architecture(about["architecture"]), Origin(**about["origin"])
-    except (SafetensorError, OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (Unreadable, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         if isinstance(error, BadInput):
             raise
-        got = f"{type(error).__name__}: {error}" if isinstance(error, OSError) else "another file, or a damaged one"
+        got = "another file, or a damaged one"
         raise BadInput(what, allowed="a generator that train-generator wrote", got=got, do=_DO) from error
     weights = {n.removeprefix("net."): t for n, t in tensors.items() if n.startswith("net.")}
     decoder = _with_weights(plan, weights, what)
@@ -93,7 +91,8 @@ def _with_weights(plan: Architecture, weights: Mapping[str, Tensor], what: str) 
     with torch.device("meta"):  # no memory and no random draws before the shapes are known to fit
         decoder = Decoder(plan)
     wanted = {n: tuple(t.shape) for n, t in decoder.state_dict().items()}
-    if {n: tuple(t.shape) for n, t in weights.items()} != wanted:
+    sound = all(t.dtype == torch.float32 and bool(torch.isfinite(t).all()) for t in weights.values())
+    if {n: tuple(t.shape) for n, t in weights.items()} != wanted or not sound:
         raise BadInput(what, allowed="whole", got="weights that do not fit its architecture", do=_DO)
     decoder.load_state_dict(dict(weights), assign=True)
     return decoder.eval().requires_grad_(False)

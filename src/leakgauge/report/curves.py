@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -72,16 +73,17 @@ def _measures(cell: Cell, rule: Criterion) -> bool:
 
 def _curve(cell: Cell, rule: Criterion, thresholds: tuple[float, ...], size: int, floors: Floors) -> Curve:
     # A failed trial has no records, yet its samples were attacked: they count as not recovered.
-    records = [
-        (r, {} if cell.baseline else floors.get((f.trial, i), {}))
+    ranks = sorted(
+        rule.rank(r)
         for f in cell.findings
         if f.error is None
         for i, r in enumerate(f.records)
-    ]
+        if rule.above({} if cell.baseline else floors.get((f.trial, i), {}), r)
+    )
     attacked = sum(len(f.records) if f.error is None and f.records else size for f in cell.findings)
 
     def share(threshold: float) -> float:
-        return sum(rule.recovered(r, floor, threshold) for r, floor in records) / attacked
+        return bisect_right(ranks, rule.rank({rule.metric: threshold})) / attacked
 
     row = cell.row
     label = row.attack if cell.baseline else f"{row.attack}, {cell.style}"

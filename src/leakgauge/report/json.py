@@ -32,7 +32,7 @@ def from_json(text: str) -> AuditReport:
         raise
     except KeyError as error:
         raise _malformed(f"no key {error}") from None
-    except (ValueError, TypeError, AttributeError, RecursionError) as error:
+    except (ValueError, TypeError, AttributeError, LookupError, ArithmeticError, RecursionError) as error:
         raise _malformed(str(error)) from None
 
 

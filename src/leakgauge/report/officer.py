@@ -12,6 +12,7 @@ from leakgauge.metrics.intervals import at_most, needed
 from leakgauge.report import assumptions
 from leakgauge.report.cells import BASELINES
 from leakgauge.report.html import TEMPLATES
+from leakgauge.report.not_run import skipped_lines
 from leakgauge.report.numbers import percent
 from leakgauge.report.rows import most_exposed
 from leakgauge.types import UNDEFENDED, AuditReport, threat_model
@@ -44,6 +45,7 @@ def to_officer(report: AuditReport) -> str:
         "tone": _TONES[state],
         "answer": _answer(report, state),
         "tried": tried(report),
+        "not_run": [line[:1].upper() + line[1:] for line in skipped_lines(report)],
         "came_out": [
             (name_of(c, len(report.verdict.configurations) > 1), came_out(c)) for c in report.verdict.configurations
         ],

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
+from urllib.parse import quote
 
 from leakgauge.flags import FLAGS
+from leakgauge.report.markdown import one_line, table_line
 
 HEADS = ("attack", "client", "labels", "own objective", "scores")
 
@@ -23,35 +25,30 @@ def finding_row(finding: Mapping[str, Any]) -> list[str]:
 
 
 def recorded_page(result: Mapping[str, Any], pictures: Sequence[Sequence[str]]) -> str:
-    """The page; `pictures` are the files of each group."""
-    lines = ["# Recorded updates", "", f"Read from `{result['recorded']}`; the clients' defence: {result['defense']}."]
+    """The page; `pictures` are the files of each group. Names of clients and files come from others: no markup."""
+    read = f"Read from {one_line(result['recorded'])}; the clients' defence: {one_line(result['defense'])}."
+    lines = ["# Recorded updates", "", read]
     if result["left_out"]:
         lines.append(f"The recorder left out {result['left_out']:,} later updates: its limits were reached.")
     for number, (group, files) in enumerate(zip(result["groups"], pictures, strict=True), 1):
         rounds = ", ".join(str(r) for r in sorted({update["round"] for update in group["updates"]}))
         lines += ["", f"## Group {number}: {len(group['updates'])} updates of round {rounds or '?'}", ""]
-        lines += [f"- Not read: {bad['name']}: {bad['error']}" for bad in group["unreadable"]]
-        lines += [
-            f"- {clue['severity']}: {clue['what']}: {clue['value']}: {clue['meaning']}" for clue in group["clues"]
-        ]
+        lines += [f"- Not read: {one_line(bad['name'])}: {one_line(bad['error'])}" for bad in group["unreadable"]]
+        said = [": ".join(clue[part] for part in ("severity", "what", "value", "meaning")) for clue in group["clues"]]
+        lines += [f"- {one_line(line)}" for line in said]
         lines += ["", *_table([finding_row(f) for f in group["findings"]])]
-        lines += [line for file in files for line in ("", f"![{file}]({file})")]
+        lines += [line for file in files for line in ("", f"![{one_line(file)}]({quote(file)})")]
         if any("no-ground-truth" in f["flags"] for f in group["findings"]):
             flag = FLAGS["no-ground-truth"]
             lines += ["", f"Flag {flag.id}: {flag.reason}; {flag.remedy}."]
     told = result["environment"]
-    lines += ["", f"Seed {result['seed']}, {told['device']}, leakgauge {told['leakgauge']}, torch {told['torch']}.", ""]
+    where = f"{told['device']}, leakgauge {told['leakgauge']}, torch {told['torch']}"
+    lines += ["", f"Seed {result['seed']}, {one_line(where)}.", ""]
     return "\n".join(lines)
 
 
 def _table(rows: Sequence[Sequence[str]]) -> list[str]:
     if not rows:
         return []
-    return ["| " + " | ".join(_cell(c) for c in row) + " |" for row in (HEADS, ["---"] * len(HEADS), *rows)]
-
-
-def _cell(text: str) -> str:
-    """Names of clients come from others: nothing in them is markup."""
-    for sign, instead in (("&", "&amp;"), ("<", "&lt;"), ("|", "\\|"), ("[", "\\["), ("`", "\\`")):
-        text = text.replace(sign, instead)
-    return " ".join(text.split())
+    lines = [table_line(list(HEADS)), table_line(["---"] * len(HEADS))]
+    return lines + [table_line([one_line(cell) for cell in row]) for row in rows]

@@ -36,10 +36,12 @@ def to_summary(report: AuditReport) -> str:
     if exposed := most_exposed(report):
         lines += ["", one_line(exposed)]
     if report.flags:
-        lines += ["", "Flags: " + ", ".join(f"`{f.id}`" for f in report.flags) + ". They are explained in the report."]
+        raised = ", ".join(one_line(f.id) for f in report.flags)
+        lines += ["", f"Flags: {raised}. They are explained in the report."]
     s, where = report.scenario, report.environment
     trials = f"{s.trials} updates of {s.batch_size} {'record' if s.batch_size == 1 else 'records'}, seed {s.seed}"
-    lines += ["", f"<sub>{trials}; leakgauge {where.get('leakgauge', '')} on {where.get('device', '')}</sub>"]
+    tool = one_line(f"leakgauge {where.get('leakgauge', '')} on {where.get('device', '')}")
+    lines += ["", f"<sub>{trials}; {tool}</sub>"]
     return "\n".join(lines) + "\n"
 
 

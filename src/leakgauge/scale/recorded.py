@@ -7,20 +7,19 @@ point at files beside it, and no file is executed.
 from __future__ import annotations
 
 import dataclasses
-import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from leakgauge.errors import BadInput
+from leakgauge.errors import BadInput, Unreadable
 from leakgauge.fl.observe import check_update
-from leakgauge.scale.recording import LEFT_OUT, SCHEMA, Origin
+from leakgauge.reading.plain import read_json
+from leakgauge.reading.tensors import read_safetensors
+from leakgauge.scale.recording import SCHEMA, Origin, left_out_of
 from leakgauge.types import Batch, LocalTraining, SharedUpdate
 
 _ORIGIN = tuple(field.name for field in dataclasses.fields(Origin))
@@ -65,12 +64,7 @@ def read_folder(folder: Path) -> tuple[Recorded, ...]:
 
 def left_out(folder: Path) -> int:
     """Updates that the recorder's limits kept from being written."""
-    try:
-        return int(json.loads((folder / LEFT_OUT).read_text(encoding="utf-8"))["updates"])
-    except FileNotFoundError:
-        return 0
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise _refused(folder / LEFT_OUT, type(error).__name__) from error
+    return left_out_of(folder, "record it again")
 
 
 def side_by_side(entries: Sequence[Recorded]) -> list[tuple[Recorded, ...]]:
@@ -103,16 +97,26 @@ def private_of(entries: Sequence[Recorded]) -> Batch | None:
     if not kept or len(kept) < len(entries):
         return None
     for entry, batch in zip(entries, kept, strict=True):
-        if batch.keys() != {"inputs", "labels"} or len({t.shape for t in (batch["labels"], kept[0]["labels"])}) > 1:
+        if batch.keys() != {"inputs", "labels"} or not _is_batch(**batch, like=kept[0]):
             raise _refused(entry.private or entry.update, "no inputs and labels of the same number of samples")
     return Batch(torch.stack([b["inputs"] for b in kept]), torch.stack([b["labels"] for b in kept]).long())
 
 
+def _is_batch(inputs: Tensor, labels: Tensor, like: Mapping[str, Tensor]) -> bool:
+    """Finite samples with a class each, and of the same number and shape as the others'."""
+    if inputs.shape != like["inputs"].shape or labels.shape != like["labels"].shape or labels.dim() != 1:
+        return False
+    if inputs.dim() < 2 or len(inputs) != len(labels) or len(labels) == 0:
+        return False
+    numbers = inputs.is_floating_point() and bool(torch.isfinite(inputs).all())
+    return numbers and labels.dtype == torch.int64 and int(labels.min()) >= 0
+
+
 def _read(path: Path) -> Recorded:
     try:
-        told = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise _refused(path, type(error).__name__) from error
+        told = read_json(path)
+    except Unreadable as error:
+        raise _refused(path, str(error)) from error
     if not isinstance(told, dict) or told.get("schema") != SCHEMA:
         raise _refused(path, "another schema" if isinstance(told, dict) else type(told).__name__)
     if told.get("kind") not in ("gradient", "weight_delta"):
@@ -134,16 +138,20 @@ def _beside(description: Path, name: object) -> Path | None:
     """A file in the same folder; nothing a description says leads out of it."""
     if name is None:
         return None
-    if not isinstance(name, str) or Path(name).name != name or not name.endswith(".safetensors"):
+    if not isinstance(name, str) or not _plain_name(name):
         raise _refused(description, f"the file name {name!r}")
     return description.with_name(name)
 
 
+def _plain_name(name: str) -> bool:
+    return Path(name).name == name and name.endswith(".safetensors") and "\0" not in name and len(name) < 200
+
+
 def _load(path: Path) -> dict[str, Tensor]:
     try:
-        return load_file(path)
-    except (OSError, SafetensorError, ValueError) as error:
-        raise _refused(path, type(error).__name__) from error
+        return read_safetensors(path)[0]
+    except Unreadable as error:
+        raise _refused(path, str(error)) from error
 
 
 def _refused(path: Path, got: str) -> BadInput:

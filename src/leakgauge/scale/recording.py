@@ -32,11 +32,13 @@ from safetensors.torch import save
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from leakgauge.errors import BadInput
+from leakgauge.errors import BadInput, Unreadable
 from leakgauge.files import make_folder, write_whole
+from leakgauge.reading.plain import read_json
 
 SCHEMA = 1
 LEFT_OUT = "left-out.json"
+_MOST = 1 << 53  # of any count; the first whole number that is not exact everywhere
 _PREFIXES = ("_orig_mod.", "_module.", "module.")  # what torch.compile, Opacus and data parallelism put before names
 
 
@@ -56,9 +58,9 @@ class Origin:
         whole = {"samples": 1, "epochs": 1, "batch_size": 0, "round": 0}
         for name, low in whole.items():
             value = getattr(self, name)
-            if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < low):
+            if value is not None and (type(value) is not int or not low <= value < _MOST):
                 raise BadInput(f"recorded {name}", allowed=f"a whole number from {low}", got=repr(value), do="mend it")
-        if self.lr is not None and not (math.isfinite(self.lr) and self.lr > 0):
+        if self.lr is not None and not 0 < self.lr < math.inf:
             raise BadInput("recorded lr", allowed="a number above 0", got=repr(self.lr), do="give the client's rate")
 
     @property
@@ -83,7 +85,7 @@ class Recorder:
         make_folder(self.folder)
         self.written = len(list(self.folder.glob("update-*.json")))  # a restarted loop goes on behind the last
         self.bytes = sum(path.stat().st_size for path in self.folder.glob("*.safetensors"))
-        self.left_out = _already_left_out(self.folder)
+        self.left_out = left_out_of(self.folder, "move it away, or record into another folder")
 
     @property
     def full(self) -> bool:
@@ -207,13 +209,16 @@ def _is_shared(path: Path) -> bool:
     return path.name.startswith("weights-") and path.is_file()
 
 
-def _already_left_out(folder: Path) -> int:
-    try:
-        return int(json.loads((folder / LEFT_OUT).read_text(encoding="utf-8"))["updates"])
-    except FileNotFoundError:
+def left_out_of(folder: Path, do: str) -> int:
+    """Updates that the limits kept from being written, as counted in the folder; refused with the advice `do`."""
+    path = folder / LEFT_OUT
+    if not path.exists():
         return 0
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        do = "move it away, or record into another folder"
-        raise BadInput(
-            f"{folder / LEFT_OUT}", allowed="as a recorder wrote it", got=type(error).__name__, do=do
-        ) from error
+    try:
+        told = read_json(path)
+        count = told["updates"]
+    except (Unreadable, LookupError, TypeError) as error:
+        raise BadInput(f"{path}", allowed="as a recorder wrote it", got=type(error).__name__, do=do) from error
+    if type(count) is not int or not 0 <= count < 1 << 53:
+        raise BadInput(f"{path}", allowed="as a recorder wrote it", got="another count", do=do)
+    return count

@@ -1,0 +1,217 @@
+"""What a lost node costs an audit on a Ray cluster: here, on the cluster, on it with a node removed half-way.
+
+    python benchmarks/reliability/ray_nodes.py                     # 3 nodes, one killed half-way, one added after it
+    python benchmarks/reliability/ray_nodes.py --interrupt         # and Ctrl-C later on, and the same run again
+    python benchmarks/reliability/ray_nodes.py --overhead          # what Ray adds to the same chunks, per trial
+
+The nodes are those of `ray.cluster_utils.Cluster`: processes of this machine, one CPU each. Prints one JSON document
+and exits with 1 if a finding was lost, came twice or differs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import os
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from leakgauge.audit import run_audit
+from leakgauge.chunks import Chunk, InProcess, Part, Told, chunks_of
+from leakgauge.plan import plan
+from leakgauge.scale.ray import OnRay
+from leakgauge.scale.ray_cluster import RayCluster, connected, ray_module
+from leakgauge.stage import Stage, set_stage
+from leakgauge.types import AuditReport, Scenario
+
+ATTACKS = "linear dlg:steps=10,restarts=1 idlg:steps=10,restarts=1"
+NODE = {"num_cpus": 1, "object_store_memory": 100_000_000}
+
+
+class Counting(RayCluster):
+    """Knows how many chunks were handed out, also those that had to be handed out again."""
+
+    handed: Counter[tuple[str, int]]
+
+    def run(self, task: Any, chunk: Chunk) -> Any:
+        self.handed[chunk.name] += 1
+        return super().run(task, chunk)
+
+
+class Disturbed(OnRay):
+    """Something happens to the cluster once half of the trials are back."""
+
+    def __init__(self, cluster: RayCluster, half: int, fault: Callable[[], None], interrupt: int | None) -> None:
+        super().__init__(cluster, device="cpu")
+        self._half, self._fault, self._interrupt = half, fault, interrupt
+
+    def run(self, stage: Stage, chunks: Iterator[Chunk], told: Told) -> Iterator[tuple[Chunk, Part]]:
+        came = 0
+        for chunk, part in super().run(stage, chunks, told):
+            yield chunk, part
+            before, came = came, came + len(part.trials)
+            if before < self._half <= came:
+                self._fault()
+            if self._interrupt is not None and before < self._interrupt <= came:
+                raise KeyboardInterrupt
+
+
+def main() -> int:
+    asked = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    asked.add_argument("--trials", type=int, default=200)
+    asked.add_argument("--nodes", type=int, default=3)
+    asked.add_argument("--model", default="mlp:hidden=64")
+    asked.add_argument("--attacks", default=ATTACKS)
+    asked.add_argument("--no-calm", action="store_true", help="compare with the run in this process only")
+    asked.add_argument("--interrupt", action="store_true", help="Ctrl-C after three quarters, then the same again")
+    asked.add_argument("--overhead", action="store_true")
+    given = asked.parse_args()
+    torch.set_num_threads(1)
+    scenario = Scenario(
+        model=given.model, data="digits", trials=given.trials, attacks=tuple(given.attacks.split()), variants="plain"
+    )
+    told = (
+        overhead(scenario)
+        if given.overhead
+        else disturbed(scenario, given.nodes, calm=not given.no_calm, interrupt=given.interrupt)
+    )
+    sys.stdout.write(json.dumps(told, indent=2) + "\n")
+    return 1 if any(told.get(name) for name in ("lost", "twice", "failed", "different")) else 0
+
+
+def disturbed(scenario: Scenario, nodes: int, *, calm: bool, interrupt: bool) -> dict[str, Any]:
+    """The same audit without Ray, on it, and on it while a node is killed and another one comes."""
+    half = scenario.trials * len(plan(scenario)) // 2
+    here, seconds_here = timed(lambda: run_audit(scenario, device="cpu")[0])
+    with machines(nodes) as machine, connected(machine.address):
+        cluster, faults = Counting(ray_module()), Counter[str]()
+        victim = machine.worker_nodes.copy().pop()
+
+        def fault() -> None:
+            machine.remove_node(victim, allow_graceful=False)
+            faults["nodes_killed"] += 1
+            machine.add_node(**NODE)
+            faults["nodes_added"] += 1
+
+        seconds_calm = None
+        if calm:
+            cluster.handed = Counter()
+            _, seconds_calm = timed(lambda: run_audit(scenario, device="cpu", executor=OnRay(cluster, device="cpu")))
+        cluster.handed = Counter()
+        with tempfile.TemporaryDirectory() as folder:
+            executor: OnRay = Disturbed(cluster, half, fault, half * 3 // 2 if interrupt else None)
+            shot, seconds = timed(lambda: run_audit(scenario, device="cpu", out=Path(folder), executor=executor)[0])
+            left = alive()
+            if shot.interrupted:
+                faults["interrupts"] += 1
+                executor = OnRay(cluster, device="cpu")
+                shot, more = timed(lambda: run_audit(scenario, device="cpu", out=Path(folder), executor=executor)[0])
+                seconds, left = seconds + more, left + alive()
+    expected, found = (Counter(map(_name, report.findings)) for report in (here, shot))
+    return {
+        "trials": scenario.trials,
+        "nodes": nodes,
+        **faults,
+        "chunks": len(cluster.handed),
+        "chunks_run_again": sum(cluster.handed.values()) - len(cluster.handed),
+        "findings_expected": sum(expected.values()),
+        "findings": sum(found.values()),
+        "lost": sum((expected - found).values()),
+        "twice": sum(n - 1 for n in found.values()),
+        "failed": sum(f.error is not None for f in shot.findings),
+        "different": sum(a != b for a, b in zip(_timeless(here), _timeless(shot), strict=True)),
+        "processes_left": left,
+        "ray": shot.environment["ray"],
+        "seconds_in_this_process": round(seconds_here, 1),
+        "seconds_undisturbed": None if seconds_calm is None else round(seconds_calm, 1),
+        "seconds_with_the_fault": round(seconds, 1),
+    }
+
+
+def overhead(scenario: Scenario, repeats: int = 7) -> dict[str, Any]:
+    """The chunks of all cells, here and by one process of a local Ray that is loaded: the fastest of each."""
+    stage = set_stage(scenario, None, "cpu")
+    chunks = [
+        chunk
+        for number, cell in enumerate(plan(scenario))
+        for chunk in chunks_of(str(number), cell, range(scenario.trials), scenario.trials, torch.device("cpu"), 1, {})
+    ]
+    trials = sum(len(c.trials) for c in chunks)
+    os.environ.setdefault("RAY_worker_niceness", "0")
+    began = time.perf_counter()
+    with connected() as cluster:
+        started = time.perf_counter() - began
+        executor = OnRay(cluster, device="cpu", at_most=1)
+        _, first = timed(lambda: list(executor.run(stage, iter(chunks), Told())))
+        there = [timed(lambda: list(executor.run(stage, iter(chunks), Told())))[1] for _ in range(repeats)]
+        executor.close()
+    here = [timed(lambda: list(InProcess().run(stage, iter(chunks), Told())))[1] for _ in range(repeats)]
+    return {
+        "trials": trials,
+        "chunks": len(chunks),
+        "seconds_to_start_ray": round(started, 2),
+        "seconds_to_start_a_process": round(first - min(there), 2),
+        "milliseconds_per_trial_here": round(1000 * min(here) / trials, 3),
+        "milliseconds_per_trial_on_ray": round(1000 * min(there) / trials, 3),
+        "added_per_chunk_milliseconds": round(1000 * (min(there) - min(here)) / len(chunks), 2),
+        "load_of_the_machine": round(os.getloadavg()[0], 1),
+    }
+
+
+@contextmanager
+def machines(nodes: int) -> Iterator[Any]:
+    os.environ.setdefault("RAY_worker_niceness", "0")  # as fast as the process that they are compared with
+    ray_module()
+    from ray.cluster_utils import Cluster
+
+    cluster = Cluster(initialize_head=True, head_node_args={**NODE, "include_dashboard": False})
+    try:
+        for _ in range(nodes - 1):
+            cluster.add_node(**NODE)
+        yield cluster
+    finally:
+        cluster.shutdown()
+
+
+def alive() -> int:
+    """Processes on this machine that still run chunks, after a moment to end in."""
+    found: list[Path] = []
+    for _ in range(20):
+        found = [p for p in Path("/proc").glob("[0-9]*/cmdline") if _text(p).startswith("ray::ChunkTask")]
+        if not found:
+            break
+        time.sleep(0.25)
+    return len(found)
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text()
+    except OSError:  # gone
+        return ""
+
+
+def timed(call: Callable[[], Any]) -> tuple[Any, float]:
+    began = time.perf_counter()
+    return call(), time.perf_counter() - began
+
+
+def _name(finding: Any) -> tuple[Any, ...]:
+    return finding.attack, finding.defense, finding.adaptive, finding.trial
+
+
+def _timeless(report: AuditReport) -> list[Any]:
+    return [dataclasses.replace(finding, seconds=0.0) for finding in report.findings]
+
+
+if __name__ == "__main__":
+    sys.exit(main())
