@@ -47,3 +47,11 @@ def test_every_table_has_its_convention_and_note(small_recipe):
         assert table.note in page
     assert page.count("Convention: as ever") == 2
     assert small_recipe.note in page
+
+
+def test_a_recipe_may_show_its_tables_in_its_own_way(small_recipe, entry):
+    ranked = dataclasses.replace(small_recipe, board=lambda recipe, entries: f"{recipe.name}: {len(entries)} figures")
+    page = render(ranked, [entry])
+    assert page.endswith("small: 1 figures\n")
+    assert "the paper's figure → ours" not in page
+    assert "Measured: 1 of 4 cells" in page

@@ -99,6 +99,14 @@ def test_the_adaptive_cell_reads_those_who_know_the_defence(victim, small_scenar
     assert [f.spec for f in findings_of(Cell("", "", run, {}, variant="adaptive"), results)] == ["cpl:tv=2"]
 
 
+def test_of_a_tables_attackers_the_one_with_the_least_error_speaks(victim, small_scenario, tmp_path):
+    run = Run(small_scenario())
+    versions = [victim(adaptive=True, spec=s, scores={"mse": e}) for s, e in (("cpl:tv=1", 0.5), ("cpl:tv=2", 0.1))]
+    save(run.scenario, tmp_path, Result(tuple(versions), {"device": "cpu"}, 1.0))
+    found = findings_of(Cell("", "", run, {}, variant="adaptive"), results_of(run, tmp_path))
+    assert [f.spec for f in found] == ["cpl:tv=2"]
+
+
 def test_progress_of_one_run_is_its_share_among_all(small_scenario, tmp_path):
     seen = []
     run_all([small_scenario(), small_scenario(seed=1)], tmp_path, watch=lambda *told: seen.append(told))

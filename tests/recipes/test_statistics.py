@@ -83,6 +83,12 @@ def test_the_worst_error_is_of_all_records_or_unknown(victim):
     assert compute("mse_worst", [*victims, victim(records=())]).value is None
 
 
+def test_the_most_exposed_record_of_a_table_has_the_least_error(victim):
+    victims = [victim(records=({"mse": 1e-3}, {"mse": 3e-4})), victim(records=()), victim(records=({"mse": None},))]
+    assert compute("mse_smallest", victims).value == 3e-4
+    assert compute("mse_smallest", victims[1:]).value is None
+
+
 def test_recognised_counts_records_by_ssim_or_a_tables_error(victim):
     batch = victim(records=({"mse": 0.2, "ssim": 0.6}, {"mse": 0.2, "ssim": 0.59}))
     assert compute("recognised", [batch]).value == 0.5

@@ -4,19 +4,25 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from leakgauge.errors import BadInput
+from leakgauge.errors import BadInput, Unreadable
 from leakgauge.files import write_whole
+from leakgauge.reading.plain import read_json
 from leakgauge.recipes._figures import compute_figure
 from leakgauge.recipes._recipe import Cell, Recipe, Study, Table
 from leakgauge.recipes._running import Result, figures_of, findings_of, results_of
 from leakgauge.recipes._statistics import compute, is_failed
 
 FILE = "measured.json"
+
+
+_TYPES: Mapping[Any, Any] = {  # as `Entry` declares them
+    "str": str, "int": int, "float": (int, float), "float | None": (int, float, type(None)),
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -126,12 +132,19 @@ def read(folder: Path) -> list[Entry]:
     if not path.is_file():
         return []
     try:
-        cells: list[dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))["cells"]
-        return [Entry(**cell) for cell in cells]
-    except (ValueError, KeyError, TypeError) as error:
+        cells: list[dict[str, Any]] = read_json(path)["cells"]
+        entries = [Entry(**cell) for cell in cells]
+        if not all(isinstance(value, _TYPES[field.type]) for e in entries for field, value in _values(e)):
+            raise TypeError("a value of another kind")
+        return entries
+    except (Unreadable, LookupError, TypeError) as error:
         raise BadInput(
             str(path), allowed="written by leakgauge reproduce", got=str(error), do="delete it or choose another --out"
         ) from error
+
+
+def _values(entry: Entry) -> Iterator[tuple[dataclasses.Field[Any], Any]]:
+    return ((field, getattr(entry, field.name)) for field in dataclasses.fields(entry))
 
 
 def write(folder: Path, recipe: Recipe, entries: Sequence[Entry]) -> None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from typing import Any
 
 from leakgauge import catalog
 from leakgauge.attacks._parts.gradient_matching import GradientMatching
@@ -113,6 +114,7 @@ class Recipe:
     paper: str
     note: str  # what holds for all tables
     tables: tuple[Table, ...]
+    board: Callable[[Recipe, Any], str] | None = None  # (recipe, entries) -> the page, in place of table after table
 
     def table(self, id: str) -> Table:
         known = {table.id: table for table in self.tables}

@@ -32,16 +32,19 @@ def write(folder: Path, recipe: Recipe, entries: Sequence[Entry]) -> None:
 
 def render(recipe: Recipe, entries: Sequence[Entry]) -> str:
     """The page: who and where first, then table after table."""
+    legend = f"{_LEGEND} {_STUDIES}" if _studied(recipe) else _LEGEND
     parts = [
         _MARKER,
         f"# {recipe.name}",
         f"{recipe.summary}. {recipe.paper}.",
-        f"{_LEGEND} {_STUDIES}" if _studied(recipe) else _LEGEND,
+        *([legend] if recipe.board is None else []),
         _where(recipe, entries),
         recipe.note,
     ]
     again = f"leakgauge reproduce {recipe.name}"
     parts.append(f"```console\n$ {again} --quick\n$ {again} --device cuda --out recipes/{recipe.name}\n```")
+    if recipe.board is not None:
+        return "\n\n".join([*parts, recipe.board(recipe, entries)]) + "\n"
     parts += [_section(table, [e for e in entries if e.table == table.id]) for table in recipe.tables]
     return "\n\n".join(parts) + "\n"
 

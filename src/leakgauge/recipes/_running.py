@@ -21,9 +21,11 @@ from torch import Tensor
 import leakgauge
 from leakgauge import catalog
 from leakgauge.audit import Watch, run_audit
+from leakgauge.chunks import Executor
 from leakgauge.claiming import claimed
-from leakgauge.errors import LeakgaugeError
+from leakgauge.errors import LeakgaugeError, Unreadable
 from leakgauge.files import make_folder, write_whole
+from leakgauge.reading.plain import read_json
 from leakgauge.recipes._measurement import Figures
 from leakgauge.recipes._recipe import Cell, Piece, Run, Study
 from leakgauge.report.pictures import png_bytes
@@ -54,13 +56,15 @@ def run_all(
     device: str = "auto",
     data_root: Path | None = None,
     fresh: bool = False,
+    executor: Executor | None = None,
     watch: Watch = lambda *_: None,
     finished: Callable[[Piece], None] = lambda _: None,
 ) -> dict[Piece, str]:
     """Run what is not yet in `runs`; gives the pieces that cannot be run here, with the reason.
 
-    What another process is running is left for last and then waited for. `finished` is called after each piece. A
-    keyboard interrupt leaves the finished ones in place.
+    What another process is running is left for last and then waited for. `executor` runs the attacks, if somebody else
+    shall; measurements stay here. `finished` is called after each piece. A keyboard interrupt leaves the finished ones
+    in place.
     """
     make_folder(runs)
     pick_device(device)  # refused at once, not piece by piece
@@ -78,7 +82,7 @@ def run_all(
                     now = _within(watch, done, len(wanted), describe(piece))
                     now(0, 1, "", 0.0)
                     try:
-                        save(piece, runs, run_one(piece, device, data_root, now))
+                        save(piece, runs, run_one(piece, device, data_root, now, executor))
                     except LeakgaugeError as error:
                         refused[piece] = str(error)
             done += 1
@@ -87,14 +91,22 @@ def run_all(
     return refused
 
 
-def run_one(piece: Piece, device: str, data_root: Path | None, watch: Watch = lambda *_: None) -> Result:
+def run_one(
+    piece: Piece,
+    device: str,
+    data_root: Path | None,
+    watch: Watch = lambda *_: None,
+    executor: Executor | None = None,
+) -> Result:
     """A measurement, or one scenario and its one attack; raises if that cannot run here."""
     began = time.perf_counter()
     if not isinstance(piece, Scenario):
         figures = piece.figures(device, data_root, watch)
         where = environment(pick_device(device)) | {"model state": piece.setting}
         return Result((), where, time.perf_counter() - began, figures)
-    report, pictures = run_audit(piece, undefended=False, device=device, data_root=data_root, watch=watch)
+    report, pictures = run_audit(
+        piece, undefended=False, device=device, data_root=data_root, executor=executor, watch=watch
+    )
     if report.interrupted:  # half a scenario is no result
         raise KeyboardInterrupt
     floors = {name for name, attack in catalog.find("attacks").items() if attack.baseline}
@@ -146,7 +158,7 @@ def findings_of(cell: Cell, results: Iterable[Result]) -> tuple[Finding, ...]:
         groups.setdefault(finding.spec, []).append(finding)
     if not groups:
         return ()
-    return max((tuple(group) for group in groups.values()), key=_mean_psnr)
+    return max((tuple(group) for group in groups.values()), key=_closeness)
 
 
 def figures_of(results: Iterable[Result]) -> Figures:
@@ -158,8 +170,12 @@ def figures_of(results: Iterable[Result]) -> Figures:
     return pooled
 
 
-def _mean_psnr(findings: tuple[Finding, ...]) -> float:
-    return sum(f.scores.get("psnr") or 0.0 for f in findings) / len(findings)
+def _closeness(findings: tuple[Finding, ...]) -> float:
+    """Mean PSNR of pictures; rows of a table have none, and the one with the least error comes closest."""
+    if any(f.scores.get("psnr") is not None for f in findings):
+        return sum(f.scores.get("psnr") or 0.0 for f in findings) / len(findings)
+    errors = [e for f in findings if (e := f.scores.get("mse")) is not None]
+    return -sum(errors) / len(errors) if errors else 0.0
 
 
 def save(piece: Piece, runs: Path, result: Result) -> None:
@@ -178,7 +194,7 @@ def save(piece: Piece, runs: Path, result: Result) -> None:
 def load(piece: Piece, runs: Path) -> Result | None:
     """What is finished, or None if it is not there or cannot be read (then it is done again)."""
     try:
-        plain: dict[str, Any] = json.loads(_path(piece, runs).read_text(encoding="utf-8"))
+        plain: dict[str, Any] = read_json(_path(piece, runs))
         if plain["schema"] != SCHEMA:
             return None
         findings = tuple(
@@ -187,7 +203,7 @@ def load(piece: Piece, runs: Path) -> Result | None:
         figures = {name: tuple(sample) for name, sample in plain.get("figures", {}).items()}
         exposed = tuple(plain.get("exposed", ()))
         return Result(findings, plain["environment"], plain["seconds"], figures, exposed)
-    except (OSError, ValueError, KeyError, TypeError):
+    except (Unreadable, LookupError, TypeError, AttributeError, ValueError):
         return None
 
 

@@ -217,6 +217,12 @@ def _mse_worst(findings: Findings, _: float) -> Interval:
     return Interval(max(known), None, None) if known and len(known) == len(values) else _NOTHING
 
 
+def _mse_smallest(findings: Findings, _: float) -> Interval:
+    """The record of a table that is recovered best, of all victims."""
+    known = [v for f in findings for r in f.records if (v := r.get("mse")) is not None]
+    return Interval(min(known), None, None) if known else _NOTHING
+
+
 def _psnr_std(findings: Findings, _: float) -> Interval:
     values = [float(r["psnr"] or 0.0) for f in findings for r in f.records]
     return _bootstrap(values, partial(np.std, ddof=1)) if len(values) > 1 else _NOTHING
@@ -296,6 +302,7 @@ STATISTICS = {
     "psnr_median": Statistic("median PSNR, dB", "{:.2f}", _psnr_median),
     "psnr_above": Statistic("share over {} dB", "{:.2f}", _psnr_above, takes_argument=True),
     "mse_worst": Statistic("largest MSE", "{:.1e}", _mse_worst),
+    "mse_smallest": Statistic("most exposed record, MSE", "{:.1e}", _mse_smallest),
     "ssim_best": Statistic("best SSIM", "{:.3f}", _best("ssim")),
     "psnr_best": Statistic("best PSNR, dB", "{:.2f}", _best("psnr")),
     "exact_records": Statistic("exact records in a batch", "{:.2f}", _exact_records),
