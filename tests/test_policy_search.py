@@ -7,6 +7,7 @@ import os
 import pytest
 
 from leakgauge import policy_search
+from leakgauge.errors import BadInput
 from leakgauge.policy_search import BLOCK, Scored, Search, candidate, ranked, search_policies
 from leakgauge.types import Training
 
@@ -83,3 +84,8 @@ def test_the_most_private_come_first_and_equal_ones_once():
 def test_more_candidates_begin_with_the_same(undisturbed, tmp_path):
     fewer = dataclasses.replace(SEARCH, candidates=5)
     assert [r.policy for r in search_policies(fewer, tmp_path, device="cpu")] == [r.policy for r in undisturbed[:6]]
+
+
+def test_a_precision_that_scores_do_not_have_is_refused():
+    with pytest.raises(BadInput, match="float32 or tf32"):
+        dataclasses.replace(SEARCH, precision="float64")

@@ -23,7 +23,7 @@ from leakgauge.errors import BadInput
 from leakgauge.models import load_model
 from leakgauge.types import DataSpec
 
-_CLASSES = 10
+CLASSES = 10
 _WARM_UP = 5  # calls before the clock starts on a GPU: the engine records its launches within them
 
 
@@ -72,12 +72,12 @@ def measure(
     set_precision(precision)
     dtype = dtype_of(precision)
     count = case.victims(device) if victims is None else victims
-    data = DataSpec("bench", (3, case.side, case.side), _CLASSES, "image", (0.5,) * 3, (0.25,) * 3)
+    data = DataSpec("bench", (3, case.side, case.side), CLASSES, "image", (0.5,) * 3, (0.25,) * 3)
     published = load_model(case.model, data, seed=0).to(device, dtype).eval()
     model = working_model(published, "eval")
     g = torch.Generator().manual_seed(0)
     samples = torch.rand(count, 1, *data.shape, generator=g).to(device, dtype)
-    labels = torch.randint(_CLASSES, (count, 1), generator=g).to(device)
+    labels = torch.randint(CLASSES, (count, 1), generator=g).to(device)
     observed = {name: t.detach() for name, t in trial_gradients(model, samples, labels).items()}
     dummies = torch.rand(count, 1, *data.shape, generator=g).to(device, dtype)
     slope, rows = torch.empty_like(dummies), rows_of(observed, observed)
@@ -85,9 +85,9 @@ def measure(
     def step() -> None:
         slope.copy_(engine_step(model, dummies, labels, rows))
 
-    engine = _rate(Repeated(step, device), count, seconds, device)
+    engine = rate(Repeated(step, device), count, seconds, device)
     turns = itertools.cycle(range(count))
-    loop = _rate(lambda: loop_step(published, dummies, labels, observed, next(turns)), 1, seconds, device)
+    loop = rate(lambda: loop_step(published, dummies, labels, observed, next(turns)), 1, seconds, device)
     return BenchRow(case.model, count, device.type, precision, loop, engine, engine / loop)
 
 
@@ -123,7 +123,8 @@ def loop_step(model: nn.Module, dummies: Tensor, labels: Tensor, observed: dict[
     return slope
 
 
-def _rate(step: Callable[[], object], victims: int, seconds: float, device: torch.device) -> float:
+def rate(step: Callable[[], object], victims: int, seconds: float, device: torch.device) -> float:
+    """Victim-steps per second of `step`, which makes one for each victim."""
     for _ in range(_WARM_UP if device.type == "cuda" else 1):
         step()
     _wait(device)

@@ -12,7 +12,7 @@ failures still moves.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -25,6 +25,7 @@ from leakgauge.types import Batch, Control
 CANDIDATES = 39  # at most, beside each true sample: a place has one chance in forty
 _ENOUGH = 5  # candidates of the same label; with fewer, labels are let go
 _PERMUTATIONS = 9999
+_AT_ONCE = 2**20  # picks that are in memory together
 _LEVEL = 0.05
 _EXACT = 1e-10  # a squared error below this is a perfect recovery: 100 dB
 
@@ -91,18 +92,25 @@ def judge(close: Tensor, same_label: bool) -> Control:
     """What the places of all records add up to."""
     trials, rivals, size = close.shape
     ranks = ranks_of(close).flatten()
-    source = generator(0, "permutations")
-    picks = torch.randint(rivals, (_PERMUTATIONS, trials), generator=source)  # which batch plays the true one
-    rows = torch.arange(trials)
     means, bests = close.mean(2).cpu(), close.amax(2).cpu()  # (T, 1 + M)
-    p_mean = _share(means[rows, picks].mean(1), means[:, 0].mean())
-    p_best = _share(bests[rows, picks].amax(1), bests[:, 0].amax())
+    permuted = [(means.take(p).mean(1), bests.take(p).amax(1)) for p in _permutations(trials, rivals)]
+    p_mean = _share(torch.cat([mean for mean, _ in permuted]), means[:, 0].mean())
+    p_best = _share(torch.cat([best for _, best in permuted]), bests[:, 0].amax())
     possible = rivals**trials >= 1 / _LEVEL  # else even perfect recoveries stay above the level
     return Control(
         candidates=rivals - 1, same_label=same_label, records=trials * size, first=int((ranks == 1).sum()),
         rank_median=float(ranks.median()), p_mean=p_mean, p_best=p_best,
         better=min(p_mean, p_best) <= _LEVEL if possible else None,
     )  # fmt: skip
+
+
+def _permutations(trials: int, rivals: int) -> Iterator[Tensor]:
+    """(P, T) places in a table (T, rivals): which batch plays the true one in each trial, some permutations at once."""
+    source, rows = generator(0, "permutations"), rivals * torch.arange(trials)
+    at_once = max(1, _AT_ONCE // trials)
+    for begin in range(0, _PERMUTATIONS, at_once):
+        count = min(at_once, _PERMUTATIONS - begin)
+        yield rows + torch.randint(rivals, (count, trials), generator=source)
 
 
 def _share(permuted: Tensor, observed: Tensor) -> float:

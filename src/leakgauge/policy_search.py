@@ -25,13 +25,14 @@ from leakgauge.claiming import claimed
 from leakgauge.data import Dataset, load
 from leakgauge.engine.precision import set_precision
 from leakgauge.engine.randomness import generator, uniform
-from leakgauge.errors import BadInput
+from leakgauge.errors import BadInput, Unreadable
 from leakgauge.files import make_folder, write_whole
 from leakgauge.fl.rounds import train
 from leakgauge.models import load_model
 from leakgauge.policies.operations import COUNT
 from leakgauge.policies.policy import LENGTH, NOTHING, Triple, applied, draw, written
 from leakgauge.policies.scores import accuracy_scores, privacy_scores
+from leakgauge.reading.plain import read_json
 from leakgauge.stage import pick_device
 from leakgauge.types import Training
 
@@ -55,11 +56,14 @@ class Search:
     training: Training = TRAINING
     as_released: bool = False  # crop and mirror pictures first
     seed: int = 0
+    precision: str = "tf32"  # of the products behind privacy: a mean of cosines needs no more
 
     def __post_init__(self) -> None:
         for name in ("candidates", "pictures", "batches"):
             if getattr(self, name) < 1:
                 raise BadInput(name, allowed="at least 1", got=getattr(self, name), do="choose a value in that range")
+        if self.precision not in ("float32", "tf32"):
+            raise BadInput("precision", allowed="float32 or tf32", got=repr(self.precision), do="leave it out")
         if self.batch_size < 2:
             raise BadInput("batch_size", allowed="at least 2", got=self.batch_size, do="pictures are compared pairwise")
 
@@ -168,9 +172,11 @@ class _Bench:
     def score(self, triples: Sequence[Triple]) -> list[Scored]:
         """All candidates of a block, and all their pictures, in one pass each."""
         ways = [self._seen(self.pictures, triple) for triple in triples]
+        set_precision(self.search.precision)
         private = privacy_scores(
             self.trained, self.noise.repeat(len(triples), 1, 1, 1), torch.cat(ways), self.labels.repeat(len(triples))
         )
+        set_precision("float32")  # the smallest eigenvalues count most
         accurate = accuracy_scores(
             self.untrained, [(self._seen(x, triple), y) for triple in triples for x, y in self.batches]
         )
@@ -190,8 +196,8 @@ def _belongs(search: Search, folder: Path) -> None:
     path = folder / "search.json"
     if path.exists():
         try:
-            found = json.loads(path.read_text(encoding="utf-8"))
-        except ValueError:
+            found = read_json(path)
+        except Unreadable:
             found = None
         if found != wanted:
             differs = sorted(k for k in wanted if not isinstance(found, dict) or found.get(k) != wanted[k])
@@ -214,7 +220,11 @@ def _write(folder: Path, block: range, rows: Sequence[Scored]) -> None:
 def _read(folder: Path, block: range) -> list[Scored] | None:
     """A finished block; None if it is not there or cannot be read, and then it is scored again."""
     try:
-        rows = [Scored(**row) for row in json.loads(_path(folder, block).read_text(encoding="utf-8"))]
-    except (OSError, ValueError, TypeError):
+        rows = [Scored(**row) for row in read_json(_path(folder, block))]
+    except (Unreadable, TypeError):
         return None
-    return rows if len(rows) == len(block) else None
+    return rows if len(rows) == len(block) and all(map(_sound, rows)) else None
+
+
+def _sound(row: Scored) -> bool:
+    return isinstance(row.policy, str) and type(row.privacy) is type(row.accuracy) is float

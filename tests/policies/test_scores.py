@@ -47,8 +47,9 @@ def test_the_picture_itself_is_wholly_similar():
 
 def test_two_tensors_without_gradient_are_alike_and_one_is_not():
     zero, one = {"a": torch.zeros(1, 3)}, {"a": torch.ones(1, 3)}
-    assert similarity(zero, zero) == pytest.approx([1])
-    assert similarity(zero, one) == pytest.approx([0])
+    none, some = {"a": torch.zeros(1)}, {"a": torch.tensor([3**0.5])}
+    assert similarity(zero, zero, none) == pytest.approx([1])
+    assert similarity(zero, one, some) == pytest.approx([0])
 
 
 @pytest.mark.parametrize("count", [2, 10, 63])

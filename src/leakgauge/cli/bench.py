@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Annotated
 
+import torch
 import typer
 
 from leakgauge.bench import CASES, check, measure
 from leakgauge.cli import options
 from leakgauge.cli.console import say, show, show_json, show_table
+from leakgauge.growth import measure_growth, points
 from leakgauge.settings import unknown_name
 from leakgauge.solving import measure_solving
 from leakgauge.stage import environment, pick_device
@@ -28,6 +30,10 @@ def bench(
     ] = "float32",
     solving: Annotated[
         bool, typer.Option("--solving", help="Time instead how soon 100 victims (or --victims) are solved by CPL.")
+    ] = False,
+    growth: Annotated[
+        bool,
+        typer.Option("--growth", help="Time instead more victims, larger networks, batches and pictures, with memory."),
     ] = False,
     loop_victims: Annotated[
         int, typer.Option("--loop-victims", help="With --solving: how many the loop is timed on.")
@@ -49,6 +55,9 @@ def bench(
     if solving:
         _show_solving(measure_solving(where, victims or 100, loop_victims).as_dict(), environment(where), as_json)
         return
+    if growth:
+        _show_growth(where, seconds, precision, as_json)
+        return
     rows = []
     for name in names:
         say(f"timing {name} ...")
@@ -63,6 +72,28 @@ def bench(
     ]
     show_table(columns, shown)
     show("victim-steps per second; the ratio is what carries over to other machines")
+
+
+def _show_growth(where: torch.device, seconds: float, precision: str, as_json: bool) -> None:
+    rows = []
+    for point in points(where):
+        say(f"timing {point.model}: {point.victims} victims, batches of {point.batch}, {point.side} px ...")
+        rows.append(measure_growth(point, where, seconds, precision))
+    if as_json:
+        show_json({"rows": [row.as_dict() for row in rows], "environment": environment(where)})
+        return
+    show_table(
+        ["grows", "model", "parameters", "victims", "batch", "side", "victim-steps /s", "MB a victim"],
+        [
+            [
+                r.grows, r.model, f"{r.parameters:,}", str(r.victims), str(r.batch), str(r.side),
+                "no room" if r.steps_per_second is None else f"{r.steps_per_second:,.1f}",
+                "" if r.bytes_per_victim is None else f"{r.bytes_per_victim / 1e6:,.1f}",
+            ]
+            for r in rows
+        ],
+    )  # fmt: skip
+    show("all victims of a row at once; an audit takes as many at once as fit")
 
 
 def _show_solving(row: dict[str, str | int | float], where: dict[str, str], as_json: bool) -> None:

@@ -37,6 +37,9 @@ def search_policy(
     as_released: Annotated[
         bool, typer.Option("--as-released", help="Crop and mirror pictures first, as the released code does.")
     ] = False,
+    precision: Annotated[
+        str, typer.Option("--precision", help="Products behind privacy scores on a GPU: tf32 or float32.")
+    ] = "tf32",
     seed: options.SEED = None,
     out: Annotated[
         Path | None, typer.Option("--out", help="Folder for scores. Default leakgauge-runs/policies-KEY.")
@@ -51,7 +54,7 @@ def search_policy(
     """
     search = Search(
         model, data, candidates, pictures, batches, batch_size, least_accuracy,
-        Training.from_text(training) if training else TRAINING, as_released, seed or 0,
+        Training.from_text(training) if training else TRAINING, as_released, seed or 0, precision,
     )  # fmt: skip
     folder = out or RUNS / f"policies-{key_of(search=search.as_dict())[:10]}"
     began = time.perf_counter()

@@ -48,19 +48,22 @@ def _along(worker: nn.Module, noise: Tensor, pictures: Tensor, labels: Tensor) -
         return {name: g.detach() for name, g in found.items()}
 
     goal = gradients(pictures)
-    points = [similarity(gradients(torch.lerp(noise, pictures, i / POINTS)), goal) for i in range(POINTS)]
-    return torch.stack([*points, similarity(goal, goal)])
+    lengths = {name: wanted.flatten(1).norm(dim=1) for name, wanted in goal.items()}  # once, not at every point
+    points = [similarity(gradients(torch.lerp(noise, pictures, i / POINTS)), goal, lengths) for i in range(POINTS)]
+    return torch.stack([*points, similarity(goal, goal, lengths)])
 
 
-def similarity(mine: Mapping[str, Tensor], goal: Mapping[str, Tensor]) -> Tensor:
-    """(T,): the cosine, averaged over parameter tensors. A tensor without gradient on both sides counts as similar."""
+def similarity(mine: Mapping[str, Tensor], goal: Mapping[str, Tensor], lengths: Mapping[str, Tensor]) -> Tensor:
+    """(T,): the cosine, averaged over parameter tensors. A tensor without gradient on both sides counts as similar.
+
+    lengths: the norms of `goal`.
+    """
     cosines = []
     for name, wanted in goal.items():
-        a, b = mine[name].flatten(1), wanted.flatten(1)
-        size = a.norm(dim=1) * b.norm(dim=1)
-        both_zero = (a.norm(dim=1) == 0) & (b.norm(dim=1) == 0)
-        cosine = (a * b).sum(1) / torch.where(size > 0, size, torch.ones_like(size))
-        cosines.append(torch.where(both_zero, torch.ones_like(cosine), cosine))
+        a, length = mine[name].flatten(1), mine[name].flatten(1).norm(dim=1)
+        size = length * lengths[name]
+        cosine = (a * wanted.flatten(1)).sum(1) / torch.where(size > 0, size, torch.ones_like(size))
+        cosines.append(torch.where((length == 0) & (lengths[name] == 0), torch.ones_like(cosine), cosine))
     return torch.stack(cosines).mean(0)
 
 
@@ -92,9 +95,12 @@ def input_gradients(worker: nn.Module, pictures: Tensor) -> Tensor:
 
 
 def spread(rows: Tensor) -> float:
-    """Minus the sum of log l + 1/l over the eigenvalues l of the correlation of M gradients (M, D)."""
+    """Minus the sum of log l + 1/l over the eigenvalues l of the correlation of M gradients (M, D).
+
+    A hundred rows or so: their eigenvalues are found sooner on a CPU than a GPU can begin.
+    """
     correlation = torch.corrcoef(rows.double()).nan_to_num()  # a picture without any gradient correlates with none
-    values = torch.linalg.eigvalsh(correlation.reshape(len(rows), len(rows))).clamp_min(0) + _TINY
+    values = torch.linalg.eigvalsh(correlation.reshape(len(rows), len(rows)).cpu()).clamp_min(0) + _TINY
     return -float((values.log() + 1 / values).sum())
 
 
