@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import nn
 
-from leakgauge import audit
+from leakgauge import audit, chunks
 from leakgauge.attacks.linear import Linear
 from leakgauge.audit import run_audit
 from leakgauge.cell import FLOOR, run_cell
@@ -338,13 +338,13 @@ def interrupt_at(cell: str):
 
 def count_runs(monkeypatch) -> list[str]:
     ran: list[str] = []
-    original = audit.run_cell
+    original = chunks.run_cell
 
     def counting(stage, cell, *rest):
         ran.append(cell.name)
         return original(stage, cell, *rest)
 
-    monkeypatch.setattr(audit, "run_cell", counting)
+    monkeypatch.setattr(chunks, "run_cell", counting)
     return ran
 
 
@@ -404,16 +404,18 @@ def test_another_defence_reuses_the_undefended_cells(tmp_path, monkeypatch):
 def test_a_broken_cell_is_done_again(tmp_path, monkeypatch):
     run_audit(TINY, out=tmp_path)
     key = json.loads((tmp_path / "cells.json").read_text())["linear | none | plain"]
-    path = tmp_path / "cells" / f"{key}.safetensors"
+    (path,) = (tmp_path / "cells").glob(f"{key}.*")
     path.write_bytes(path.read_bytes()[:50])
-    ran = count_runs(monkeypatch)
-    report, _ = run_audit(TINY, out=tmp_path)
+    ran, told = count_runs(monkeypatch), []
+    report, _ = run_audit(TINY, out=tmp_path, notice=told.append)
     assert ran == ["linear | none | plain"]
+    assert len(told) == 1
+    assert f"{path} is damaged" in told[0]
     assert report.verdict.leaks
 
 
 def test_the_pictures_of_a_run_can_be_read_again(tmp_path):
-    _, pictures = run_audit(TINY, out=tmp_path)
+    _, pictures = run_audit(TINY, out=tmp_path, keep_private=True)
     again = Store(tmp_path).pictures()
     assert torch.equal(again.true, pictures.true)
     assert again.recovered.keys() == pictures.recovered.keys()
@@ -451,3 +453,13 @@ def test_two_versions_of_one_attack_have_rows_and_pictures_of_their_own():
     assert rows(report)["linear | none | plain"].trials == 3
     assert rows(report)["linear:combine=least-squares | none | plain"].trials == 3
     assert len(pictures.recovered) == 4
+
+
+def test_two_rows_that_come_to_the_same_attack_are_both_run(tmp_path, monkeypatch):
+    """Which has happened where a defence tells two versions of an attack the same."""
+    monkeypatch.setattr(audit, "_key", lambda stage, cell: f"{cell.attack.name}-{cell.defense}")
+    for out in (None, tmp_path):
+        report, pictures = run_audit(scenario(attacks=("linear", "linear:combine=least-squares")), out=out)
+        assert rows(report)["linear | none | plain"].trials == 3
+        assert rows(report)["linear:combine=least-squares | none | plain"].trials == 3
+        assert len(pictures.recovered) == 4

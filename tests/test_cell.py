@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 import torch
 
-from leakgauge import chunked
+from leakgauge import chunked, meeting
 from leakgauge.attacks.dlg import DLG
 from leakgauge.attacks.ggl import GGL
 from leakgauge.attacks.linear import Linear
@@ -29,7 +29,12 @@ def stage():
 @pytest.fixture
 def fit(monkeypatch):
     """fit(n): so many trials fit at once."""
-    return lambda count: monkeypatch.setattr(chunked, "fitting", lambda *_: count)
+
+    def at_once(count):
+        for module in (chunked, meeting):
+            monkeypatch.setattr(module, "fitting", lambda *_: count)
+
+    return at_once
 
 
 @pytest.fixture
@@ -91,8 +96,7 @@ def test_some_trials_get_their_own_seed_their_own_truth_and_their_place(stage, f
     assert ran == [stage.scenario.seeds[1], stage.scenario.seeds[3]]
     for found, expected in zip(some, (whole[1], whole[3]), strict=True):
         assert dataclasses.replace(found, seconds=0.0) == dataclasses.replace(expected, seconds=0.0)
-    assert torch.equal(pictures[[1, 3]], all_pictures[[1, 3]])
-    assert (pictures[[0, 2]] == 0).all()  # not run
+    assert torch.equal(pictures, all_pictures[[1, 3]])
 
 
 def test_a_finding_keeps_the_way_of_its_objective_in_a_few_values(stage):
@@ -133,7 +137,7 @@ def test_only_the_trials_that_an_interrupt_left_whole_are_found(stage, monkeypat
     monkeypatch.setattr(Linear, "reconstruct", cut_off)
     findings, pictures = run_cell(stage, cell(Linear()), (), quiet)
     assert [(f.trial, f.objective) for f in findings] == [(1, 1.0), (3, 3.0)]
-    assert [pictures[t].mean().item() for t in range(4)] == [0, 0.25, 0, 0.75]
+    assert [picture.mean().item() for picture in pictures] == [0.25, 0.75]
 
 
 def test_if_no_trial_was_finished_the_interrupt_is_passed_on(stage):
@@ -179,8 +183,8 @@ def test_an_interrupt_in_the_middle_of_a_cell_keeps_its_finished_trials_and_a_re
     assert third.findings == resumed.findings
 
 
-def test_trials_that_ended_before_the_interrupt_are_kept_though_all_ran_together(tmp_path, ran):
-    """No chunks: trials leave one by one as they are solved, and the interrupt finds the others at work."""
+def test_trials_that_ended_before_an_interrupt_are_reported_and_run_again_among_the_others_they_had(tmp_path, ran):
+    """No chunks: trials leave one by one as they are solved. Alone, those that are left would not round alike."""
     planned = dataclasses.replace(
         PLANNED, model="mlp:hidden=32,activation=sigmoid", attacks=("dlg:steps=40,restarts=1",)
     )
@@ -188,16 +192,12 @@ def test_trials_that_ended_before_the_interrupt_are_kept_though_all_ran_together
     last = sorted(f.steps for f in of_dlg(whole))
     assert last[0] < last[-1], "needs trials that end at different times"
     halted, _ = run_audit(planned, out=tmp_path, watch=stop_at((last[-1] - 1.5) / 40))  # one step before the last ends
-    kept = {f.trial for f in of_dlg(halted)}
     assert halted.interrupted
-    assert 0 < len(kept) < 4
+    assert 0 < len(of_dlg(halted)) < 4
     ran.clear()
     resumed, _ = run_audit(planned, out=tmp_path)
-    assert ran == [s for t, s in enumerate(planned.seeds) if t not in kept]
-    assert [f.trial for f in of_dlg(resumed)] == [0, 1, 2, 3]
-    for mine, other in zip(of_dlg(resumed), of_dlg(whole), strict=True):
-        assert mine.scores["label_accuracy"] == other.scores["label_accuracy"]
-        assert (mine.scores["psnr"] > 30) == (other.scores["psnr"] > 30)
+    assert ran == list(planned.seeds)
+    assert timeless(resumed) == timeless(whole)
 
 
 def test_a_cell_may_be_interrupted_again_and_again(tmp_path, fit, ran):
@@ -219,7 +219,7 @@ def test_fresh_runs_every_trial_of_a_cell_that_was_cut_off(tmp_path, fit, ran):
 
 def test_the_pictures_of_a_cell_that_was_cut_off_are_blank_where_it_was_not_run(tmp_path, fit):
     fit(1)
-    run_audit(PLANNED, out=tmp_path, watch=stop_at(0.5))
+    run_audit(PLANNED, out=tmp_path, watch=stop_at(0.5), keep_private=True)
     recovered = Store(tmp_path).pictures().recovered[NAME]
     assert (recovered[:2] != 0).any()
     assert (recovered[2:] == 0).all()

@@ -77,6 +77,6 @@ def test_an_update_of_several_samples_is_believed_to_hold_one_less():
 
 def test_reruns_are_kept_with_the_run(tmp_path, monkeypatch):
     first, _ = run_audit(TINY, out=tmp_path)
-    monkeypatch.setattr("leakgauge.audit.rerun_cell", lambda *_: pytest.fail("it was there"))
+    monkeypatch.setattr("leakgauge.chunks.run_cell", lambda *_: pytest.fail("it was there"))
     again, _ = run_audit(TINY, out=tmp_path)
     assert again.ledger == first.ledger

@@ -1,12 +1,14 @@
-"""What is on disk: it comes back as it was, half a file is no file, and only the owner may read it."""
+"""What is on disk: it comes back as it was, a damaged file is named and done again, and only the owner may read it."""
 
+import dataclasses
 import stat
 
 import pytest
 import torch
+from safetensors.torch import save_file
 
 from leakgauge.errors import BadInput
-from leakgauge.store import Store, content_of, key_of, tensors_of
+from leakgauge.store import Store, Trial, content_of, in_place, key_of, tensors_of
 from leakgauge.types import Finding
 
 FINDINGS = [
@@ -14,77 +16,182 @@ FINDINGS = [
         "dlg", "prune", True, 0, 7, {"psnr": 12.5, "ssim": None}, ({"psnr": 12.5, "ssim": None},), 0.25, 3, 40, 1.5,
         ("diverged",), None, "dlg:steps=3", trace=(4.0, 0.25),
     ),
-    Finding("dlg", "prune", True, 1, 8, {}, error="not applicable: no"),
+    Finding("dlg", "prune", True, 1, 8, {"psnr": 0.1 + 0.2}, note="chose the last layer"),
 ]  # fmt: skip
 
 
+def trials(*numbers, pictures=True):
+    return [
+        Trial(dataclasses.replace(FINDINGS[n % 2], trial=n), torch.rand(1, 1, 8, 8) if pictures else None)
+        for n in numbers
+    ]
+
+
+def same(one: Trial, other: Trial) -> bool:
+    pictures = (one.recovered, other.recovered)
+    equal = pictures == (None, None) or torch.equal(*pictures)
+    return one.finding == other.finding and equal
+
+
 @pytest.fixture
-def store(tmp_path):
-    return Store(tmp_path / "run" / "deep")
+def told():
+    return []
 
 
-def test_a_cell_comes_back_as_it_was(store):
-    pictures = torch.rand(2, 1, 1, 8, 8)
-    store.save_cell("abc", FINDINGS, pictures)
-    findings, recovered = Store(store.folder).load_cell("abc")
-    assert findings == FINDINGS
-    assert torch.equal(recovered, pictures)
+@pytest.fixture
+def store(tmp_path, told):
+    return Store(tmp_path / "run" / "deep", notice=told.append)
 
 
-def test_a_cell_without_pictures_comes_back_without(store):
-    store.save_cell("abc", FINDINGS, None)
-    assert store.load_cell("abc") == (FINDINGS, None)
+def cells(store):
+    return sorted((store.folder / "cells").iterdir())
 
 
-def test_a_missing_cell_is_none(store):
-    assert store.load_cell("nothing") is None
+@pytest.mark.parametrize("pictures", [True, False])
+def test_trials_come_back_as_they_were(store, pictures):
+    saved = trials(0, 1, pictures=pictures)
+    store.save("abc", saved)
+    found = Store(store.folder).load("abc")
+    assert list(found) == [0, 1]
+    assert all(same(found[n], saved[n]) for n in (0, 1))
+
+
+def test_a_cell_may_come_in_parts_and_in_any_order(store):
+    late, early = trials(4, 5), trials(0, 1)
+    store.save("abc", late)
+    store.save("abc", early)
+    assert list(store.load("abc")) == [0, 1, 4, 5]
+    assert store.finished("abc") == {0, 1, 4, 5}
+
+
+def test_a_trial_that_two_processes_finished_is_there_once(store):
+    first, second = trials(0, 1), trials(1, 2)
+    store.save("abc", first)
+    Store(store.folder).save("abc", second)
+    found = store.load("abc")
+    assert list(found) == [0, 1, 2]
+    assert same(found[1], first[1])
+
+
+def test_a_missing_cell_has_no_trials(store):
+    assert store.load("nothing") == {}
 
 
 @pytest.mark.parametrize("keep", [0, 5, 100, -1])
-def test_a_truncated_cell_is_none_so_that_it_is_done_again(store, keep):
-    store.save_cell("abc", FINDINGS, torch.rand(2, 1, 1, 8, 8))
-    path = store.folder / "cells" / "abc.safetensors"
+def test_a_truncated_file_is_named_and_its_trials_are_missing(store, told, keep):
+    store.save("abc", trials(0, 1))
+    store.save("abc", trials(2))
+    path = cells(store)[0]
     path.write_bytes(path.read_bytes()[:keep])
-    assert store.load_cell("abc") is None
+    assert list(store.load("abc")) == [2]
+    assert len(told) == 1
+    assert f"{path} is damaged" in told[0]
+    assert "run again" in told[0]
+    assert store.finished("abc") == {2}
+    assert not path.exists()
 
 
-def test_a_cell_of_something_else_is_none(store):
-    from safetensors.torch import save_file
+@pytest.mark.parametrize("place", [-1, 700])
+def test_one_wrong_bit_is_found(store, told, place):
+    """In the pictures, and in the findings."""
+    store.save("abc", trials(0, 1))
+    (path,) = cells(store)
+    content = bytearray(path.read_bytes())
+    content[place] ^= 1
+    path.write_bytes(content)
+    assert store.load("abc") == {}
+    assert len(told) == 1
 
+
+def test_a_file_that_is_gone_is_named_and_its_trials_are_missing(store, told):
+    store.save("abc", trials(0))
+    cells(store)[0].unlink()
+    assert store.load("abc") == {}
+    assert "No such file" in told[0]
+
+
+def test_a_file_of_something_else_is_thrown_away(store, told):
     save_file({"x": torch.zeros(1)}, store.folder / "cells" / "abc.safetensors")
-    assert store.load_cell("abc") is None
+    assert Store(store.folder, notice=told.append).load("abc") == {}
+    assert "not one of ours" in told[0]
+
+
+def test_a_file_whose_process_was_killed_before_it_told_the_index_is_found(store):
+    store.save("abc", trials(0, 1))
+    (store.folder / "index.sqlite").unlink()
+    assert list(Store(store.folder).load("abc")) == [0, 1]
+
+
+@pytest.mark.parametrize("content", [b"no database at all, but long enough to be one " * 30, b"SQLite format 3\0"])
+def test_a_damaged_index_costs_nothing_but_a_line(store, told, content):
+    saved = trials(0, 1)
+    store.save("abc", saved)
+    (store.folder / "index.sqlite").write_bytes(content)
+    found = Store(store.folder, notice=told.append).load("abc")
+    assert all(same(found[n], saved[n]) for n in (0, 1))
+    assert len(told) == 1
+    assert "index.sqlite is damaged" in told[0]
+
+
+def test_a_cell_can_be_forgotten(store):
+    store.save("abc", trials(0, 1))
+    store.save("def", trials(0))
+    store.forget("abc")
+    assert store.load("abc") == {}
+    assert list(Store(store.folder).load("def")) == [0]
+    assert Store(store.folder).load("abc") == {}
+
+
+def test_a_chunk_is_claimed_by_one(store):
+    other = Store(store.folder)
+    with store.claim("abc", 0) as first, other.claim("abc", 0) as second, other.claim("abc", 1) as third:
+        assert (first, second, third) == (True, False, True)
+    with other.claim("abc", 0) as again:
+        assert again
 
 
 def test_private_files_can_be_read_by_their_owner_only(store):
     store.save_truth(torch.rand(1, 1, 3))
-    store.save_cell("abc", FINDINGS, torch.rand(1, 1, 3))
+    store.save("abc", trials(0))
     for path in store.folder.rglob("*.safetensors"):
         assert stat.S_IMODE(path.stat().st_mode) == 0o600, path
 
 
 def test_nothing_half_written_is_left(store):
-    store.save_cell("abc", FINDINGS, torch.rand(2, 1, 3))
-    store.save_cell("abc", FINDINGS, torch.rand(2, 1, 3))
-    assert [p.name for p in (store.folder / "cells").iterdir()] == ["abc.safetensors"]
+    store.save("abc", trials(0))
+    store.save("abc", trials(1))
+    assert [p.suffix for p in cells(store)] == [".safetensors"] * 2
 
 
 def test_values_that_are_not_finite_never_reach_the_disk(store):
     broken = Finding("dlg", "none", False, 0, 0, {"psnr": float("nan")})
     with pytest.raises(ValueError, match="Out of range float"):
-        store.save_cell("abc", [broken], None)
-    assert store.load_cell("abc") is None
+        store.save("abc", [Trial(broken, None)])
+    assert store.load("abc") == {}
 
 
-def test_pictures_come_back_by_cell_name(store):
-    truth, guess = torch.rand(2, 1, 3), torch.rand(2, 1, 3)
+def test_pictures_come_back_by_cell_name_each_at_its_place(store, told):
+    truth = torch.rand(4, 1, 1, 8, 8)
     store.save_truth(truth)
-    store.save_cell("abc", FINDINGS, guess)
-    store.save_cell("def", FINDINGS, None)
+    saved = trials(1, 3)
+    store.save("abc", saved[:1])
+    store.save("abc", saved[1:])
+    store.save("def", trials(0, pictures=False))
     store.save_cells_of_report({"dlg | none | plain": "abc", "labels | none | plain": "def", "lost": "ghi"})
-    pictures = store.pictures()
+    pictures = Store(store.folder, make=False).pictures()
     assert torch.equal(pictures.true, truth)
     assert list(pictures.recovered) == ["dlg | none | plain"]
-    assert torch.equal(pictures.recovered["dlg | none | plain"], guess)
+    recovered = pictures.recovered["dlg | none | plain"]
+    assert torch.equal(recovered[[1, 3]], torch.stack([t.recovered for t in saved]))
+    assert (recovered[[0, 2]] == 0).all()
+    cells(store)[0].write_bytes(b"")
+    assert Store(store.folder, make=False, notice=told.append).pictures() is not None
+    assert "left out" in told[0]
+
+
+def test_no_pictures_no_tensor():
+    assert in_place({}, 3) is None
+    assert in_place({0: trials(0, pictures=False)[0]}, 3) is None
 
 
 def test_a_run_without_pictures_has_none(store):

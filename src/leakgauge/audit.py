@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from contextlib import closing
 from pathlib import Path
 
 from torch import Tensor, nn
@@ -15,25 +15,29 @@ from torch import Tensor, nn
 from leakgauge import catalog
 from leakgauge.applicability import sorted_out
 from leakgauge.bounds import contradicted
-from leakgauge.cell import Done, run_cell
+from leakgauge.cell import compared
+from leakgauge.chunks import Executor, InProcess
+from leakgauge.errors import BadInput
 from leakgauge.evidence import controlled, exposures, upper_sides
 from leakgauge.flags import FLAGS
 from leakgauge.gate import Gate
-from leakgauge.ledger import ledger, rerun_cell
+from leakgauge.ledger import CHANGEABLE, ledger
 from leakgauge.own_update import IN_PYTHON, recorded_stage, stage_of
 from leakgauge.pacing import Pace, pace_of, searches
 from leakgauge.plan import Cell, configurations, parse_chain, plan
+from leakgauge.resuming import Resuming, Watch, Work
 from leakgauge.sanity import refuse_wrong
 from leakgauge.settling import settled_by
 from leakgauge.stage import Stage, environment, set_stage
-from leakgauge.store import Store, key_of
+from leakgauge.store import Store, in_place, key_of
 from leakgauge.suites import SUITES
 from leakgauge.triage import first_observation, triage_of
 from leakgauge.types import AuditReport, Finding, Pictures, Scenario, Skipped
 from leakgauge.types.triage import EXPOSED, WRONG
 from leakgauge.verdict import conclude, summarise
+from leakgauge.workers import Workers
 
-Watch = Callable[[int, int, str, float], None]  # cell number, cells in all, what runs now, share of it done
+__all__ = ["Watch", "audit_update", "in_suite", "run_audit"]
 
 
 def run_audit(
@@ -44,18 +48,27 @@ def run_audit(
     data_root: Path | None = None,
     device: str = "auto",
     fresh: bool = False,
+    keep_private: bool = False,
     triaged: bool = False,
     stage: Stage | None = None,
+    workers: int = 0,
+    executor: Executor | None = None,
     watch: Watch = lambda *_: None,
     notice: Callable[[str], None] = lambda _: None,
 ) -> tuple[AuditReport, Pictures]:
     """Run every cell of `scenario` and say what was recovered.
 
-    With `out`, each finished cell is kept there and reused by the same scenario unless `fresh`. `undefended` adds
+    With `out`, each finished trial is kept there and reused by the same scenario unless `fresh`; the private samples
+    themselves only if `keep_private`. `undefended` adds
     the bare update for comparison. `notice` is told what is known against an attack before it starts, and with
-    `triaged` what the first victim's bare update allows. `stage` is what was loaded already, if it was. A keyboard
-    interrupt ends the run early: the report holds the finished cells and says so.
+    `triaged` what the first victim's bare update allows. `stage` is what was loaded already, if it was. `workers` are
+    processes of this machine that share the work, and `executor` is somebody else who does it; see `leakgauge.chunks`.
+    A keyboard interrupt ends the run early: the report holds the finished trials and says so.
     """
+    if executor is None:
+        executor = Workers(workers, device=device, data_root=data_root) if workers else InProcess()
+    if stage is not None and not isinstance(executor, InProcess):
+        raise BadInput("workers", allowed="0 for what was loaded in Python", got=executor.slots, do="leave it out")
     gate = Gate.parse(scenario.gate) if scenario.gate is not None else None
     cells = plan(scenario, undefended and scenario.update is None)  # a saved update is what it is
     if stage is None:
@@ -68,54 +81,43 @@ def run_audit(
     for clue in clues:
         if clue.severity in (WRONG, EXPOSED):
             notice(f"{clue.what}: {clue.value}: {clue.meaning}")
-    store = Store(out) if out else None
+    store = Store(out, notice=notice) if out else None
     if store:
-        store.save_truth(stage.batch.inputs)
-    findings: list[Finding] = []
-    recovered: dict[str, Tensor] = {}
-    keys: dict[str, str] = {}
-    specs: dict[str, Cell] = {}
+        store.save_truth(stage.batch.inputs if keep_private else None)
     cells, skipped = sorted_out(stage, cells) if in_suite(scenario) else (cells, [])
     pace = _pace(stage) if in_suite(scenario) else None
+    results = _Results(stage)
+    resuming = Resuming(stage, store, executor, notice)
     interrupted = False
-    try:
-        for number, cell in enumerate(cells):
-            if pace is not None and (settling := _settling(stage, cell, findings, recovered)):
-                why = f"settled by {' and '.join(settling)}: every record was recovered"
-                skipped.append(Skipped(cell.label, cell.defense, cell.adaptive, why))
-                continue
-            key = _key(stage, cell)
-            watch(number, len(cells), cell.name, 0.0)
-            done = store.load_cell(key) if store and not fresh else None
-            left = _left(stage, done)
-            specs[cell.name] = cell if pace is None else pace.paced(cell, cells[number + 1 :])
-            try:
-                if left:
-                    now = partial(watch, number, len(cells), cell.name)
-                    more = run_cell(stage, specs[cell.name], findings, now, left, notice)
-                    done = _merged(done, more)
-                    whole = [f for f in done[0] if not f.error]  # what could not run is tried again next time
-                    if store and whole:
-                        store.save_cell(key, whole, done[1])
-            finally:  # an interrupt before another trial was finished leaves what was there
-                if done is not None:
-                    findings += done[0]
-                    keys[cell.name] = key
-                    if done[1] is not None:
-                        recovered[cell.name] = done[1]
-            if done is not None and len(done[0]) < scenario.trials:  # an interrupt came while the cell ran
-                raise KeyboardInterrupt
-    except KeyboardInterrupt:
-        interrupted = True
-    if store:
-        store.save_cells_of_report(keys)
-    report = _report(stage, findings, recovered, gate, interrupted)
-    report = dataclasses.replace(report, triage=clues, skipped=tuple(skipped))
-    if scenario.ledger and not interrupted:
-        report = _with_ledger(
-            stage, report, list(specs.values()), store, fresh, partial(watch, len(cells) - 1, len(cells))
-        )
-    return report, Pictures(stage.batch.inputs.cpu(), recovered)
+    with closing(executor):
+        try:
+            for number, group in enumerate([[c] for c in cells] if pace else [cells]):
+                if pace is not None and (settling := _settling(stage, group[0], results.findings, results.recovered)):
+                    why = f"settled by {' and '.join(settling)}: every record was recovered"
+                    skipped.append(Skipped(group[0].label, group[0].defense, group[0].adaptive, why))
+                    continue
+                works = _works(stage, group)
+                if pace is not None:  # how far it gets depends on the clock; its key does not
+                    works[0].cell = pace.paced(group[0], cells[number + 1 :])
+                if fresh and store:
+                    for work in works:
+                        store.forget(work.key)
+                try:
+                    resuming.finish(works, _among(watch, number, len(cells)) if pace else watch)
+                finally:  # an interrupt leaves what was finished by then
+                    results.add(works)
+        except KeyboardInterrupt:
+            interrupted = True
+        if store:
+            store.save_cells_of_report(results.keys)
+        report = _report(stage, results.findings, results.recovered, gate, interrupted)
+        where = {**report.environment, **executor.environment}
+        report = dataclasses.replace(report, environment=where, triage=clues, skipped=tuple(skipped))
+        if scenario.ledger and not interrupted:
+            report = _with_ledger(
+                stage, report, results.cells, store, fresh, resuming, _among(watch, len(cells) - 1, len(cells))
+            )
+    return report, Pictures(stage.batch.inputs.cpu(), results.recovered)
 
 
 def audit_update(
@@ -150,6 +152,16 @@ def _pace(stage: Stage) -> Pace:
     return pace_of(SUITES[stage.scenario.suite].seconds, seen, stage.scenario.seeds)
 
 
+def _works(stage: Stage, cells: Sequence[Cell]) -> list[Work]:
+    """Each cell under a key of its own, also where two rows come to the same attack."""
+    works: dict[str, Work] = {}
+    for cell in cells:
+        key = _key(stage, cell)
+        key = key_of(key=key, label=cell.label) if key in works else key
+        works[key] = Work(key, cell, cell.name)
+    return list(works.values())
+
+
 def _settling(
     stage: Stage, cell: Cell, findings: Sequence[Finding], recovered: Mapping[str, Tensor]
 ) -> tuple[str, ...]:
@@ -164,47 +176,54 @@ def _key(stage: Stage, cell: Cell) -> str:
     return key_of(stage=stage.key, attack=cell.attack.spec, defense=cell.defense, adaptive=cell.adaptive, **timed)
 
 
+class _Results:
+    """What is finished, cell by cell in the order of the table."""
+
+    def __init__(self, stage: Stage) -> None:
+        self._stage = stage
+        self.cells: list[Cell] = []
+        self.findings: list[Finding] = []
+        self.recovered: dict[str, Tensor] = {}  # cell name -> (T, N, *shape), blank where it was not run
+        self.keys: dict[str, str] = {}
+
+    def add(self, works: Sequence[Work]) -> None:
+        for work in works:
+            if not work.done:
+                continue
+            self.cells.append(work.cell)
+            self.findings += compared(self._stage, work.cell, work.findings, self.findings)
+            self.keys[work.cell.name] = work.key
+            pictures = in_place(work.done, self._stage.scenario.trials)
+            if pictures is not None:
+                self.recovered[work.cell.name] = pictures
+            work.done.clear()  # what it held is here now
+
+
+def _among(watch: Watch, number: int, cells: int) -> Watch:
+    """One cell on its own, as one of them all."""
+    return lambda _, __, name, share: watch(number, cells, name, share)
+
+
 def _with_ledger(
-    stage: Stage, report: AuditReport, cells: Sequence[Cell], store: Store | None, fresh: bool,
-    watch: Callable[[str, float], None],
+    stage: Stage, report: AuditReport, cells: Sequence[Cell], store: Store | None, fresh: bool, resuming: Resuming,
+    watch: Watch,
 ) -> AuditReport:  # fmt: skip
     """The report with what each fact was worth; an interrupt leaves the ledger out."""
     floors = [f for f in report.findings if f.attack in _floors()]
 
     def rerun(change: str, changed: Stage, cell: Cell) -> Sequence[Finding]:
-        watch(f"{cell.name}, {change}", 0.0)
         key = key_of(cell=_key(stage, cell), change=change)
-        kept = store.load_cell(key) if store and not fresh else None
-        if kept is not None:
-            return kept[0]
-        found = rerun_cell(changed, cell, floors)
-        if store and not any(f.error for f in found):
-            store.save_cell(key, found, None)
-        return found
+        if fresh and store:
+            store.forget(key)
+        other = {name: getattr(changed, name) for name in CHANGEABLE}
+        work = Work(key, cell, f"{cell.name}, {change}", other)
+        resuming.finish([work], watch)
+        return compared(changed, cell, work.findings, floors)
 
     try:
         return dataclasses.replace(report, ledger=ledger(stage, cells, report.findings, report.verdict, rerun))
     except KeyboardInterrupt:
         return dataclasses.replace(report, interrupted=True)
-
-
-def _left(stage: Stage, kept: Done | None) -> list[int]:
-    """The trials of a cell that are still to be run."""
-    there = {f.trial for f in kept[0]} if kept else set()
-    return [t for t in range(stage.scenario.trials) if t not in there]
-
-
-def _merged(kept: Done | None, more: Done) -> Done:
-    """Two parts of one cell as one, in the order of the trials."""
-    if kept is None or not kept[0]:
-        return more
-    findings = sorted([*kept[0], *more[0]], key=lambda f: f.trial)
-    if kept[1] is None or more[1] is None:
-        return findings, more[1] if kept[1] is None else kept[1]
-    pictures = kept[1].to(more[1]).clone()
-    ran = [f.trial for f in more[0]]
-    pictures[ran] = more[1][ran]
-    return findings, pictures
 
 
 def _report(

@@ -30,6 +30,7 @@ FOLDERS = {
     "aggregators": ("fl.aggregating",),
     "encryptions": ("encryption",),
 }
+OWN = "leakgauge_own_"  # how the name of a module begins that was made of the user's own file
 
 
 @cache
@@ -108,7 +109,7 @@ def own(spec: str) -> Callable[..., Any]:
             path = Path(head)
             if not path.is_file():
                 raise BadInput(f"file {head!r}", allowed="an existing Python file", got="no such file", do=do)
-            loader_spec = importlib.util.spec_from_file_location(f"leakgauge_own_{path.stem}", path)
+            loader_spec = importlib.util.spec_from_file_location(f"{OWN}{path.stem}", path)
             assert loader_spec is not None
             assert loader_spec.loader is not None
             module = importlib.util.module_from_spec(loader_spec)
@@ -118,7 +119,7 @@ def own(spec: str) -> Callable[..., Any]:
             module = importlib.import_module(head)
     except BadInput:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # a script without a guard may end the program
         raise BadInput(
             f"{head!r}",
             allowed="importable",

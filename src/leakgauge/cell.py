@@ -21,8 +21,10 @@ from leakgauge.stage import Stage
 from leakgauge.types import (
     CRITERION,
     NOT_APPLICABLE,
+    Attack,
     Batch,
     DataSpec,
+    Defense,
     Fact,
     Finding,
     Reconstruction,
@@ -35,7 +37,7 @@ FLOOR = ThreatModel(
     frozenset({Fact.INPUT_SPEC, Fact.NUM_SAMPLES, Fact.PUBLIC_DATA}),
 )  # fmt: skip
 _TOLD = 24  # values of an objective that a report keeps per trial: enough for a curve, little enough for 500 trials
-Done = tuple[list[Finding], Tensor | None]  # findings, and what was recovered: (T, N, *shape), blank where not run
+Done = tuple[list[Finding], Tensor | None]  # findings, and beside each what was recovered: (findings, N, *shape)
 
 
 def run_cell(
@@ -45,20 +47,19 @@ def run_cell(
     progress: Callable[[float], None],
     trials: Sequence[int] | None = None,
     notice: Callable[[str], None] = lambda _: None,
+    last: LastMeeting | None = None,
 ) -> Done:
     """One cell on `trials` (all of them unless given). After an interrupt: the trials that were finished by then.
 
-    `notice` is told what is known against the attack before it starts.
+    `notice` is told what is known against the attack before it starts. `last` lends what another part of the same
+    cell has prepared.
     """
     wanted = list(range(stage.scenario.trials) if trials is None else trials)
-    seeds = [stage.scenario.seeds[t] for t in wanted]
     attack, control = (cell.attack.attack, True) if isinstance(cell.attack, OnDecoy) else (cell.attack, False)
     try:
-        defenses = parse_chain(cell.defense)
-        truth = stage.crowd if attack.baseline else stage.behind(defenses)  # a floor stands for every record
-        behind = stage.decoys(defenses) if control else truth  # the update's own samples; scores are the truth's
-        told = FLOOR if attack.baseline else stage.threat_model
-        meeting = Meeting(stage, attack, defenses, told, behind, cell.adaptive)
+        meeting = (last or LastMeeting()).of(stage, cell)
+        defenses, told = meeting.defenses, meeting.told
+        truth = _truth(stage, attack, defenses)
         for concern in meeting.concerns(wanted[0]):
             notice(f"{cell.label}: {FLAGS[concern].reason}")
         result = meeting.of(wanted, progress)
@@ -80,15 +81,43 @@ def run_cell(
             raise
         kind = NOT_APPLICABLE if isinstance(error, NotApplicable) else ""
         text = f"{kind}{str(error) or type(error).__name__}"
-        return [_failed(cell, t, seed, text) for t, seed in zip(wanted, seeds, strict=True)], None
+        return [failed(stage, cell, trial, text) for trial in wanted], None
     flags = [*oracle_flags(told), *meeting.concerns(wanted[0]), *generator_flags(attack, truth.take(ran))]
     if ran_out_of_time(attack, result):
         flags.append("time-budget-spent")
-    if defenses and meeting.defense_did_nothing(ran):
+    if defenses and meeting.defense_did_nothing:
         flags.append("defense-without-effect")
-    findings = _findings(cell, ran, result, scores, stage, flags, earlier)
+    findings = compared(stage, cell, _findings(cell, ran, result, scores, stage, flags), earlier)
     own = None if scores.matched is None else scores.matched[:, : stage.scenario.batch_size]
-    return findings, _pictures(own, ran, stage.scenario.trials)
+    return findings, None if own is None else own.cpu()
+
+
+class LastMeeting:
+    """The meeting of the cell that ran last: its parts share what a server prepared for it."""
+
+    def __init__(self) -> None:
+        self._stage: Stage | None = None
+        self._cell: Cell | None = None
+        self._meeting: Meeting | None = None
+
+    def of(self, stage: Stage, cell: Cell) -> Meeting:
+        if self._meeting is None or self._stage is not stage or self._cell != cell:
+            self._meeting = None  # let go of the old one first
+            self._meeting, self._stage, self._cell = _meeting(stage, cell), stage, cell
+        return self._meeting
+
+
+def _meeting(stage: Stage, cell: Cell) -> Meeting:
+    attack, control = (cell.attack.attack, True) if isinstance(cell.attack, OnDecoy) else (cell.attack, False)
+    defenses = parse_chain(cell.defense)
+    # The update's own samples; the scores are always those of the truth.
+    behind = stage.decoys(defenses) if control else _truth(stage, attack, defenses)
+    told = FLOOR if attack.baseline else stage.threat_model
+    return Meeting(stage, attack, defenses, told, behind, cell.adaptive)
+
+
+def _truth(stage: Stage, attack: Attack, defenses: Sequence[Defense]) -> Batch:
+    return stage.crowd if attack.baseline else stage.behind(defenses)  # a floor stands for every record
 
 
 def _as_many_as_there_are(result: Reconstruction, truth: Batch, stage: Stage) -> Reconstruction:
@@ -109,15 +138,6 @@ def _finished(result: Reconstruction) -> list[int]:
     return rows
 
 
-def _pictures(matched: Tensor | None, ran: Sequence[int], trials: int) -> Tensor | None:
-    """What was recovered at its place among all trials."""
-    if matched is None or len(ran) == trials:
-        return None if matched is None else matched.cpu()
-    blank = torch.zeros(trials, *matched.shape[1:], dtype=matched.dtype)
-    blank[list(ran)] = matched.cpu()
-    return blank
-
-
 def _findings(
     cell: Cell,
     ran: Sequence[int],
@@ -125,12 +145,8 @@ def _findings(
     scores: Scores,
     stage: Stage,
     flags: list[str],
-    earlier: Sequence[Finding],
 ) -> list[Finding]:
     records = {name: values.tolist() for name, values in scores.records.items()}  # metric -> T x N
-    guesses = {f.trial: f for f in earlier if f.attack == "mean-image"}
-    beside = (cell.label + ON_A_DECOY, cell.defense, cell.adaptive)
-    decoys = {f.trial: f for f in earlier if (f.attack, f.defense, f.adaptive) == beside}
     fell, failed = objective_fell(result).tolist(), scores.failed.tolist()
     labels = None if scores.label_accuracy is None else scores.label_accuracy.tolist()
     traces = _traces(result)
@@ -141,10 +157,6 @@ def _findings(
         own = [*flags, *(["diverged"] if failed[t] else []), *([] if fell[t] else ["objective-did-not-fall"])]
         count = max((len(v[t]) for v in records.values()), default=0)
         each = tuple({name: v[t][i] for name, v in records.items()} for i in range(count))
-        if not cell.attack.baseline and trial in guesses and _no_better(stage.data, means, each, guesses[trial]):
-            own.append("no-better-than-mean")
-        if trial in decoys and not _beats(stage.data, means, decoys[trial]):
-            own.append("no-better-than-decoy")
         objective = float(result.objective[t])
         rows.append(
             Finding(
@@ -161,6 +173,26 @@ def _findings(
             )
         )  # fmt: skip
     return rows
+
+
+def compared(stage: Stage, cell: Cell, findings: Sequence[Finding], earlier: Sequence[Finding]) -> list[Finding]:
+    """The findings of a cell, flagged where the mean image or the cell's own control did as well.
+
+    Apart from running, so that cells need not wait for one another.
+    """
+    guesses = {f.trial: f for f in earlier if f.attack == "mean-image"}
+    beside = (cell.label + ON_A_DECOY, cell.defense, cell.adaptive)
+    decoys = {f.trial: f for f in earlier if (f.attack, f.defense, f.adaptive) == beside}
+    told = []
+    for f in findings:
+        flags, guess, decoy = set(f.flags), guesses.get(f.trial), decoys.get(f.trial)
+        if f.error is None:
+            if not cell.attack.baseline and guess and _no_better(stage.data, f.scores, f.records, guess):
+                flags.add("no-better-than-mean")
+            if decoy and not _beats(stage.data, f.scores, decoy):
+                flags.add("no-better-than-decoy")
+        told.append(dataclasses.replace(f, flags=tuple(sorted(flags))))
+    return told
 
 
 def _traces(result: Reconstruction) -> list[tuple[float, ...]]:
@@ -194,8 +226,9 @@ def _beats(data: DataSpec, means: Mapping[str, float | None], decoy: Finding) ->
     return mine > other if catalog.get("metrics", name).higher_is_better else mine < other
 
 
-def _failed(cell: Cell, trial: int, seed: int, error: str) -> Finding:
+def failed(stage: Stage, cell: Cell, trial: int, error: str) -> Finding:
+    """A trial that could not be run, as it stands in the table."""
     return Finding(
-        cell.label, cell.defense, cell.adaptive, trial, seed, {}, error=error, spec=cell.attack.spec,
-        control=isinstance(cell.attack, OnDecoy),
+        cell.label, cell.defense, cell.adaptive, trial, stage.scenario.seeds[trial], {}, error=error,
+        spec=cell.attack.spec, control=isinstance(cell.attack, OnDecoy),
     )  # fmt: skip

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from leakgauge.files import cannot_write
+
 try:
     import fcntl
 except ImportError:  # no such locks on this system: two processes may do the same work twice, nothing worse
@@ -23,7 +25,10 @@ def claimed(path: Path, *, wait: bool) -> Iterator[bool]:
         yield True
         return
     lock = path.with_name(f".{path.name}.lock")
-    handle = os.open(lock, os.O_RDWR | os.O_CREAT, 0o666)
+    try:
+        handle = os.open(lock, os.O_RDWR | os.O_CREAT, 0o666)
+    except OSError as error:
+        raise cannot_write(lock, error) from error
     try:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))

@@ -24,7 +24,7 @@ def make_folder(folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise _cannot_write(folder, error) from error
+        raise cannot_write(folder, error) from error
 
 
 def write_whole(path: Path, content: bytes, *, private: bool = False) -> None:
@@ -45,10 +45,11 @@ def write_whole(path: Path, content: bytes, *, private: bool = False) -> None:
             part.unlink(missing_ok=True)
             raise
     except OSError as error:
-        raise _cannot_write(path, error) from error
+        raise cannot_write(path, error) from error
 
 
-def _cannot_write(path: Path, error: OSError) -> BadInput:
+def cannot_write(path: Path, error: OSError) -> BadInput:
+    """What a user reads who runs out of disk or may not write here; finished work stays and is reused."""
     full = error.errno in (errno.ENOSPC, errno.EDQUOT)
     return BadInput(
         f"output {str(path)!r}",

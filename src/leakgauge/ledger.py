@@ -16,12 +16,12 @@ from typing import Any
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from leakgauge import catalog
-from leakgauge.cell import run_cell
 from leakgauge.plan import Cell
 from leakgauge.stage import Stage
 from leakgauge.types import CRITERION, Ablation, Attack, Fact, Finding, Summary, Verdict
 from leakgauge.verdict import summarise
 
+CHANGEABLE = ("threat_model", "believed")  # fields of a stage that a change may give another value
 Rerun = Callable[[str, Stage, Cell], Sequence[Finding]]  # what is changed, the stage with it, the cell
 
 
@@ -120,11 +120,6 @@ def _tried(stage: Stage, cell: Cell, row: Summary, change: Change, floors: Seque
     if again.error is not None:
         return dataclasses.replace(entry, why_not=again.error)
     return dataclasses.replace(entry, recovered_instead=again.success_rate.recovered, mean_instead=_mean(again, metric))
-
-
-def rerun_cell(stage: Stage, cell: Cell, earlier: Sequence[Finding]) -> list[Finding]:
-    """The cell under a changed stage; only its findings are of interest."""
-    return run_cell(stage, cell, earlier, lambda _: None)[0]
 
 
 def _mean(row: Summary, metric: str) -> float | None:

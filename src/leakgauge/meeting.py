@@ -13,7 +13,7 @@ from functools import cached_property, partial
 import torch
 from torch import nn
 
-from leakgauge.chunked import joined, reconstruct, within
+from leakgauge.chunked import bytes_per_trial, joined, reconstruct, within
 from leakgauge.engine.memory import fitting
 from leakgauge.errors import LeakgaugeError, NotApplicable
 from leakgauge.fl.chain import prepared
@@ -35,6 +35,7 @@ from leakgauge.types import (
 
 _COPIES = 4  # of an update: the client's, the defended one, and what an attack makes of it
 _LARGE = 2**26  # bytes of an update from which one trial must speak for all
+_SPEAKERS = 32  # trials that are asked whether a defence does anything
 _MOST_QUERIES = 100  # a server that is still not content by then never will be
 
 
@@ -85,11 +86,19 @@ class Meeting:
                 return joined(parts, interrupted=True)
         return parts[0] if len(parts) == 1 else joined(parts)
 
-    def defense_did_nothing(self, trials: Sequence[int]) -> bool:
-        """Is the first update what it would have been without the defences?"""
+    def at_once(self, trials: Sequence[int]) -> int:
+        """How many of these trials one call of the attack takes, by the memory that is free now."""
+        if _asks_again(self.attack) or len(trials) == 1:
+            return 1
+        size = fitting((_COPIES + self._rounds) * self._update_bytes(), self._device)
+        return min(size, fitting(bytes_per_trial(self.attack, self._seen(trials[:1], self.sent)), self._device))
+
+    @cached_property
+    def defense_did_nothing(self) -> bool:
+        """Is the first update what it would have been without the defences? The first trials speak for all."""
         if self.stage.recorded is not None:
             return False  # nobody knows what it would have been
-        few = trials[:1] if self._update_bytes() > _LARGE else trials
+        few = range(1 if self._update_bytes() > _LARGE else min(_SPEAKERS, self.stage.scenario.trials))
         with_them = self.stage.update(self.defenses, self.sent, self.behind, few)
         return is_unchanged(with_them, self.stage.update((), self.sent, self.behind, few))
 

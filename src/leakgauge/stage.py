@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 import leakgauge
 from leakgauge import catalog
@@ -100,8 +100,13 @@ class Stage:
         return decoys_for(self.behind(defenses), self.public, self.scenario.seeds)
 
 
-def set_stage(scenario: Scenario, data_root: Path | None, device: str) -> Stage:
-    """Load what the scenario names; every mistake in it is found here, before anything runs."""
+def set_stage(
+    scenario: Scenario, data_root: Path | None, device: str, trained: Mapping[str, Tensor] | None = None
+) -> Stage:
+    """Load what the scenario names; every mistake in it is found here, before anything runs.
+
+    `trained` are the parameters of a model that went through the scenario's rounds already, in another process.
+    """
     where, dtype = pick_device(device), dtype_of(scenario.precision)
     set_precision("float32")
     told = threat_model(scenario.threat_model)
@@ -123,8 +128,11 @@ def set_stage(scenario: Scenario, data_root: Path | None, device: str) -> Stage:
         public = to_device(public_batch(train_split, PUBLIC_SAMPLES, scenario.seed), where, dtype)
     state = initial_state(scenario)
     if scenario.training.rounds and train_split is not None:
-        model = _trained(model, train_split, scenario)  # in float32: one model, whatever the attacks then run in
-        state = _trained_state(model, victims, scenario)
+        if trained is not None:
+            model.load_state_dict(trained)
+        else:  # in float32: one model, whatever the attacks then run in
+            model = _trained(model, train_split, scenario)
+            state = _trained_state(model, victims, scenario)
     set_precision(scenario.precision)
     model, crowd = model.to(dtype), to_device(crowd, where, dtype)
     batch = Batch(crowd.inputs[:, : scenario.batch_size], crowd.labels[:, : scenario.batch_size])

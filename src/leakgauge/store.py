@@ -1,10 +1,13 @@
 """What a run leaves on disk, so that finished work is never done twice and an interrupted run can go on.
 
-RUN/truth.safetensors            the private samples, for the pictures
-RUN/cells/KEY.safetensors        one finished cell: its reconstructions, and its findings as JSON in the header
+RUN/truth.safetensors            the private samples, for the pictures; only where they are to be kept
+RUN/cells/KEY.*.safetensors      finished trials of one cell: what was recovered, and their findings in the header
+RUN/index.sqlite                 which trial is in which of them; see `leakgauge.trial_index`
+RUN/cells.json                   which cell of the table has which key
 RUN/report.{json,html,md,xml}    written by `leakgauge.report`
 A key is a hash of everything the cell depends on, so a changed scenario never meets an old cell. Files are written
-beside their place and renamed; they hold private samples, so only their owner may read them.
+beside their place, renamed, and never changed again; each holds a digest of its content, so that one that was damaged
+is found, named, thrown away and made anew. They hold private samples, so only their owner may read them.
 """
 
 from __future__ import annotations
@@ -12,7 +15,11 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+import re
+import secrets
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,64 +28,178 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
+from leakgauge.claiming import claimed
+from leakgauge.errors import Unreadable
 from leakgauge.files import make_folder, write_whole
+from leakgauge.reading.plain import read_json
+from leakgauge.trial_index import Held, TrialIndex
 from leakgauge.types import Finding, Pictures
+
+_KEY = re.compile("[0-9a-z]+")
+_LISTS = ("records", "flags", "ranks", "trace")  # of a finding, that JSON knows as lists
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One finished trial of a cell."""
+
+    finding: Finding
+    recovered: Tensor | None  # (N, *shape), matched to the true order; None where no sample is claimed
+
+
+class Damaged(Exception):
+    """A file of ours that cannot be read or does not hold what was written."""
 
 
 class Store:
-    """One run directory; `make` creates it, so that a place that cannot be written is found at once."""
+    """One run directory; `make` creates it, so that a place that cannot be written is found at once.
 
-    def __init__(self, folder: Path, *, make: bool = True) -> None:
+    `notice` is told of every file that was damaged. Without `make` the directory is only read.
+    """
+
+    def __init__(self, folder: Path, *, make: bool = True, notice: Callable[[str], None] = lambda _: None) -> None:
         self.folder = folder
+        self._cells = folder / "cells"
+        self._notice = notice
+        self._index: TrialIndex | None = None
         if make:
-            make_folder(folder / "cells")
+            make_folder(self._cells)
+            self._index = TrialIndex(folder / "index.sqlite", self._unknown, notice)
 
-    def save_cell(self, key: str, findings: Sequence[Finding], recovered: Tensor | None) -> None:
-        rows = json.dumps([dataclasses.asdict(f) for f in findings], allow_nan=False)
-        tensors = {} if recovered is None else {"recovered": recovered.detach().float().cpu().contiguous()}
-        self._write(self._cell(key), tensors, {"findings": rows})
+    def save(self, key: str, trials: Sequence[Trial]) -> None:
+        """Finished trials of one cell: on disk when this returns, all of them or none."""
+        rows = json.dumps([dataclasses.asdict(t.finding) for t in trials], allow_nan=False)
+        pictures = [t.recovered for t in trials if t.recovered is not None]
+        tensors = {"recovered": torch.stack(pictures).float().cpu()} if len(pictures) == len(trials) else {}
+        first = min(t.finding.trial for t in trials)
+        name = f"{key}.{first:05d}.{secrets.token_hex(4)}.safetensors"  # never that of another file
+        said = {"cell": key, "findings": rows, "digest": _digest(key, rows, tensors)}
+        self._write(self._cells / name, tensors, said)
+        self._writing.add(key, [t.finding.trial for t in trials], name)
 
-    def load_cell(self, key: str) -> tuple[list[Finding], Tensor | None] | None:
-        """A finished cell, or None if it is not there or cannot be read (then it is done again)."""
-        try:
-            with safe_open(self._cell(key), framework="pt") as file:
-                rows = json.loads(file.metadata()["findings"])
-                recovered = file.get_tensor("recovered") if "recovered" in file.keys() else None  # noqa: SIM118
-        except (OSError, SafetensorError, ValueError, KeyError, TypeError):
-            return None
-        findings = [
-            Finding(**row | {name: tuple(row.get(name, ())) for name in ("records", "flags", "ranks", "trace")})
-            for row in rows
-        ]
-        return findings, recovered
+    def load(self, key: str) -> dict[int, Trial]:
+        """The finished trials of a cell by number. What cannot be read is not among them, and is done again."""
+        held = self._writing.held(key)
+        found: dict[int, Trial] = {}
+        for name in sorted(set(held.values())):
+            try:
+                trials = _read(self._cells / name)[1]
+            except Damaged as error:
+                self._throw_away(name, error)
+                continue
+            found |= {number: trial for number, trial in trials.items() if held.get(number) == name}
+        return dict(sorted(found.items()))
 
-    def save_truth(self, truth: Tensor) -> None:
-        self._write(self.folder / "truth.safetensors", {"inputs": truth.detach().cpu().contiguous()}, {})
+    def finished(self, key: str) -> set[int]:
+        """The trials of a cell that are there now, by the index alone."""
+        return set(self._writing.held(key))
+
+    def claim(self, key: str, chunk: int) -> AbstractContextManager[bool]:
+        """The right to run a chunk of a cell; False if another process has it. Freed if that process dies."""
+        return claimed(self._cells / f"{key}.chunk-{chunk}", wait=False)
+
+    def forget(self, key: str) -> None:
+        """For a run that begins anew."""
+        self._writing.drop_cell(key)
+        for path in self._cells.glob(f"{key}.*.safetensors"):
+            path.unlink(missing_ok=True)
+
+    def save_truth(self, truth: Tensor | None) -> None:
+        """The private samples, where they are to be kept; None removes those of a run before."""
+        if truth is None:
+            (self.folder / "truth.safetensors").unlink(missing_ok=True)
+        else:
+            self._write(self.folder / "truth.safetensors", {"inputs": truth.detach().cpu().contiguous()}, {})
 
     def save_cells_of_report(self, names: Mapping[str, str]) -> None:
-        """Which cell of the table is in which file: cell name -> key."""
+        """Which cell of the table has which key: cell name -> key."""
         write_whole(self.folder / "cells.json", json.dumps(dict(names), indent=2).encode())
 
     def pictures(self) -> Pictures | None:
-        """The pictures of a finished run, for `leakgauge report`; None if there are none."""
+        """The pictures of a finished run, for `leakgauge report`; None if there are none. Needs no index."""
         try:
             with safe_open(self.folder / "truth.safetensors", framework="pt") as file:
                 truth = file.get_tensor("inputs")
-            names: dict[str, str] = json.loads((self.folder / "cells.json").read_text())
-        except (OSError, SafetensorError, ValueError):
+            names = read_json(self.folder / "cells.json")
+        except (OSError, SafetensorError, Unreadable):
             return None
+        if not isinstance(names, dict) or not all(_KEY.fullmatch(str(key)) for key in names.values()):
+            return None  # a key is part of a file's name: no other text may be
         recovered = {}
         for name, key in names.items():
-            cell = self.load_cell(key)
-            if cell and cell[1] is not None:
-                recovered[name] = cell[1]
+            trials: dict[int, Trial] = {}
+            for path in sorted(self._cells.glob(f"{key}.*.safetensors")):
+                try:
+                    trials = _read(path)[1] | trials
+                except Damaged as error:
+                    self._notice(f"{path} is damaged ({error}): its pictures are left out")
+            pictures = in_place(trials, len(truth))
+            if pictures is not None:
+                recovered[name] = pictures
         return Pictures(truth, recovered)
 
-    def _cell(self, key: str) -> Path:
-        return self.folder / "cells" / f"{key}.safetensors"
+    @property
+    def _writing(self) -> TrialIndex:
+        assert self._index is not None, "this run directory was opened for reading"
+        return self._index
+
+    def _unknown(self, known: set[str]) -> Iterator[Held]:
+        """What the files say that the index does not know."""
+        for path in sorted(self._cells.glob("*.safetensors")):
+            if path.name not in known:
+                try:
+                    cell, trials = _read(path)
+                except Damaged as error:
+                    self._notice(_done_again(path, error))
+                    path.unlink(missing_ok=True)
+                else:
+                    yield path.name, cell, list(trials)
+
+    def _throw_away(self, name: str, error: Damaged) -> None:
+        self._notice(_done_again(self._cells / name, error))
+        self._writing.drop_file(name)
+        (self._cells / name).unlink(missing_ok=True)
 
     def _write(self, path: Path, tensors: Mapping[str, Tensor], metadata: dict[str, str]) -> None:
         write_whole(path, save(dict(tensors) or {"empty": torch.zeros(0)}, metadata), private=True)
+
+
+def in_place(trials: Mapping[int, Trial], count: int) -> Tensor | None:
+    """What was recovered of a cell, each trial at its place among all: (T, N, *shape), blank where it was not run."""
+    claimed_ones = {number: t.recovered for number, t in trials.items() if t.recovered is not None}
+    if not claimed_ones:
+        return None
+    like = next(iter(claimed_ones.values()))
+    blank = torch.zeros(count, *like.shape, dtype=like.dtype)
+    for number, picture in claimed_ones.items():
+        blank[number] = picture
+    return blank
+
+
+def _read(path: Path) -> tuple[str, dict[int, Trial]]:
+    """The cell of a file and its trials by number; raises if it is not exactly what was written."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            said = file.metadata()
+            tensors = {name: file.get_tensor(name) for name in file.keys() if name != "empty"}  # noqa: SIM118
+        if said["digest"] != _digest(said["cell"], said["findings"], tensors):
+            raise Damaged("its content is not what its digest says")
+        rows = json.loads(said["findings"])
+        findings = [Finding(**row | {name: tuple(row.get(name, ())) for name in _LISTS}) for row in rows]
+    except (OSError, SafetensorError, ValueError, KeyError, TypeError) as error:
+        text = " ".join(str(error).split())
+        raise Damaged(text if isinstance(error, (OSError, SafetensorError)) else "it is not one of ours") from error
+    recovered = tensors.get("recovered")
+    trials = [Trial(f, None if recovered is None else recovered[row]) for row, f in enumerate(findings)]
+    return said["cell"], {t.finding.trial: t for t in trials}
+
+
+def _digest(cell: str, findings: str, tensors: Mapping[str, Tensor]) -> str:
+    return hashlib.sha256(f"{cell}\n{findings}\n{tensors_of(tensors.values())}".encode()).hexdigest()
+
+
+def _done_again(path: Path, error: Damaged) -> str:
+    return f"{path} is damaged ({error}): its trials are run again"
 
 
 def key_of(**parts: Any) -> str:

@@ -172,7 +172,8 @@ def test_report_on_disk_is_complete_and_private_parts_are_for_the_owner(leakgaug
     written = {"report.html", "report.json", "report.md", "report.xml", "summary.md", "officer.html", "pairs.png"}
     assert written <= set(files_in(run))
     assert not [name for name in files_in(run) if name.endswith(".part")]
-    for private in (run / "truth.safetensors", *(run / "cells").iterdir()):
+    assert not (run / "truth.safetensors").exists()
+    for private in (run / "report.html", run / "pairs.png", *(run / "cells").iterdir()):
         assert private.stat().st_mode & 0o077 == 0
     assert json.loads((run / "report.json").read_text())["interrupted"] is False
 

@@ -27,3 +27,26 @@ def test_what_counts_as_out_of_memory():
 
 def test_free_memory_of_this_machine_is_sensible():
     assert 2**24 < memory.free_bytes(CPU) < 2**50
+
+
+def test_a_process_with_a_share_of_a_gpu_takes_no_more_of_it(monkeypatch):
+    gpu = torch.device("cuda")
+    monkeypatch.setattr(memory, "_of_gpu", 1.0)  # put back afterwards
+    monkeypatch.setattr(memory, "_processes", 1)
+    monkeypatch.setattr(memory, "_allowed", None)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (900, 1000))
+    assert memory.free_bytes(gpu) == 900
+    memory.share_memory(4, None, 0.25)
+    assert memory.free_bytes(gpu) == 250
+
+
+def test_several_processes_share_what_is_free_and_one_with_a_limit_has_that(monkeypatch):
+    monkeypatch.setattr(memory, "_processes", 1)
+    monkeypatch.setattr(memory, "_allowed", None)
+    cpu = torch.device("cpu")
+    alone = memory.free_bytes(cpu)
+    memory.share_memory(4, None)
+    assert memory.free_bytes(cpu) < alone / 2
+    memory.share_memory(4, 10**9)
+    assert memory.free_bytes(cpu) == 10**9
+    assert memory.fitting(10**8, cpu) == 4

@@ -12,6 +12,7 @@ from leakgauge import catalog
 from leakgauge.cli import options
 from leakgauge.cli.blind_audit import blind_audit
 from leakgauge.cli.console import say
+from leakgauge.cli.executing import executing
 from leakgauge.cli.running import run
 from leakgauge.cli.template import write_template
 from leakgauge.errors import BadInput
@@ -20,6 +21,7 @@ from leakgauge.types import Federation, Scenario
 
 # What a bare `leakgauge audit` shows: a leak, a defence that holds, and one that only seems to.
 DEFAULT_DEFENSES = ("gaussian:std=1", "prune:share=0.9")
+_NESTED = 100  # dots or brackets in a line of a scenario file: each level costs the parser as much as all before it
 
 
 def audit(
@@ -84,7 +86,12 @@ def audit(
     device: options.DEVICE = "auto",
     data_root: options.DATA_ROOT = None,
     out: options.OUT = None,
+    keep_private: options.KEEP_PRIVATE = False,
     fresh: options.FRESH = False,
+    workers: options.WORKERS = 0,
+    worker_memory: options.WORKER_MEMORY = None,
+    on: options.ON = None,
+    gpus_per_task: options.GPUS_PER_TASK = None,
     as_json: options.JSON = False,
 ) -> int:
     """Play every attack against a configuration and say what was recovered.
@@ -108,12 +115,18 @@ def audit(
         defenses=None if defenses is None else _named(defenses.split()),
     )  # fmt: skip
     if described.update is not None and not holds_batch(described):
+        if workers or on is not None:
+            raise BadInput("--workers and --on", allowed="left out in a blind audit", got="one", do="it runs here")
         return blind_audit(described, out=out, as_json=as_json, data_root=data_root, device=device)
-    return run(
-        described, out=out, as_json=as_json, undefended=True,
-        data_root=data_root, device=device, fresh=fresh,
-        federation=None if cost is None else Federation.from_text(cost),
-    )  # fmt: skip
+    with executing(
+        device=device, data_root=data_root, workers=workers, worker_memory=worker_memory, on=on,
+        gpus_per_task=gpus_per_task,
+    ) as executor:  # fmt: skip
+        return run(
+            described, out=out, as_json=as_json, undefended=True,
+            data_root=data_root, device=device, fresh=fresh, keep_private=keep_private, executor=executor,
+            federation=None if cost is None else Federation.from_text(cost),
+        )  # fmt: skip
 
 
 def _named(words: list[str]) -> tuple[str, ...]:
@@ -126,11 +139,16 @@ def read_scenario(path: Path) -> Scenario:
     """A scenario from TOML; unknown keys are refused."""
     do = "see docs: the scenario file"
     try:
-        values: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
+        if any(max(line.count("."), line.count("[")) > _NESTED for line in text.splitlines()):
+            raise BadInput(f"scenario {str(path)!r}", allowed="a few tables", got="one nested far deeper", do=do)
+        values: dict[str, Any] = tomllib.loads(text)
     except OSError as error:
         raise BadInput(
             f"scenario {str(path)!r}", allowed="a readable file", got=error.strerror or str(error), do=do
         ) from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except BadInput:
+        raise
+    except (ValueError, RecursionError) as error:  # of the encoding, of TOML, of numbers with thousands of digits
         raise BadInput(f"scenario {str(path)!r}", allowed="valid TOML", got=str(error), do=do) from error
     return Scenario.from_mapping(values)

@@ -44,7 +44,29 @@ SHARED_LAYERS = Annotated[
 WEIGHTS = Annotated[
     str | None, typer.Option("--weights", help="Checkpoint of the model (.safetensors, or .pt with tensors only).")
 ]
+KEEP_PRIVATE = Annotated[
+    bool,
+    typer.Option(
+        "--keep-private", help="Keep the attacked samples as they are, too: for pictures in later reports. Owner only."
+    ),
+]
 FRESH = Annotated[bool, typer.Option("--fresh", help="Run everything anew, also what is finished in --out.")]
+WORKERS = Annotated[
+    int,
+    typer.Option(
+        "--workers", help="Processes that share the work, one thread each. Default: none besides this; with --on, all."
+    ),
+]
+WORKER_MEMORY = Annotated[
+    str | None, typer.Option("--worker-memory", help="The most a worker may hold in memory: 4GB, 500MB.")
+]
+ON = Annotated[
+    str | None,
+    typer.Option("--on", help="Where the work runs: ray (started for this), ray=auto or ray=HOST:PORT. Default: here."),
+]
+GPUS_PER_TASK = Annotated[
+    float | None, typer.Option("--gpus-per-task", help="With --on: share of a GPU for each process. Default 1.")
+]
 VARIANTS = Annotated[
     bool | None,
     typer.Option(

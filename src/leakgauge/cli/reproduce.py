@@ -12,6 +12,7 @@ import typer
 from leakgauge.claiming import claimed
 from leakgauge.cli import options
 from leakgauge.cli.console import say, show, show_json, show_table, watching
+from leakgauge.cli.executing import executing
 from leakgauge.cli.running import RUNS
 from leakgauge.files import make_folder
 from leakgauge.recipes import _distribution, _exposed, _measured, _rendering, get
@@ -55,6 +56,8 @@ def reproduce(
     device: options.DEVICE = "auto",
     data_root: options.DATA_ROOT = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Run everything anew, also what is in --runs.")] = False,
+    on: options.ON = None,
+    gpus_per_task: options.GPUS_PER_TASK = None,
     as_json: options.JSON = False,
 ) -> int:
     """Measure a paper's tables again: its figure stands beside ours.
@@ -83,10 +86,13 @@ def reproduce(
     refused: dict[str, int] = {}
     interrupted = False
     try:
-        with watching() as watch:
+        with (
+            executing(device=device, data_root=data_root, on=on, gpus_per_task=gpus_per_task) as executor,
+            watching() as watch,
+        ):
             missing = run_all(
-                pieces_of(tables), kept, device=device, data_root=data_root, fresh=fresh, watch=watch,
-                finished=tell_finished,
+                pieces_of(tables), kept, device=device, data_root=data_root, fresh=fresh, executor=executor,
+                watch=watch, finished=tell_finished,
             )  # fmt: skip
         for reason in missing.values():
             refused[reason] = refused.get(reason, 0) + 1

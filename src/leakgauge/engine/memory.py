@@ -5,18 +5,30 @@ from __future__ import annotations
 import torch
 
 _SHARE = 0.4  # of the free memory; the rest is for what an estimate misses
+_allowed: int | None = None  # bytes, where somebody said how many this process may use
+_processes = 1  # that share the machine with this one, itself among them
+_of_gpu = 1.0  # the share of a GPU that is this process's own
+
+
+def share_memory(processes: int, allowed: int | None, of_gpu: float = 1.0) -> None:
+    """This process is one of so many, or may use so many bytes: what fits then does not depend on what is free."""
+    global _allowed, _processes, _of_gpu
+    _processes, _allowed, _of_gpu = processes, allowed, of_gpu
 
 
 def free_bytes(device: torch.device) -> int:
     """Memory that can be had now on `device`."""
+    if device.type == "cpu" and _allowed is not None:
+        return _allowed
     if device.type == "cuda":
-        return int(torch.cuda.mem_get_info(device)[0])
+        free, there = torch.cuda.mem_get_info(device)
+        return int(min(free, _of_gpu * there))
     try:
         with open("/proc/meminfo", encoding="ascii") as lines:
             found = dict(line.split(":", 1) for line in lines)
-        return int(found["MemAvailable"].split()[0]) * 1024
+        return int(found["MemAvailable"].split()[0]) * 1024 // _processes
     except (OSError, KeyError, ValueError):  # not Linux: a modest machine
-        return 4 * 2**30
+        return 4 * 2**30 // _processes
 
 
 def fitting(bytes_per_trial: int, device: torch.device) -> int:

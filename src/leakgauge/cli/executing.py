@@ -1,0 +1,52 @@
+"""Who runs the chunks of a command: this process, processes of this machine, or a cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from leakgauge.chunks import Executor
+from leakgauge.errors import BadInput
+from leakgauge.scale.ray import OnRay
+from leakgauge.scale.ray_cluster import connected
+from leakgauge.workers import Workers, memory_from_text
+
+
+@contextmanager
+def executing(
+    *,
+    device: str,
+    data_root: Path | None,
+    workers: int = 0,
+    worker_memory: str | None = None,
+    on: str | None = None,
+    gpus_per_task: float | None = None,
+) -> Iterator[Executor | None]:
+    """An executor for as long as this lasts; None for this process."""
+    if gpus_per_task is not None and on is None:
+        raise BadInput("--gpus-per-task", allowed="used with --on ray", got="no --on", do="add --on ray")
+    if worker_memory is not None and (on is not None or workers == 0):
+        got = "--on" if on is not None else "no --workers"
+        raise BadInput("--worker-memory", allowed="used with --workers alone", got=got, do="see 'audit --help'")
+    if on is not None:
+        if workers < 0:
+            raise BadInput("--workers", allowed="a whole number from 1", got=workers, do="for example --workers 4")
+        with connected(_address(on)) as cluster:
+            yield OnRay(
+                cluster, device=device, data_root=data_root, at_most=workers or None,
+                gpus=1.0 if gpus_per_task is None else gpus_per_task,
+            )  # fmt: skip
+    elif workers:
+        limit = None if worker_memory is None else memory_from_text(worker_memory)
+        yield Workers(workers, device=device, data_root=data_root, memory=limit)
+    else:
+        yield None
+
+
+def _address(on: str) -> str | None:
+    """`ray` -> None: one of its own; `ray=auto`, `ray=HOST:PORT` -> what stands behind."""
+    name, sep, address = on.partition("=")
+    if name != "ray" or (sep and not address):
+        raise BadInput("--on", allowed="ray, ray=auto or ray=HOST:PORT", got=repr(on), do="for example --on ray")
+    return address or None

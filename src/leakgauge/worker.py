@@ -1,0 +1,184 @@
+"""What a worker process does: load the stage as its starter did, then run the chunks it is sent.
+
+It has one torch thread, leaves interrupts to its starter, and ends by itself if its starter is gone or it needs more
+memory than it may. What it says goes through a pipe as plain pickles, tensors by value: nothing is shared with a
+process that can be killed at any moment.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import pickle
+import signal
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Mapping
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from leakgauge import catalog
+from leakgauge.chunks import Chunk, ChunkRunner, Part, Told
+from leakgauge.engine.memory import share_memory
+from leakgauge.errors import LeakgaugeError
+from leakgauge.own_update import recorded_stage
+from leakgauge.plan import plan
+from leakgauge.stage import Stage, set_stage
+from leakgauge.types import Scenario
+
+OVER_MEMORY = 77  # exit code of a worker that needed more than it may
+_LOOK = 0.1  # seconds between looks at memory and starter
+_TELL = 0.2  # seconds between two words on progress
+
+
+@dataclass(frozen=True)
+class Setup:
+    """All that a process needs to load the stage that another one has; pickles, with tensors by value."""
+
+    scenario: Scenario
+    data_root: Path | None
+    key: str  # of the stage: whoever comes to another one has loaded something else
+    trained: Mapping[str, Tensor] | None  # parameters of a model that was trained for this, which is not done twice
+
+    @classmethod
+    def of(cls, stage: Stage, data_root: Path | None) -> Setup:
+        trained = stage.scenario.training.rounds > 0 and stage.recorded is None
+        state = {name: t.detach().cpu().float() if t.is_floating_point() else t.cpu()
+                 for name, t in stage.model.state_dict().items()} if trained else None  # fmt: skip
+        return cls(stage.scenario, data_root, stage.key, state)
+
+    def load(self, device: str) -> Stage:
+        """The stage, on a device of this process."""
+        plan(self.scenario)  # own attacks and defences have to be imported before a chunk that holds one arrives
+        if self.scenario.update is not None:
+            stage = recorded_stage(self.scenario, device)
+        else:
+            stage = set_stage(self.scenario, self.data_root, device, self.trained)
+        if stage.key != self.key:
+            raise LeakgaugeError(
+                "a worker process loaded other samples or weights than the one that started it; own code must give the "
+                "same each time (seed what it draws), or leave --workers and --on out"
+            )
+        return stage
+
+
+@dataclass(frozen=True)
+class Ready:
+    """The stage is loaded."""
+
+
+@dataclass(frozen=True)
+class Progress:
+    share: float  # of the chunk that was sent last
+
+
+@dataclass(frozen=True)
+class Notice:
+    line: str
+
+
+@dataclass(frozen=True)
+class Finished:
+    """All parts of the chunk were sent."""
+
+
+@dataclass(frozen=True)
+class Refused:
+    """An error that another process would meet as well."""
+
+    text: str
+    expected: bool  # ours, on purpose: one line says it all
+
+
+Message = Ready | Progress | Notice | Part | Finished | Refused
+
+
+def work(pipe: Connection, setup: bytes, device: str, processes: int, memory: int | None) -> None:
+    """The whole life of a worker."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to everybody; our starter decides
+    torch.set_num_threads(1)
+    threading.Thread(target=_watch, args=(os.getppid(), memory), daemon=True).start()
+    share_memory(processes, memory)
+    try:
+        loaded: Setup = pickle.loads(setup)
+        runner = ChunkRunner(loaded.load(device))
+        send(pipe, Ready())
+        while (chunk := receive(pipe)) is not None:
+            for part in runner.parts(chunk, _told(pipe)):
+                send(pipe, part)
+            send(pipe, Finished())
+    except (EOFError, BrokenPipeError):  # our starter is gone
+        return
+    except LeakgaugeError as error:
+        send(pipe, Refused(str(error), expected=True))
+    except Exception:
+        send(pipe, Refused(traceback.format_exc(), expected=False))
+
+
+def send(pipe: Connection, message: Message | Chunk | None) -> None:
+    pipe.send_bytes(packed(message))
+
+
+def receive(pipe: Connection) -> Any:
+    return pickle.loads(pipe.recv_bytes())
+
+
+def packed(thing: Any) -> bytes:
+    """A pickle that a process can read which has loaded the same `Setup`, also of attacks in the user's own files."""
+    buffer = io.BytesIO()
+    _Pickler(buffer).dump(thing)
+    return buffer.getvalue()
+
+
+class _Pickler(pickle.Pickler):
+    """A file of the user's own is executed whenever it is named: its classes are looked up there by name alone."""
+
+    def reducer_override(self, thing: Any) -> Any:
+        if isinstance(thing, type) and thing.__module__.startswith(catalog.OWN):
+            return _own_class, (thing.__module__, thing.__qualname__)
+        return NotImplemented
+
+
+def _own_class(module: str, name: str) -> Any:
+    return getattr(sys.modules[module], name)
+
+
+def _told(pipe: Connection) -> Told:
+    last = -1.0
+
+    def progress(_: Chunk, share: float) -> None:
+        nonlocal last
+        if time.monotonic() - last > _TELL:
+            last = time.monotonic()
+            send(pipe, Progress(share))
+
+    return Told(progress, lambda line: send(pipe, Notice(line)))
+
+
+def _watch(starter: int, memory: int | None) -> None:
+    """Ends the process if its starter is gone or it holds too much; there is nothing to tidy up."""
+    while True:
+        if os.getppid() != starter:
+            os._exit(1)
+        if memory is not None and resident_bytes() > memory:
+            os._exit(OVER_MEMORY)
+        time.sleep(_LOOK)
+
+
+def resident_bytes() -> int:
+    """What this process holds in memory now; on systems that do not say, the most it ever held."""
+    try:
+        with open("/proc/self/statm", encoding="ascii") as numbers:
+            return int(numbers.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except OSError:
+        import resource  # not on every system, as little as the file above
+
+        unit = 1 if sys.platform == "darwin" else 1024
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
