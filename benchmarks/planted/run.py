@@ -2,8 +2,8 @@
 
     python benchmarks/planted/run.py --suite standard
 
-Writes README.md beside it. Needs CIFAR-10 (`LEAKGAUGE_DATA`). The runs stay in --runs; the same command goes on from there, and one with --render
-writes the page from what is finished. Exit code 1 if a verdict is wrong.
+Writes README.md beside it. Needs CIFAR-10 (`LEAKGAUGE_DATA`). The runs stay in --runs; the same command goes on from
+there, and one with --render writes the page from what is finished. Exit code 1 if a verdict is wrong.
 """
 
 from __future__ import annotations

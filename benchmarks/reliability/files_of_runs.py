@@ -22,12 +22,12 @@ from leakgauge.cli.audit import read_scenario
 from leakgauge.cli.report import report
 from leakgauge.data.loading import load
 from leakgauge.fl import rounds
+from leakgauge.fl.recorded_folder import Origin, left_out, private_of, read_folder, tensors_of
 from leakgauge.models import load_model
 from leakgauge.recipes import _measured, _running
 from leakgauge.recipes._recipe import pieces_of
 from leakgauge.report import to_json
-from leakgauge.scale.recorded import left_out, private_of, read_folder, tensors_of
-from leakgauge.scale.recording import Origin, Recorder
+from leakgauge.scale.recording import Recorder
 from leakgauge.store import Store
 from leakgauge.types import Federation, Partition, Scenario, Training
 

@@ -16,8 +16,8 @@ import torch
 from torch import nn
 
 from leakgauge.cli import main
+from leakgauge.fl.recorded_folder import read_folder, tensors_of
 from leakgauge.scale.flower_recording import RecordingGrid, recorded_app
-from leakgauge.scale.recorded import read_folder, tensors_of
 from leakgauge.scale.recording import Recorder
 
 with warnings.catch_warnings():

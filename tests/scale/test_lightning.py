@@ -15,8 +15,8 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from leakgauge.data import load
 from leakgauge.errors import BadInput, MissingExtra
+from leakgauge.fl.recorded_folder import read_folder
 from leakgauge.scale.lightning import leak_callback
-from leakgauge.scale.recorded import read_folder
 from leakgauge.scale.recording import Recorder
 
 DIGITS = load("digits", "test", None)

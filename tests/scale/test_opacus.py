@@ -13,9 +13,9 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from leakgauge.data import load
 from leakgauge.errors import BadInput, NotApplicable
+from leakgauge.fl.recorded_folder import read_folder, tensors_of
 from leakgauge.plan import parse_chain
 from leakgauge.scale.opacus import dp_sgd_of
-from leakgauge.scale.recorded import read_folder, tensors_of
 from leakgauge.scale.recording import Recorder
 
 pytest.importorskip("opacus", reason="the package opacus is not installed")

@@ -13,10 +13,10 @@ from leakgauge.attacks.rgap import RGAP
 from leakgauge.data import load
 from leakgauge.defenses.gaussian import Gaussian
 from leakgauge.errors import BadInput
+from leakgauge.fl.recorded_folder import Origin, read_folder, side_by_side
 from leakgauge.models import load_model
-from leakgauge.scale.recorded import read_folder, side_by_side
 from leakgauge.scale.recorded_audit import Assumed, audit_group, findings, pictures
-from leakgauge.scale.recording import Origin, Recorder
+from leakgauge.scale.recording import Recorder
 from leakgauge.types import LocalTraining
 
 CPU = torch.device("cpu")

@@ -13,7 +13,8 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from leakgauge.errors import BadInput
-from leakgauge.scale.recording import LEFT_OUT, Origin, Recorder, batchnorm_mode, plain_name
+from leakgauge.fl.recorded_folder import LEFT_OUT, Origin
+from leakgauge.scale.recording import Recorder, batchnorm_mode, plain_name
 
 
 def network() -> nn.Module:

@@ -19,11 +19,11 @@ from leakgauge.cli.triage import show_clues
 from leakgauge.data import load
 from leakgauge.errors import BadInput
 from leakgauge.files import make_folder, write_whole
+from leakgauge.fl.recorded_folder import Recorded, left_out, read_folder, side_by_side
 from leakgauge.flags import FLAGS
 from leakgauge.plan import parse_chain
 from leakgauge.report.pictures import pairs_png, sheet_png
 from leakgauge.report.recorded import HEADS, finding_row, recorded_page
-from leakgauge.scale.recorded import Recorded, left_out, read_folder, side_by_side
 from leakgauge.scale.recorded_audit import Assumed, Attacked, Group, audit_group, findings, pictures
 from leakgauge.stage import environment, pick_device
 from leakgauge.store import key_of

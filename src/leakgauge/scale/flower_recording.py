@@ -21,8 +21,9 @@ from typing import Any
 from torch import Tensor
 
 from leakgauge.errors import LeakgaugeError
+from leakgauge.fl.recorded_folder import Origin
 from leakgauge.scale._arrays import difference, flower, only_record, tensors_in
-from leakgauge.scale.recording import Origin, Recorder
+from leakgauge.scale.recording import Recorder
 
 _LOG = logging.getLogger("leakgauge")
 _SAMPLES, _RATES = "num-examples", ("lr", "learning-rate", "learning_rate")

@@ -17,10 +17,10 @@ from leakgauge.chunked import reconstruct
 from leakgauge.data import Dataset, public_batch
 from leakgauge.errors import BadInput, LeakgaugeError
 from leakgauge.fl.observe import observe
+from leakgauge.fl.recorded_folder import Recorded, private_of, tensors_of
 from leakgauge.metrics.scoring import Scores, score
 from leakgauge.models import load_model
 from leakgauge.plan import adaptive_attacks
-from leakgauge.scale.recorded import Recorded, private_of, tensors_of
 from leakgauge.stage import PUBLIC_SAMPLES, to_device
 from leakgauge.triage import triage
 from leakgauge.types import (

@@ -19,11 +19,9 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-import math
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -32,43 +30,11 @@ from safetensors.torch import save
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from leakgauge.errors import BadInput, Unreadable
+from leakgauge.errors import BadInput
 from leakgauge.files import make_folder, write_whole
-from leakgauge.reading.plain import read_json
+from leakgauge.fl.recorded_folder import LEFT_OUT, SCHEMA, Origin, left_out_of
 
-SCHEMA = 1
-LEFT_OUT = "left-out.json"
-_MOST = 1 << 53  # of any count; the first whole number that is not exact everywhere
 _PREFIXES = ("_orig_mod.", "_module.", "module.")  # what torch.compile, Opacus and data parallelism put before names
-
-
-@dataclass(frozen=True)
-class Origin:
-    """How an update came about, as far as the recorder was told; None is not known."""
-
-    samples: int | None = None  # private samples behind the update
-    lr: float | None = None  # of the client's plain SGD (weight differences only)
-    epochs: int = 1
-    batch_size: int = 0  # local mini-batch, 0 for all samples at once
-    batchnorm: str = "eval"
-    client: str = ""
-    round: int = 0
-
-    def __post_init__(self) -> None:
-        whole = {"samples": 1, "epochs": 1, "batch_size": 0, "round": 0}
-        for name, low in whole.items():
-            value = getattr(self, name)
-            if value is not None and (type(value) is not int or not low <= value < _MOST):
-                raise BadInput(f"recorded {name}", allowed=f"a whole number from {low}", got=repr(value), do="mend it")
-        if self.lr is not None and not 0 < self.lr < math.inf:
-            raise BadInput("recorded lr", allowed="a number above 0", got=repr(self.lr), do="give the client's rate")
-
-    @property
-    def steps(self) -> int | None:
-        """Local SGD steps behind the update; None if the number of samples is not known."""
-        if self.samples is None:
-            return self.epochs if self.batch_size == 0 else None
-        return self.epochs * -(-self.samples // (self.batch_size or self.samples))
 
 
 class Recorder:
@@ -207,18 +173,3 @@ def _packed(tensors: Mapping[str, Tensor]) -> bytes:
 def _is_shared(path: Path) -> bool:
     """Weights are named by what is in them: those that are there need not be written again."""
     return path.name.startswith("weights-") and path.is_file()
-
-
-def left_out_of(folder: Path, do: str) -> int:
-    """Updates that the limits kept from being written, as counted in the folder; refused with the advice `do`."""
-    path = folder / LEFT_OUT
-    if not path.exists():
-        return 0
-    try:
-        told = read_json(path)
-        count = told["updates"]
-    except (Unreadable, LookupError, TypeError) as error:
-        raise BadInput(f"{path}", allowed="as a recorder wrote it", got=type(error).__name__, do=do) from error
-    if type(count) is not int or not 0 <= count < 1 << 53:
-        raise BadInput(f"{path}", allowed="as a recorder wrote it", got="another count", do=do)
-    return count

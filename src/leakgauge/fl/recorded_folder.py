@@ -1,4 +1,4 @@
-"""Read a folder of recorded updates: what is in it, and which of its updates can be attacked side by side.
+"""A folder of recorded updates, as `leakgauge.scale.recording` writes it: what is in it, who can be attacked together.
 
 Nothing in the folder is trusted: a file that is not what a recorder writes is refused by name, a description can only
 point at files beside it, and no file is executed.
@@ -7,6 +7,7 @@ point at files beside it, and no file is executed.
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,8 +20,41 @@ from leakgauge.errors import BadInput, Unreadable
 from leakgauge.fl.observe import check_update
 from leakgauge.reading.plain import read_json
 from leakgauge.reading.tensors import read_safetensors
-from leakgauge.scale.recording import SCHEMA, Origin, left_out_of
 from leakgauge.types import Batch, LocalTraining, SharedUpdate
+
+SCHEMA = 1
+LEFT_OUT = "left-out.json"
+_MOST = 1 << 53  # of any count; the first whole number that is not exact everywhere
+
+
+@dataclass(frozen=True)
+class Origin:
+    """How an update came about, as far as the recorder was told; None is not known."""
+
+    samples: int | None = None  # private samples behind the update
+    lr: float | None = None  # of the client's plain SGD (weight differences only)
+    epochs: int = 1
+    batch_size: int = 0  # local mini-batch, 0 for all samples at once
+    batchnorm: str = "eval"
+    client: str = ""
+    round: int = 0
+
+    def __post_init__(self) -> None:
+        whole = {"samples": 1, "epochs": 1, "batch_size": 0, "round": 0}
+        for name, low in whole.items():
+            value = getattr(self, name)
+            if value is not None and (type(value) is not int or not low <= value < _MOST):
+                raise BadInput(f"recorded {name}", allowed=f"a whole number from {low}", got=repr(value), do="mend it")
+        if self.lr is not None and not 0 < self.lr < math.inf:
+            raise BadInput("recorded lr", allowed="a number above 0", got=repr(self.lr), do="give the client's rate")
+
+    @property
+    def steps(self) -> int | None:
+        """Local SGD steps behind the update; None if the number of samples is not known."""
+        if self.samples is None:
+            return self.epochs if self.batch_size == 0 else None
+        return self.epochs * -(-self.samples // (self.batch_size or self.samples))
+
 
 _ORIGIN = tuple(field.name for field in dataclasses.fields(Origin))
 
@@ -156,3 +190,18 @@ def _load(path: Path) -> dict[str, Tensor]:
 
 def _refused(path: Path, got: str) -> BadInput:
     return BadInput(f"recorded file {str(path)!r}", allowed="as a recorder writes it", got=got, do="record it again")
+
+
+def left_out_of(folder: Path, do: str) -> int:
+    """Updates that the limits kept from being written, as counted in the folder; refused with the advice `do`."""
+    path = folder / LEFT_OUT
+    if not path.exists():
+        return 0
+    try:
+        told = read_json(path)
+        count = told["updates"]
+    except (Unreadable, LookupError, TypeError) as error:
+        raise BadInput(f"{path}", allowed="as a recorder wrote it", got=type(error).__name__, do=do) from error
+    if type(count) is not int or not 0 <= count < _MOST:
+        raise BadInput(f"{path}", allowed="as a recorder wrote it", got="another count", do=do)
+    return count

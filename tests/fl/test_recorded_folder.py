@@ -11,8 +11,8 @@ import torch
 from torch import nn
 
 from leakgauge.errors import BadInput
-from leakgauge.scale.recorded import left_out, private_of, read_folder, side_by_side, tensors_of
-from leakgauge.scale.recording import LEFT_OUT, Origin, Recorder
+from leakgauge.fl.recorded_folder import LEFT_OUT, Origin, left_out, private_of, read_folder, side_by_side, tensors_of
+from leakgauge.scale.recording import Recorder
 from leakgauge.types import LocalTraining
 
 
