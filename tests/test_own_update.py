@@ -81,7 +81,7 @@ def test_two_clients_in_one_file(client, mine):
     inputs, labels = mine["batch"]()
     both = [gradient(model, inputs[:2], labels[:2]), gradient(model, inputs[2:], labels[2:])]
     saved({n: torch.stack([g[n] for g in both]) for n in both[0]})
-    stage = recorded_stage(scenario(), "cpu")
+    stage = recorded_stage(scenario(), None, "cpu")
     assert tuple(stage.batch.labels.shape) == (2, 2)
 
 
@@ -97,19 +97,19 @@ def test_two_clients_in_one_file(client, mine):
 def test_an_update_that_the_batch_does_not_give_is_refused(client, scale, local, said):
     saved(client[1], scale)
     with pytest.raises(BadInput, match=said):
-        recorded_stage(scenario(local=LocalTraining(**local)), "cpu")
+        recorded_stage(scenario(local=LocalTraining(**local)), None, "cpu")
 
 
 def test_a_weight_difference_with_the_right_rate_is_taken(client):
     saved(client[1], -0.1)
-    stage = recorded_stage(scenario(local=LocalTraining(kind="fedavg", lr=0.1)), "cpu")
+    stage = recorded_stage(scenario(local=LocalTraining(kind="fedavg", lr=0.1)), None, "cpu")
     assert stage.recorded.kind == "weight_delta"
 
 
 def test_other_weights_than_the_clients_are_noticed(client):
     saved(client[1])
     with pytest.raises(BadInput, match="check the batch, --weights"):
-        recorded_stage(scenario(weights=None, seed=5), "cpu")
+        recorded_stage(scenario(weights=None, seed=5), None, "cpu")
 
 
 def test_a_declared_defence_may_have_changed_it_and_who_knows_it_is_played(client):
@@ -132,31 +132,31 @@ def test_a_declared_defence_may_have_changed_it_and_who_knows_it_is_played(clien
 def test_what_a_file_cannot_have_is_refused(client, changes, said):
     saved(client[1])
     with pytest.raises(BadInput, match=said):
-        recorded_stage(scenario(**changes), "cpu")
+        recorded_stage(scenario(**changes), None, "cpu")
 
 
 def test_samples_that_do_not_belong_to_the_clients_are_refused(client):
     saved({n: torch.stack([t, t, t]) for n, t in client[1].items()})
     with pytest.raises(BadInput, match="each of the 3 clients"):
-        recorded_stage(scenario(), "cpu")
+        recorded_stage(scenario(), None, "cpu")
 
 
 def test_labels_beyond_the_models_outputs_are_refused(client):
     saved(client[1])
     np.savez("batch.npz", inputs=np.random.rand(2, 4, 6).astype(np.float32), labels=np.array([0, 7]))
     with pytest.raises(BadInput, match="model has 5 outputs"):
-        recorded_stage(scenario(data="batch.npz"), "cpu")
+        recorded_stage(scenario(data="batch.npz"), None, "cpu")
 
 
 def test_public_samples_of_a_factory_that_splits_are_for_the_attacker_and_for_the_control(client):
     saved(client[1])
-    stage = recorded_stage(scenario(data="mine.py:halves"), "cpu")
+    stage = recorded_stage(scenario(data="mine.py:halves"), None, "cpu")
     assert (stage.public.labels.shape, stage.others.labels.shape) == ((1, 5), (1, 4))
 
 
 def test_a_decoys_update_is_computed_and_the_victims_is_the_saved_one(client):
     saved(client[1])
-    stage = recorded_stage(scenario(data="mine.py:halves"), "cpu")
+    stage = recorded_stage(scenario(data="mine.py:halves"), None, "cpu")
     own = stage.update((), stage.model, stage.batch)
     torch.testing.assert_close(own.tensors["1.bias"][0], client[1]["1.bias"])
     other = stage.update((), stage.model, Batch(1 - stage.batch.inputs, stage.batch.labels))

@@ -72,9 +72,10 @@ def test_files_that_nobody_entered_are_taken_in_when_it_is_opened(tmp_path):
         lambda b: b[:1000],
         lambda b: b[:4096],
         lambda b: b[:100] + b"\xff" * (len(b) - 100),
+        lambda b: b.replace(b"TABLE", b"\xffTABL"),
         lambda b: b"",
     ],
-    ids=["text", "cut in a page", "cut behind a page", "overwritten", "emptied"],
+    ids=["text", "cut in a page", "cut behind a page", "overwritten", "a word that is no text", "emptied"],
 )
 def test_a_damaged_index_is_named_put_aside_and_made_anew_from_the_files(tmp_path, damage):
     path = tmp_path / "index.sqlite"

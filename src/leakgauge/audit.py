@@ -73,7 +73,7 @@ def run_audit(
     cells = plan(scenario, undefended and scenario.update is None)  # a saved update is what it is
     if stage is None:
         saved = scenario.update is not None
-        stage = recorded_stage(scenario, device) if saved else set_stage(scenario, data_root, device)
+        stage = recorded_stage(scenario, data_root, device) if saved else set_stage(scenario, data_root, device)
         scenario = stage.scenario
     clues = triage_of(stage) if triaged else ()
     if scenario.update is not None:

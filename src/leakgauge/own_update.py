@@ -1,4 +1,4 @@
-"""An update of the user's own system: from a file or out of a training loop to what an audit runs on.
+"""An update of the user's own system: from a file, a recorded federation or a training loop to what an audit runs on.
 
 With the private batch behind it everything is scored as usual, and before that the batch itself is put through the
 claimed local step: if that does not give the update, the claims or the batch are wrong, and every score would be too.
@@ -30,6 +30,7 @@ from leakgauge.fl.recorded import read_update
 from leakgauge.models import load_model
 from leakgauge.models.loading import logits_of
 from leakgauge.plan import parse_chain
+from leakgauge.recorded_clients import clients_of, filled_in, kept_by, lent_by, told_apart, update_of
 from leakgauge.stage import PUBLIC_SAMPLES, Stage, initial_state, metrics_for, pick_device, to_device
 from leakgauge.store import content_of, key_of, tensors_of
 from leakgauge.types import (
@@ -50,12 +51,15 @@ _UNLIKE = 0.5  # cosine below which batch and update have nothing to do with one
 
 
 def holds_batch(scenario: Scenario) -> bool:
-    """Is `data` the private batch behind the update? The user's own arrays are, unless the scenario is blind."""
+    """Is the private batch behind the update there? The user's own arrays are it, unless the scenario is blind.
+
+    So are the samples that a recorder was asked to keep.
+    """
     own = catalog.is_own(scenario.data) or scenario.data.endswith(".npz")
-    return own and not scenario.blind
+    return not scenario.blind and (own or _kept_its_samples(scenario))
 
 
-def recorded_stage(scenario: Scenario, device: str) -> Stage:
+def recorded_stage(scenario: Scenario, data_root: Path | None, device: str) -> Stage:
     """Load the model, the update and the batch behind it; every mistake is found here, before anything runs."""
     refuse_what_a_file_fixes(scenario)
     if not holds_batch(scenario):
@@ -63,6 +67,8 @@ def recorded_stage(scenario: Scenario, device: str) -> Stage:
             "data", allowed="FILE.py:FACTORY or FILE.npz with the batch behind the update, to score against",
             got=repr(scenario.data), do="give the batch, or --blind for what can be said without it",
         )  # fmt: skip
+    if is_recording(scenario.update):
+        return _stage_of_clients(scenario, data_root, device)
     samples, public = load_whole(scenario.data)
     model, spec = _model_and_spec(scenario, samples.spec)
     update = _read(scenario, model)
@@ -77,6 +83,11 @@ def recorded_stage(scenario: Scenario, device: str) -> Stage:
     batch = Batch(*samples.take(torch.arange(len(samples)).reshape(trials, size)))
     scenario = dataclasses.replace(scenario, trials=trials, batch_size=size)
     return _stage(scenario, model, update, batch, spec, public, device)
+
+
+def is_recording(update: str | Path | None) -> bool:
+    """Is it a folder that a recorder wrote, and no file?"""
+    return update is not None and Path(update).is_dir()
 
 
 def stage_of(
@@ -104,8 +115,11 @@ def saved_observation(
     public, spec = _public_half(scenario, data_root)
     model, spec = _model_and_spec(scenario, spec)
     model = prepared(model, *parse_chain(scenario.defenses[0] if scenario.defenses else UNDEFENDED))
-    kind = "gradient" if scenario.local.kind == "fedsgd" else "weight_delta"
-    read = read_update(update_file, kind, model, scenario.shared_layers)
+    if is_recording(update_file):
+        read = update_of(clients_of(update_file, scenario), model)
+    else:
+        kind = "gradient" if scenario.local.kind == "fedsgd" else "weight_delta"
+        read = read_update(update_file, kind, model, scenario.shared_layers)
     update = SharedUpdate(read.kind, {n: t.to(where, dtype) for n, t in read.tensors.items()})
     facts: dict[Fact, Any] = {
         Fact.INPUT_SPEC: spec,
@@ -145,6 +159,39 @@ def check_batch(stage: Stage) -> None:
         if local.kind == "fedavg":
             do = f"if it is the learning rate, say --local lr={factor * local.lr:.3g} (now {local.lr:g})"
         raise BadInput("update", allowed="what the batch in --data gives", got=f"{factor:.3g} times that", do=do)
+
+
+def _kept_its_samples(scenario: Scenario) -> bool:
+    if scenario.update is None or not is_recording(scenario.update):
+        return False
+    return all(client.private is not None for client in clients_of(Path(scenario.update), scenario))
+
+
+def _stage_of_clients(scenario: Scenario, data_root: Path | None, device: str) -> Stage:
+    """Recorded clients side by side, with the samples that were kept, or those of `data` in whatever order."""
+    folder = Path(str(scenario.update))
+    scenario = filled_in(scenario, folder)
+    clients = clients_of(folder, scenario)
+    if kept := _kept_its_samples(scenario):
+        lender, spec = _public_half(scenario, data_root)
+        batches = kept_by(clients, spec)
+        public = None if lender is None else lent_by(lender, batches, scenario.seed)
+    else:
+        samples, public = load_whole(scenario.data)
+        spec, size = samples.spec, scenario.batch_size
+        if len(samples) % size or len(samples) < size * len(clients):
+            raise BadInput(
+                "data", allowed=f"{size} samples for each of the {len(clients)} clients", got=f"{len(samples)} samples",
+                do="return the clients' batches one after another",
+            )  # fmt: skip
+        batches = Batch(*samples.take(torch.arange(len(samples)).reshape(-1, size)))
+    model, spec = _model_and_spec(scenario, spec)
+    chain = parse_chain(scenario.defenses[0] if scenario.defenses else UNDEFENDED)
+    update = update_of(clients, prepared(model, *chain))
+    if not kept:
+        batches = batches.take(told_apart(model, update, batches, scenario.local).tolist())
+    scenario = dataclasses.replace(scenario, batch_size=batches.labels.shape[1])
+    return _stage(scenario, model, update, batches, spec, public, device)
 
 
 def _flat(update: SharedUpdate, like: SharedUpdate) -> Tensor:

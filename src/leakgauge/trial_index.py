@@ -97,6 +97,8 @@ class TrialIndex:
                 db.execute(_TABLE)
                 with db:
                     return action(db)
+        except UnicodeDecodeError as error:  # in a message about damage, say the name of a column that was hit
+            raise sqlite3.DatabaseError("it holds a name that is no text") from error
         except sqlite3.DatabaseError as error:
             if _code(error) in _DAMAGED:
                 raise

@@ -10,6 +10,7 @@ import torch
 from leakgauge.data import draw_victims, load
 from leakgauge.fl.chain import client_step
 from leakgauge.models import load_model
+from leakgauge.scale.recording import Recorder
 from leakgauge.suites import SUITES, Suite
 from leakgauge.types import LocalTraining
 
@@ -65,3 +66,38 @@ def test_a_person_reads_it_as_a_table(leakgauge, update):
 def test_what_cannot_be_is_refused_and_writes_nothing(leakgauge, update, tmp_path, one_line, more, said):
     assert said in one_line(leakgauge(*COMMAND, "--update", update, *more, "--out", "run"))
     assert not (tmp_path / "run").exists()
+
+
+def test_recorded_clients_are_audited_by_name(leakgauge, victims, tmp_path, monkeypatch):
+    monkeypatch.setitem(SUITES, "quick", Suite(1, ("labels", "peeling"), ()))
+    model = load_model("mlp:hidden=64", load("digits").spec, seed=4)
+    recorder = Recorder(tmp_path / "recorded")
+    for client in ("Ann", "Bob"):
+        torch.nn.functional.cross_entropy(model(victims.inputs[0]), victims.labels[0]).backward()
+        recorder.gradient(model, samples=2, client=client, round=5)
+        model.zero_grad()
+    outcome = leakgauge(
+        "audit", "--recorded", "recorded", "--model", "mlp:hidden=64", "--data", "digits", "--out", "run"
+    )
+    assert outcome.code == 0, outcome.err
+    assert "Ann" in outcome.out
+    document = json.loads((tmp_path / "run" / "blind.json").read_text())
+    assert document["clients"] == ["Ann", "Bob"]
+    assert document["scenario"]["round"] == 5
+    assert {f["certified"] for f in document["findings"] if f["attack"] == "peeling"} == {2}
+    page = tmp_path / "run" / "blind.html"
+    assert page.stat().st_mode & 0o077 == 0
+    assert "4 of 4 private records were recovered" in page.read_text()
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (("--recorded", "nowhere"), "--recorded must be a folder that a recorder wrote"),
+        (("--recorded", ".", "--update", "u.pt"), "--update and --recorded must be one of them"),
+        (("--recorded", "."), "no update-*.json in it"),
+        (("--round", 1), "--round must be used with --recorded"),
+    ],
+)
+def test_bad_folders_are_one_line(leakgauge, one_line, flags, said):
+    assert said in one_line(leakgauge("audit", "--model", "mlp", "--data", "digits", *flags))

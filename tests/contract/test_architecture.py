@@ -61,6 +61,7 @@ LAYERS = (  # each may import what stands above it, and its own line as long as 
         "applicability",
         "settling",
         "ledger",
+        "recorded_clients",
         "own_update",
     ),
     ("report", "scale"),

@@ -16,7 +16,8 @@ from leakgauge.cli.executing import executing
 from leakgauge.cli.running import run
 from leakgauge.cli.template import write_template
 from leakgauge.errors import BadInput
-from leakgauge.own_update import holds_batch
+from leakgauge.own_update import holds_batch, is_recording
+from leakgauge.recorded_clients import left_aside
 from leakgauge.types import Federation, Scenario
 
 # What a bare `leakgauge audit` shows: a leak, a defence that holds, and one that only seems to.
@@ -61,9 +62,18 @@ def audit(
     update: Annotated[
         str | None, typer.Option("--update", help="Audit this saved update; --data is then the batch behind it.")
     ] = None,
+    recorded: Annotated[
+        str | None,
+        typer.Option("--recorded", help="Audit the clients of a federation: the folder that a recorder wrote."),
+    ] = None,
+    round: Annotated[
+        int | None, typer.Option("--round", help="With --recorded: the clients of this round. Default: the earliest.")
+    ] = None,
     blind: Annotated[
         bool | None,
-        typer.Option("--blind/--scored", help="With --update: --data holds none of the samples behind it."),
+        typer.Option(
+            "--blind/--scored", help="With --update or --recorded: --data holds none of the samples behind it."
+        ),
     ] = None,
     init: Annotated[
         bool, typer.Option("--init", help="Write a commented scenario file (default scenario.toml) and stop.")
@@ -103,6 +113,7 @@ def audit(
         write_template(path)
         say(f"written: {path}; run it with leakgauge audit {path}")
         return 0
+    update = _saved(update, recorded)
     usual = Scenario(defenses=DEFAULT_DEFENSES if update is None else ())
     described = read_scenario(scenario) if scenario else usual
     described = options.changed(
@@ -111,9 +122,13 @@ def audit(
         variants=options.variants_of(adaptive), gate=gate, threat_model=threat_model, weights=weights,
         shared_layers=shared_layers, precision=precision, trials=trials, seed=seed,
         attacks=None if attacks is None else tuple(attacks.split()),
-        suite=suite, ledger=ledger, update=update, blind=blind,
+        suite=suite, ledger=ledger, update=update, round=round, blind=blind,
         defenses=None if defenses is None else _named(defenses.split()),
     )  # fmt: skip
+    if described.round is not None and not is_recording(described.update):
+        raise BadInput("--round", allowed="used with --recorded", got=described.round, do="name the recorder's folder")
+    if is_recording(described.update) and (aside := left_aside(described, Path(str(described.update)))):
+        say(f"before it starts: {aside}")
     if described.update is not None and not holds_batch(described):
         if workers or on is not None:
             raise BadInput("--workers and --on", allowed="left out in a blind audit", got="one", do="it runs here")
@@ -127,6 +142,20 @@ def audit(
             data_root=data_root, device=device, fresh=fresh, keep_private=keep_private, executor=executor,
             federation=None if cost is None else Federation.from_text(cost),
         )  # fmt: skip
+
+
+def _saved(update: str | None, recorded: str | None) -> str | None:
+    """What was shared already, by whichever flag it is named."""
+    if recorded is None:
+        return update
+    if update is not None:
+        raise BadInput("--update and --recorded", allowed="one of them", got="both", do="leave one out")
+    if not Path(recorded).is_dir():
+        raise BadInput(
+            "--recorded", allowed="a folder that a recorder wrote", got=f"{recorded!r}, which is none",
+            do="check the path; a single update is named by --update",
+        )  # fmt: skip
+    return recorded
 
 
 def _named(words: list[str]) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""`leakgauge audit --update FILE` without the batch behind it: what can be said of an update by itself.
+"""An audit of saved or recorded updates without the samples behind them: what an update tells by itself.
 
 Label counts, what an attack proved right without the truth, and how well each reconstruction explains the update.
 Nothing is scored, so there is no verdict and no gate.
@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+
+from torch import Tensor
 
 from leakgauge import catalog
 from leakgauge.applicability import why_not
@@ -18,15 +21,17 @@ from leakgauge.cli.replay import NO_TRUTH, as_document, findings, folder_of, kee
 from leakgauge.cli.triage import show_clues
 from leakgauge.errors import BadInput, LeakgaugeError
 from leakgauge.files import make_folder, write_whole
-from leakgauge.own_update import refuse_what_a_file_fixes
+from leakgauge.own_update import is_recording, refuse_what_a_file_fixes
 from leakgauge.pacing import Pace, pace_of
 from leakgauge.plan import Cell, adaptive_attacks, parse_chain
+from leakgauge.recorded_clients import filled_in, names_of
+from leakgauge.report.blind_page import to_blind_page
 from leakgauge.sanity import refuse_wrong
 from leakgauge.suites import SUITES, attacks_of
 from leakgauge.triage import triage
 from leakgauge.types import UNDEFENDED, Attack, Fact, Observation, Reconstruction, Scenario
 
-FILE = "blind.json"
+FILE, PAGE = "blind.json", "blind.html"
 
 
 def blind_audit(scenario: Scenario, *, out: Path | None, as_json: bool, data_root: Path | None, device: str) -> int:
@@ -34,13 +39,18 @@ def blind_audit(scenario: Scenario, *, out: Path | None, as_json: bool, data_roo
     assert scenario.update is not None
     refuse_what_a_file_fixes(scenario)
     _refuse_what_needs_the_truth(scenario)
-    update_file = Path(scenario.update)
+    update_file, clients = Path(scenario.update), None
+    if is_recording(update_file):
+        scenario = filled_in(scenario, update_file)
+        clients = names_of(update_file, scenario)
     seen, data = look_at(scenario, update_file, data_root, device)
     clues = triage(seen, ranks=False)
     refuse_wrong(clues)
     folder = folder_of(scenario, update_file, out)
     found: list[dict[str, Any]] = []
     skipped: list[dict[str, str]] = []
+    drawn: dict[str, Tensor] = {}
+    clients = clients or [str(t) for t in range(seen.trials)]
     cells = _cells(scenario)
     pace = _pace(scenario, seen)
     with watching() as watch:
@@ -57,19 +67,25 @@ def blind_audit(scenario: Scenario, *, out: Path | None, as_json: bool, data_roo
             if isinstance(result, str):
                 skipped.append({"attack": cell.label, "why": result})
                 continue
-            keep(result, data, folder, f"reconstruction-{cell.label.replace(' #', '-')}{'-adaptive' * cell.adaptive}")
+            called = f"{cell.label.replace(' #', '-')}{'-adaptive' * cell.adaptive}"
+            keep(result, data, folder, f"reconstruction-{called}")
+            if data.kind == "image" and result.inputs is not None:
+                drawn[called] = result.inputs.detach().cpu()
             found += findings(attack, result, scenario, seen, cell.adaptive)
     document = as_document(scenario, update_file, found, seen) | {
-        "skipped": skipped, "triage": [dataclasses.asdict(clue) for clue in clues], "flags": [NO_TRUTH]
+        "skipped": skipped, "triage": [dataclasses.asdict(clue) for clue in clues], "flags": [NO_TRUTH],
+        "clients": clients,
     }  # fmt: skip
     make_folder(folder)
+    write_whole(folder / PAGE, to_blind_page(document, scenario, clients, drawn).encode(), private=True)
     write_whole(folder / FILE, json.dumps(document, indent=2, allow_nan=False).encode(), private=True)
     if as_json:
         show_json(document)
         say(f"written: {folder / FILE}")
         return 0
     show_clues(clues)
-    _show(found, skipped, seen)
+    _show(found, skipped, seen, clients)
+    show(f"Report: {folder / PAGE}")
     show(f"Reconstructions: {folder}")
     return 0
 
@@ -121,7 +137,9 @@ def _refuse_what_needs_the_truth(scenario: Scenario) -> None:
             )  # fmt: skip
 
 
-def _show(found: list[dict[str, Any]], skipped: list[dict[str, str]], seen: Observation) -> None:
+def _show(
+    found: list[dict[str, Any]], skipped: list[dict[str, str]], seen: Observation, clients: Sequence[str]
+) -> None:
     samples = seen.fact(Fact.NUM_SAMPLES)
     rows = []
     for f in found:
@@ -129,7 +147,7 @@ def _show(found: list[dict[str, Any]], skipped: list[dict[str, str]], seen: Obse
         objective = "-" if f["objective"] is None else f"{f['objective']:.3g}"
         labels = "-" if f["labels"] is None else " ".join(map(str, f["labels"][:16])) + " ..." * (samples > 16)
         knows = "adaptive" if f["adaptive"] else "plain"
-        rows.append([f["attack"], knows, str(f["trial"]), proven, labels, objective, f"{f['seconds']:.1f} s"])
+        rows.append([f["attack"], knows, clients[f["trial"]], proven, labels, objective, f"{f['seconds']:.1f} s"])
     show_table(["attack", "attacker", "client", "proven right", "labels", "own objective", "time"], rows)
     for s in skipped:
         show(f"{s['attack']}: not run: {s['why']}")

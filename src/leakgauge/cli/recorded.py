@@ -22,6 +22,7 @@ from leakgauge.files import make_folder, write_whole
 from leakgauge.fl.recorded_folder import Recorded, left_out, read_folder, side_by_side
 from leakgauge.flags import FLAGS
 from leakgauge.plan import parse_chain
+from leakgauge.recorded_clients import of_round
 from leakgauge.report.pictures import pairs_png, sheet_png
 from leakgauge.report.recorded import HEADS, finding_row, recorded_page
 from leakgauge.scale.recorded_audit import Assumed, Attacked, Group, audit_group, findings, pictures
@@ -67,7 +68,9 @@ def recorded(
 
     Example: `leakgauge recorded recorded --model mlp --data digits`
     """
-    entries, missing = _of_round(read_folder(folder), round), left_out(folder)
+    entries, missing = read_folder(folder), left_out(folder)
+    if round is not None:
+        entries = tuple(of_round(entries, round))
     if missing:
         say(f"leakgauge: the recorder left out {missing:,} later updates: its limits were reached")
     if model is None or data is None:
@@ -101,16 +104,6 @@ def recorded(
         _show(group, plain["findings"])
     show(f"Written: {target / PAGE}")
     return 0
-
-
-def _of_round(entries: Sequence[Recorded], number: int | None) -> Sequence[Recorded]:
-    if number is None:
-        return entries
-    chosen = [entry for entry in entries if entry.origin.round == number]
-    if not chosen:
-        rounds = ", ".join(str(r) for r in sorted({entry.origin.round for entry in entries}))
-        raise BadInput("--round", allowed=f"one of those recorded: {rounds}", got=number, do="choose one of these")
-    return chosen
 
 
 def _list(folder: Path, entries: Sequence[Recorded], missing: int, as_json: bool) -> None:

@@ -13,7 +13,8 @@ from leakgauge.cli.running import RUNS
 from leakgauge.errors import BadInput
 from leakgauge.files import make_folder, write_whole
 from leakgauge.flags import FLAGS
-from leakgauge.own_update import saved_observation
+from leakgauge.own_update import is_recording, saved_observation
+from leakgauge.recorded_clients import filled_in
 from leakgauge.report.pictures import sheet_png
 from leakgauge.sanity import sanity
 from leakgauge.stage import environment, initial_state
@@ -35,6 +36,8 @@ def replay(
     device: str,
 ) -> int:
     """Run `attack` on the update in `update_file`; writes `reconstruction.safetensors` and, for images, a sheet."""
+    if is_recording(update_file):
+        scenario = filled_in(scenario, update_file)
     seen, data = look_at(scenario, update_file, data_root, device)
     with watching() as watch:
         name = f"{attack.name} | {update_file.name}"

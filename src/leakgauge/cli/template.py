@@ -22,6 +22,8 @@ precision = "float32"       # "float32", "tf32" (a GPU's rounded products) or "f
 
 # --- An update of your own system, instead of a simulated client ------------------------------------
 # update = "update.pt"      # .safetensors, .npz, or .pt/.pth with tensors only: parameter name -> tensor
+#   It can also be the folder that a recorder wrote: its clients are attacked side by side.
+# round = 1                 # then: those of which round; left out: the earliest that was recorded
 # blind = false             # true: `data` holds no sample behind the update; nothing is scored then
 #   With `update`, `data` is the batch behind it (FILE.py:FACTORY or FILE.npz): batch_size and trials follow from it.
 

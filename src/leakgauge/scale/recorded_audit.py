@@ -21,6 +21,7 @@ from leakgauge.fl.recorded_folder import Recorded, private_of, tensors_of
 from leakgauge.metrics.scoring import Scores, score
 from leakgauge.models import load_model
 from leakgauge.plan import adaptive_attacks
+from leakgauge.recorded_clients import local_of
 from leakgauge.stage import PUBLIC_SAMPLES, to_device
 from leakgauge.triage import triage
 from leakgauge.types import (
@@ -105,7 +106,7 @@ def audit_group(
     facts = {
         Fact.INPUT_SPEC: spec,
         Fact.NUM_SAMPLES: samples,
-        Fact.LOCAL_TRAINING: _local(first, assumed.local),
+        Fact.LOCAL_TRAINING: local_of(first, assumed.local),
         Fact.PUBLIC_DATA: to_device(public_batch(assumed.data, PUBLIC_SAMPLES, assumed.seed), device, torch.float32),
     }
     seen = observe(model.to(device), update, threat_model("honest-but-curious"), facts)
@@ -148,17 +149,6 @@ def _finding(group: Group, attacked: Attacked, defense: str, t: int) -> dict[str
         if scores.label_accuracy is not None:
             one["scores"]["label_accuracy"] = float(scores.label_accuracy[t])
     return one
-
-
-def _local(entry: Recorded, said: LocalTraining | None) -> LocalTraining:
-    if said is None:
-        return entry.local()
-    wanted = "fedsgd" if entry.kind == "gradient" else "fedavg"
-    if said.kind != wanted:
-        raise BadInput(
-            "--local kind", allowed=f"{wanted}: {entry.name} is a {entry.kind}", got=said.kind, do="change it"
-        )
-    return said
 
 
 def _variants(attack: Attack, defenses: Sequence[Defense]) -> list[tuple[Attack, bool]]:

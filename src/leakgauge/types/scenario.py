@@ -47,12 +47,14 @@ class Scenario:
     trials: int = 6
     seed: int = 0
     weights: str | None = None  # checkpoint of the model; None: freshly initialised from the seed
-    update: str | None = None  # a saved update to attack instead of a simulated client's; see `leakgauge.own_update`
+    update: str | None = None  # a saved update, or a recorder's folder, instead of a simulated client; see `own_update`
+    round: int | None = None  # with a recorder's folder: of which round; None for the earliest
     blind: bool = False  # with `update`: `data` says what kind of samples it is, and holds none that are behind it
     precision: str = "float32"  # of updates and attacks; "tf32" rounds products on a GPU, "float64" is the yardstick
 
     def __post_init__(self) -> None:
-        for name, low in (("batch_size", 1), ("trials", 1), ("seed", 0)):
+        counts = (("batch_size", 1), ("trials", 1), ("seed", 0), *((("round", 0),) if self.round is not None else ()))
+        for name, low in counts:
             value = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= _LARGEST:
                 allowed = f"a whole number from {low} to {_LARGEST}"

@@ -1,0 +1,72 @@
+"""An audit without the private samples, as one HTML file: what was proven, what was read, what was drawn.
+
+There is nothing to hold a picture against, so none is called right here unless the attack itself proved it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from torch import Tensor
+
+from leakgauge.flags import FLAGS
+from leakgauge.report.html import TEMPLATES
+from leakgauge.report.pictures import data_uri
+from leakgauge.report.toml import scenario_toml
+from leakgauge.types import Scenario
+
+_SHOWN = 64  # pictures of one attack
+_LABELS = 16  # of one client, in the table
+
+
+def to_blind_page(
+    document: Mapping[str, Any], scenario: Scenario, clients: Sequence[str], drawn: Mapping[str, Tensor]
+) -> str:
+    """`document` is what is written as JSON, `drawn` is attack -> (T, N, C, H, W) in [0, 1]."""
+    samples = scenario.batch_size
+    page = {
+        "title": f"{scenario.model} on {scenario.data}",
+        "banner": _banner(document, samples, len(clients)),
+        "clues": document["triage"],
+        "rows": [_row(finding, clients, samples) for finding in document["findings"]],
+        "drawn": [(name, _figures(pictures, clients)) for name, pictures in drawn.items()],
+        "left": {name: max(0, pictures.shape[0] * pictures.shape[1] - _SHOWN) for name, pictures in drawn.items()},
+        "skipped": document["skipped"],
+        "flags": [FLAGS[flag] for flag in document["flags"]],
+        "toml": scenario_toml(scenario),
+        "environment": document["environment"],
+    }
+    return TEMPLATES.get_template("blind.html.j2").render(page)
+
+
+def _banner(document: Mapping[str, Any], samples: int, clients: int) -> dict[str, str]:
+    """What is certain; how many of a client's records, by the attack that proved most of them."""
+    most = [0] * clients
+    for finding in document["findings"]:
+        most[finding["trial"]] = max(most[finding["trial"]], finding["certified"] or 0)
+    if not sum(most):
+        return {"tone": "warn", "word": "Nothing is proven", "sentence":
+                "No attack proved a recovery right, and without the private samples nothing else can be scored: "
+                "look at the pictures, and take a resemblance seriously."}  # fmt: skip
+    said = (
+        f"{sum(most)} of {samples * clients} private records were recovered from the updates alone, each with a proof."
+    )
+    return {"tone": "bad", "word": "Leaks", "sentence": said}
+
+
+def _row(finding: Mapping[str, Any], clients: Sequence[str], samples: int) -> list[str]:
+    labels, proven, objective = finding["labels"], finding["certified"], finding["objective"]
+    return [
+        finding["attack"],
+        "adaptive" if finding["adaptive"] else "plain",
+        clients[finding["trial"]],
+        "–" if proven is None else f"{proven} of {samples}",
+        "–" if labels is None else " ".join(map(str, labels[:_LABELS])) + " …" * (len(labels) > _LABELS),
+        "–" if objective is None else f"{objective:.3g}",
+    ]
+
+
+def _figures(pictures: Tensor, clients: Sequence[str]) -> list[tuple[str, str]]:
+    flat = [(f"{clients[t]}, {n + 1}", t, n) for t in range(pictures.shape[0]) for n in range(pictures.shape[1])]
+    return [(place, data_uri(pictures[t, n])) for place, t, n in flat[:_SHOWN]]

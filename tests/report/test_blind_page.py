@@ -1,0 +1,48 @@
+"""The page of an audit without the private samples: proofs, pictures, and no markup of others."""
+
+from __future__ import annotations
+
+import torch
+
+from leakgauge.report.blind_page import to_blind_page
+from leakgauge.types import Scenario
+
+CLUE = {"id": "norm", "what": "norm", "value": "2", "meaning": "no sign of clipping", "severity": "exposed"}
+
+
+def finding(trial, certified=None, labels=(1, 2), objective=0.5):
+    return {"attack": "peeling", "adaptive": False, "trial": trial, "certified": certified,
+            "labels": None if labels is None else list(labels), "objective": objective}  # fmt: skip
+
+
+def page(findings, clients=("a", "b"), drawn=None):
+    document = {"findings": findings, "triage": [CLUE], "skipped": [{"attack": "dlg", "why": "<settled>"}],
+                "flags": ["no-ground-truth"], "environment": {"device": "cpu"}}  # fmt: skip
+    return to_blind_page(document, Scenario(batch_size=2, update="recorded"), clients, drawn or {})
+
+
+def test_what_is_proven_counts_each_record_once():
+    said = page([finding(0, 2), finding(0, 1), finding(1, 1)])
+    assert "3 of 4 private records were recovered from the updates alone, each with a proof." in said
+    assert 'class="banner bad"' in said
+
+
+def test_without_a_proof_nothing_is_called_right():
+    said = page([finding(0), finding(1, 0, None, None)])
+    assert "Nothing is proven" in said
+    assert 'class="banner warn"' in said
+    assert "no-ground-truth" in said
+
+
+def test_pictures_sit_in_the_page_and_what_does_not_fit_is_counted():
+    said = page([finding(0)], drawn={"dlg": torch.rand(2, 40, 1, 4, 4)})
+    assert said.count("data:image/png;base64,") == 64
+    assert "16 more are in the run directory" in said
+    assert said.count("http") == said.count("http-equiv"), "it asks nothing of any network"
+
+
+def test_names_of_clients_are_text():
+    said = page([finding(0)], clients=("<script>alert(1)</script>", "b"), drawn={"dlg": torch.rand(2, 2, 3, 4, 4)})
+    assert "<script" not in said
+    assert "&lt;script&gt;" in said
+    assert "&lt;settled&gt;" in said
