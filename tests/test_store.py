@@ -56,6 +56,15 @@ def test_trials_come_back_as_they_were(store, pictures):
     assert all(same(found[n], saved[n]) for n in (0, 1))
 
 
+def test_pictures_may_lie_in_memory_as_a_convolution_leaves_them(store):
+    ours = [
+        dataclasses.replace(t, recovered=torch.rand(2, 3, 4, 4).contiguous(memory_format=torch.channels_last))
+        for t in trials(0, 1)
+    ]
+    store.save("cell", ours)
+    assert all(same(store.load("cell")[t.finding.trial], t) for t in ours)
+
+
 def test_a_cell_may_come_in_parts_and_in_any_order(store):
     late, early = trials(4, 5), trials(0, 1)
     store.save("abc", late)

@@ -70,7 +70,8 @@ class Store:
         """Finished trials of one cell: on disk when this returns, all of them or none."""
         rows = json.dumps([dataclasses.asdict(t.finding) for t in trials], allow_nan=False)
         pictures = [t.recovered for t in trials if t.recovered is not None]
-        tensors = {"recovered": torch.stack(pictures).float().cpu()} if len(pictures) == len(trials) else {}
+        whole = len(pictures) == len(trials)  # pictures of a convolution lie channels-last, which safetensors refuses
+        tensors = {"recovered": torch.stack(pictures).float().cpu().contiguous()} if whole else {}
         first = min(t.finding.trial for t in trials)
         name = f"{key}.{first:05d}.{secrets.token_hex(4)}.safetensors"  # never that of another file
         said = {"cell": key, "findings": rows, "digest": _digest(key, rows, tensors)}
