@@ -83,7 +83,7 @@ def _page(suite: str, reports: dict[str, dict[str, Any]]) -> str:
         "",
         f"What each must come to was fixed before it was run. CIFAR-10, {TRIALS} victims, seed 0.",
         "",
-        "| case | must be | verdict | what it says | minutes | device, commit |",
+        "| case | must be | verdict | what it says | minutes of attacks | device, commit |",
         "|---|---|---|---|---|---|",
     ]
     for case in CASES:
@@ -94,7 +94,7 @@ def _page(suite: str, reports: dict[str, dict[str, Any]]) -> str:
         entry, environment = report["verdict"]["configurations"][-1], report["environment"]
         lines.append(
             f"| {case.name} | {case.right} | **{entry['standing']}** | {entry['sides']} "
-            f"| {report['seconds'] / 60:.1f} | {environment['device']}, {environment['commit']} |"
+            f"| {sum(f['seconds'] for f in report['findings']) / 60:.1f} | {environment['device']}, {environment['commit']} |"
         )
     lines += ["", "```sh", *(f"leakgauge {shlex.join(_audit(case, suite))}" for case in CASES), "```", ""]
     return "\n".join(lines)
