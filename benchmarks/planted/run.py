@@ -92,9 +92,10 @@ def _page(suite: str, reports: dict[str, dict[str, Any]]) -> str:
             lines.append(f"| {case.name} | {case.right} | not run | | | |")
             continue
         entry, environment = report["verdict"]["configurations"][-1], report["environment"]
+        minutes = sum(finding["seconds"] for finding in report["findings"]) / 60
         lines.append(
             f"| {case.name} | {case.right} | **{entry['standing']}** | {entry['sides']} "
-            f"| {sum(f['seconds'] for f in report['findings']) / 60:.1f} | {environment['device']}, {environment['commit']} |"
+            f"| {minutes:.1f} | {environment['device']}, {environment['commit']} |"
         )
     lines += ["", "```sh", *(f"leakgauge {shlex.join(_audit(case, suite))}" for case in CASES), "```", ""]
     return "\n".join(lines)
