@@ -12,6 +12,7 @@ import dataclasses
 import time
 from collections.abc import Callable, Sequence
 
+from leakgauge.attacks._parts.attempts import AVERAGED
 from leakgauge.attacks._parts.updates import example_input
 from leakgauge.attacks.inverting_gradients import InvertingGradients
 from leakgauge.errors import LeakgaugeError
@@ -71,6 +72,8 @@ class Pace:
         if steps is None or rule == "lbfgs" or not self._evaluation:
             return changed
         rows = attack.rows_per_trial if attack.rows_per_trial == 1 else _HALVING * attack.rows_per_trial
+        if getattr(attack, "schedule", None) == AVERAGED:  # one attempt after another, each to its end
+            rows = getattr(attack, "restarts", 1)
         fit = int(seconds / (self._evaluation * rows))
         return changed.with_fields(steps=min(steps, max(_FEWEST, fit))) or changed
 

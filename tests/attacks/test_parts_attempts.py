@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from leakgauge.attacks._parts.attempts import merge_trace, part_of, solve
+from leakgauge.attacks._parts.attempts import _in_order, merge_trace, part_of, solve
 from leakgauge.attacks.dlg import DLG
 from leakgauge.attacks.inverting_gradients import InvertingGradients
 from leakgauge.engine.descent import descend
@@ -20,6 +20,7 @@ class Bowls:
     """Stands in for a puzzle: the value of a row is its squared distance from its trial's goal."""
 
     width, labels, finish, opening = 2, None, None, None
+    shape, pixels, visible = (1, 2), 2, 2
     like = torch.zeros(3, 2, dtype=torch.float64)
     goals = torch.tensor([[0.0, 0.0], [1.0, 1.0], [2.0, 2.0]], dtype=torch.float64)
 
@@ -75,6 +76,44 @@ def test_in_turn_another_attempt_is_made_only_where_none_has_settled():
     assert found.steps.tolist() == [10, 20, 30]  # all attempts are counted
     assert found.evaluations.tolist() == [20, 40, 60]
     assert found.finished is None
+
+
+def test_averaged_attempts_give_their_mean_with_its_own_value():
+    script = Scripted([[3, 1, 5], [2, 4, 6]])
+    found = run(script, attempts=2, schedule="averaged")
+    assert script.rows_seen == [[0, 1, 2], [0, 1, 2]]  # settled or not, all go to their end
+    assert found.inputs[:, 0].tolist() == [[0, 0.5], [1, 0.5], [2, 0.5]]
+    assert found.objective.tolist() == [0.25, 0.25, 2.25]  # of the mean, and of no attempt
+    assert found.steps.tolist() == [20, 20, 20]
+    assert found.evaluations.tolist() == [41, 41, 41]
+    assert found.trace[:, 1].tolist() == [2, 1, 5]  # of the best attempt
+
+
+def test_averaging_ends_with_what_it_has_when_interrupted():
+    script = Scripted([[3, 1, 5], [2, 4, 6]], interrupted_at=0, finished=[True, False, True])
+    found = run(script, attempts=2, schedule="averaged")
+    assert len(script.rows_seen) == 1
+    assert found.finished.tolist() == [True, False, True]
+
+
+@pytest.mark.parametrize(
+    ("labels", "order"),
+    [(None, [1, 0, 2]), (torch.tensor([[4, 5, 4]]), [2, 1, 0]), (torch.tensor([[4, 5, 6]]), [0, 1, 2])],
+)
+def test_samples_of_a_batch_are_averaged_with_those_they_resemble_and_keep_their_label(labels, order):
+    puzzle = Bowls()
+    puzzle.shape, puzzle.pixels, puzzle.labels = (3, 2), 6, labels
+    puzzle.visible = 9 if labels is None else 6
+    first = torch.tensor([[0.0, 0, 1, 1, 5, 5]])
+    second = torch.tensor([[1.0, 1.1, 0.1, 0, 5.1, 5]]) if labels is None else torch.tensor([[5.0, 5, 1, 1, 0, 0.1]])
+    searched = torch.tensor([[10.0, 11, 12]])[:, : puzzle.visible - 6]
+    hidden = torch.tensor([[7.0]])
+    moved = _in_order(torch.cat((second, searched, hidden), 1), torch.cat((first, searched, hidden), 1), puzzle)
+    assert torch.equal(moved[:, :6].reshape(3, 2), second.reshape(3, 2)[order])
+    if labels is None:
+        assert moved[0, 6:].tolist() == [11, 10, 12, 7]
+    else:
+        assert moved[0, 6:].tolist() == [7]
 
 
 def test_in_turn_it_ends_as_soon_as_all_are_settled():

@@ -9,7 +9,8 @@ Where we depart. Published scripts are given the labels; here they are used only
 off the last layer otherwise (counted for a batch, see `labels`), or optimised with the image (`labels="optimise"`; one
 row per sample: the released code has a single row for the whole batch). The step length falls along a cosine and the
 sign is softened, or left out where the network is smooth: chosen by PSNR on CIFAR-10 (`sign="hard"`, `decay="steps"`
-are theirs). Victims run side by side.
+are theirs). `schedule="averaged"` gives the mean of all attempts in place of the best one, for networks with kinks.
+Victims run side by side.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from leakgauge.attacks._parts.attempts import SCHEDULES, Start, solve
+from leakgauge.attacks._parts.attempts import AVERAGED, SCHEDULES, Start, solve
 from leakgauge.attacks._parts.clipping import clipping_setting, numbers_for_replay
 from leakgauge.attacks._parts.compressed import compression_setting
 from leakgauge.attacks._parts.hidden_noise import bottleneck_setting
@@ -62,8 +63,11 @@ class InvertingGradients(Attack):
     needs: ClassVar[frozenset[Fact]] = frozenset({Fact.INPUT_SPEC, Fact.NUM_SAMPLES, Fact.LOCAL_TRAINING})
 
     steps: int = setting(4800, "optimiser steps per attempt", low=1)
-    restarts: int = setting(1, "attempts; the one with the lowest cost is kept", low=1)
-    schedule: str = setting("halving", "all attempts to the end, or the worse half given up early", choices=SCHEDULES)
+    restarts: int = setting(1, "attempts; the one with the lowest cost is kept, unless they are averaged", low=1)
+    schedule: str = setting(
+        "halving", "all attempts to the end, the worse half given up early, or all to the end and their mean",
+        choices=(*SCHEDULES, AVERAGED),
+    )  # fmt: skip
     time_budget: float | None = setting(None, "seconds for all victims together; none unless given", above=0)
     lr: float = setting(0.1, "step length in standard deviations of the data", above=0)
     optimizer: str = setting("adam", "update rule", choices=descent.RULES)

@@ -1,4 +1,8 @@
-"""Several attempts at each trial, the best kept by its own objective: in turn, or side by side with halving."""
+"""Several attempts at each trial: the best by its own objective, in turn or side by side with halving, or their mean.
+
+The mean is for networks with kinks, on which every attempt ends somewhere else: what they share is the picture, and
+their errors partly cancel.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import torch
+from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
 from leakgauge.attacks._parts.puzzle import Opening, Puzzle
@@ -15,6 +20,7 @@ from leakgauge.engine.halving import winners
 from leakgauge.types import Progress, Reconstruction
 
 SCHEDULES = ("in-turn", "halving")
+AVERAGED = "averaged"  # of searches over the inputs themselves; the mean of two generators draws nothing
 
 
 class Minimise(Protocol):
@@ -48,6 +54,8 @@ def solve(
         start = _opened(start, opening)
     if schedule == "halving":
         found = _side_by_side(puzzle, seeds, start, minimise, attempts, until, progress)
+    elif schedule == AVERAGED:
+        found = _averaged(puzzle, seeds, start, minimise, attempts, until, progress)
     else:
         found = _in_turn(puzzle, seeds, start, minimise, attempts, settled, until, progress)
     inputs, logits = puzzle.split(found.x)
@@ -117,6 +125,54 @@ def _in_turn(
             break
     assert trace is not None
     return Minimum(best, value, steps, evaluations, trace, finished, interrupted)
+
+
+def _averaged(
+    puzzle: Puzzle, seeds: Sequence[int], start: Start, minimise: Minimise, attempts: int, until: float,
+    progress: Progress,
+) -> Minimum:  # fmt: skip
+    """Every attempt to its end, then their mean, with its own value; the samples of a batch in the best one's order."""
+    every: list[Minimum] = []
+    for attempt in range(attempts):
+        left = until if until == float("inf") else time.monotonic() + (until - time.monotonic()) / (attempts - attempt)
+        every.append(
+            minimise(
+                puzzle.evaluator, start(seeds, attempt), attempts=1, until=left,
+                progress=part_of(progress, attempt, attempts),
+            )
+        )  # fmt: skip
+        if every[-1].interrupted or time.monotonic() >= until:
+            break
+    values = torch.stack([found.value for found in every])  # (attempts, T)
+    best = values.argmin(0)
+    rows = torch.arange(len(seeds), device=best.device)
+    points = torch.stack([found.x for found in every])  # (attempts, T, D)
+    like = points[best, rows]
+    mean = torch.stack([_in_order(point, like, puzzle) for point in points]).mean(0)
+    value, _ = puzzle.evaluator(rows)(mean)
+    trace: Tensor | None = None
+    for attempt, found in enumerate(every):
+        trace = merge_trace(trace, found.trace, rows, best == attempt, len(seeds))
+    assert trace is not None
+    steps, evaluations, finished = (
+        torch.stack([getattr(found, name) for found in every]) for name in ("steps", "evaluations", "finished")
+    )
+    return Minimum(mean, value, steps.sum(0), evaluations.sum(0) + 1, trace, finished.all(0), every[-1].interrupted)
+
+
+def _in_order(point: Tensor, like: Tensor, puzzle: Puzzle) -> Tensor:
+    """The samples of each batch of (T, D) moved to the places of those in `like` that they resemble most."""
+    samples = puzzle.shape[0]
+    if samples == 1:
+        return point
+    mine, theirs = (p[:, : puzzle.pixels].reshape(len(p), samples, -1) for p in (point, like))
+    named = point[:, puzzle.pixels : puzzle.visible].reshape(len(point), samples, -1)  # labels that are searched for
+    apart = torch.cdist(theirs, mine)  # (T, N, N)
+    if puzzle.labels is not None:  # a sample's label is fixed to its place
+        apart = apart.masked_fill(puzzle.labels[:, :, None] != puzzle.labels[:, None], 1e9)
+    order = torch.stack([torch.as_tensor(linear_sum_assignment(a.cpu().numpy())[1]) for a in apart]).to(point.device)
+    moved = [part.gather(1, order[:, :, None].expand_as(part)).flatten(1) for part in (mine, named)]
+    return torch.cat((*moved, point[:, puzzle.visible :]), 1)
 
 
 def part_of(progress: Progress, part: int, parts: int) -> Progress:
