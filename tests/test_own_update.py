@@ -100,6 +100,58 @@ def test_an_update_that_the_batch_does_not_give_is_refused(client, scale, local,
         recorded_stage(scenario(local=LocalTraining(**local)), None, "cpu")
 
 
+def test_another_batch_is_refused_even_if_it_resembles_the_right_one(client, mine):
+    inputs, labels = mine["batch"]()
+    saved(gradient(client[0], (inputs + 0.3 * torch.rand_like(inputs)) / 1.3, labels))
+    with pytest.raises(BadInput, match=r"cosine of 0\.9\d* to that"):
+        recorded_stage(scenario(), None, "cpu")
+
+
+def shuffled(client, mine, lr=0.1):
+    """The weight difference of two local steps, the mini-batches in another order than the batch has them."""
+    model, _ = client
+    inputs, labels = mine["batch"]()
+    start = {n: p.detach().clone() for n, p in model.named_parameters()}
+    for part in ([3, 0], [1, 2]):
+        for (name, p), g in zip(
+            model.named_parameters(), gradient(model, inputs[part], labels[part]).values(), strict=True
+        ):
+            p.data -= lr * g
+    return {n: p.detach() - start[n] for n, p in model.named_parameters()}
+
+
+def test_mini_batches_in_another_order_are_audited_with_a_flag(client, mine):
+    saved(shuffled(client, mine, lr=1.0))
+    local = LocalTraining(kind="fedavg", lr=1.0, epochs=1, batch_size=2)
+    report, _ = run_audit(scenario(local=local, attacks=("random-guess", "labels")))
+    assert "batch-only-alike" in {flag.id for flag in report.flags}
+    with pytest.raises(BadInput, match="times as long"):
+        recorded_stage(scenario(local=dataclasses.replace(local, lr=0.1)), None, "cpu")
+
+
+def test_the_right_batch_raises_no_doubt(client):
+    saved(client[1])
+    report, _ = run_audit(scenario())
+    assert "batch-only-alike" not in {flag.id for flag in report.flags}
+
+
+def test_a_frozen_parameter_is_named_and_what_to_do_about_it(client, mine):
+    torch.save({**client[1], "1.bias": None}, "update.pt")
+    with pytest.raises(BadInput, match=r"None for '1\.bias'; leave out parameters without a gradient"):
+        recorded_stage(scenario(), None, "cpu")
+    with pytest.raises(BadInput, match=r"NoneType for '1\.bias'"):
+        audit_update(client[0], {**client[1], "1.bias": None}, *mine["batch"]())
+
+
+def test_a_floor_without_public_samples_is_not_called_a_failed_attack(client):
+    saved(client[1])
+    report, _ = run_audit(scenario())
+    assert "mean-image" not in {row.attack for row in report.summary}
+    assert [s.why for s in report.skipped if s.attack == "mean-image"] == [
+        "not applicable: there are no public samples to take a mean of"
+    ]
+
+
 def test_a_weight_difference_with_the_right_rate_is_taken(client):
     saved(client[1], -0.1)
     stage = recorded_stage(scenario(local=LocalTraining(kind="fedavg", lr=0.1)), None, "cpu")

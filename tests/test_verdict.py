@@ -172,6 +172,21 @@ def test_nothing_scored_is_said_and_is_no_leak():
     assert concluded([], ()).sentence == "Nothing was measured."
 
 
+def test_where_nothing_ran_no_promise_counts_and_nothing_is_cleared():
+    findings = [
+        dataclasses.replace(f, error="not applicable: it mixes samples", scores={}, records=())
+        for f in found("dlg", [0.1], defense="dp-sgd")
+    ]
+    promise = {"dp-sgd": Guarantee(1.0, 1e-5, "sample")}
+    verdict = concluded(findings, ("dp-sgd",), guarantees=promise, uppers={"dp-sgd": BOUND})
+    (entry,) = verdict.configurations
+    assert (entry["tested"], entry["guarantee"], entry["upper"]["guaranteed"]) == (False, None, False)
+    assert (entry["standing"], state_of(entry)) == ("unknown", "not tested")
+    assert headline(verdict) == "Not tested: no attack could be carried out"
+    both = concluded([*findings, *found("dlg", [0.1], defense="prune")], ("dp-sgd", "prune"))
+    assert headline(both) == "No leak found, but not everything could be tested"
+
+
 def test_an_accounted_guarantee_is_reported_as_it_is():
     verdict = concluded(found("dlg", [0.1]), guarantees={"none": Guarantee(8.0, 1e-5, "sample")})
     assert verdict.configurations[0]["guarantee"] == {"epsilon": 8.0, "delta": 1e-5, "unit": "sample"}

@@ -4,15 +4,39 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from leakgauge.errors import HiddenFact, NotApplicable
-from leakgauge.plan import Cell, OnDecoy
+from leakgauge.errors import BadInput, HiddenFact, NotApplicable
+from leakgauge.fl.summed import in_sum
+from leakgauge.plan import Cell, OnDecoy, parse_chain
 from leakgauge.stage import Stage
 from leakgauge.suites import UNCHANGED_ONLY, forbidden_servers
 from leakgauge.triage import first_observation
-from leakgauge.types import NOT_APPLICABLE, UNDEFENDED, Attack, Fact, Observation, Skipped, TamperingServer
+from leakgauge.types import NOT_APPLICABLE, UNDEFENDED, Attack, Batch, Fact, Observation, Skipped, TamperingServer
 
 EVERYWHERE = "all"
 _BROKEN = "its equations hold for an update that no defence has changed"
+
+
+def refuse_unfit(stage: Stage) -> None:
+    """A defence that cannot be applied here is bad input, unless others that were named can: its rows then say why."""
+    if stage.recorded is not None:  # whatever was applied was applied
+        return
+    reasons = {chain: _why_unfit(stage, chain) for chain in stage.scenario.defenses if chain != UNDEFENDED}
+    if reasons and all(reasons.values()):
+        chain, why = next(iter(reasons.items()))
+        raise BadInput("defenses", allowed="such as can be applied to this model and data", got=repr(chain), do=why)
+
+
+def _why_unfit(stage: Stage, chain: str) -> str:
+    """What the first client, with two samples at most, says when it is to share under these defences."""
+    defenses = parse_chain(chain)
+    held = stage.behind(defenses)
+    if in_sum(defenses) == 1:
+        held = Batch(held.inputs[:, :2], held.labels[:, :2])
+    try:
+        stage.update(defenses, stage.model, held, [0])
+    except NotApplicable as error:
+        return str(error)
+    return ""
 
 
 def sorted_out(stage: Stage, cells: Sequence[Cell]) -> tuple[list[Cell], list[Skipped]]:
@@ -34,6 +58,15 @@ def sorted_out(stage: Stage, cells: Sequence[Cell]) -> tuple[list[Cell], list[Sk
     servers = [Skipped(name, EVERYWHERE, False, why) for name in forbidden_servers(stage.scenario)]
     defended = [Skipped(c.label, c.defense, c.adaptive, NOT_APPLICABLE + _BROKEN) for c in broken]
     return possible, [*skipped.values(), *defended, *servers]
+
+
+def without_empty_floors(stage: Stage, cells: Sequence[Cell]) -> tuple[list[Cell], list[Skipped]]:
+    """Attacks that were named all run; a floor that comes by itself does so only where it has something to stand on."""
+    why = {c.label: _no_floor(stage, c.attack) for c in cells}
+    skipped = {
+        c.label: Skipped(c.label, EVERYWHERE, False, NOT_APPLICABLE + why[c.label]) for c in cells if why[c.label]
+    }
+    return [c for c in cells if not why[c.label]], list(skipped.values())
 
 
 def _no_floor(stage: Stage, attack: Attack) -> str:

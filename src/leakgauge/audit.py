@@ -13,7 +13,7 @@ from pathlib import Path
 from torch import Tensor, nn
 
 from leakgauge import catalog
-from leakgauge.applicability import sorted_out
+from leakgauge.applicability import refuse_unfit, sorted_out, without_empty_floors
 from leakgauge.bounds import contradicted
 from leakgauge.cell import compared
 from leakgauge.chunks import Executor, InProcess
@@ -22,7 +22,7 @@ from leakgauge.evidence import controlled, exposures, upper_sides
 from leakgauge.flags import FLAGS
 from leakgauge.gate import Gate
 from leakgauge.ledger import CHANGEABLE, ledger
-from leakgauge.own_update import IN_PYTHON, recorded_stage, stage_of
+from leakgauge.own_update import IN_PYTHON, is_only_alike, recorded_stage, stage_of
 from leakgauge.pacing import Pace, pace_of, searches
 from leakgauge.plan import Cell, configurations, parse_chain, plan
 from leakgauge.resuming import Resuming, Watch, Work
@@ -76,6 +76,7 @@ def run_audit(
         stage = recorded_stage(scenario, data_root, device) if saved else set_stage(scenario, data_root, device)
         scenario = stage.scenario
     clues = triage_of(stage) if triaged else ()
+    refuse_unfit(stage)
     if scenario.update is not None:
         refuse_wrong(clues)
     for clue in clues:
@@ -84,7 +85,7 @@ def run_audit(
     store = Store(out, notice=notice) if out else None
     if store:
         store.save_truth(stage.batch.inputs if keep_private else None)
-    cells, skipped = sorted_out(stage, cells) if in_suite(scenario) else (cells, [])
+    cells, skipped = sorted_out(stage, cells) if in_suite(scenario) else without_empty_floors(stage, cells)
     pace = _pace(stage) if in_suite(scenario) else None
     results = _Results(stage)
     resuming = Resuming(stage, store, executor, notice)
@@ -237,6 +238,8 @@ def _report(
     raised = {flag for row in rows for flag in row.flags}
     if any(contradicted(c["lower"], c["upper"]) for c in verdict.configurations):
         raised.add("bound-exceeded")
+    if is_only_alike(stage):
+        raised.add("batch-only-alike")
     told = tuple(sorted(f.value for f in stage.threat_model.facts))
     return AuditReport(
         scenario=stage.scenario,

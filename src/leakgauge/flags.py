@@ -83,6 +83,12 @@ FLAGS: Mapping[str, Flag] = {
             "raise time_budget, or leave it out",
         ),
         Flag(
+            "batch-only-alike",
+            "the batch gives an update that is only like the one under audit (a cosine below 0.99), so the attacks may "
+            "have replayed the client wrongly, and a score below a recovery shows nothing",
+            "say the client's training exactly with --local; the order of mini-batches, dropout and augmentation count",
+        ),
+        Flag(
             "no-ground-truth",
             "the update came from a file, so nothing could be scored against the private data",
             "judge the pictures by eye, or audit a scenario whose data is at hand",

@@ -22,7 +22,8 @@ from leakgauge.metrics.intervals import at_most, needed
 from leakgauge.settings import unknown_name
 from leakgauge.types import Finding
 
-METRICS = ("mse", "psnr", "ssim")
+_REACHED = {"mse": (0.0, 1e9), "psnr": (0.0, 100.0), "ssim": (-1.0, 1.0)}  # what a record can score
+METRICS = tuple(_REACHED)
 CONFIDENCE, SHARE = 0.95, 0.05  # where one is given and the other is not
 Counts = Callable[[Finding, int], bool]
 _EXAMPLE = "for example --gate ssim=0.5 or --gate ssim=0.5,confidence=0.95,share=0.05"
@@ -44,8 +45,9 @@ class Gate:
         if name not in METRICS:
             raise unknown_name("gate metric", name, METRICS)
         threshold = _number(value)
-        if not math.isfinite(threshold):  # nothing ever reaches nan: such a gate would always hold
-            raise BadInput("gate", allowed="METRIC=NUMBER", got=repr(first), do=_EXAMPLE)
+        low, high = _REACHED[name]
+        if not low <= threshold <= high:  # nothing ever reaches nan, or an SSIM of 2: such a gate would always hold
+            raise BadInput("gate", allowed=f"{name}=NUMBER, from {low:g} to {high:g}", got=repr(first), do=_EXAMPLE)
         told: dict[str, float] = {}
         for part in more:
             key, _, value = part.partition("=")

@@ -25,6 +25,7 @@ from leakgauge.engine.precision import dtype_of, set_precision
 from leakgauge.engine.ways import choose_way, usual_way
 from leakgauge.errors import BadInput
 from leakgauge.fl.chain import client_step, prepared
+from leakgauge.fl.fedavg import local_steps
 from leakgauge.fl.observe import check_update, observe
 from leakgauge.fl.recorded import read_update
 from leakgauge.models import load_model
@@ -45,9 +46,10 @@ from leakgauge.types import (
 )
 
 IN_PYTHON = "given-in-python"  # the name of a model or batch that no file holds
-_SAME = 0.999  # cosine from which the batch gives the update
+_SAME = 0.99  # cosine from which the batch gives the update; half-precision updates and dropped digits are above it
 _SCALE = 0.02  # relative: how far its length may be off then; rounding is far below
-_UNLIKE = 0.5  # cosine below which batch and update have nothing to do with one another
+_UNLIKE = 0.5  # cosine below which they have nothing to do with one another, also where mini-batches were shuffled
+_LONGER = 2.0  # and how much longer or shorter it may be then
 
 
 def holds_batch(scenario: Scenario) -> bool:
@@ -96,6 +98,11 @@ def stage_of(
     """The same from what a training loop holds: one client's update and its batch (N, *shape), (N,)."""
     model = copy.deepcopy(model).eval()  # the loop goes on training its own
     kind = "gradient" if scenario.local.kind == "fedsgd" else "weight_delta"
+    if missing := [name for name, t in update.items() if not isinstance(t, Tensor)]:
+        raise BadInput(
+            "update", allowed="a tensor for each name", got=f"{type(update[missing[0]]).__name__} for {missing[0]!r}",
+            do="leave out parameters without a gradient: if p.grad is not None",
+        )  # fmt: skip
     shared = SharedUpdate(kind, {n: t.detach()[None].clone() for n, t in update.items()})
     check_update(model, shared, scenario.shared_layers)
     _refuse_zeros(shared)
@@ -134,31 +141,60 @@ def saved_observation(
 
 def check_batch(stage: Stage) -> None:
     """Does the batch give the update under the claimed local step? Asked where no defence is declared to change it."""
-    assert stage.recorded is not None
-    if stage.scenario.defenses:
+    likeness = likeness_to_batch(stage)
+    if likeness is None:
         return
+    alike, factor = likeness
+    local, allowed = stage.scenario.local, "what the batch in --data gives"
+    exact = _replayed_exactly(stage)
+    if abs(alike) < (_SAME if exact else _UNLIKE) or (abs(alike) < _SAME and not 1 / _LONGER < factor < _LONGER):
+        claimed = ""
+        if local.kind == "fedavg":
+            claimed = f" (claimed: lr={local.lr:g}, epochs={local.epochs}, batch_size={local.batch_size}, no momentum)"
+        raise BadInput(
+            "update", allowed=allowed, got=f"one with a cosine of {alike:.3g} to that, and {factor:.2g} times as long",
+            do=f"check the batch, --weights, --local{claimed}, and batchnorm=train if there is BatchNorm; name a defence "
+            "that changed it with --defenses",
+        )  # fmt: skip
+    if alike < 0:
+        do = "a weight difference is weights after minus weights before, and is said with --local kind=fedavg"
+        if local.kind == "fedavg":
+            do = (
+                "a gradient is said with --local kind=fedsgd; a weight difference is weights after minus weights before"
+            )
+        raise BadInput("update", allowed=allowed, got=f"its opposite, {factor:.3g} times as long", do=do)
+    if alike >= _SAME and abs(factor - 1) > _SCALE:
+        do = "share the mean gradient, not a sum, or say --local kind=fedavg for a weight difference"
+        if local.kind == "fedavg":
+            do = f"if it is the learning rate, say --local lr={factor * local.lr:.3g} (now {local.lr:g})"
+        raise BadInput("update", allowed=allowed, got=f"{factor:.3g} times that", do=do)
+
+
+def is_only_alike(stage: Stage) -> bool:
+    """Does the batch give another update, near enough to go on with and too far off to be sure of it?"""
+    likeness = likeness_to_batch(stage)
+    return likeness is not None and likeness[0] < _SAME
+
+
+def likeness_to_batch(stage: Stage) -> tuple[float, float] | None:
+    """Cosine of the update with what the batch gives, and its length over that one's; of the client that fits worst.
+
+    None where a declared defence may have changed it, and for updates of simulated clients.
+    """
+    if stage.recorded is None or stage.scenario.defenses:
+        return None
     made = client_step(stage.scenario.local)(stage.model, stage.batch, stage.scenario.seeds)
     mine, theirs = (_flat(u, stage.recorded) for u in (made, stage.recorded))
     cosine = torch.nn.functional.cosine_similarity(mine, theirs, dim=1)
     least = int(cosine.abs().argmin())
-    alike = float(cosine[least])
-    factor = float(theirs[least].norm() / mine[least].norm().clamp_min(1e-30))
-    if abs(alike) < _UNLIKE:
-        raise BadInput(
-            "update", allowed="what the batch in --data gives", got=f"one with a cosine of {alike:.2g} to that",
-            do="check the batch, --weights and --local; name a defence that changed it with --defenses",
-        )  # fmt: skip
-    if alike < 0:
-        raise BadInput(
-            "update", allowed="what the batch in --data gives", got="its opposite",
-            do="a weight difference is weights after minus weights before, and is said with --local kind=fedavg",
-        )  # fmt: skip
-    if alike > _SAME and abs(factor - 1) > _SCALE:
-        local = stage.scenario.local
-        do = "share the mean gradient, not a sum, or say --local kind=fedavg for a weight difference"
-        if local.kind == "fedavg":
-            do = f"if it is the learning rate, say --local lr={factor * local.lr:.3g} (now {local.lr:g})"
-        raise BadInput("update", allowed="what the batch in --data gives", got=f"{factor:.3g} times that", do=do)
+    return float(cosine[least]), float(theirs[least].norm() / mine[least].norm().clamp_min(1e-30))
+
+
+def _replayed_exactly(stage: Stage) -> bool:
+    """One step without dropout has no order of mini-batches and draws nothing: the same batch gives the same update."""
+    local = stage.scenario.local
+    drops = any(isinstance(m, nn.modules.dropout._DropoutNd) and m.p > 0 for m in stage.model.modules())
+    return not drops and (local.kind == "fedsgd" or local_steps(stage.scenario.batch_size, local) == 1)
 
 
 def _kept_its_samples(scenario: Scenario) -> bool:

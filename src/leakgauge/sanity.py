@@ -97,15 +97,19 @@ def _claims(observation: Observation, clues: Clues, local: LocalTraining, clean:
         return Clue("claims", what, seen, told, INFO)
     if not clean:
         return Clue(
-            "claims", what, seen, "not a mean gradient as claimed, which noise or compression may explain", CAUTION
+            "claims", what, seen, f"not {_claimed(local)} as claimed, which noise or compression may explain", CAUTION
         )
     others = [name for name, factor in _mistakes(observation, local) if all(bounds.fit(b * factor) for b in clues.bias)]
-    told = "not a mean gradient as claimed"
+    told = f"not {_claimed(local)} as claimed"
     if others:
         told += f"; it would fit {' or '.join(others)}"
     elif (rate := _rate(bounds, clues.bias, local)) is not None:
         told += rate
     return Clue("claims", what, seen, told, WRONG)
+
+
+def _claimed(local: LocalTraining) -> str:
+    return "a mean gradient" if local.kind == "fedsgd" else f"a weight difference at a rate of {local.lr:g}"
 
 
 def _bounds(clues: Clues) -> _Bounds:
@@ -119,7 +123,7 @@ def _mistakes(observation: Observation, local: LocalTraining) -> list[tuple[str,
     """What people do wrong, and the factor that puts it right."""
     samples: int = observation.fact(Fact.NUM_SAMPLES)
     found = [("the opposite sign", -1.0)]
-    if samples > 1:
+    if samples > 1 and local.kind == "fedsgd":  # of a weight difference the rate is wrong far more often
         found.append((f"a sum over the {samples} samples (divide by {samples})", 1 / samples))
     if local.kind == "fedavg":
         found.append(("a gradient (say --local kind=fedsgd)", -local.lr * local_steps(samples, local)))

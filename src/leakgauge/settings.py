@@ -17,6 +17,9 @@ from typing import Any, ClassVar, Self
 
 from leakgauge.errors import BadInput
 
+# Settings that are a flag of their own: their fields are written behind it, without a name before them.
+_FLAGS = {"local": "--local", "partition": "--partition", "training": "--training", "federation": "--cost"}
+
 
 def setting(
     default: Any,
@@ -73,7 +76,8 @@ class Settings:
     def example(cls) -> str:
         """The name with its first field at its default, as one writes it on the command line."""
         for field in dataclasses.fields(cls):
-            return f"{cls.name}:{field.name}={field.default}"
+            written = f"{field.name}={field.default}"
+            return f"{_FLAGS[cls.name]} {written}" if cls.name in _FLAGS else f"{cls.name}:{written}"
         return cls.name
 
     def with_fields(self, **values: Any) -> Self | None:

@@ -29,6 +29,7 @@ from leakgauge.generators.loading import PUBLIC, generator_content, load_generat
 from leakgauge.metrics import Metric
 from leakgauge.metrics.scoring import DEFAULT
 from leakgauge.models import load_model
+from leakgauge.models.loading import logits_of
 from leakgauge.plan import parse_chain, split_chain
 from leakgauge.store import content_of, key_of, tensors_of
 from leakgauge.types import Batch, DataSpec, Defense, Fact, Scenario, SharedUpdate, ThreatModel, threat_model
@@ -100,6 +101,13 @@ class Stage:
         return decoys_for(self.behind(defenses), self.public, self.scenario.seeds)
 
 
+def _told_apart(scenario: Scenario, spec: DataSpec) -> DataSpec:
+    """Own samples need not hold every class that an own model tells apart."""
+    if not (catalog.is_own(scenario.model) and (catalog.is_own(scenario.data) or scenario.data.endswith(".npz"))):
+        return spec
+    return dataclasses.replace(spec, classes=max(spec.classes, logits_of(scenario.model, spec, scenario.seed)))
+
+
 def set_stage(
     scenario: Scenario, data_root: Path | None, device: str, trained: Mapping[str, Tensor] | None = None
 ) -> Stage:
@@ -111,7 +119,8 @@ def set_stage(
     set_precision("float32")
     told = threat_model(scenario.threat_model)
     victims = load(scenario.data, "test", data_root)
-    model = load_model(scenario.model, victims.spec, scenario.seed, scenario.weights).to(where)
+    data = _told_apart(scenario, victims.spec)
+    model = load_model(scenario.model, data, scenario.seed, scenario.weights).to(where)
     pool = shares(victims.labels, scenario.partition, scenario.seed)
     clients = max((in_sum(parse_chain(chain)) for chain in scenario.defenses), default=1)
     crowd = draw_crowds(
@@ -121,7 +130,7 @@ def set_stage(
     others = draw_others(
         victims, some, scenario.trials, scenario.batch_size, scenario.seed, scenario.batch_labels, pool
     )
-    metrics = metrics_for(scenario.metrics, victims.spec)
+    metrics = metrics_for(scenario.metrics, data)
     train_split = _train_split(scenario, data_root)
     public: Batch | None = None
     if train_split is not None:
@@ -136,7 +145,6 @@ def set_stage(
     set_precision(scenario.precision)
     model, crowd = model.to(dtype), to_device(crowd, where, dtype)
     batch = Batch(crowd.inputs[:, : scenario.batch_size], crowd.labels[:, : scenario.batch_size])
-    data = victims.spec
     engine = choose_way(model, data.shape, data.classes) if catalog.is_own(scenario.model) else usual_way(model)
     depends = _unrelated_left_out(scenario)
     own = [*scenario.attacks, *(part for defense in scenario.defenses for part in split_chain(defense))]

@@ -80,19 +80,21 @@ def conclude(
     size = max((len(f.records) for f in findings), default=0)
     under_test = [f for f in findings if f.attack not in _baselines() and not f.control]
     no_bound = upper_side((), LocalTraining(), None)
+    not_tested = no_bound | {"why": "nothing of this configuration was run"}
     entries = []
     for c in configurations:
         mine = [r for r in judged if r.defense == c]
-        entry = conclusion(c, mine, guarantees.get(c), size, data.classes)
+        tested = bool(mine)  # a promise counts for nothing where the defence that makes it never ran
+        entry = conclusion(c, mine, guarantees.get(c) if tested else None, size, data.classes) | {"tested": tested}
         lower = _lower(mine, [f for f in under_test if f.defense == c], _floors(findings), data)
-        upper = (uppers or {}).get(c, no_bound)
+        upper = (uppers or {}).get(c, no_bound) if tested else not_tested
         sides = both_sides(lower, upper)
         entries.append(
             entry | {"lower": lower, "upper": upper, "standing": standing(entry["leaks"], upper), "sides": sides}
         )
-    tested = [e for e in entries if e["defense"] != UNDEFENDED] or entries
-    leaking = [e for e in tested if e["leaks"]]
-    sentence = " ".join(e["sentence"] for e in tested) or "Nothing was measured."
+    decide = [e for e in entries if e["defense"] != UNDEFENDED] or entries
+    leaking = [e for e in decide if e["leaks"]]
+    sentence = " ".join(e["sentence"] for e in decide) or "Nothing was measured."
     trusted = {(r.attack, r.defense, r.adaptive) for r in judged if beats_control(r)}
     floor_of = _floors(findings)
 
@@ -101,7 +103,7 @@ def conclude(
         beaten = gate is not None and _beats(gate.metric, score.get(gate.metric), floor.get(gate.metric))
         return beaten and (finding.attack, finding.defense, finding.adaptive) in trusted
 
-    judgement = None if gate is None else gate_result(gate, under_test, [e["defense"] for e in tested], counts)
+    judgement = None if gate is None else gate_result(gate, under_test, [e["defense"] for e in decide], counts)
     return Verdict(bool(leaking), sentence, tuple(entries), judgement)
 
 
@@ -213,8 +215,12 @@ def headline(verdict: Verdict) -> str:
     states = {state_of(c) for c in tested}
     if verdict.leaks:
         return "Leaks"
+    if states == {"not tested"}:
+        return "Not tested: no attack could be carried out"
     if "labels read" in states:
         return "No record recovered, but labels read"
+    if "not tested" in states:
+        return "No leak found, but not everything could be tested"
     if states == {"protected"}:
         return "Protected by a guarantee, and no leak found"
     bounded = tested and all((c.get("upper") or {}).get("guaranteed") for c in tested)
@@ -225,6 +231,8 @@ def state_of(configuration: Mapping[str, Any]) -> str:
     """One configuration's verdict. Labels that were read are no recovered record, but no clean bill either."""
     if configuration["leaks"]:
         return "leaks"
+    if not configuration.get("tested", True):
+        return "not tested"
     if configuration.get("labels"):
         return "labels read"
     return "protected" if configuration.get("standing") == "protected" else "no leak found"

@@ -125,8 +125,13 @@ BAD = {
     "unknown partition": ((*ATTACK, "--partition", "kind=skewed"), ["partition: kind must be one of"]),
     "more clients than samples": ((*ATTACK, "--partition", "kind=iid,clients=451"), ["1 to 450", "451"]),
     "gate on no metric": (("audit", "--gate", "sim=1"), ["did you mean 'ssim'?"]),
-    "gate without a number": (("audit", "--gate", "ssim=high"), ["METRIC=NUMBER"]),
-    "gate at nan": (("audit", "--gate", "ssim=nan"), ["METRIC=NUMBER"]),
+    "gate without a number": (("audit", "--gate", "ssim=high"), ["ssim=NUMBER"]),
+    "gate at nan": (("audit", "--gate", "ssim=nan"), ["ssim=NUMBER"]),
+    "gate that nothing reaches": (("audit", "--gate", "ssim=2"), ["from -1 to 1"]),
+    "a defence that does not fit the data": (
+        ("audit", "--model", "mlp", "--data", "breast-cancer", "--defenses", "ats:policy=3-1-7"),
+        ["defenses must be", "transforms pictures"],
+    ),
     # scenario files
     "no scenario": (("audit", "nothing.toml"), ["nothing.toml", "No such file"]),
     "folder for a scenario": (("audit", "broken"), ["broken"]),
@@ -193,7 +198,7 @@ def test_bad_input_is_one_clear_line_and_nothing_is_written(case, leakgauge, mes
 def test_output_folder_that_is_a_file_is_refused_before_anything_runs(leakgauge, mess, one_line):
     line = one_line(leakgauge(*ATTACK, "--out", "file-in-its-place"))
     assert "file-in-its-place" in line
-    assert "choose another --out" in line
+    assert "--out must be a folder" in line
 
 
 def test_debug_shows_the_traceback(leakgauge):

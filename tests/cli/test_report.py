@@ -55,11 +55,14 @@ def test_other_folder_and_json(leakgauge, run, tmp_path):
     assert (tmp_path / "elsewhere" / "report.md").is_file()
 
 
-def test_run_whose_samples_were_removed_is_still_reported(leakgauge, run):
+def test_run_whose_samples_were_removed_is_still_reported(leakgauge, run, one_line):
     """Before a report is passed on, the private samples may have been deleted."""
     shutil.rmtree(run / "cells")
     (run / "truth.safetensors").unlink()
-    outcome = leakgauge("report", "run", "--to", "html")
+    before = (run / "report.html").read_bytes()
+    assert "page that is there has pictures" in one_line(leakgauge("report", "run", "--to", "html"))
+    assert (run / "report.html").read_bytes() == before, "only another run would bring the pictures back"
+    outcome = leakgauge("report", "run", "--to", "html", "--out", "passed-on")
     assert outcome.code == 0
     assert "no pictures; see --keep-private" in outcome.err
     assert not (run / "cells").exists(), "reading a run must not change it"

@@ -109,10 +109,14 @@ def audit(
     Example: `leakgauge audit --model lenet-dlg --data photos32 --defenses "gaussian:std=0.01 prune:share=0.9"`
     """
     if init:
+        if any(given is not None for given in (model, data, attacks, defenses, update, recorded, gate, suite)):
+            raise BadInput("--init", allowed="alone, or with a path", got="other flags", do="change the file it writes")
         path = scenario or Path("scenario.toml")
         write_template(path)
         say(f"written: {path}; run it with leakgauge audit {path}")
         return 0
+    if attacks is not None and not attacks.split():
+        raise BadInput("--attacks", allowed="at least one name", got="none", do="leave it out for the whole suite")
     update = _saved(update, recorded)
     usual = Scenario(defenses=DEFAULT_DEFENSES if update is None else ())
     described = read_scenario(scenario) if scenario else usual
@@ -125,6 +129,8 @@ def audit(
         suite=suite, ledger=ledger, update=update, round=round, blind=blind,
         defenses=None if defenses is None else _named(defenses.split()),
     )  # fmt: skip
+    if described.blind and described.update is None:
+        raise BadInput("--blind", allowed="used with --update or --recorded", got="neither", do="leave --blind out")
     if described.round is not None and not is_recording(described.update):
         raise BadInput("--round", allowed="used with --recorded", got=described.round, do="name the recorder's folder")
     if is_recording(described.update) and (aside := left_aside(described, Path(str(described.update)))):

@@ -43,6 +43,7 @@ def report(
     else:
         pictures = Store(folder, make=False).pictures()
         if pictures is None and to == "html":
+            _spare_pictures(out or folder)
             say("leakgauge: the run kept no private samples, so this page has no pictures; see --keep-private of audit")
         with _as_written(folder):
             files = write(run, pictures, out or folder, (to,))
@@ -50,6 +51,19 @@ def report(
         show_json({form: str(path) for form, path in files.items()})
     else:
         show("\n".join(str(path) for path in files.values()))
+
+
+def _spare_pictures(folder: Path) -> None:
+    """A page that has pictures is not replaced by one without: only another run would bring them back."""
+    try:
+        there = (folder / "report.html").read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        return
+    if "data:image/" in there:
+        raise BadInput(
+            "--out", allowed="another folder: the run kept no private samples, and the page that is there has pictures",
+            got=repr(str(folder)), do="name one with --out, or run the audit with --keep-private",
+        )  # fmt: skip
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from leakgauge.cli.sheets import controls_of, write_comparison, write_pairs
 from leakgauge.cli.step_summary import append_step_summary
 from leakgauge.cli.triage import show_clues
 from leakgauge.costs import with_costs
-from leakgauge.errors import LeakgaugeError
+from leakgauge.errors import BadInput, LeakgaugeError
 from leakgauge.report import to_summary, write
 from leakgauge.report.not_run import skipped_lines
 from leakgauge.report.tradeoff import tradeoff
@@ -37,6 +37,8 @@ def run(
 ) -> int:
     """Audit, write the report, print the result; gives the exit code. With a federation the costs are measured too."""
     folder = out or RUNS / key_of(scenario=scenario.as_dict(), undefended=undefended)[:10]
+    if folder.exists() and not folder.is_dir():
+        raise BadInput("--out", allowed="a folder", got=f"{str(folder)!r}, a file", do="name another one")
     was_there = folder.exists()
     with watching() as watch:
         report, pictures = run_audit(

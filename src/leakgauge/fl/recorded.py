@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import torch
@@ -62,6 +63,12 @@ def _read(path: Path) -> dict[str, Tensor]:
         raise BadInput(what, allowed="tensors and nothing else", got=error, do=do) from error
     tensors = by_name(loaded)
     if tensors is None:
+        if isinstance(loaded, Mapping) and any(value is None for value in loaded.values()):
+            name = next(str(name) for name, value in loaded.items() if value is None)
+            raise BadInput(
+                what, allowed="a mapping from parameter names to tensors", got=f"None for {name!r}",
+                do="leave out parameters without a gradient: if p.grad is not None",
+            )  # fmt: skip
         raise BadInput(
             what, allowed="a mapping from parameter names to tensors", got=type(loaded).__name__.lstrip("_"), do=do
         )

@@ -41,7 +41,7 @@ SCRIPT: Mapping[str, Any] = {
     "text": Markup(_SCRIPT),
     "hash": "sha256-" + base64.b64encode(hashlib.sha256(_SCRIPT.encode()).digest()).decode(),
 }
-_TONES = {"leaks": "bad", "labels read": "warn", "no leak found": "warn", "protected": "good"}
+_TONES = {"leaks": "bad", "labels read": "warn", "no leak found": "warn", "not tested": "warn", "protected": "good"}
 
 
 def to_html(report: AuditReport, pictures: Pictures | None = None) -> str:

@@ -34,6 +34,7 @@ _WEAK = (
     "None of the attacks that were tried rebuilt a record. A mathematical guarantee holds, but it allows an attacker "
     "much more than a blind guess: whether the records are safe is not known."
 )
+_UNTESTED = "No attack could be carried out, so nothing is known: this audit neither clears nor accuses."
 _ENOUGH = 0.05  # the share of records that an audit should be able to rule out
 
 
@@ -92,6 +93,8 @@ def _answer(report: AuditReport, state: str) -> str:
 
 
 def _words(state: str, tested: Sequence[Mapping[str, Any]]) -> str:
+    if not any(c.get("tested", True) for c in tested):
+        return _UNTESTED
     if state == "unknown" and any(c.get("standing") == "protected" for c in tested):
         return _SOME
     if state == "unknown" and all((c.get("upper") or {}).get("guaranteed") for c in tested):
@@ -111,10 +114,10 @@ def tried(report: AuditReport) -> list[str]:
         f"In federated learning a client trains on its own records and sends an update to a server. {updates} were "
         f"computed, each from {records} of {s.data}, with the model {s.model}, and attacked.",
         f"The attacker: {threat_model(s.threat_model).summary}. It sees the model and the update.",
-        f"Attacks that were tried: {', '.join(attacks) or 'none'}.",
+        f"Attacks that were tried: {', '.join(a for a in attacks if a in fitted) or 'none'}.",
     ]
     if missing := [a for a in attacks if a not in fitted]:
-        lines.append(f"Of these {', '.join(missing)} could not run on this model; nothing is known from them.")
+        lines.append(f"{', '.join(missing)} could not run here; nothing is known from them.")
     if any(r.adaptive for r in report.summary):
         lines.append("Where a defence was in place, attackers who know of it were played as well as those who do not.")
     return lines
