@@ -113,9 +113,7 @@ def shuffled(client, mine, lr=0.1):
     inputs, labels = mine["batch"]()
     start = {n: p.detach().clone() for n, p in model.named_parameters()}
     for part in ([3, 0], [1, 2]):
-        for (name, p), g in zip(
-            model.named_parameters(), gradient(model, inputs[part], labels[part]).values(), strict=True
-        ):
+        for p, g in zip(model.parameters(), gradient(model, inputs[part], labels[part]).values(), strict=True):
             p.data -= lr * g
     return {n: p.detach() - start[n] for n, p in model.named_parameters()}
 

@@ -153,8 +153,8 @@ def check_batch(stage: Stage) -> None:
             claimed = f" (claimed: lr={local.lr:g}, epochs={local.epochs}, batch_size={local.batch_size}, no momentum)"
         raise BadInput(
             "update", allowed=allowed, got=f"one with a cosine of {alike:.3g} to that, and {factor:.2g} times as long",
-            do=f"check the batch, --weights, --local{claimed}, and batchnorm=train if there is BatchNorm; name a defence "
-            "that changed it with --defenses",
+            do=f"check the batch, --weights, --local{claimed}, and batchnorm=train if there is BatchNorm; name a "
+            "defence that changed it with --defenses",
         )  # fmt: skip
     if alike < 0:
         do = "a weight difference is weights after minus weights before, and is said with --local kind=fedavg"
