@@ -23,7 +23,7 @@ from leakgauge.defenses.gaussian import Gaussian  # noqa: E402
 from leakgauge.scale.flower import as_mod  # noqa: E402
 from leakgauge.scale.flower_recording import recorded_app  # noqa: E402
 
-APP, CLIENTS = os.environ.get("APP", "digits_app"), int(os.environ.get("CLIENTS", "10"))
+APP, CLIENTS = os.environ.get("APP", "digits_app"), int(os.environ.setdefault("CLIENTS", "10"))
 
 
 def main(folder: str, std: float) -> None:

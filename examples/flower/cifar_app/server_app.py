@@ -1,5 +1,7 @@
 """The server: plain FedAvg."""
 
+import os
+
 import torch
 from flwr.app import ArrayRecord, ConfigRecord, Context
 from flwr.serverapp import Grid, ServerApp
@@ -13,7 +15,8 @@ app = ServerApp()
 @app.main()
 def main(grid: Grid, context: Context) -> None:
     torch.manual_seed(0)
-    strategy = FedAvg(fraction_evaluate=0.0)
+    everyone = int(os.environ.get("CLIENTS", "2"))  # a round begins when all of them are there
+    strategy = FedAvg(fraction_evaluate=0.0, min_train_nodes=everyone, min_available_nodes=everyone)
     strategy.start(
         grid=grid,
         initial_arrays=ArrayRecord(Net().state_dict()),
