@@ -55,6 +55,12 @@ def test_every_version_of_an_attack_that_knows_the_defence_has_its_row(leakgauge
     assert rows == [("dlg", False), ("dlg", True), ("dlg #2", True)]
 
 
+def test_a_flag_names_the_rows_it_is_about(leakgauge, small):
+    outcome = leakgauge("audit", *small, "--attacks", "linear", "--defenses", "gaussian:std=5")
+    assert outcome.code == 0, outcome.err
+    assert "flag no-better-than-mean (linear | gaussian:std=5 | plain" in outcome.out
+
+
 def test_interrupted_run_keeps_finished_cells_and_goes_on_from_there(leakgauge, small, linear, tmp_path):
     linear.stop_at = 2  # none is finished, gaussian is under way
     first = leakgauge(*AUDIT, *small)

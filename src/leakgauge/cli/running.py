@@ -19,10 +19,11 @@ from leakgauge.report import to_summary, write
 from leakgauge.report.not_run import skipped_lines
 from leakgauge.report.tradeoff import tradeoff
 from leakgauge.store import key_of
-from leakgauge.types import AuditReport, Federation, Interval, Scenario
+from leakgauge.types import AuditReport, Federation, Interval, Scenario, cell_name
 from leakgauge.verdict import headline
 
 RUNS = Path("leakgauge-runs")
+_NAMED = 3  # rows that a flag names
 _LABELS = "label_accuracy_mean_per_trial"
 
 
@@ -86,7 +87,7 @@ def run(
             show(str(entry["sentence"]))
             show(f"  {entry['sides']}")
         for flag in report.flags:
-            show(f"flag {flag.id}: {flag.reason}; {flag.remedy}")
+            show(f"flag {flag.id}{raised_by(report, flag.id)}: {flag.reason}; {flag.remedy}")
         if report.verdict.gate:
             show(str(report.verdict.gate["sentence"]))
         show("")
@@ -100,6 +101,13 @@ def run(
         say("leakgauge: interrupted; the report holds what was finished, the same command goes on from there")
         return 130
     return 1 if report.verdict.gate and not report.verdict.gate["passed"] else 0
+
+
+def raised_by(report: AuditReport, flag: str) -> str:
+    """The rows of the table that a flag is about, the first few by name; nothing for one about the whole run."""
+    rows = [cell_name(r.attack, r.defense, r.adaptive) for r in report.summary if flag in r.flags]
+    more = f" and {len(rows) - _NAMED} more" if len(rows) > _NAMED else ""
+    return f" ({'; '.join(rows[:_NAMED])}{more})" if rows else ""
 
 
 def _refusal(report: AuditReport) -> str | None:
