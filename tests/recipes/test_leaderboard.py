@@ -117,6 +117,15 @@ def test_a_row_without_all_of_its_attackers_has_no_place_and_its_command_runs_it
     assert {c.row for c in found.cells} == {"prune:share=0.9"}
 
 
+def test_a_row_whose_training_is_missing_has_its_place_and_is_listed_as_not_whole():
+    some = [e for e in entries("soteria:share=0.6", cpl_informed=1.0) if e.column != TRAINING]
+    rows, missing = rows_of(MNIST, [*entries("mean-image"), *some])
+    assert [r.defense for r in rows] == ["mean-image", "soteria:share=0.6"]
+    assert "soteria:share=0.6" in missing
+    page = render(RECIPE, some)
+    assert "| not measured yet |  |  |  |" in page, "neither a price nor a promise"
+
+
 def test_only_a_better_row_dominates_and_what_is_no_better_than_a_guess_counts_as_equal():
     measured = [
         *entries("mean-image", 0.0, 0.11),

@@ -1,7 +1,7 @@
 """From measured cells to standings: the strongest attacker of each row, its price, and what another row does better.
 
 A row counts only when every attacker of its scenario was measured, those who know the defence among them. It is ranked
-by the share of records that its strongest attacker recovers, then by accuracy.
+by the share of records that its strongest attacker recovers, then by accuracy. What it costs may be measured later.
 """
 
 from __future__ import annotations
@@ -49,6 +49,7 @@ class Row:
     slower: float | None = None
     bytes_up: float | None = None
     epsilon: float | None = None
+    price_missing: bool = False  # its training is in the recipe and was not measured yet
 
     @property
     def strongest(self) -> Attacker:
@@ -66,7 +67,7 @@ class Row:
 
 
 def rows_of(table: Table, entries: Sequence[Entry]) -> tuple[list[Row], list[str]]:
-    """The ranked rows whose every cell was measured, and the names of the others."""
+    """The ranked rows whose every attacker was measured, and the names of rows that still lack something."""
     columns: dict[str, set[str]] = {}
     for cell in table.cells:
         columns.setdefault(cell.row, set()).add(cell.column)
@@ -74,17 +75,19 @@ def rows_of(table: Table, entries: Sequence[Entry]) -> tuple[list[Row], list[str
     for entry in entries:
         if entry.table == table.id:
             measured.setdefault(entry.row, {}).setdefault(entry.column, {})[entry.statistic] = entry
-    whole = [name for name in columns if columns[name] == set(measured.get(name, ()))]
-    rows = [_row(name, measured[name]) for name in whole]
+    lacking = {name: columns[name] - set(measured.get(name, ())) for name in columns}
+    rows = [
+        _row(name, measured[name], TRAINING in missing) for name, missing in lacking.items() if missing <= {TRAINING}
+    ]
     rows.sort(key=lambda r: (r.strongest.recovered, -(r.accuracy or 0.0), r.defense))
-    return rows, [name for name in columns if name not in whole]
+    return rows, [name for name, missing in lacking.items() if missing]
 
 
-def _row(name: str, cells: dict[str, dict[str, Entry]]) -> Row:
+def _row(name: str, cells: dict[str, dict[str, Entry]], price_missing: bool = False) -> Row:
     price = {statistic: entry.value for statistic, entry in cells.get(TRAINING, {}).items()}
     return Row(
         name, tuple(_attacker(column, found) for column, found in cells.items() if column != TRAINING),
-        *(price.get(each) for each in ("accuracy", "accuracy_lost", "slower", "bytes_up", "epsilon")),
+        *(price.get(each) for each in ("accuracy", "accuracy_lost", "slower", "bytes_up", "epsilon")), price_missing,
     )  # fmt: skip
 
 
@@ -146,7 +149,7 @@ def _section(recipe: Recipe, table: Table, entries: Sequence[Entry]) -> str:
     parts = [f"## {table.title}", table.convention, _grid(rows) if rows else "No row is measured yet.", table.note]
     if missing:
         again = "\n".join(f'leakgauge reproduce {recipe.name} --cell "{table.id} | {name} | *"' for name in missing)
-        of = len(rows) + len(missing)
+        of = len({cell.row for cell in table.cells})
         parts.append(f"Not measured, or not in full: {len(missing)} of {of} rows.\n\n```sh\n{again}\n```")
     return "\n\n".join(parts)
 
@@ -201,12 +204,12 @@ def _percent(share: float | None) -> str:
 
 def _accuracy(row: Row) -> str:
     if row.accuracy is None:
-        return "" if row.is_floor else "not measured here"
+        return "" if row.is_floor else "not measured yet" if row.price_missing else "not measured here"
     change = "" if row.lost is None else f" ({round(-100 * row.lost, 1) + 0.0:+.1f})"  # no minus before a zero
     return f"{100 * row.accuracy:.1f} %{change}"
 
 
 def _promise(row: Row) -> str:
-    if row.is_floor:
+    if row.is_floor or row.price_missing:  # a promise is accounted over the training
         return ""
     return "none" if row.epsilon is None else f"epsilon {row.epsilon:.3g}"
