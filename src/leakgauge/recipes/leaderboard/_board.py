@@ -86,9 +86,15 @@ def rows_of(table: Table, entries: Sequence[Entry]) -> tuple[list[Row], list[str
 def _row(name: str, cells: dict[str, dict[str, Entry]], price_missing: bool = False) -> Row:
     price = {statistic: entry.value for statistic, entry in cells.get(TRAINING, {}).items()}
     return Row(
-        name, tuple(_attacker(column, found) for column, found in cells.items() if column != TRAINING),
-        *(price.get(each) for each in ("accuracy", "accuracy_lost", "slower", "bytes_up", "epsilon")), price_missing,
-    )  # fmt: skip
+        name,
+        tuple(_attacker(column, found) for column, found in cells.items() if column != TRAINING),
+        accuracy=price.get("accuracy"),
+        lost=price.get("accuracy_lost"),
+        slower=price.get("slower"),
+        bytes_up=price.get("bytes_up"),
+        epsilon=price.get("epsilon"),
+        price_missing=price_missing,
+    )
 
 
 def _attacker(column: str, found: dict[str, Entry]) -> Attacker:
