@@ -78,6 +78,13 @@ def test_half_a_scenario_is_an_interrupt(small_scenario, monkeypatch):
         run_one(small_scenario(), "cpu", None)
 
 
+def test_of_a_sum_of_clients_the_pictures_of_the_victim_are_kept(small_scenario):
+    """Its findings hold the records of all clients, the pictures those of the one who is attacked."""
+    found = run_one(small_scenario(defenses=("secure-aggregation:clients=3",)), "cpu", None)
+    assert {len(f.records) for f in found.findings} == {3}
+    assert found.exposed
+
+
 def test_a_run_is_there_when_all_its_seeds_are(small_scenario, tmp_path):
     run = Run(small_scenario(), seeds=2)
     run_all(run.scenarios[:1], tmp_path)

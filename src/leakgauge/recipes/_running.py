@@ -124,7 +124,8 @@ def most_exposed(findings: Iterable[Finding], pictures: Pictures) -> tuple[Mappi
     for finding in findings:
         cell = cell_name(finding.attack, finding.defense, finding.adaptive)
         if cell in pictures.recovered and max(pictures.true.shape[-2:]) <= _SMALL:
-            for place, record in enumerate(finding.records):
+            own = finding.records[: pictures.true.shape[1]]  # of a sum, the records of the other clients come after
+            for place, record in enumerate(own):
                 groups.setdefault(cell, []).append((float(record.get("psnr") or 0.0), finding, place))
     return tuple(
         {
