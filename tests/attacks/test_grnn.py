@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.func import functional_call
 
-from leakgauge.attacks.grnn import GRNN, released_distance, sorted_distance, squared_variation
+from leakgauge.attacks.grnn import GRNN, _order, released_distance, sorted_distance, squared_variation
 from leakgauge.engine.gradients import cross_entropy
 from leakgauge.errors import NotApplicable
 from leakgauge.fl.fedsgd import fedsgd
@@ -132,3 +132,13 @@ def test_the_defaults_are_the_papers():
     attack = GRNN()
     assert (attack.lr, attack.momentum, attack.tv, attack.noise_width) == (1e-4, 0.99, 1e-3, 128)
     assert attack.decay == "none"
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_ranks_are_those_of_a_sort(dtype):
+    values = torch.randn(3, 1000, generator=torch.Generator().manual_seed(0), dtype=dtype)
+    values[:, ::3] = 0.0  # many alike
+    values[0, :5] = torch.tensor([-0.0, 1e-40, -1e-40, 3e38, -3e38])
+    order = _order(values)
+    assert torch.equal(values.gather(1, order), values.sort(1).values)
+    assert torch.equal(order.sort(1).values, torch.arange(1000).expand(3, -1))

@@ -7,8 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from leakgauge.attacks._parts.grnn_generator import Generator, picture_shape
-from leakgauge.engine.randomness import normal
+from leakgauge.attacks._parts.grnn_generator import Generator, draw_noise, picture_shape
 from leakgauge.errors import NotApplicable
 from leakgauge.types import DataSpec
 
@@ -44,7 +43,7 @@ class Published(nn.Module):
 
 
 def generator(picture=(3, 32, 32), classes=10, trials=2, samples=3, width=128):
-    return Generator(normal(range(trials), "noise", (samples, width)), picture, classes)
+    return Generator(draw_noise(range(trials), samples, width), picture, classes)
 
 
 def flat(network):

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from leakgauge.engine.driving import Budget, State, drive
+from leakgauge.engine.driving import Budget, State, drive, overwrite
 
 STARTS = torch.tensor([[1.0], [100.0], [3.0], [1e4]], dtype=torch.float64)
 
@@ -225,3 +225,10 @@ def test_an_outrun_attempt_is_finished_when_an_interrupt_comes_later():
         Halve(), Squares(4, [1.0, 2.0, 3.0, 4.0], interrupt_at=15), STARTS * 0 + 1, Budget(steps=40, attempts=4)
     )
     assert found.finished.tolist() == [False, False, True, True]
+
+
+@pytest.mark.parametrize("rows", [(True, True, True), (False, True, False), (False, False, False)])
+def test_chosen_rows_are_overwritten_and_no_others(rows):
+    target, source, mask = torch.zeros(3, 4), torch.ones(3, 4), torch.tensor(rows)
+    overwrite(target, mask, source)
+    assert torch.equal(target, mask[:, None].float().expand(3, 4))

@@ -53,9 +53,11 @@ def slow_loop(model: nn.Module, inputs: Tensor, targets: Tensor) -> dict[str, Te
 
 def assert_same(ours: dict[str, Tensor], slow: dict[str, Tensor], tolerance: float) -> None:
     assert ours.keys() == slow.keys()
+    whole = max(expected.norm() for expected in slow.values())
     for name, expected in slow.items():
         assert ours[name].shape == expected.shape, name
-        error = (ours[name] - expected).norm() / expected.norm().clamp_min(1e-12)
+        # A bias in front of BatchNorm has no gradient: what stands there is rounding, which differs between machines.
+        error = (ours[name] - expected).norm() / expected.norm().clamp_min(1e-5 * whole)
         assert error < tolerance, f"{name}: {error:.1e}"
 
 

@@ -9,7 +9,7 @@ Where we depart. The released code calls the plain norm of the difference a Wass
 gives it); here values are sorted, as the name says. Its initialisation of the generator has no effect, so torch's own
 is used here too. Pictures whose side is no power of two are cut out of the next larger one. The point with the lowest
 loss is kept, not the last one. If the threat model reveals labels they are used. Victims run side by side, each with
-its own generator.
+its own generator, of which a quarter is enough where an update has one sample (`_parts/grnn_one_sample.py`).
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ from leakgauge.attacks._parts.attempts import SCHEDULES, solve
 from leakgauge.attacks._parts.clipping import clipping_setting, numbers_for_replay
 from leakgauge.attacks._parts.compressed import compression_setting
 from leakgauge.attacks._parts.distance import distance_between
-from leakgauge.attacks._parts.grnn_generator import Generator, picture_shape
+from leakgauge.attacks._parts.grnn_generator import Generator, draw_noise, picture_shape
+from leakgauge.attacks._parts.grnn_one_sample import OneSample
 from leakgauge.attacks._parts.hidden_noise import bottleneck_setting
 from leakgauge.attacks._parts.muting import skip_setting
 from leakgauge.attacks._parts.puzzle import Puzzle, Rows, puzzle_of
@@ -114,13 +115,14 @@ class GRNN(Attack):
             found = dataclasses.replace(found, inputs=stretched(found.inputs, puzzle))
         return found
 
-    def _generator(self, observation: Observation, seeds: Sequence[int]) -> Generator:
+    def _generator(self, observation: Observation, seeds: Sequence[int]) -> Generator | OneSample:
         data: DataSpec = observation.fact(Fact.INPUT_SPEC)
         like = next(iter(observation.update.tensors.values()))
-        noise = normal(seeds, "noise", (observation.fact(Fact.NUM_SAMPLES), self.noise_width)).to(like)
-        return Generator(noise, picture_shape(data), 0 if observation.knows(Fact.LABELS) else data.classes)
+        noise = draw_noise(seeds, observation.fact(Fact.NUM_SAMPLES), self.noise_width).to(like)
+        whole = Generator(noise, picture_shape(data), 0 if observation.knows(Fact.LABELS) else data.classes)
+        return OneSample(whole) if noise.shape[1] == 1 else whole
 
-    def _puzzle(self, observation: Observation, generator: Generator) -> Puzzle:
+    def _puzzle(self, observation: Observation, generator: Generator | OneSample) -> Puzzle:
         def smooth(_: nn.Module, inputs: Tensor, __: Tensor) -> Tensor:
             return self.tv * squared_variation(inputs)
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from leakgauge.engine.driving import Budget, Evaluate, Minimum, Problem, State, drive
+from leakgauge.engine.driving import Budget, Evaluate, Minimum, Problem, State, drive, overwrite
 
 RULES = ("adam", "adamw", "sgd", "rmsprop")
 SIGNS = ("hard", "soft", "none")
@@ -59,7 +59,7 @@ class Descent:
         state.note(value)
         state.done |= (value < self.stop_below) | ~torch.isfinite(value)
         x = self.project(self._step(state, _signed(gradient, self.sign)))
-        state.x.copy_(torch.where(state.done[:, None], state.x, x))
+        overwrite(state.x, ~state.done, x)
         state.taken += 1
 
     def look(self, state: State) -> None:

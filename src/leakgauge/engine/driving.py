@@ -65,12 +65,26 @@ class State:
         """Count an evaluation at x and remember it where it is the best so far."""
         self.evaluations += ~self.left
         better = (value < self.best) & ~self.left  # False for nan
-        self.best_x.copy_(torch.where(better[:, None], self.x, self.best_x))
+        overwrite(self.best_x, better, self.x)
         self.best.copy_(torch.where(better, value, self.best))
 
     def keep(self, rows: Tensor) -> None:
         for name, tensor in vars(self).items():
             setattr(self, name, tensor[rows])
+
+
+def overwrite(target: Tensor, rows: Tensor, source: Tensor) -> None:
+    """`target[rows] = source[rows]` for a mask of rows (A,).
+
+    A GPU must not be asked which rows these are. A CPU may be, and is: wide rows are bound by memory there, and most
+    often either all of them are copied or none.
+    """
+    if target.device.type != "cpu":
+        target.copy_(torch.where(rows[:, None], source, target))
+    elif rows.all():
+        target.copy_(source)
+    elif rows.any():
+        target[rows] = source[rows]
 
 
 class Method(Protocol):

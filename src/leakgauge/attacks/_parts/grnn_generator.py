@@ -10,14 +10,14 @@ The picture's side is a power of two; for other shapes the next one is generated
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from leakgauge.engine.per_trial_layers import batch_norm, dense, doubled_convolution, gated, unfolded
-from leakgauge.engine.randomness import uniform
+from leakgauge.engine.randomness import normal, uniform
 from leakgauge.errors import NotApplicable
 from leakgauge.types import DataSpec
 
@@ -61,6 +61,10 @@ class Generator:
         """Numbers in one trial's z."""
         return sum(math.prod(shape) for shape in self.shapes.values())
 
+    def noise_of(self, seeds: Sequence[int]) -> Tensor:
+        """The noise of some of the trials, by their seeds: (A, N, d)."""
+        return draw_noise(seeds, self.noise.shape[1], self.noise.shape[2])
+
     def start(self, seeds: Sequence[int], role: str) -> Tensor:
         """Freshly initialised parameters (A, D), distributed as `torch.nn` has them."""
         bound, centre = (torch.cat(parts) for parts in zip(*self._initial(), strict=True))
@@ -81,17 +85,29 @@ class Generator:
     def __call__(self, z: Tensor, trials: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
         """Weights (A, D) of rows that belong to `trials` (A,): pictures (A, N, C, H, W), logits (A, N, K) or None."""
         noise = self.noise if trials is None else self.noise[trials]
-        sizes = [math.prod(shape) for shape in self.shapes.values()]
-        parts = zip(self.shapes.items(), z.split_with_sizes(sizes, 1), strict=True)
-        weights = {name: part.reshape(len(z), *shape) for (name, shape), part in parts}
-        x = gated(unfolded(noise, weights["seed.weight"], weights["seed.bias"]))  # (A, N, 4, 4, 32 * 2^n)
-        for block in range(self.blocks):
-            x = doubled_convolution(x, weights[f"block{block}.conv.weight"])
-            x = gated(batch_norm(x, weights[f"block{block}.norm.weight"], weights[f"block{block}.norm.bias"]))
-        pictures = _middle(torch.sigmoid(x).movedim(-1, 2), self.picture)
+        weights = unpacked(z, self.shapes)
+        pictures = self.painted(gated(unfolded(noise, weights["seed.weight"], weights["seed.bias"])), weights)
         if not self.classes:
             return pictures, None
         return pictures, dense(noise, weights["label.weight"], weights["label.bias"])
+
+    def painted(self, x: Tensor, weights: Mapping[str, Tensor]) -> Tensor:
+        """The blocks that enlarge: (A, N, 4, 4, 32 * 2^n) -> (A, N, C, H, W)."""
+        for block in range(self.blocks):
+            x = doubled_convolution(x, weights[f"block{block}.conv.weight"])
+            x = gated(batch_norm(x, weights[f"block{block}.norm.weight"], weights[f"block{block}.norm.bias"]))
+        return _middle(torch.sigmoid(x).movedim(-1, 2), self.picture)
+
+
+def draw_noise(seeds: Sequence[int], samples: int, width: int) -> Tensor:
+    """Each trial's fixed input, (T, N, d)."""
+    return normal(seeds, "noise", (samples, width))
+
+
+def unpacked(z: Tensor, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Tensor]:
+    """Rows of numbers (A, D) as the tensors they are, by name."""
+    parts = zip(shapes.items(), z.split_with_sizes([math.prod(s) for s in shapes.values()], 1), strict=True)
+    return {name: part.reshape(len(z), *shape) for (name, shape), part in parts}
 
 
 def picture_shape(data: DataSpec) -> tuple[int, int, int]:
