@@ -12,7 +12,8 @@ from leakgauge.types import Scenario, Training
 
 VICTIMS = 100  # the replication: 6
 LENET, CONVNET, RESNET = "lenet-dlg", "convnet", "resnet20-4"
-NAMES = {LENET: "LeNet", CONVNET: "ConvNet", RESNET: "ResNet20-4"}
+NARROW = "convnet:width=8"  # small enough to be trained and attacked on a CPU
+NAMES = {LENET: "LeNet", CONVNET: "ConvNet", RESNET: "ResNet20-4", NARROW: "ConvNet of width 8"}
 
 RANDOM = "19-1-18"
 OF_RESNET = ("3-1-7", "43-18-18", "3-1-7/43-18-18")  # found for CIFAR-100, each alone and as a hybrid
@@ -28,6 +29,7 @@ QUICK_LBFGS = "cpl:steps=6"
 
 EPOCH = 391  # rounds of 128 pictures: CIFAR-100 once
 ROUNDS = 3 * EPOCH  # the replication: 60 epochs
+NARROW_ROUNDS, NARROW_VICTIMS = 400, 20
 PLAIN, THROUGH, AFTERWARDS, BETTER = ATTACKERS = (
     "plain", "searched through", "undone afterwards", "the better informed one"
 )  # fmt: skip
