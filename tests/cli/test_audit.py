@@ -271,8 +271,9 @@ def test_a_saved_update_is_audited_against_its_batch(leakgauge, own):
         (lambda t: -0.1 * t, {}, ("--local", "kind=fedavg,lr=0.4"), "say --local lr=0.1"),
         (lambda t: t, {}, ("--data", "my.py:nothing"), "labels of 'nothing'"),
         (lambda t: t, {}, ("--update", "gone.pt"), "no such file"),
+        (lambda t: t, {}, ("--batch-size", "5"), "that batch says how large it is"),
     ],
-    ids=["another model", "zeros", "nan", "learning rate", "empty data", "no file"],
+    ids=["another model", "zeros", "nan", "learning rate", "empty data", "no file", "batch size"],
 )
 def test_a_bad_update_is_one_line_and_leaves_nothing(leakgauge, own, tmp_path, one_line, change, more, flags, said):
     assert said in one_line(leakgauge(*own(change, **more), *flags))

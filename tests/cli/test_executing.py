@@ -62,6 +62,7 @@ def test_workers_on_a_cluster_are_how_many_of_its_processes_are_asked_for(asked)
         ({"on": "spark"}, "--on must be ray, ray=auto or ray=HOST:PORT, got 'spark'"),
         ({"on": "ray="}, "--on must be ray, ray=auto or ray=HOST:PORT, got 'ray='"),
         ({"on": "ray", "workers": -1}, "--workers must be a whole number from 1, got -1"),
+        ({"workers": 0}, "--workers must be a whole number from 1, got 0"),
         ({"on": "ray", "worker_memory": "4GB"}, "--worker-memory must be used with --workers alone, got --on"),
         ({"worker_memory": "4GB"}, "--worker-memory must be used with --workers alone, got no --workers"),
         ({"gpus_per_task": 0.5}, "--gpus-per-task must be used with --on ray, got no --on"),

@@ -12,7 +12,7 @@ from leakgauge.recipes._recipe import Run, pieces_of
 from leakgauge.recipes._running import run_one
 from leakgauge.recipes.drabent2022ats._accuracy import PolicyTraining
 from leakgauge.recipes.drabent2022ats._correlation import ScoreAndLeak
-from leakgauge.recipes.drabent2022ats._set_up import AFTERWARDS, HYBRID, LBFGS, PLAIN, THROUGH, told, training
+from leakgauge.recipes.drabent2022ats._set_up import AFTERWARDS, HYBRID, LBFGS, NARROW, PLAIN, THROUGH, told, training
 from leakgauge.types import Scenario
 
 RECIPE = get("drabent2022ats")
@@ -42,7 +42,7 @@ def test_the_distribution_needs_no_runs_of_its_own():
 
 def test_untrained_cells_attack_a_hundred_pictures_with_known_labels():
     scenarios = [p for p in pieces_of(RECIPE.tables) if isinstance(p, Scenario)]
-    assert {s.trials for s in scenarios} == {100}
+    assert {s.trials for s in scenarios if s.model != NARROW} == {100}
     assert {s.threat_model for s in scenarios} == {"honest-but-curious+labels"}
 
 

@@ -98,7 +98,7 @@ def audit(
     out: options.OUT = None,
     keep_private: options.KEEP_PRIVATE = False,
     fresh: options.FRESH = False,
-    workers: options.WORKERS = 0,
+    workers: options.WORKERS = None,
     worker_memory: options.WORKER_MEMORY = None,
     on: options.ON = None,
     gpus_per_task: options.GPUS_PER_TASK = None,
@@ -136,9 +136,14 @@ def audit(
     if is_recording(described.update) and (aside := left_aside(described, Path(str(described.update)))):
         say(f"before it starts: {aside}")
     if described.update is not None and not holds_batch(described):
-        if workers or on is not None:
+        if workers is not None or on is not None:
             raise BadInput("--workers and --on", allowed="left out in a blind audit", got="one", do="it runs here")
         return blind_audit(described, out=out, as_json=as_json, data_root=data_root, device=device)
+    if batch_size is not None and described.update is not None and not is_recording(described.update):
+        raise BadInput(
+            "--batch-size", allowed="left out where --data is the batch behind --update", got=batch_size,
+            do="that batch says how large it is; with --blind it is for you to say",
+        )  # fmt: skip
     with executing(
         device=device, data_root=data_root, workers=workers, worker_memory=worker_memory, on=on,
         gpus_per_task=gpus_per_task,

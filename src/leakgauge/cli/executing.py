@@ -18,7 +18,7 @@ def executing(
     *,
     device: str,
     data_root: Path | None,
-    workers: int = 0,
+    workers: int | None = None,
     worker_memory: str | None = None,
     on: str | None = None,
     gpus_per_task: float | None = None,
@@ -26,18 +26,18 @@ def executing(
     """An executor for as long as this lasts; None for this process."""
     if gpus_per_task is not None and on is None:
         raise BadInput("--gpus-per-task", allowed="used with --on ray", got="no --on", do="add --on ray")
-    if worker_memory is not None and (on is not None or workers == 0):
+    if worker_memory is not None and (on is not None or workers is None):
         got = "--on" if on is not None else "no --workers"
         raise BadInput("--worker-memory", allowed="used with --workers alone", got=got, do="see 'audit --help'")
+    if workers is not None and workers < 1:
+        raise BadInput("--workers", allowed="a whole number from 1", got=workers, do="for example --workers 4")
     if on is not None:
-        if workers < 0:
-            raise BadInput("--workers", allowed="a whole number from 1", got=workers, do="for example --workers 4")
         with connected(_address(on)) as cluster:
             yield OnRay(
-                cluster, device=device, data_root=data_root, at_most=workers or None,
+                cluster, device=device, data_root=data_root, at_most=workers,
                 gpus=1.0 if gpus_per_task is None else gpus_per_task,
             )  # fmt: skip
-    elif workers:
+    elif workers is not None:
         limit = None if worker_memory is None else memory_from_text(worker_memory)
         yield Workers(workers, device=device, data_root=data_root, memory=limit)
     else:

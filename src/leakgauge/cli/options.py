@@ -52,7 +52,7 @@ KEEP_PRIVATE = Annotated[
 ]
 FRESH = Annotated[bool, typer.Option("--fresh", help="Run everything anew, also what is finished in --out.")]
 WORKERS = Annotated[
-    int,
+    int | None,
     typer.Option(
         "--workers", help="Processes that share the work, one thread each. Default: none besides this; with --on, all."
     ),
