@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from leakgauge.errors import BadInput
+from leakgauge.recipes import get
 from leakgauge.recipes._recipe import Run, chosen, most_evaluations, scenarios_of
 from leakgauge.types import LocalTraining
 
@@ -60,3 +61,11 @@ def test_cost_counts_inner_iterations_variants_and_unrolled_steps(small_scenario
         attacks=("inverting-gradients:steps=5",), local=LocalTraining(kind="fedavg", epochs=3, lr=0.1)
     )
     assert most_evaluations(unrolled) == 2 * 5 * 3
+
+
+def test_size_is_for_cells_without_victims_and_trials_for_those_with():
+    recipe = get("ren2022fedkl")
+    (training,) = chosen(recipe, pattern="5.1 | ResNet-20, CIFAR-10 | no lock", size=3, trials=7)
+    assert [c.run.size for c in training.cells] == [3]
+    (attacked,) = chosen(recipe, pattern="5.4 | no lock | MNIST", size=3, trials=7)
+    assert [c.run.victims for c in attacked.cells] == [7]

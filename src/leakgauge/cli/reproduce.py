@@ -41,6 +41,10 @@ def reproduce(
         bool, typer.Option("--quick", help="A few victims of the smallest cells: a minute or so.")
     ] = False,
     trials: Annotated[int | None, typer.Option("--trials", min=1, help="Victims per seed, for every cell.")] = None,
+    size: Annotated[
+        int | None,
+        typer.Option("--size", min=1, help="For cells without victims: the rounds, or whatever else they count."),
+    ] = None,
     seeds: Annotated[int | None, typer.Option("--seeds", min=1, help="Base seeds that are pooled.")] = None,
     listed: Annotated[bool, typer.Option("--list", help="Show the cells and what they cost; run nothing.")] = False,
     render: Annotated[
@@ -65,7 +69,7 @@ def reproduce(
     Example: `leakgauge reproduce wei2020cpl --quick`
     """
     book = get(recipe)
-    tables = chosen(book, table, cell, quick, trials, seeds)
+    tables = chosen(book, table, cell, quick, trials, seeds, size)
     kept = runs or RUNS / book.name / "runs"
     folder = out or RUNS / book.name
     if listed:

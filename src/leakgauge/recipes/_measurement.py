@@ -29,7 +29,7 @@ class Measurement(ABC):
 
     @abstractmethod
     def resized(self, size: int) -> Self:
-        """The same with so much behind it: what `--quick` asks for."""
+        """The same with so much behind it: what `--quick` and `--size` ask for."""
 
     @property
     @abstractmethod

@@ -45,7 +45,8 @@ class Run:
     def sample(self) -> str:
         return ""  # victims, as the page's legend says
 
-    def resized(self, trials: int | None, seeds: int | None) -> Run:
+    def resized(self, trials: int | None, seeds: int | None, size: int | None = None) -> Run:  # noqa: ARG002
+        """`size` is for measurements without victims."""
         scenario = self.scenario if trials is None else dataclasses.replace(self.scenario, trials=trials)
         return Run(scenario, self.seeds if seeds is None else seeds)
 
@@ -70,9 +71,10 @@ class Study:
     def sample(self) -> str:
         return f" {self.measurement.unit}"
 
-    def resized(self, trials: int | None, seeds: int | None) -> Study:  # noqa: ARG002
+    def resized(self, trials: int | None, seeds: int | None, size: int | None = None) -> Study:  # noqa: ARG002
         """`trials` counts victims, and there are none."""
-        return Study(self.measurement, self.seeds if seeds is None else seeds)
+        measurement = self.measurement if size is None else self.measurement.resized(size)
+        return Study(measurement, self.seeds if seeds is None else seeds)
 
 
 @dataclass(frozen=True)
@@ -130,6 +132,7 @@ def chosen(
     quick: bool = False,
     trials: int | None = None,
     seeds: int | None = None,
+    size: int | None = None,
 ) -> tuple[Table, ...]:
     """The tables with the cells that were asked for, at the size that was asked for."""
     tables = (recipe.table(table),) if table is not None else recipe.tables
@@ -142,7 +145,7 @@ def chosen(
         cells = [c for c in each.cells if pattern is None or fnmatchcase(each.name_of(c), pattern)]
         if quick:
             cells = [dataclasses.replace(c, run=_quick_run(c)) for c in cells if c.quick]
-        cells = [dataclasses.replace(c, run=c.run.resized(trials, seeds)) for c in cells]
+        cells = [dataclasses.replace(c, run=c.run.resized(trials, seeds, size)) for c in cells]
         if cells:
             found.append(dataclasses.replace(each, cells=tuple(cells)))
     if not found:
