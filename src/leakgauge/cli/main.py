@@ -31,6 +31,7 @@ from leakgauge.cli.reproduce import reproduce
 from leakgauge.cli.search_policy import search_policy
 from leakgauge.cli.train import train
 from leakgauge.cli.train_generator import train_generator
+from leakgauge.cli.train_locked import train_with_locks
 from leakgauge.cli.train_model import train_model
 from leakgauge.cli.triage import triage
 from leakgauge.cli.two_gaussians import two_gaussians
@@ -63,6 +64,7 @@ app.command("reidentify")(reidentify)
 app.command("train")(train)
 app.command("train-generator")(train_generator)
 app.command("train-model")(train_model)
+app.command("train-locked")(train_with_locks)
 app.command("search-policy")(search_policy)
 app.command("two-gaussians")(two_gaussians)
 app.command("read-words")(read_words)

@@ -69,8 +69,8 @@ class Federated:
         self.model = prepared(self.model, *self.defenses)
         if locks_in(self.model):
             raise NotApplicable(
-                "key-lock leaves a lock with each client from round to round, which is played by "
-                "leakgauge.fl.locked_training alone; use that"
+                "key-lock leaves a lock with each client from round to round, which this federation does not; use "
+                "leakgauge train-locked, or leakgauge.fl.locked_training from Python"
             )
         self.trained_on, self.kept_back = split_clients(self.clients, self.aggregator.kept_back, self.seed)
         self.ledger = torch.zeros(len(self.clients), 2, dtype=torch.float64)
