@@ -78,3 +78,9 @@ def test_data_root_is_the_given_the_named_or_the_cache(tmp_path, monkeypatch):
     monkeypatch.setenv(VARIABLE, str(tmp_path))
     assert data_root() == tmp_path
     assert data_root(tmp_path / "given") == tmp_path / "given"
+
+
+def test_a_file_in_the_way_of_a_folder_is_said_to_be_one(tmp_path):
+    (tmp_path / "here").write_text("")
+    with pytest.raises(BadInput, match="must be a folder, got a file"):
+        make_folder(tmp_path / "here")

@@ -9,7 +9,7 @@ import torch
 from leakgauge.audit import run_audit
 from leakgauge.errors import BadInput
 from leakgauge.reidentification import CEILING, FinishedRun, reidentify
-from leakgauge.types import Pictures, Scenario
+from leakgauge.types import NOT_APPLICABLE, Pictures, Scenario
 
 STEPS = 60
 SMALL = Scenario(model="mlp:hidden=16", data="digits", trials=20, batch_size=2, attacks=("linear",))
@@ -86,14 +86,21 @@ def test_controls_are_left_out(run):
     assert "linear" not in {r.attack for r in reidentify([control], steps=1, device="cpu").rows}
 
 
-def test_an_attack_that_could_not_run_is_all_misses(run):
-    errors = tuple(dataclasses.replace(f, error="no") if f.attack == "linear" else f for f in run.report.findings)
-    rows = tuple(dataclasses.replace(s, error="no") if s.attack == "linear" else s for s in run.report.summary)
-    stopped = FinishedRun(
-        "here", dataclasses.replace(run.report, findings=errors, summary=rows), Pictures(run.pictures.true, {})
-    )
-    found = row(reidentify([stopped], steps=1, device="cpu"), "linear")
+def stopped(run, why):
+    errors = tuple(dataclasses.replace(f, error=why) if f.attack == "linear" else f for f in run.report.findings)
+    rows = tuple(dataclasses.replace(s, error=why) if s.attack == "linear" else s for s in run.report.summary)
+    report = dataclasses.replace(run.report, findings=errors, summary=rows)
+    return FinishedRun("here", report, Pictures(run.pictures.true, {}))
+
+
+def test_an_attack_that_broke_off_is_all_misses(run):
+    found = row(reidentify([stopped(run, "no")], steps=1, device="cpu"), "linear")
     assert (found.failed, found.hits["top_5"].recovered) == (40, 0)
+
+
+def test_an_attack_that_does_not_fit_is_no_measurement(run):
+    found = reidentify([stopped(run, f"{NOT_APPLICABLE}: no first layer")], steps=1, device="cpu")
+    assert "linear" not in {r.attack for r in found.rows}
 
 
 def test_plain_json(result):

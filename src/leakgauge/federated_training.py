@@ -210,6 +210,8 @@ def _trust(federated: Federated) -> tuple[str, ...]:
     """What someone who signs this off has to know about keys and about who sees what."""
     scheme, aggregator = federated.encryption, federated.aggregator
     told = [] if scheme is None else [*scheme.trust()]
+    if scheme is not None and aggregator.cross_validates:
+        told.append("The losses that clients report reach the server in the clear.")
     if scheme is not None and aggregator.remembers:
         told.append(f"The clients, who hold the key, take the step of {aggregator.name} themselves.")
     if aggregator.cross_validates and aggregator.mixing == 1:

@@ -21,8 +21,13 @@ def data_root(root: Path | None = None) -> Path:
 
 
 def make_folder(folder: Path) -> None:
+    """Make sure that the folder is there and can be written to. Called before the work, not after it."""
+    if folder.exists() and not folder.is_dir():
+        raise BadInput(f"output {str(folder)!r}", allowed="a folder", got="a file", do="choose another --out")
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        if not os.access(folder, os.W_OK | os.X_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
     except OSError as error:
         raise cannot_write(folder, error) from error
 

@@ -64,7 +64,7 @@ FLAGS: Mapping[str, Flag] = {
         Flag(
             "generator-saw-victims",
             "the generator was trained on samples that are attacked here: it remembers rather than recovers",
-            "train it on the public half: leakgauge train-generator",
+            "train it on the public part: leakgauge train-generator",
         ),
         Flag(
             "generator-data-unknown",

@@ -107,10 +107,12 @@ def search_policies(
     """
     where = pick_device(device)
     set_precision("float32")
+    samples = _samples_for(search, data_root)  # what is refused leaves nothing behind
+    untrained = load_model(search.model, samples.spec, search.seed, None).to(where)
     _belongs(search, folder)
     missing = [block for block in search.blocks if _read(folder, block) is None]
     if missing:
-        bench = _Bench.set_up(search, where, data_root)
+        bench = _Bench.set_up(search, samples, untrained)
         for wait in (False, True):  # first what nobody works on, then what another process has or had
             for block in [b for b in missing if _read(folder, b) is None]:
                 with claimed(_path(folder, block), wait=wait) as mine:
@@ -143,21 +145,10 @@ class _Bench:
     batches: tuple[tuple[Tensor, Tensor], ...]
 
     @classmethod
-    def set_up(cls, search: Search, where: torch.device, data_root: Path | None) -> _Bench:
-        samples = load(search.data, "train", data_root)
-        if samples.spec.kind != "image":
-            raise BadInput(
-                "data", allowed="pictures", got=f"the table {search.data!r}", do="policies transform pictures"
-            )
-        needed = max(search.pictures, search.batches * search.batch_size)
+    def set_up(cls, search: Search, samples: Dataset, untrained: nn.Module) -> _Bench:
+        learned, needed = _shares(search, len(samples))
         order = torch.randperm(len(samples), generator=generator(search.seed, "search"))
-        learned = max(int(_TRAINED_ON * len(samples)), search.training.clients * search.training.batch_size)
-        if learned + needed > len(samples):
-            raise BadInput(
-                "pictures and batches", allowed=f"at most {len(samples) - learned} samples of {search.data}",
-                got=needed, do="lower --pictures, --batches or --batch-size",
-            )  # fmt: skip
-        untrained = load_model(search.model, samples.spec, search.seed, None).to(where)
+        where = next(untrained.parameters()).device
         inputs, labels = samples.take(order[:learned])
         trained = train(untrained, Dataset(samples.spec, inputs, labels), search.training, search.seed)
         held, held_labels = (t.to(where) for t in samples.take(order[learned : learned + needed]))
@@ -187,6 +178,26 @@ class _Bench:
         """As training would see them."""
         drawn = draw([triple], [self.search.seed], len(pictures), as_released=self.search.as_released)
         return applied(pictures, drawn.to(pictures.device))
+
+
+def _samples_for(search: Search, data_root: Path | None) -> Dataset:
+    """The public samples, if they are pictures and enough of them."""
+    samples = load(search.data, "train", data_root)
+    if samples.spec.kind != "image":
+        raise BadInput("data", allowed="pictures", got=f"the table {search.data!r}", do="policies transform pictures")
+    learned, needed = _shares(search, len(samples))
+    if learned + needed > len(samples):
+        raise BadInput(
+            "pictures and batches", allowed=f"at most {len(samples) - learned} samples of {search.data}",
+            got=needed, do="lower --pictures, --batches or --batch-size",
+        )  # fmt: skip
+    return samples
+
+
+def _shares(search: Search, samples: int) -> tuple[int, int]:
+    """How many samples the network is trained on, and how many others candidates are scored on."""
+    learned = max(int(_TRAINED_ON * samples), search.training.clients * search.training.batch_size)
+    return learned, max(search.pictures, search.batches * search.batch_size)
 
 
 def _belongs(search: Search, folder: Path) -> None:

@@ -22,7 +22,7 @@ from leakgauge.identification import STEPS, Identifier, check_steps, train_ident
 from leakgauge.metrics.reidentification import chance, hit_rates
 from leakgauge.models import parameter_count
 from leakgauge.stage import environment, pick_device
-from leakgauge.types import SCHEMA, AuditReport, Finding, Pictures, Rate, Scenario, cell_name
+from leakgauge.types import NOT_APPLICABLE, SCHEMA, AuditReport, Finding, Pictures, Rate, Scenario, cell_name
 
 CEILING = "true pictures"
 
@@ -74,7 +74,7 @@ def reidentify(
     device: str = "auto",
     told: Callable[[str], None] = lambda _: None,
 ) -> ReidentificationReport:
-    """Train one classifier on the public half of the data, then show it what every attack of every run recovered."""
+    """Train one classifier on the public part of the data, then show it what every attack of every run recovered."""
     where = pick_device(device)
     names = dict.fromkeys(run.report.scenario.data for run in runs)
     if len(names) != 1:
@@ -129,8 +129,8 @@ def _rows(run: FinishedRun, labels: Tensor, identifier: Identifier) -> list[Reid
         if any(f.control for f in found):
             continue  # a decoy is another picture of the same person, and one that the classifier was trained on
         shown = run.pictures.recovered.get(cell_name(*cell))
-        if shown is None and not summary.error:
-            continue  # an attack on labels or properties has no pictures to show
+        if shown is None and (not summary.error or summary.error.startswith(NOT_APPLICABLE)):
+            continue  # an attack on labels or properties has no pictures to show, and one that does not fit made none
         whole = {f.trial for f in found if _is_whole(f)}
         failed = torch.tensor([t not in whole for t in range(len(labels))]).repeat_interleave(labels.shape[1])
         asked.append((*cell, torch.zeros_like(run.pictures.true) if shown is None else shown, failed))

@@ -221,7 +221,7 @@ def environment(device: torch.device) -> dict[str, str]:
 
 
 def _train_split(scenario: Scenario, data_root: Path | None) -> Dataset | None:
-    """The public half of the data; None if there is none and the model needs no training."""
+    """The public part of the data; None if there is none and the model needs no training."""
     try:
         return load(scenario.data, "train", data_root)
     except BadInput as error:

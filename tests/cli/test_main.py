@@ -234,3 +234,23 @@ def test_reader_that_went_away_is_no_error(leakgauge, monkeypatch):
     monkeypatch.setattr(sys, "stdout", sys.stdout)  # main replaces it, so that Python's own flush finds no pipe
     assert leakgauge("list", "attacks", "--json").code == 0
     sys.stdout.close()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("two-gaussians",), "nothing was kept"),
+        (("train",), "with --out it would be"),
+        (("train", "--out", "here"), "goes on from there"),
+    ],
+)
+def test_an_interrupt_is_said_with_what_is_kept(leakgauge, monkeypatch, arguments, said):
+    def stop(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("leakgauge.cli.two_gaussians.compare", stop)
+    monkeypatch.setattr("leakgauge.cli.train.train_federation", stop)
+    outcome = leakgauge(*arguments)
+    assert outcome.code == 130
+    assert "interrupted; " in outcome.err
+    assert said in outcome.err

@@ -161,3 +161,12 @@ def test_a_training_is_listed_run_and_written_like_an_attack(leakgauge, monkeypa
     assert [(c["statistic"], c["trials"]) for c in done["cells"]] == [("accuracy", 2), ("slower", 2)]
     page = (tmp_path / "leakgauge-runs" / "small" / "README.md").read_text()
     assert "n = 2 rounds; 2 of 4 clients in each" in page
+
+
+def test_rendering_where_nothing_was_measured_says_so(leakgauge, one_line):
+    assert "nothing in 'empty'" in one_line(leakgauge("reproduce", "zhu2019dlg", "--render", "--out", "empty"))
+
+
+def test_flags_that_would_do_nothing_are_refused(leakgauge, one_line):
+    for flags in (("--list", "--render"), ("--render", "--fresh")):
+        assert "got both" in one_line(leakgauge("reproduce", "zhu2019dlg", *flags))

@@ -12,7 +12,7 @@ def test_the_list_is_printed_and_kept(leakgauge, tmp_path):
     result = leakgauge(*COMMAND, "--out", tmp_path / "search", "--least-accuracy", "-1e9")
     assert result.code == 0, result.err
     assert "12 of 12 reach" in result.out or "of 12 reach" in result.out
-    assert "leakgauge attack inverting-gradients --defense ats:policy=" in result.out
+    assert "--model mlp:hidden=16 --data digits --defense ats:policy=" in result.out
     assert (tmp_path / "search" / "policies.json").exists()
 
 
@@ -38,6 +38,7 @@ def test_bad_input_is_one_line(leakgauge, tmp_path, more, said):
     assert result.code == 2
     assert said in result.err
     assert len([line for line in result.err.splitlines() if line.startswith("leakgauge: ")]) == 1
+    assert not (tmp_path / "search").exists()
 
 
 def test_a_folder_of_another_search_is_refused(leakgauge, tmp_path):

@@ -55,6 +55,7 @@ def test_an_aggregator_and_encryption_say_who_holds_the_keys(capsys):
     [
         (["--aggregator", "fedbosting"], "fedboosting"),
         (["--aggregator", "fedadam:lr=0"], "above 0"),
+        (["--aggregator", "fedboosting", "--aggregator", "fedavg"], "given once"),
         (["--encryption", "pailier"], "paillier"),
         (["--encryption", "paillier:bits=128"], "2048 or 3072"),
         (["--poison", "kind=noisy"], "noise"),

@@ -1,5 +1,6 @@
 """CKKS: fast, and approximate as stated."""
 
+import dataclasses
 import sys
 import time
 
@@ -8,7 +9,7 @@ import pytest
 
 from leakgauge.encryption.ckks import Ckks
 from leakgauge.encryption.whole_weights import whole_weights
-from leakgauge.errors import BadInput, MissingExtra
+from leakgauge.errors import BadInput, MissingExtra, Untrusted
 
 
 def test_all_gradients_of_a_lenet_from_ten_clients_within_a_second():
@@ -38,3 +39,16 @@ def test_without_the_package_one_line_says_how_to_get_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "tenseal", None)
     with pytest.raises(MissingExtra, match=r"pip install 'leakgauge\[encryption\]'"):
         Ckks().keys()
+
+
+@pytest.mark.parametrize("place", [-8, -4, -1])
+def test_a_changed_scale_is_found_out_in_a_sum_and_changes_nothing_alone(place):
+    """The last eight bytes; they are not used when a message is opened by itself."""
+    keys, rows = Ckks().keys(), np.random.default_rng(0).normal(size=(2, 20))
+    first, second = (keys.seal(row, client, "round 1") for client, row in enumerate(rows))
+    changed = bytearray(first.parts[0])
+    changed[place] ^= 4
+    changed_message = dataclasses.replace(first, parts=(bytes(changed),))
+    assert np.abs(keys.open(changed_message) - rows[0]).max() < Ckks().error_bound()
+    with pytest.raises(Untrusted):
+        keys.open(keys.adder().weighted_sum([changed_message, second], [3, 4]))

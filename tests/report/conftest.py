@@ -66,6 +66,23 @@ def labels_only(made: Made) -> AuditReport:
 
 
 @pytest.fixture
+def with_control(made: Made) -> Made:
+    """The same audit with one more row: `dlg` on a decoy, which passes as recovered and raises a flag of its own."""
+    report, cell = made.report, ("dlg", "none", False)
+    row = next(r for r in report.summary if (r.attack, r.defense, r.adaptive) == cell)
+    name, mark = "dlg on a decoy", Flag("no-better-than-control", "No closer than to others.", "Read it as nothing.")
+    control = dataclasses.replace(
+        row, attack=name, flags=(mark.id,), success_rate=Rate(1.0, 0.6, 1.0, 6, 6, "ssim>=0.6")
+    )
+    findings = tuple(dataclasses.replace(f, attack=name, control=True) for f in report.findings if _cell(f) == cell)
+    pictures = made.pictures.recovered | {cell_name(name, *cell[1:]): made.pictures.recovered[cell_name(*cell)]}
+    changed = dataclasses.replace(
+        report, summary=(*report.summary, control), findings=report.findings + findings, flags=(*report.flags, mark)
+    )
+    return Made(changed, Pictures(made.pictures.true, pictures))
+
+
+@pytest.fixture
 def make() -> Callable[..., Made]:
     return make_audit
 

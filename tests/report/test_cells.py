@@ -5,8 +5,10 @@ import dataclasses
 import pytest
 
 from leakgauge import catalog
-from leakgauge.report.cells import BASELINES, Cell, baselines, by_defense, cells, ranked
+from leakgauge.report import to_html, to_junit, to_markdown, to_officer, to_summary
+from leakgauge.report.cells import BASELINES, CONTROL_NOTE, Cell, baselines, by_defense, cells, flags, ranked
 from leakgauge.report.criterion import Criterion
+from leakgauge.report.rows import most_exposed
 from leakgauge.types import cell_name
 
 SSIM = Criterion("ssim", 0.6)
@@ -117,3 +119,24 @@ def test_records_without_a_score_come_last(made):
     records = ({"ssim": None}, {"ssim": -0.9}, {}, {"ssim": float("nan")}, {"ssim": 0.1})
     finding = dataclasses.replace(cell.findings[0], records=records)
     assert [r.record for r in ranked(Cell(cell.row, (finding,)), SSIM)] == [4, 1, 0, 2, 3]
+
+
+def test_a_control_is_called_one_and_counts_nowhere(with_control):
+    report = with_control.report
+    (control,) = (c for c in cells(report) if c.control)
+    assert control.style == "control"
+    assert "none was read" in control.outcome
+    assert [f.id for f in report.flags] == ["noise-unaccounted", "no-better-than-control"]
+    assert [f.id for f in flags(report)] == ["noise-unaccounted"], "no result is in doubt because of a control"
+    assert "on a decoy" not in most_exposed(report)
+    assert "on a decoy" not in to_junit(report)
+    assert "no-better-than-control" not in to_summary(report)
+    assert "Read it as nothing." not in to_officer(report)
+    assert CONTROL_NOTE in to_markdown(report)
+    page = to_html(report, with_control.pictures)
+    assert CONTROL_NOTE in page
+    assert "dlg on a decoy, control" in page
+
+
+def test_without_a_control_nothing_is_said_of_it(made):
+    assert CONTROL_NOTE not in to_html(made.report, made.pictures)

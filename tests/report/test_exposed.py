@@ -26,5 +26,5 @@ def test_page_and_text_tell_it(made):
     report = with_exposure(made, Exposure("none", ((0.1, 0.3),), None))
     for text in (to_html(report), to_markdown(report)):
         assert "Records by exposure" in text
-        assert "Nothing was recovered that it could be compared with." in text
+        assert "Too few records, or too little difference between them, to compare it with what was recovered." in text
     assert "Records by exposure" not in to_html(made.report)

@@ -38,7 +38,7 @@ from leakgauge.attacks._parts.told import as_told
 from leakgauge.attacks._parts.unlocking import unlock_setting
 from leakgauge.attacks._parts.unmixing import unmix_setting
 from leakgauge.attacks._parts.unrolling import repeat_lr_setting, repeats_setting
-from leakgauge.attacks._parts.untransforming import policy_setting, undo_setting
+from leakgauge.attacks._parts.untransforming import check_policy, policy_setting, undo_setting
 from leakgauge.attacks._parts.updates import example_input
 from leakgauge.engine import descent
 from leakgauge.engine.driving import Minimum, Problem
@@ -101,6 +101,10 @@ class InvertingGradients(Attack):
     clients: int = clients_setting()
     assumed_steps: int | None = setting(None, "local steps to unroll, on all samples each; as told unless given", low=1)
     assumed_lr: float | None = setting(None, "local learning rate to unroll with; as told unless given", above=0)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_policy(self.policy, self.undo)
 
     @property
     def rows_per_trial(self) -> int:

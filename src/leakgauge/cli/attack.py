@@ -113,11 +113,12 @@ def _attack(
         defenses=(chain,) if chain else (),
     )  # fmt: skip
     if update is not None:
-        if defense or trials:
+        given = [name for name, value in (("--defense", defense), ("--trials", trials)) if value]
+        if given:
             raise BadInput(
                 "--update",
                 allowed="used without --defense and --trials",
-                got="both",
+                got=" and ".join(given),
                 do="the file already is what was shared",
             )
         return replay(attack, scenario, update, out=out, as_json=as_json, data_root=data_root, device=device)

@@ -37,6 +37,9 @@ from leakgauge.cli.triage import triage
 from leakgauge.cli.two_gaussians import two_gaussians
 from leakgauge.errors import LeakgaugeError
 
+_KEEPING = ("audit", "attack", "reproduce", "search-policy", "train-model", "data")
+_KEEPING_IN_OUT = ("train", "train-locked")
+
 app = typer.Typer(
     help="Measure what a federated-learning update gives away.",
     no_args_is_help=True,
@@ -102,8 +105,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())  # so that --model package.module:factory finds what lies here
     try:
-        code = typer.main.get_command(app).main(args=given, prog_name="leakgauge", standalone_mode=False)
+        # Not through typer's own main, which turns an interrupt into an exit code before anybody can say a word.
+        command = typer.main.get_command(app)
+        with command.make_context("leakgauge", given.copy()) as context:
+            code = command.invoke(context)
         return code if isinstance(code, int) else 0
+    except click.exceptions.Exit as done:  # --help and --version
+        return done.exit_code
     except click.exceptions.NoArgsIsHelpError as error:  # bare `leakgauge` or `leakgauge attack`
         say(error.format_message())
         return 2
@@ -119,11 +127,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
         say(f"leakgauge: {_one_line(str(error))}")
         return 2
     except (KeyboardInterrupt, click.exceptions.Abort):
-        say("leakgauge: interrupted; what was finished is kept, the same command goes on from there")
+        say(f"leakgauge: interrupted; {_what_is_kept(given)}")
         return 130
     except BrokenPipeError:  # the reader of our output went away
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115
         return 0
+
+
+def _what_is_kept(given: Sequence[str]) -> str:
+    """For commands that do not say it themselves."""
+    name = next((a for a in given if not a.startswith("-")), "")
+    if name in _KEEPING or (name in _KEEPING_IN_OUT and any(a.partition("=")[0] == "--out" for a in given)):
+        return "what was finished is kept, the same command goes on from there"
+    return "nothing was kept" + ("; with --out it would be" if name in _KEEPING_IN_OUT else "")
 
 
 def _one_line(text: str) -> str:

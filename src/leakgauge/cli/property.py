@@ -65,11 +65,12 @@ def infer(
     fields = {"property": prop, "share": share, "batches": batches, "public": public, "trees": trees,
               "pooling": pooling}  # fmt: skip
     inference = PropertyInference.from_mapping({name: value for name, value in fields.items() if value is not None})
+    if out is not None:
+        make_folder(out)
     report = infer_property(
         scenario, inference, data_root=data_root, device=device, told=lambda name: say(f"updates: {name} ...")
     )
     if out is not None:
-        make_folder(out)
         write_whole(out / "property.json", json.dumps(report.as_dict(), indent=2, allow_nan=False).encode())
     if as_json:
         show_json(report.as_dict())

@@ -40,13 +40,14 @@ def read_words(
     Example: `leakgauge read-words --aggregator fedavg --aggregator fedboosting --training rounds=10`
     """
     how = Reading.from_text(training)
+    if out is not None:
+        make_folder(out)
     with watching() as told:
         study = compare(
             aggregator or AGGREGATORS, encryption, how, seed=0 if seed is None else seed, device=device,
             data_root=data_root, fonts=fonts, watch=lambda n, of: told(n, of, "rounds of training", 0.0),
         )  # fmt: skip
     if out is not None:
-        make_folder(out)
         write_whole(out / "read-words.json", (json.dumps(study.as_dict(), indent=1) + "\n").encode())
     if as_json:
         show_json(study.as_dict())

@@ -42,9 +42,9 @@ def reidentify(
     Example: `leakgauge reidentify faces` after `leakgauge attack cpl --data lfw --out faces --keep-private`
     """
     runs = [_read(folder) for folder in folders]
-    report = reidentify_runs(runs, seed=seed, steps=steps, data_root=data_root, device=device, told=say)
     folder = out or folders[0]
     make_folder(folder)
+    report = reidentify_runs(runs, seed=seed, steps=steps, data_root=data_root, device=device, told=say)
     write_whole(folder / FILE, json.dumps(report.as_dict(), indent=2, allow_nan=False).encode())
     if as_json:
         show_json(report.as_dict())

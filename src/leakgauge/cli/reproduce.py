@@ -14,6 +14,7 @@ from leakgauge.cli import options
 from leakgauge.cli.console import say, show, show_json, show_table, watching
 from leakgauge.cli.executing import executing
 from leakgauge.cli.running import RUNS
+from leakgauge.errors import BadInput
 from leakgauge.files import make_folder
 from leakgauge.recipes import _distribution, _exposed, _measured, _rendering, get
 from leakgauge.recipes._recipe import (
@@ -72,11 +73,22 @@ def reproduce(
     tables = chosen(book, table, cell, quick, trials, seeds, size)
     kept = runs or RUNS / book.name / "runs"
     folder = out or RUNS / book.name
+    if listed and render:
+        raise BadInput("--list", allowed="used without --render", got="both", do="leave one out")
     if listed:
         return _list(book, tables, kept, as_json)
     if render:
+        if fresh:
+            raise BadInput("--render", allowed="used without --fresh", got="both", do="--render runs nothing")
         _write(book, folder, _measured.entries_of(book.tables, kept), tables, kept)
-        return _tell(book, folder, _measured.read(folder), {}, as_json)
+        if not (known := _measured.read(folder)):
+            raise BadInput(
+                "--render", allowed=f"used where something of {book.name} was measured",
+                got=f"nothing in {str(folder)!r}, and no finished run of full size in {str(kept)!r}",
+                do="name the folder by --out; runs of --quick or --trials are shown by the same command again",
+            )  # fmt: skip
+        return _tell(book, folder, known, {}, as_json)
+    make_folder(folder)
     waiting = {each.id: set(pieces_of([each])) for each in tables}
 
     def tell_finished(piece: Piece) -> None:
@@ -175,7 +187,10 @@ def _list(book: Recipe, tables: Sequence[Table], runs: Path, as_json: bool) -> i
             for name, cost in costs.items()
         ],
     )
-    show("Most victims are solved long before their steps are spent.")
+    if any(cost["victims"] for cost in costs.values()):
+        show("Most victims are solved long before their steps are spent.")
+    if any(not isinstance(one.run, Run) for _, one in cells):
+        show("Cells without victims, such as trainings, are counted as runs alone: what one costs stands in its line.")
     return 0
 
 

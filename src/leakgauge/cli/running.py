@@ -17,6 +17,7 @@ from leakgauge.costs import with_costs
 from leakgauge.errors import BadInput, LeakgaugeError
 from leakgauge.report import to_summary, write
 from leakgauge.report.not_run import skipped_lines
+from leakgauge.report.numbers import heading
 from leakgauge.report.tradeoff import tradeoff
 from leakgauge.store import key_of
 from leakgauge.types import AuditReport, Federation, Interval, Scenario, cell_name
@@ -122,20 +123,26 @@ def show_summary(report: AuditReport) -> None:
     """The table attack x defence, floors included."""
     first, digits, title = ("psnr", 1, "PSNR dB [95 %]") if report.data.kind == "image" else ("mse", 5, "MSE [95 %]")
     rows, controls = [], controls_of(report)
+    more = [m for m in report.scenario.metrics if m not in ("psnr", "ssim", "mse")]  # asked for by name
     for row in report.summary:
         knows = "control" if row.attack in controls else ("adaptive" if row.adaptive else "plain")
         if row.error:
-            rows.append([row.attack, row.defense, knows, "-", "-", "-", "-", "did not run"])
+            rows.append([row.attack, row.defense, knows, *["-"] * (4 + len(more)), "did not run"])
             continue
         metrics, found = row.metrics, row.success_rate
         recovered = f"{found.recovered}/{found.records}" if found.records else "-"
         knows = knows if row.floor else "floor"
         rows.append(
             [row.attack, row.defense, knows, interval(metrics.get(f"{first}_mean_per_image"), digits),
-             interval(metrics.get("ssim_mean_per_image"), 2), interval(metrics.get(_LABELS), 2), recovered,
+             interval(metrics.get("ssim_mean_per_image"), 2),
+             *(interval(metrics.get(f"{m}_mean_per_image"), 1 if m.startswith("psnr") else 2) for m in more),
+             interval(metrics.get(_LABELS), 2), recovered,
              f"{row.seconds:.0f} s"]
         )  # fmt: skip
-    show_table(["attack", "defence", "attacker", title, "SSIM [95 %]", "labels [95 %]", "recovered", "time"], rows)
+    asked = [f"{heading(m)[0]} [95 %]" for m in more]
+    show_table(
+        ["attack", "defence", "attacker", title, "SSIM [95 %]", *asked, "labels [95 %]", "recovered", "time"], rows
+    )
 
 
 def show_costs(report: AuditReport) -> None:

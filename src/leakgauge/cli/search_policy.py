@@ -83,7 +83,12 @@ def search_policy(
     spent = time.perf_counter() - began
     show(f"{len(best)} of {search.candidates} reach an accuracy score of {least:.1f}; {spent:.0f} s")
     if best:
-        show(f"Scores: {folder}\nUse it: leakgauge attack inverting-gradients --defense ats:policy={best[0].policy}")
+        show(f"Scores: {folder}")
+        if best[0].privacy >= first.privacy:
+            show("None of them is more private by this score than pictures as they are: score more candidates.")
+        else:
+            where = f"--model {model} --data {data}"
+            show(f"Use it: leakgauge attack inverting-gradients {where} --defense ats:policy={best[0].policy}")
     else:
         highest = max(row.accuracy for row in scored[1:])
         show(f"None was kept: the highest accuracy score is {highest:.1f}; lower --least-accuracy or score more.")

@@ -10,6 +10,7 @@ import typer
 
 from leakgauge.cli import options
 from leakgauge.cli.console import say, show, show_json, show_table, watching
+from leakgauge.errors import BadInput
 from leakgauge.federated_training import Trained, TrainingReport, train_federation
 from leakgauge.files import write_whole
 from leakgauge.types import Federation, LocalTraining, Partition, Scenario
@@ -28,14 +29,14 @@ def train(
         typer.Option("--federation", help="per_round=10,most=10,server_lr=1,weighting=samples,evaluate=5 ..."),
     ] = None,
     aggregator: Annotated[
-        str | None, typer.Option("--aggregator", help="fedavg, fedboosting or fedadam, with :field=value,...")
+        list[str] | None, typer.Option("--aggregator", help="fedavg, fedboosting or fedadam, with :field=value,...")
     ] = None,
     encryption: Annotated[
-        str | None,
+        list[str] | None,
         typer.Option("--encryption", help="Add updates encrypted: none, paillier or ckks, with :field=value,..."),
     ] = None,
     poison: Annotated[
-        str | None, typer.Option("--poison", help="Clients that harm: kind=flip or noise,clients=1,lies=true ...")
+        list[str] | None, typer.Option("--poison", help="Clients that harm: kind=flip or noise,clients=1,lies=true ...")
     ] = None,
     baseline: Annotated[
         bool, typer.Option("--baseline/--no-baseline", help="Train without defence too (plain FedAvg), in lock step.")
@@ -64,7 +65,10 @@ def train(
         local=local, weights=weights, precision=precision, seed=seed, defenses=tuple(defense or ()),
     )  # fmt: skip
     settings = Federation.from_text(federation or "")
-    given = {"rounds": rounds, "aggregator": aggregator, "encryption": encryption, "poison": poison}
+    given = {
+        "rounds": rounds, "aggregator": _once("--aggregator", aggregator),
+        "encryption": _once("--encryption", encryption), "poison": _once("--poison", poison),
+    }  # fmt: skip
     settings = Federation.from_mapping(settings.as_dict() | {n: v for n, v in given.items() if v is not None})
     with watching() as told:
         report = train_federation(
@@ -79,6 +83,16 @@ def train(
         _show(report)
     if out is not None:
         say(f"written: {out / 'train.json'}")
+
+
+def _once(flag: str, given: list[str] | None) -> str | None:
+    """Elsewhere such a flag may be repeated; here the last one would win in silence."""
+    if given and len(given) > 1:
+        raise BadInput(
+            flag, allowed="given once: all configurations share it", got=" and ".join(given),
+            do="train once for each, or compare aggregators by 'leakgauge two-gaussians' or 'leakgauge read-words'",
+        )  # fmt: skip
+    return given[0] if given else None
 
 
 def _show(report: TrainingReport) -> None:

@@ -1,4 +1,4 @@
-"""`leakgauge train-generator`: a generator for ggl and gias, from the public half of a data set."""
+"""`leakgauge train-generator`: a generator for ggl and gias, from the public part of a data set."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def train_generator(
     data_root: options.DATA_ROOT = None,
     as_json: options.JSON = False,
 ) -> int:
-    """Train a generator on the public half of the data, of which no victim is drawn. Ctrl-C keeps what it has learnt.
+    """Train a generator on the public part of the data, of which no victim is drawn. Ctrl-C keeps what it has learnt.
 
     Example: `leakgauge train-generator --data digits --out digits.safetensors --steps 300`
     """

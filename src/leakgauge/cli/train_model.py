@@ -33,7 +33,7 @@ def train_model(
     data_root: options.DATA_ROOT = None,
     as_json: options.JSON = False,
 ) -> int:
-    """Train a model on the public half of the data, by a transformation policy if --training names one. Resumable.
+    """Train a model on the public part of the data, by a transformation policy if --training names one. Resumable.
 
     Example: `leakgauge train-model --model mlp --data digits --training rounds=20,policy=3-1-7 --out net.safetensors`
     """

@@ -34,13 +34,14 @@ def two_gaussians(
     Example: `leakgauge two-gaussians --case narrow --seeds 5 --out toy`
     """
     cases, specs, first = case or list(CASES), aggregator or list(AGGREGATORS), 0 if seed is None else seed
+    if out is not None:
+        make_folder(out)
     with watching() as told:
         study = compare(
             cases, specs, seeds=seeds, seed=first, rounds=rounds, samples=samples,
             watch=lambda n, of: told(n, of, "training federations", 0.0),
         )  # fmt: skip
     if out is not None:
-        make_folder(out)
         write_whole(out / "two-gaussians.json", (json.dumps(study.as_dict(), indent=1) + "\n").encode())
         write_whole(out / "boundaries.svg", boundaries(cases, specs, first, rounds, samples))
     if as_json:

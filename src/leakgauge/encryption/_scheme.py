@@ -123,7 +123,7 @@ class Encryption(Settings):
         return (
             f"One client makes the {self.name} keys and gives them to all clients; the server holds only what it needs "
             "to add.",
-            "The server sees ciphertexts, the clients' weights, and the losses that clients report in the clear.",
+            "The server sees ciphertexts and the clients' weights.",
             "Any client together with the server reads every client's update: all clients hold the same key.",
             "A check value exposes a changed message, sum or weight, and a message of another round, to those who hold "
             "the key; it does not say who changed it, and a client with the key can send whatever it likes.",

@@ -76,8 +76,11 @@ class CkksAdder(Adder):
         parts = []
         for column in zip(*(m.parts for m, _ in used), strict=True):
             shares = [weight / total for _, weight in used]
-            terms = [read(self.context, part) * share for part, share in zip(column, shares, strict=True)]
-            parts.append(sum(terms[1:], terms[0]).serialize())
+            try:
+                terms = [read(self.context, part) * share for part, share in zip(column, shares, strict=True)]
+                parts.append(sum(terms[1:], terms[0]).serialize())
+            except (RuntimeError, ValueError) as error:  # readable, but of another scale or size than its neighbours
+                raise Untrusted(f"a ciphertext does not fit the others ({error}); it was changed on the way") from None
         return tuple(parts)
 
 
@@ -117,7 +120,10 @@ class CkksKeys(Keys):
         return np.concatenate([np.zeros(0), *found])[: message.entries]
 
     def _opened(self, part: bytes, place: int, message: Sealed) -> Values:
-        slots = np.asarray(read(self.context, part).decrypt(), dtype=np.float64)
+        try:
+            slots = np.asarray(read(self.context, part).decrypt(), dtype=np.float64)
+        except (RuntimeError, ValueError) as error:
+            raise Untrusted(f"a ciphertext cannot be opened ({error}); it was changed on the way") from None
         masks = sum(w / message.total * self._mask(client, message.about, place) for client, w in message.weights)
         sound = slots.shape == (_SLOTS,) and bool(np.isfinite(slots).all())
         if not sound or abs(slots[-1] - float(slots[:-1] @ self._along) - masks) > _TOLERANCE:

@@ -34,7 +34,7 @@ class Origin:
     """What a generator was made from."""
 
     data: str  # as on the command line
-    split: str  # "train" is the public half
+    split: str  # "train" is the public part
     samples: int
     steps: int
     seed: int

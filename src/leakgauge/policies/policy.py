@@ -45,7 +45,7 @@ def parse(text: str) -> tuple[Triple, ...]:
     found = []
     for part in text.split("/"):
         numbers = part.split("-")
-        if not all(n.isdigit() for n in numbers) or len(numbers) > LENGTH:
+        if not all(n.isascii() and n.isdigit() for n in numbers) or len(numbers) > LENGTH:
             raise _bad(text)
         triple = tuple(int(n) for n in numbers)
         if beyond := [n for n in triple if n >= COUNT]:

@@ -7,8 +7,12 @@ from dataclasses import dataclass
 
 from leakgauge.report.criterion import Criterion
 from leakgauge.report.numbers import percent, rate_bounds
-from leakgauge.types import AuditReport, Finding, Summary, cell_name
+from leakgauge.types import AuditReport, Finding, Flag, Summary, cell_name
 
+CONTROL_NOTE = (
+    "A row marked control is the same attack on a decoy, the update of other samples: what scores there was drawn, not "
+    "read, and an attack shows only what it has beyond it."
+)
 LABELS = "label_accuracy_mean_per_trial"
 BASELINES = ("random-guess", "mean-image")  # floors that ignore the update
 
@@ -24,8 +28,13 @@ class Cell:
 
     @property
     def style(self) -> str:
-        """Whether the attack knew that the defence was there."""
-        return "adaptive" if self.row.adaptive else "plain"
+        """Whether the attack knew that the defence was there, or saw a decoy in place of the update."""
+        return "control" if self.control else "adaptive" if self.row.adaptive else "plain"
+
+    @property
+    def control(self) -> bool:
+        """The attack on a decoy: whatever it scores was not read from the update."""
+        return any(f.control for f in self.findings)
 
     @property
     def baseline(self) -> bool:
@@ -40,6 +49,10 @@ class Cell:
     def outcome(self) -> str:
         """What became of the records, in one line; of the labels where no record is claimed."""
         rate, labels = self.row.success_rate, self.row.metrics.get(LABELS)
+        if self.control:
+            return (
+                f"a decoy was attacked: {rate.recovered} of {rate.records} would pass as recovered, and none was read"
+            )
         if self.claims_records:
             return f"{rate.recovered} of {rate.records} records recovered, {percent(rate.value)} {rate_bounds(rate)}"
         if labels is None or labels.value is None:
@@ -72,6 +85,13 @@ def by_defense(report: AuditReport) -> dict[str, list[Cell]]:
         if not cell.baseline:
             groups.setdefault(cell.row.defense, []).append(cell)
     return groups
+
+
+def flags(report: AuditReport) -> list[Flag]:
+    """Those that cast doubt on a result: a control is none, so what controls alone have raised is left out."""
+    by_control = {flag for cell in cells(report) if cell.control for flag in cell.row.flags}
+    by_others = {flag for cell in cells(report) if not cell.control for flag in cell.row.flags}
+    return [flag for flag in report.flags if flag.id not in by_control - by_others]
 
 
 def mean_image_scores(report: AuditReport) -> dict[tuple[int, int], Mapping[str, float | None]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from leakgauge.report.cells import Cell
+from leakgauge.report.cells import CONTROL_NOTE, Cell, cells
 from leakgauge.report.comparing import Comparison, Difference, compare, settled
 from leakgauge.report.html import SCRIPT, TEMPLATES, title_of
 from leakgauge.report.numbers import NOTHING, bounds, number, percent, rate_bounds
@@ -37,6 +37,7 @@ def _audit(report: AuditReport, name: str) -> dict[str, Any]:
         "interrupted": report.interrupted,
         "measured": f"leakgauge {where.get('leakgauge', '')} on {where.get('device', '')}",
         "columns": columns(report),
+        "control_note": CONTROL_NOTE if any(cell.control for cell in cells(report)) else "",
         "rows": table_rows(report),
     }
 

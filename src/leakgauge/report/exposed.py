@@ -37,6 +37,6 @@ def _group(report: AuditReport, found: Exposure) -> Group:
 
 def _agreement(value: float | None) -> str:
     if value is None:
-        return "Nothing was recovered that it could be compared with."
+        return "Too few records, or too little difference between them, to compare it with what was recovered."
     said = f"{value:+.2f}".replace("-", "−")
     return f"Rank correlation with what the strongest attack recovered: {said}."

@@ -115,7 +115,7 @@ def _exhibit(report: AuditReport, pictures: Pictures | None, cell: Cell, rule: C
     floors = {} if cell.baseline else mean_image_scores(report)
 
     def counts(r: Record) -> bool:
-        return rule.recovered(r.scores, floors.get((r.trial, r.record), {}))
+        return not cell.control and rule.recovered(r.scores, floors.get((r.trial, r.record), {}))
 
     curves = {f.trial: small_curve(f.trace) for f in cell.findings}
     hall = _Hall(true, recovered, counts, curves, rule, room.side)

@@ -12,7 +12,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from leakgauge.report import assumptions
-from leakgauge.report.cells import by_defense
+from leakgauge.report.cells import CONTROL_NOTE, by_defense, cells, flags
 from leakgauge.report.curves import success_curves
 from leakgauge.report.exposed import exposed
 from leakgauge.report.gallery import exhibits, guesses, room_for
@@ -65,6 +65,7 @@ def to_html(report: AuditReport, pictures: Pictures | None = None) -> str:
         "guesses": guesses(report, pictures),
         "reduced": report.data.kind == "image" and max(report.data.shape[1:]) > room_for(report).side,
         "columns": columns(report),
+        "control_note": CONTROL_NOTE if any(cell.control for cell in cells(report)) else "",
         "rows": table_rows(report),
         "plot": plot(curves),
         "objectives": objectives(report, curves.attacks),
@@ -103,7 +104,7 @@ def _all_protected(report: AuditReport) -> bool:
 
 def _flags(report: AuditReport) -> list[tuple[Flag, list[str]]]:
     """Each flag with the cells that raised it, so that its reach is seen at once."""
-    return [(flag, _raised(report, flag.id)) for flag in report.flags]
+    return [(flag, _raised(report, flag.id)) for flag in flags(report)]
 
 
 def _raised(report: AuditReport, flag: str) -> list[str]:

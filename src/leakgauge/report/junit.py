@@ -30,7 +30,7 @@ def to_junit(report: AuditReport) -> str:
         if defense == UNDEFENDED and len(verdicts) > 1:
             verdict = {**verdict, "leaks": False}  # there for comparison; the defences are what is tested
         suite = ET.SubElement(root, "testsuite", name=_clean(f"defense: {defense}"))
-        for cell in group:
+        for cell in (c for c in group if not c.control):
             _attack_case(suite, cell, verdict, gate_passed)
         if verdict.get("leaks") and not gate_passed and suite.find("testcase/failure") is None:
             # The verdict stands even where no row of it can be named.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from leakgauge.report import assumptions
+from leakgauge.report.cells import CONTROL_NOTE, cells, flags
 from leakgauge.report.exposed import NOTE as EXPOSED_NOTE
 from leakgauge.report.exposed import exposed
 from leakgauge.report.not_run import skipped_lines
@@ -80,9 +81,9 @@ def _known(report: AuditReport) -> str:
 
 
 def _flags(report: AuditReport) -> str:
-    if not report.flags:
+    if not (doubts := flags(report)):
         return ""
-    lines = [f"- **{one_line(f.id)}**: {one_line(f.reason)} What to do: {one_line(f.remedy)}" for f in report.flags]
+    lines = [f"- **{one_line(f.id)}**: {one_line(f.reason)} What to do: {one_line(f.remedy)}" for f in doubts]
     return "\n".join(["## Flags: reasons not to take a result at face value", "", *lines])
 
 
@@ -113,6 +114,7 @@ def _table(report: AuditReport) -> str:
         "scores without looking at the update. Spent: seconds of all victims together; steps and gradient "
         "evaluations are those of the median victim."
     ]
+    notes += ["", CONTROL_NOTE] if any(cell.control for cell in cells(report)) else []
     return "\n".join([*lines, "", *notes])
 
 

@@ -9,7 +9,14 @@ from leakgauge.types import Interval, Rate
 
 NOTHING = "–"
 _DIGITS = {"psnr": "{:.1f}", "ssim": "{:.3f}", "mse": "{:.2e}"}
-_NAMES = {"psnr": "PSNR, dB", "ssim": "SSIM", "mse": "MSE", "lpips": "LPIPS"}
+_NAMES = {
+    "psnr": "PSNR, dB",
+    "ssim": "SSIM",
+    "mse": "MSE",
+    "lpips": "LPIPS",
+    "psnr_aligned": "aligned PSNR, dB",
+    "ssim_aligned": "aligned SSIM",
+}
 
 
 def number(metric: str, value: float | None) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 
 from leakgauge.metrics.intervals import at_most, needed
 from leakgauge.report import assumptions
-from leakgauge.report.cells import BASELINES
+from leakgauge.report.cells import BASELINES, flags
 from leakgauge.report.html import TEMPLATES
 from leakgauge.report.not_run import skipped_lines
 from leakgauge.report.numbers import percent
@@ -54,7 +54,7 @@ def to_officer(report: AuditReport) -> str:
         "helped": "A person whose record is rebuilt is not helped by an average." if state == "leaks" else "",
         "knew": assumptions.told(report),
         "not_covered": not_covered(report),
-        "doubts": [(f.reason[:1].upper() + f.reason[1:], f.remedy) for f in report.flags],
+        "doubts": [(f.reason[:1].upper() + f.reason[1:], f.remedy) for f in flags(report)],
         "next": next_steps(report, state),
         "measured": _measured(report),
         "gate": None if report.verdict.gate is None else report.verdict.gate["sentence"],

@@ -65,7 +65,7 @@ def most_exposed(report: AuditReport) -> str:
     rule = criterion(report)
     groups = by_defense(report)
     tested = [group for defense, group in groups.items() if defense != UNDEFENDED] or list(groups.values())
-    scored = [c for group in tested for c in group if c.row.error is None]
+    scored = [c for group in tested for c in group if c.row.error is None and not c.control]
     scored = [c for c in scored if c.row.worst.get(rule.metric) is not None]
     if not scored:
         return ""

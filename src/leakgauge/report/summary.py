@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from leakgauge.report.cells import flags
 from leakgauge.report.markdown import one_line, table_line
 from leakgauge.report.numbers import NOTHING, percent
 from leakgauge.report.rows import most_exposed
@@ -35,8 +36,8 @@ def to_summary(report: AuditReport) -> str:
         lines += [table_line([one_line(v) for v in _row(c)]) for c in verdict.configurations]
     if exposed := most_exposed(report):
         lines += ["", one_line(exposed)]
-    if report.flags:
-        raised = ", ".join(one_line(f.id) for f in report.flags)
+    if doubts := flags(report):
+        raised = ", ".join(one_line(f.id) for f in doubts)
         lines += ["", f"Flags: {raised}. They are explained in the report."]
     s, where = report.scenario, report.environment
     trials = f"{s.trials} updates of {s.batch_size} {'record' if s.batch_size == 1 else 'records'}, seed {s.seed}"

@@ -135,7 +135,7 @@ class RecordingGrid:
         return Origin(
             samples=int(samples) if isinstance(samples, (int, float)) and samples >= 1 else None,
             client=str(reply.metadata.src_node_id),
-            round=int(number) if str(number).isdigit() else 0,
+            round=int(number) if (str(number).isascii() and str(number).isdigit()) else 0,
             **told,
         )
 

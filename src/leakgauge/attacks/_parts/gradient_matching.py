@@ -30,7 +30,7 @@ from leakgauge.attacks._parts.told import as_told
 from leakgauge.attacks._parts.unlocking import unlock_setting
 from leakgauge.attacks._parts.unmixing import unmix_setting
 from leakgauge.attacks._parts.unrolling import repeat_lr_setting, repeats_setting
-from leakgauge.attacks._parts.untransforming import policy_setting, undo_setting
+from leakgauge.attacks._parts.untransforming import check_policy, policy_setting, undo_setting
 from leakgauge.engine import descent, lbfgs, line_search
 from leakgauge.engine.driving import Minimum, Problem
 from leakgauge.engine.randomness import normal
@@ -81,6 +81,10 @@ class GradientMatching(Attack):
     noise_on: str = noised_setting()
     noised_slices: str = slices_setting()
     clients: int = clients_setting()
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_policy(self.policy, self.undo)
 
     def labels_of(self, observation: Observation, rule: str = "auto") -> Tensor | None:
         """(T, N) as revealed or, where `labels` says so, inferred; None where they are optimised with the inputs."""
