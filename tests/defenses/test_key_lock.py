@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from leakgauge.attacks._parts.muting import muted_names
 from leakgauge.attacks.dlg import DLG
 from leakgauge.attacks.grnn import GRNN
 from leakgauge.attacks.idlg import IDLG
@@ -131,3 +132,25 @@ def test_settings_outside_their_range_are_refused(model):
 
 def test_it_promises_nothing():
     assert KeyLock().guarantee() is None
+
+
+def test_of_several_rounds_the_first_is_the_same_and_all_are_attacked(model, victims):
+    """Weights move between the rounds; samples, key and lock stay."""
+    three = KeyLock(length=32, activation="sigmoid", rounds=3)
+    once, often = (shared(model, victims, defense).tensors for defense in (SMALL, three))
+    assert len(often) == 3 * len(once)
+    for name, tensor in once.items():
+        torch.testing.assert_close(often[f"rounds.0.{name}"], tensor, rtol=1e-4, atol=1e-6)
+        if name.endswith("weight"):  # a bias in front of the normalisation has no gradient
+            assert not torch.allclose(often[f"rounds.1.{name}"], tensor)
+    attack = IDLG(steps=20, restarts=1, unlock=True, init="patterned-4")
+    found = attack(seen(model, victims, three), SEEDS)
+    assert torch.equal(found.labels, victims.labels)
+    assert aligned(victims, found) > 20
+
+
+def test_layers_in_front_of_the_lock_are_left_out_of_every_round(model):
+    net = KeyLock(length=32, rounds=2).prepare(model)
+    names = [name for name, _ in net.named_parameters()]
+    assert muted_names(net, names, "lock") == {n for n in names if ".conv1." in n}
+    assert len(muted_names(net, names, "lock")) == 4

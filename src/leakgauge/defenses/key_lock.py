@@ -33,6 +33,7 @@ from torch import nn
 
 from leakgauge.defenses.batchnorm_only import stretching
 from leakgauge.models._key_lock import ACTIVATIONS, FIRST, INITS, PARTS, draw_locks, locks_in, with_norm
+from leakgauge.models._several_rounds import SeveralRounds
 from leakgauge.settings import setting
 from leakgauge.types import Attack, Batch, Defense, SharedUpdate, Step
 
@@ -54,11 +55,14 @@ class KeyLock(Defense):
     )  # fmt: skip
     layer: str = setting(FIRST, "the normalisation, or the layer that gets one behind it, by name; or the first")
     init: str = setting("default", "first values of the lock: PyTorch's rule, or U(-0.5, 0.5)", choices=INITS)
+    rounds: int = setting(1, "rounds with the same samples, key and lock whose updates the attacker keeps", low=1)
+    drift: float = setting(0.1, "how far weights move between those rounds, as a share of their size", above=0)
     told: str = setting("nothing", "what the attacker is given of the client's key and lock", choices=tuple(_TOLD))
 
     def prepare(self, model: nn.Module) -> nn.Module:
-        """`model` with the locked layer, nobody's key in it."""
-        return with_norm(model, self.layer, self.length, self.activation)
+        """`model` with the locked layer, nobody's key in it; at the weights of all rounds that are seen."""
+        locked = with_norm(model, self.layer, self.length, self.activation)
+        return locked if self.rounds == 1 else SeveralRounds(locked, self.rounds, self.drift)
 
     def wrap(self, step: Step) -> Step:
         def locked(model: nn.Module, batch: Batch, seeds: Sequence[int]) -> SharedUpdate:

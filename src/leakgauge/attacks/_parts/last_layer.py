@@ -17,6 +17,7 @@ from leakgauge.attacks._parts.updates import classifier_layer, observed_gradient
 from leakgauge.engine.gradients import working_model
 from leakgauge.engine.randomness import normal
 from leakgauge.errors import NotApplicable
+from leakgauge.models._several_rounds import FIRST_ROUND, SeveralRounds
 from leakgauge.types import Batch, DataSpec, Fact, LocalTraining, Observation
 
 _DUMMIES = 16  # of each kind: black, white, noise
@@ -83,6 +84,7 @@ class Clues:
 
 def clues_of(observation: Observation, *, public: bool = True) -> Clues:
     """What the observation shows of its last layer; with `public` the probe is public data where it is known."""
+    observation = _first_round(observation)
     layer = classifier_layer(observation)
     gradient = observed_gradient(observation)
     rows, bias = gradient.get(f"{layer}.weight"), gradient.get(f"{layer}.bias")
@@ -96,6 +98,19 @@ def clues_of(observation: Observation, *, public: bool = True) -> Clues:
             probe, features=torch.ones_like(probe.features[..., :1]), weight=probe.weight[..., :1] * 0
         )
     return make_clues(rows, bias, observation.fact(Fact.NUM_SAMPLES), probe)
+
+
+def _first_round(observation: Observation) -> Observation:
+    """Of several rounds of one client the first alone: the labels are the same in all."""
+    if not isinstance(observation.model, SeveralRounds):
+        return observation
+    update, prefix = observation.update, f"{FIRST_ROUND}."
+    tensors, buffers = (
+        {n.removeprefix(prefix): t for n, t in named.items() if n.startswith(prefix)}
+        for named in (update.tensors, update.buffers)
+    )
+    alone = dataclasses.replace(update, tensors=tensors, buffers=buffers)
+    return dataclasses.replace(observation, model=observation.model.get_submodule(FIRST_ROUND), update=alone)
 
 
 def make_clues(rows: Tensor, bias: Tensor | None, samples: int, probe: Probe) -> Clues:

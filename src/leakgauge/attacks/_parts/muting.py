@@ -13,6 +13,7 @@ from leakgauge.attacks._parts.puzzle import Puzzle, only
 from leakgauge.errors import BadInput, NotApplicable
 from leakgauge.models._bottleneck import VariationalBottleneck
 from leakgauge.models._key_lock import locks_in
+from leakgauge.models._several_rounds import FIRST_ROUND, SeveralRounds
 from leakgauge.models.structure import last_listed_linear
 from leakgauge.settings import setting, unknown_name
 
@@ -80,4 +81,7 @@ def _before_lock(model: nn.Module) -> list[str]:
         raise NotApplicable("skip=lock needs a model with a locked normalisation; this one has none")
     names = [name for name, module in model.named_modules() if next(module.parameters(recurse=False), None) is not None]
     order = [name for name, _ in model.named_modules()]
-    return [name for name in names if order.index(name) < order.index(next(iter(locks)))]
+    found = [name for name in names if order.index(name) < order.index(next(iter(locks)))]
+    if isinstance(model, SeveralRounds):  # the lock is listed in the first round; the others have the same layers
+        return [name.replace(FIRST_ROUND, each, 1) for each in model.names for name in found]
+    return found

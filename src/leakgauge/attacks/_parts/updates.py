@@ -7,6 +7,7 @@ from torch import Tensor
 
 from leakgauge.errors import NotApplicable
 from leakgauge.fl.fedavg import local_steps
+from leakgauge.models._several_rounds import FIRST_ROUND, SeveralRounds
 from leakgauge.models.structure import last_linear
 from leakgauge.types import DataSpec, Fact, LocalTraining, Observation
 
@@ -41,8 +42,13 @@ def example_input(observation: Observation) -> Tensor:
 
 
 def classifier_layer(observation: Observation) -> str:
-    """Name of the linear layer that gives the logits; label rules read its gradient."""
-    name = last_linear(observation.model, example_input(observation))
+    """Name of the linear layer that gives the logits; label rules read its gradient. Of several rounds, the first's."""
+    model = observation.model
+    if isinstance(model, SeveralRounds):
+        found = last_linear(model.get_submodule(FIRST_ROUND), example_input(observation))
+        name = found and f"{FIRST_ROUND}.{found}"
+    else:
+        name = last_linear(model, example_input(observation))
     if name is None:
         raise NotApplicable("label rules need a model that ends in one nn.Linear; use dlg, which optimises the label")
     return name
