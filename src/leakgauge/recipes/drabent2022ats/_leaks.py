@@ -105,8 +105,8 @@ TABLE_POLICIES = Table(
     "eighth of the published one, had 400 rounds of 128 pictures and serves who has no GPU. On it the attack stays "
     "below the mean of public pictures (12.5 dB on these victims), with the policy and without: what was not recovered "
     "to begin with shows no protection. The replication's figures for trained networks lie as low. Attacked pictures "
-    "are not cropped. The replication attacks 6 pictures, the first study 100. On LeNet each of the two informed attackers "
-    "has a row of its own; on the trained networks the row has the one that recovers more on average.",
+    "are not cropped. The replication attacks 6 pictures, the first study 100. On LeNet each of the two informed "
+    "attackers has a row of its own; on the trained networks the row has the one that recovers more on average.",
     (
         *_on_lenet("LeNet, untrained, L-BFGS", LBFGS, QUICK_LBFGS),
         *_on_lenet("LeNet, untrained, Adam", ADAM, QUICK),
