@@ -8,9 +8,10 @@ import torch
 from leakgauge.attacks._parts.puzzle import puzzle_of
 from leakgauge.attacks._parts.untransforming import AFTERWARDS, THROUGH, with_policy
 from leakgauge.attacks.cpl import CPL
+from leakgauge.attacks.inverting_gradients import InvertingGradients
 from leakgauge.data import draw_victims, load
 from leakgauge.defenses.ats import ATS
-from leakgauge.errors import NotApplicable
+from leakgauge.errors import BadInput, NotApplicable
 from leakgauge.fl.chain import chain, client_step
 from leakgauge.fl.observe import facts_about, observe
 from leakgauge.models import load_model
@@ -79,3 +80,9 @@ def test_a_table_is_refused():
     batch, observation = scene(data="breast-cancer", model="mlp")
     with pytest.raises(NotApplicable, match="acts on pictures"):
         puzzle_for(observation, batch.labels)
+
+
+@pytest.mark.parametrize("attack", [CPL, InvertingGradients])
+def test_a_policy_that_is_none_is_refused_with_the_attack(attack):
+    with pytest.raises(BadInput, match="0 to 49"):
+        attack(policy="55")

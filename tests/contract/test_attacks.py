@@ -233,7 +233,7 @@ def one_field_changed(attack: Attack) -> list[Attack]:
         elif plain_type(type(attack), field.name) is int:
             other = (value or 0) + 1
         elif plain_type(type(attack), field.name) is str:
-            other = f"{value}x"
+            other = "3-1-7" if field.name == "policy" else f"{value}x"  # any other text is no policy
         else:
             other = (value or 1e-7) / 3
         variants.append(dataclasses.replace(attack, **{field.name: other}))

@@ -104,7 +104,7 @@ class InvertingGradients(Attack):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_policy(self.policy, self.undo)
+        check_policy(self.policy)
 
     @property
     def rows_per_trial(self) -> int:

@@ -84,7 +84,7 @@ class GradientMatching(Attack):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_policy(self.policy, self.undo)
+        check_policy(self.policy)
 
     def labels_of(self, observation: Observation, rule: str = "auto") -> Tensor | None:
         """(T, N) as revealed or, where `labels` says so, inferred; None where they are optimised with the inputs."""

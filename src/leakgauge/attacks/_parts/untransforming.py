@@ -22,7 +22,7 @@ from torch import Tensor
 
 from leakgauge.attacks._parts.puzzle import Puzzle
 from leakgauge.engine.randomness import generator
-from leakgauge.errors import BadInput, NotApplicable
+from leakgauge.errors import NotApplicable
 from leakgauge.policies.hypotheses import Way, filled_in, gone, originals, visible, ways
 from leakgauge.policies.policy import parse
 from leakgauge.settings import setting
@@ -45,12 +45,10 @@ def undo_setting() -> str:
     return field
 
 
-def check_policy(policy: str, undo: str) -> None:
+def check_policy(policy: str) -> None:
     """Refuses what no search could use, when the attack is named and not when its turn comes."""
     if policy:
         parse(policy)
-    elif undo != THROUGH:
-        raise BadInput("undo", allowed="used with a policy", got=f"{undo!r} alone", do="name it, as in policy=3-1-7")
 
 
 def with_policy(puzzle: Puzzle, observation: Observation, policy: str, undo: str) -> Puzzle:
