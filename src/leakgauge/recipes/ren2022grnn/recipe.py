@@ -56,7 +56,7 @@ TABLE_4 = Table(
     "image's contrast and brightness: ours are recognised by SSIM at a PSNR that looks like failure. LeNet depends on "
     "the weights that were drawn: these victims share one network (seed 0); on another, at seed 500, 20 of 20 "
     "CIFAR-100 images came back above 35 dB, 45.5 dB on average. A cosine decay of the rate or the released loss "
-    "change neither. Two attempts, of which the one with the lower loss is kept, do it: of the first 20 of these victims "
+    "change neither. Two attempts, of which the one with the lower loss is kept, do: of the first 20 of these victims "
     "16 come back above 35 dB with one attempt and all 20 with two, 43.7 [42.3, 45.2] dB on average "
     "(`leakgauge attack grnn --model lenet-dlg --data cifar100 --trials 20 --restarts 2`, 42 minutes of a shared CPU). "
     "The one attempt ran on a GPU and before the smaller generator for single images, which takes the same steps but "
