@@ -33,6 +33,7 @@ def test_what_is_finished_is_not_trained_again(leakgauge, tmp_path, monkeypatch)
         (("--lock", "gaussian:std=1"), "--lock must be key-lock"),
         (("--lock", "key-lock+prune"), "--lock must be key-lock"),
         (("--lock", "key-lock:length=0"), "length"),
+        (("--lock", "key-lock:rounds=3"), "they are for attacks"),
         (("--clients", "0"), "--clients"),
         (("--lr", "0"), "--lr must be above 0"),
         (("--model", "no-such"), "no-such"),
