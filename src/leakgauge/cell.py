@@ -14,11 +14,11 @@ from leakgauge.errors import BadInput, LeakgaugeError, NotApplicable
 from leakgauge.fl.trained_on import scores_beside
 from leakgauge.flags import FLAGS, generator_flags, objective_fell, oracle_flags, ran_out_of_time
 from leakgauge.meeting import Meeting
-from leakgauge.metrics.assignment import NOT_FOUND
 from leakgauge.metrics.scoring import Scores, score
 from leakgauge.plan import ON_A_DECOY, Cell, OnDecoy, parse_chain
 from leakgauge.stage import Stage
 from leakgauge.types import (
+    BLANK,
     CRITERION,
     NOT_APPLICABLE,
     Attack,
@@ -70,9 +70,7 @@ def run_cell(
         result = _as_many_as_there_are(result.take(whole), truth, stage)
         scores = score(truth.take(ran), result, stage.data, stage.metrics)
         if not (control or cell.adaptive or attack.baseline):  # an informed attacker gives the client's own samples
-            more = scores_beside(
-                truth.take(ran), result.inputs, defenses, [stage.scenario.seeds[t] for t in ran], stage.data
-            )
+            more = scores_beside(truth.take(ran), result, defenses, [stage.scenario.seeds[t] for t in ran], stage.data)
             scores = dataclasses.replace(scores, records=dict(scores.records) | more)
     except BadInput:
         raise
@@ -126,8 +124,10 @@ def _as_many_as_there_are(result: Reconstruction, truth: Batch, stage: Stage) ->
         return result
     samples = truth.inputs.shape[1]
     claims = result.inputs[:, :samples]
-    missing = claims.new_full((len(claims), samples - claims.shape[1], *claims.shape[2:]), NOT_FOUND)
-    return dataclasses.replace(result, inputs=torch.cat((claims, missing), 1), labels=None)
+    missing = claims.new_full((len(claims), samples - claims.shape[1], *claims.shape[2:]), BLANK)
+    said = torch.ones(claims.shape[:2], dtype=torch.bool) if result.claimed is None else result.claimed[:, :samples]
+    claimed = torch.nn.functional.pad(said, (0, missing.shape[1]), value=False)
+    return dataclasses.replace(result, inputs=torch.cat((claims, missing), 1), labels=None, claimed=claimed)
 
 
 def _finished(result: Reconstruction) -> list[int]:
@@ -146,17 +146,16 @@ def _findings(
     stage: Stage,
     flags: list[str],
 ) -> list[Finding]:
-    records = {name: values.tolist() for name, values in scores.records.items()}  # metric -> T x N
+    size = next((v.shape[1] for v in scores.records.values()), 0)
     fell, failed = objective_fell(result).tolist(), scores.failed.tolist()
     labels = None if scores.label_accuracy is None else scores.label_accuracy.tolist()
     traces = _traces(result)
     rows = []
     for t, trial in enumerate(ran):
-        means: dict[str, float | None] = {name: sum(v[t]) / len(v[t]) for name, v in records.items()}
+        means = scores.means(t)
         means["label_accuracy"] = None if labels is None else labels[t]
         own = [*flags, *(["diverged"] if failed[t] else []), *([] if fell[t] else ["objective-did-not-fall"])]
-        count = max((len(v[t]) for v in records.values()), default=0)
-        each = tuple({name: v[t][i] for name, v in records.items()} for i in range(count))
+        each = tuple(scores.record(t, i) for i in range(size))
         objective = float(result.objective[t])
         rows.append(
             Finding(

@@ -97,8 +97,21 @@ def joined(parts: Sequence[Reconstruction], interrupted: bool = False) -> Recons
         trace=torch.cat(traces) if len(traces) == len(parts) else None,
         finished=torch.cat(whole) if interrupted else None,
         certified=cat("certified"),
+        claimed=_all_claims(parts),
         notes=None if any(p.notes is None for p in parts) else tuple(note for p in parts for note in p.notes or ()),
     )
+
+
+def _all_claims(parts: Sequence[Reconstruction]) -> Tensor | None:
+    """(T, N) of all parts; one that says nothing claims everything."""
+    if all(p.claimed is None or p.inputs is None for p in parts):
+        return None
+    every = []
+    for part in parts:
+        assert part.inputs is not None
+        everything = torch.ones(part.inputs.shape[:2], dtype=torch.bool, device=part.inputs.device)
+        every.append(everything if part.claimed is None else part.claimed)
+    return torch.cat(every)
 
 
 def _padded(trace: Tensor, length: int) -> Tensor:

@@ -37,7 +37,7 @@ FLAGS: Mapping[str, Flag] = {
         ),
         Flag(
             "diverged",
-            "the attack returned values that are not finite; they are scored as mid-grey and counted as failed",
+            "the attack returned values that are not finite; they count as no claim, and the trial as failed",
             "use a line search, more restarts or a smaller step length",
         ),
         Flag(

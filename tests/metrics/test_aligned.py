@@ -40,11 +40,11 @@ def test_aligned_scores_see_what_lies_beyond_the_range():
     assert (scores["psnr"] < 10).all()
 
 
-def test_a_reconstruction_that_is_not_finite_counts_as_grey():
+def test_a_reconstruction_that_is_not_finite_is_no_claim_and_has_no_score():
     data = DataSpec("pictures", (3, 8, 8), 2, "image")
     truth = Batch(_truth()[:, None], torch.zeros(2, 1, dtype=torch.long))
     zero = torch.zeros(2)
     broken = Reconstruction(truth.inputs * torch.nan, None, objective=zero, steps=zero, evaluations=zero)
     scores = score(truth, broken, data, (PSNR_ALIGNED,))
     assert scores.failed.all()
-    assert torch.isfinite(scores.records["psnr_aligned"]).all()
+    assert scores.records["psnr_aligned"].isnan().all()

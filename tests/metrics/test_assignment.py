@@ -66,4 +66,4 @@ def test_a_record_that_claims_nothing_leaves_the_others_their_matches():
     truth = torch.stack([torch.full((1, 4, 4), 0.45), torch.rand(1, 4, 4), torch.zeros(1, 4, 4)])[None]
     recon = torch.full_like(truth, 0.5)
     recon[0, 2] = 0.44
-    assert assign(truth, recon)[0, 0] == 2
+    assert assign(truth, recon, torch.tensor([[False, False, True]]))[0, 0] == 2

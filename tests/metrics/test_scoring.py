@@ -1,5 +1,7 @@
 """Clamp, match, score: in this order, for every trial, also the failed ones."""
 
+import dataclasses
+
 import pytest
 import torch
 from torch import Tensor
@@ -52,17 +54,31 @@ def test_values_beyond_the_range_are_clamped_before_they_are_scored():
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
-def test_a_diverged_trial_is_flagged_keeps_a_score_and_harms_no_other(bad: float):
+def test_a_diverged_trial_is_flagged_has_no_score_and_harms_no_other(bad: float):
     truth = _batch(3, 2)
     recon = truth.inputs.clone()
     recon[1] = bad
     scores = score(truth, _claim(recon), IMAGES)
-    grey = score(truth, _claim(torch.full_like(recon, 0.5)), IMAGES)
     assert scores.failed.tolist() == [False, True, False]
-    for name, values in scores.records.items():
-        assert values.isfinite().all()
-        assert torch.equal(values[1], grey.records[name][1])
+    for values in scores.records.values():
+        assert values[1].isnan().all()
     assert (scores.records["psnr"][[0, 2]] == 100).all()
+
+
+def test_what_is_not_claimed_has_no_score_however_near_its_filler_is():
+    """Mid-grey has an SSIM of 0.34 to 0.75 to smooth grey pictures: a filler must never be taken for a claim."""
+    truth = Batch(torch.full((2, 3, *IMAGES.shape), 0.5), torch.zeros(2, 3, dtype=torch.long))
+    claimed = torch.tensor([[True, False, False], [False, False, False]])
+    claim = dataclasses.replace(_claim(torch.full_like(truth.inputs, 0.5)), claimed=claimed)
+    scores = score(truth, claim, IMAGES)
+    assert not scores.failed.any()
+    for values in scores.records.values():
+        assert values.isfinite().sum(1).tolist() == [1, 0]
+
+
+def test_a_grey_picture_that_is_claimed_is_scored():
+    truth = Batch(torch.full((1, 1, *IMAGES.shape), 0.5), torch.zeros(1, 1, dtype=torch.long))
+    assert score(truth, _claim(truth.inputs.clone()), IMAGES).records["psnr"].item() == 100
 
 
 def test_one_lost_pixel_fails_the_trial_but_not_its_record():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from leakgauge.report.blind_page import to_blind_page
-from leakgauge.types import Scenario
+from leakgauge.types import Reconstruction, Scenario
 
 CLUE = {"id": "norm", "what": "norm", "value": "2", "meaning": "no sign of clipping", "severity": "exposed"}
 
@@ -19,6 +19,11 @@ def page(findings, clients=("a", "b"), drawn=None):
     document = {"findings": findings, "triage": [CLUE], "skipped": [{"attack": "dlg", "why": "<settled>"}],
                 "flags": ["no-ground-truth"], "environment": {"device": "cpu"}}  # fmt: skip
     return to_blind_page(document, Scenario(batch_size=2, update="recorded"), clients, drawn or {})
+
+
+def claims(*shape, claimed=None):
+    zero = torch.zeros(shape[0])
+    return Reconstruction(torch.rand(shape), None, zero, zero, zero, claimed=claimed)
 
 
 def test_what_is_proven_counts_each_record_once():
@@ -35,14 +40,21 @@ def test_without_a_proof_nothing_is_called_right():
 
 
 def test_pictures_sit_in_the_page_and_what_does_not_fit_is_counted():
-    said = page([finding(0)], drawn={"dlg": torch.rand(2, 40, 1, 4, 4)})
+    said = page([finding(0)], drawn={"dlg": claims(2, 40, 1, 4, 4)})
     assert said.count("data:image/png;base64,") == 64
     assert "16 more are in the run directory" in said
     assert said.count("http") == said.count("http-equiv"), "it asks nothing of any network"
 
 
+def test_what_is_not_claimed_is_not_drawn():
+    claimed = torch.tensor([[True, False, False], [False, True, True]])
+    said = page([finding(0, labels=(1, None))], drawn={"peeling": claims(2, 3, 1, 4, 4, claimed=claimed)})
+    assert said.count("data:image/png;base64,") == 3
+    assert "1 –" in said
+
+
 def test_names_of_clients_are_text():
-    said = page([finding(0)], clients=("<script>alert(1)</script>", "b"), drawn={"dlg": torch.rand(2, 2, 3, 4, 4)})
+    said = page([finding(0)], clients=("<script>alert(1)</script>", "b"), drawn={"dlg": claims(2, 2, 3, 4, 4)})
     assert "<script" not in said
     assert "&lt;script&gt;" in said
     assert "&lt;settled&gt;" in said

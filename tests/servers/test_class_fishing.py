@@ -150,7 +150,7 @@ def test_a_target_that_is_not_in_the_batch_is_said_so():
     result = ClassFishing(steps=1, target=7)(seen, [0])
     assert asked == 1
     assert (result.inputs == 0.5).all()
-    assert result.notes == ("class 7 is not in the batch: nothing fished by 1 query, mid-grey returned",)
+    assert result.notes == ("class 7 is not in the batch: nothing fished by 1 query",)
     assert torch.equal(result.labels, MIXED.labels)
 
 

@@ -40,8 +40,10 @@ from leakgauge.fl.fedavg import local_steps
 from leakgauge.models.structure import first_linear, input_affine
 from leakgauge.settings import setting
 from leakgauge.types import (
+    BLANK,
     CROSS_ENTROPY,
     NLL_ON_LOGITS,
+    NO_LABEL,
     Attack,
     DataSpec,
     Fact,
@@ -52,14 +54,13 @@ from leakgauge.types import (
 )
 
 COMPUTED, SOLVED = SOURCES = ("computed", "solved")
-_MID_GREY = 0.5  # what is claimed for a sample that was not found
 
 
 @dataclass(frozen=True)
 class Peeling(Attack):
     """Exact, certified recovery of batches. The own objective is the share of the batch without a certificate.
 
-    Certified samples come first; the rest of the batch is mid-grey.
+    Certified samples come first; the rest of the batch is not claimed.
 
     Example: `leakgauge attack peeling --data photos32 --model mlp:activation=relu,hidden=400 --batch-size 16`
     """
@@ -86,8 +87,8 @@ class Peeling(Attack):
         claims, labels, counts, notes = [], [], [], []
         for trial, rows in enumerate(every):  # each takes passes of its own number and size
             peeled = peel(rows, behind, data.shape, self.coefficients == SOLVED)
-            claims.append(_padded(peeled.inputs, samples, _MID_GREY))
-            labels.append(_padded(peeled.labels, samples, 0))
+            claims.append(_padded(peeled.inputs, samples, BLANK))
+            labels.append(_padded(peeled.labels, samples, NO_LABEL))
             counts.append(len(peeled.inputs))
             notes.append(_note(peeled, samples))
             progress((trial + 1) / len(seeds))
@@ -98,7 +99,7 @@ class Peeling(Attack):
             torch.stack(claims).to(like).reshape(len(seeds), samples, *data.shape),
             torch.stack(labels) if self.coefficients == COMPUTED else None,
             1 - found.to(like) / samples, ones, 0 * ones, time.perf_counter() - began,
-            notes=tuple(notes), certified=found,
+            notes=tuple(notes), certified=found, claimed=torch.arange(samples) < found[:, None],
         )  # fmt: skip
 
 

@@ -12,8 +12,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor
-
 from leakgauge import catalog
 from leakgauge.applicability import why_not
 from leakgauge.cli.console import say, show, show_json, show_table, watching
@@ -25,7 +23,7 @@ from leakgauge.own_update import is_recording, refuse_what_a_file_fixes
 from leakgauge.pacing import Pace, pace_of
 from leakgauge.plan import Cell, adaptive_attacks, parse_chain
 from leakgauge.recorded_clients import filled_in, names_of
-from leakgauge.report.blind_page import to_blind_page
+from leakgauge.report.blind_page import label_words, to_blind_page
 from leakgauge.sanity import refuse_wrong
 from leakgauge.suites import SUITES, attacks_of
 from leakgauge.triage import triage
@@ -49,7 +47,7 @@ def blind_audit(scenario: Scenario, *, out: Path | None, as_json: bool, data_roo
     folder = folder_of(scenario, update_file, out)
     found: list[dict[str, Any]] = []
     skipped: list[dict[str, str]] = []
-    drawn: dict[str, Tensor] = {}
+    drawn: dict[str, Reconstruction] = {}
     clients = clients or [str(t) for t in range(seen.trials)]
     cells = _cells(scenario)
     pace = _pace(scenario, seen)
@@ -70,7 +68,7 @@ def blind_audit(scenario: Scenario, *, out: Path | None, as_json: bool, data_roo
             called = f"{cell.label.replace(' #', '-')}{'-adaptive' * cell.adaptive}"
             keep(result, data, folder, f"reconstruction-{called}")
             if data.kind == "image" and result.inputs is not None:
-                drawn[called] = result.inputs.detach().cpu()
+                drawn[called] = result
             found += findings(attack, result, scenario, seen, cell.adaptive)
     document = as_document(scenario, update_file, found, seen) | {
         "skipped": skipped, "triage": [dataclasses.asdict(clue) for clue in clues], "flags": [NO_TRUTH],
@@ -145,7 +143,7 @@ def _show(
     for f in found:
         proven = "-" if f["certified"] is None else f"{f['certified']} of {samples}"
         objective = "-" if f["objective"] is None else f"{f['objective']:.3g}"
-        labels = "-" if f["labels"] is None else " ".join(map(str, f["labels"][:16])) + " ..." * (samples > 16)
+        labels = label_words(f["labels"])
         knows = "adaptive" if f["adaptive"] else "plain"
         rows.append([f["attack"], knows, clients[f["trial"]], proven, labels, objective, f"{f['seconds']:.1f} s"])
     show_table(["attack", "attacker", "client", "proven right", "labels", "own objective", "time"], rows)

@@ -156,8 +156,9 @@ def _sheet(group: Group, attacked: Attacked) -> bytes | None:
         return None
     if group.truth is None or attacked.scores is None:
         return sheet_png(shown[:_SHOWN])
-    truth, records = group.truth.inputs.flatten(0, 1), attacked.scores.records
-    scores = [{m: float(v.flatten()[k]) for m, v in records.items()} for k in range(len(truth))]
+    trials, size = group.truth.labels.shape
+    truth = group.truth.inputs.flatten(0, 1)
+    scores = [attacked.scores.record(t, i) for t in range(trials) for i in range(size)]
     return pairs_png(truth[:_SHOWN], shown[:_SHOWN], scores[:_SHOWN])
 
 

@@ -91,24 +91,26 @@ def folder_of(scenario: Scenario, update_file: Path, out: Path | None) -> Path:
 def keep(result: Reconstruction, data: DataSpec, folder: Path, name: str) -> None:
     """What was recovered, for its owner only."""
     make_folder(folder)
-    tensors = {"inputs": result.inputs, "labels": result.labels}
+    tensors = {"inputs": result.inputs, "labels": result.labels, "claimed": result.claimed}
     kept = {n: t.detach().cpu().contiguous() for n, t in tensors.items() if t is not None}
     write_whole(folder / f"{name}.safetensors", save(kept), private=True)
     if data.kind == "image" and "inputs" in kept:
-        sheet = sheet_png(kept["inputs"].flatten(0, 1)[:64].nan_to_num(0.5).clamp(0, 1))
-        write_whole(folder / f"{name}.png", sheet, private=True)
+        rows = kept["inputs"].flatten(0, 1)
+        rows = rows[kept["claimed"].flatten()] if "claimed" in kept else rows
+        if len(rows):
+            sheet = sheet_png(rows[:64].nan_to_num(0.5).clamp(0, 1))
+            write_whole(folder / f"{name}.png", sheet, private=True)
 
 
 def findings(
     attack: Attack, result: Reconstruction, scenario: Scenario, seen: Observation, adaptive: bool = False
 ) -> list[dict[str, Any]]:
     """As an audit's, without scores."""
-    labels = None if result.labels is None else result.labels.tolist()
     certified = None if result.certified is None else result.certified.tolist()
     return [
         {
             "attack": attack.name, "defense": "+".join(scenario.defenses) or "unknown", "adaptive": adaptive,
-            "trial": t, "seed": seed, "scores": {}, "labels": None if labels is None else labels[t],
+            "trial": t, "seed": seed, "scores": {}, "labels": result.labels_of(t),
             "objective": float(result.objective[t]) if torch.isfinite(result.objective[t]) else None,
             "certified": None if certified is None else certified[t],
             "steps": int(result.steps[t]), "evaluations": int(result.evaluations[t]),

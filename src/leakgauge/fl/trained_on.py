@@ -12,26 +12,28 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from leakgauge.metrics.assignment import NOT_FOUND, assign, reorder
+from leakgauge.metrics.assignment import assign, reorder
 from leakgauge.metrics.psnr import PSNR
+from leakgauge.metrics.scoring import claims_of
 from leakgauge.metrics.ssim import SSIM
-from leakgauge.types import Batch, DataSpec, Defense
+from leakgauge.types import Batch, DataSpec, Defense, Reconstruction
 
 _METRICS = (PSNR, SSIM)
 
 
 def scores_beside(
-    truth: Batch, claimed: Tensor | None, defenses: Sequence[Defense], seeds: Sequence[int], data: DataSpec
+    truth: Batch, recon: Reconstruction, defenses: Sequence[Defense], seeds: Sequence[int], data: DataSpec
 ) -> dict[str, Tensor]:
     """Name -> (T, N): `psnr_trained_on`, `psnr_undone` and the same of SSIM; nothing where no sample was changed."""
     changing = [d for d in defenses if type(d).trained_on is not Defense.trained_on]
-    if claimed is None or len(changing) != 1 or data.kind != "image":
+    if recon.inputs is None or len(changing) != 1 or data.kind != "image":
         return {}
     seen = changing[0].trained_on(truth, seeds).inputs
-    finite = claimed.detach().to(seen)
-    tidy = finite.where(finite.isfinite(), torch.full_like(finite, NOT_FOUND)).clamp(0, 1)
-    matched = reorder(tidy, assign(seen, tidy))
+    free, claims, _ = claims_of(recon, seen)
+    tidy = free.clamp(0, 1)
+    order = assign(seen, tidy, claims)
+    matched, claimed = reorder(tidy, order), reorder(claims, order)
     back = changing[0].undone(matched, seeds).clamp(0, 1)
-    return {f"{m.name}_trained_on": m(seen, matched, data) for m in _METRICS} | {
-        f"{m.name}_undone": m(truth.inputs, back, data) for m in _METRICS
-    }
+    scores = {f"{m.name}_trained_on": m(seen, matched, data) for m in _METRICS}
+    scores |= {f"{m.name}_undone": m(truth.inputs, back, data) for m in _METRICS}
+    return {name: values.where(claimed, torch.nan) for name, values in scores.items()}

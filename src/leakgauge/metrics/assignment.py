@@ -14,7 +14,6 @@ from leakgauge.errors import BadInput
 # Costs are capped here: far above any error of values in [0, 1], yet small enough that float64 still tells
 # good pairs apart beside it. NaN and infinite reconstructions get it too, so that they take the leftovers.
 _HOPELESS = 1e6
-NOT_FOUND = 0.5  # every value of a record that an attack did not find
 
 
 def pairwise_mse(truth: Tensor, recon: Tensor) -> Tensor:
@@ -29,11 +28,10 @@ def pairwise_mse(truth: Tensor, recon: Tensor) -> Tensor:
     return cost.nan_to_num(nan=_HOPELESS, posinf=_HOPELESS).clamp(max=_HOPELESS)
 
 
-def assign(truth: Tensor, recon: Tensor) -> Tensor:
+def assign(truth: Tensor, recon: Tensor, claimed: Tensor | None = None) -> Tensor:
     """The permutation (T, N): `recon[t, perm[t, i]]` is the one that matches `truth[t, i]`.
 
-    A record that is `NOT_FOUND` all over claims nothing: it takes what the others leave. Were it matched by its error,
-    it would take the greyest picture from a claim that is right about it.
+    A record that is not `claimed` (T, N) takes what the others leave: it must not take a record from a claim about it.
     """
     if truth.shape != recon.shape:
         raise BadInput(
@@ -44,13 +42,14 @@ def assign(truth: Tensor, recon: Tensor) -> Tensor:
         )
     if truth.shape[0] == 0 or truth.shape[1] <= 1:  # nothing to choose
         return torch.zeros(truth.shape[:2], dtype=torch.long, device=truth.device)
-    claims = (recon != NOT_FOUND).flatten(2).any(2)  # (T, N)
-    costs = (pairwise_mse(truth, recon) * claims[:, None]).cpu().numpy()
-    columns = [torch.as_tensor(linear_sum_assignment(cost)[1]) for cost in costs]  # rows come sorted
+    costs = pairwise_mse(truth, recon)
+    if claimed is not None:
+        costs = costs * claimed[:, None]
+    columns = [torch.as_tensor(linear_sum_assignment(cost)[1]) for cost in costs.cpu().numpy()]  # rows come sorted
     return torch.stack(columns).to(truth.device)
 
 
 def reorder(recon: Tensor, permutation: Tensor) -> Tensor:
-    """(T, N, *shape) in the order of a permutation (T, N)."""
+    """(T, N, ...) in the order of a permutation (T, N)."""
     trials = torch.arange(recon.shape[0], device=recon.device).unsqueeze(1)  # (T, 1)
     return recon[trials, permutation]

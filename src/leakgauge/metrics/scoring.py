@@ -1,12 +1,14 @@
 """The one place where a reconstruction meets the truth: clamp, match, score.
 
-In this order: values that are not finite become mid-grey and flag their trial as failed, everything is
-clamped to [0, 1], each trial's records are matched by least MSE, and only then is anything scored. Aligned scores fit
-their scale before they clamp, so they get the matched records unclamped.
+In this order: values that are not finite become blank and flag their trial as failed, everything is clamped to [0, 1],
+each trial's records are matched by least MSE, and only then is anything scored. Aligned scores fit their scale before
+they clamp, so they get the matched records unclamped. What an attack does not claim has no score, and a record without
+one finite value is no claim.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -15,12 +17,12 @@ from torch import Tensor
 
 from leakgauge.errors import BadInput
 from leakgauge.metrics._metric import Metric
-from leakgauge.metrics.assignment import NOT_FOUND, assign, reorder
+from leakgauge.metrics.assignment import assign, reorder
 from leakgauge.metrics.label_accuracy import label_accuracy
 from leakgauge.metrics.mse import MSE
 from leakgauge.metrics.psnr import PSNR
 from leakgauge.metrics.ssim import SSIM
-from leakgauge.types import Batch, DataSpec, Reconstruction
+from leakgauge.types import BLANK, Batch, DataSpec, Reconstruction
 
 DEFAULT = (MSE, PSNR, SSIM)
 
@@ -29,10 +31,22 @@ DEFAULT = (MSE, PSNR, SSIM)
 class Scores:
     """What was recovered, per trial and record, in the truth's order."""
 
-    records: Mapping[str, Tensor]  # metric name -> (T, N); empty if no inputs were claimed
+    records: Mapping[
+        str, Tensor
+    ]  # metric name -> (T, N), nan where nothing is claimed; empty if no inputs were claimed
     label_accuracy: Tensor | None  # (T,); None if no labels were claimed
-    matched: Tensor | None  # (T, N, *shape), clamped and in the order of the truth
+    matched: Tensor | None  # (T, N, *shape), clamped and in the order of the truth; blank where nothing is claimed
     failed: Tensor  # (T,) bool: the reconstruction held values that are not finite
+
+    def record(self, trial: int, number: int) -> dict[str, float | None]:
+        """What one record scored; None where nothing is claimed."""
+        values = {name: float(v[trial, number]) for name, v in self.records.items()}
+        return {name: None if math.isnan(value) else value for name, value in values.items()}
+
+    def means(self, trial: int) -> dict[str, float | None]:
+        """Over the records that are claimed; None where none is."""
+        means = {name: float(v[trial].nanmean()) for name, v in self.records.items()}
+        return {name: None if math.isnan(value) else value for name, value in means.items()}
 
 
 def score(truth: Batch, recon: Reconstruction, data: DataSpec, metrics: Sequence[Metric] = DEFAULT) -> Scores:
@@ -52,16 +66,30 @@ def score(truth: Batch, recon: Reconstruction, data: DataSpec, metrics: Sequence
             got=tuple(recon.inputs.shape),
             do="return one reconstruction per private record",
         )
-    claimed = recon.inputs.detach().to(truth.inputs)  # (T, N, *shape)
-    finite = claimed.isfinite()
-    free = claimed.where(finite, torch.full_like(claimed, NOT_FOUND))
+    free, claims, failed = claims_of(recon, truth.inputs)
     tidy = free.clamp(0, 1)
-    order = assign(truth.inputs, tidy)
-    matched, unclamped = reorder(tidy, order), reorder(free, order)
+    order = assign(truth.inputs, tidy, claims)
+    matched, unclamped, claimed = reorder(tidy, order), reorder(free, order), reorder(claims, order)
     records = {
-        m.name: m(truth.inputs, matched if m.clamped else unclamped, data) for m in metrics if data.kind in m.applies_to
+        m.name: m(truth.inputs, matched if m.clamped else unclamped, data).where(claimed, torch.nan)
+        for m in metrics
+        if data.kind in m.applies_to
     }
-    return Scores(records, labels, matched, ~finite.flatten(1).all(1))
+    return Scores(records, labels, matched, failed)
+
+
+def claims_of(recon: Reconstruction, like: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Inputs (T, N, *shape), blank where nothing is claimed; what is claimed (T, N); which trials (T,) diverged."""
+    assert recon.inputs is not None
+    inputs = recon.inputs.detach().to(like)
+    said = torch.ones(inputs.shape[:2], dtype=torch.bool, device=like.device)
+    if recon.claimed is not None:
+        said = recon.claimed.to(like.device)
+    finite = inputs.isfinite()
+    claims = said & finite.flatten(2).any(2)  # one lost pixel does not take the others back
+    shown = finite & claims.reshape(*claims.shape, *[1] * (inputs.dim() - 2))
+    lost = said & ~finite.flatten(2).all(2)
+    return inputs.where(shown, torch.full_like(inputs, BLANK)), claims, lost.any(1)
 
 
 def _require_trials(what: str, tensor: Tensor, truth: Batch) -> None:

@@ -11,27 +11,29 @@ from typing import Any
 from torch import Tensor
 
 from leakgauge.flags import FLAGS
+from leakgauge.metrics.scoring import claims_of
 from leakgauge.report.html import TEMPLATES
 from leakgauge.report.pictures import data_uri
 from leakgauge.report.toml import scenario_toml
-from leakgauge.types import Scenario
+from leakgauge.types import Reconstruction, Scenario
 
 _SHOWN = 64  # pictures of one attack
 _LABELS = 16  # of one client, in the table
 
 
 def to_blind_page(
-    document: Mapping[str, Any], scenario: Scenario, clients: Sequence[str], drawn: Mapping[str, Tensor]
+    document: Mapping[str, Any], scenario: Scenario, clients: Sequence[str], drawn: Mapping[str, Reconstruction]
 ) -> str:
-    """`document` is what is written as JSON, `drawn` is attack -> (T, N, C, H, W) in [0, 1]."""
+    """`document` is what is written as JSON, `drawn` is what each attack claims."""
     samples = scenario.batch_size
+    figures = {name: _figures(result, clients) for name, result in drawn.items()}
     page = {
         "title": f"{scenario.model} on {scenario.data}",
         "banner": _banner(document, samples, len(clients)),
         "clues": document["triage"],
         "rows": [_row(finding, clients, samples) for finding in document["findings"]],
-        "drawn": [(name, _figures(pictures, clients)) for name, pictures in drawn.items()],
-        "left": {name: max(0, pictures.shape[0] * pictures.shape[1] - _SHOWN) for name, pictures in drawn.items()},
+        "drawn": [(name, [(place, data_uri(p)) for place, p in shown[:_SHOWN]]) for name, shown in figures.items()],
+        "left": {name: max(0, len(shown) - _SHOWN) for name, shown in figures.items()},
         "skipped": document["skipped"],
         "flags": [FLAGS[flag] for flag in document["flags"]],
         "toml": scenario_toml(scenario),
@@ -62,11 +64,20 @@ def _row(finding: Mapping[str, Any], clients: Sequence[str], samples: int) -> li
         "adaptive" if finding["adaptive"] else "plain",
         clients[finding["trial"]],
         "–" if proven is None else f"{proven} of {samples}",
-        "–" if labels is None else " ".join(map(str, labels[:_LABELS])) + " …" * (len(labels) > _LABELS),
+        label_words(labels),
         "–" if objective is None else f"{objective:.3g}",
     ]
 
 
-def _figures(pictures: Tensor, clients: Sequence[str]) -> list[tuple[str, str]]:
-    flat = [(f"{clients[t]}, {n + 1}", t, n) for t in range(pictures.shape[0]) for n in range(pictures.shape[1])]
-    return [(place, data_uri(pictures[t, n])) for place, t, n in flat[:_SHOWN]]
+def label_words(labels: Sequence[int | None] | None) -> str:
+    """The first labels of one client; a dash where none is named."""
+    if labels is None:
+        return "–"
+    return " ".join("–" if label is None else str(label) for label in labels[:_LABELS]) + " …" * (len(labels) > _LABELS)
+
+
+def _figures(result: Reconstruction, clients: Sequence[str]) -> list[tuple[str, Tensor]]:
+    """Every picture that is claimed, and whose it is."""
+    assert result.inputs is not None
+    pictures, claims, _ = claims_of(result, result.inputs)
+    return [(f"{clients[t]}, {n + 1}", pictures[t, n].cpu()) for t, n in claims.nonzero().tolist()]

@@ -142,10 +142,10 @@ def _finding(group: Group, attacked: Attacked, defense: str, t: int) -> dict[str
     }  # fmt: skip
     if result is not None:
         objective = result.objective[t]
-        one["labels"] = None if result.labels is None else result.labels[t].tolist()
+        one["labels"] = result.labels_of(t)
         one["objective"] = float(objective) if torch.isfinite(objective) else None
     if scores is not None:
-        one["scores"] = {f"{m}_mean_per_image": float(v[t].mean()) for m, v in scores.records.items()}
+        one["scores"] = {f"{m}_mean_per_image": mean for m, mean in scores.means(t).items()}
         if scores.label_accuracy is not None:
             one["scores"]["label_accuracy"] = float(scores.label_accuracy[t])
     return one

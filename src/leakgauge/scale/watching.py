@@ -70,7 +70,7 @@ def leak_of(
 
 
 def _plain(scores: Scores) -> dict[str, float]:
-    found = {f"{name}_mean_per_image": float(values.mean()) for name, values in scores.records.items()}
+    found = {f"{name}_mean_per_image": mean for name, mean in scores.means(0).items() if mean is not None}
     if scores.label_accuracy is not None:
         found["label_accuracy"] = float(scores.label_accuracy.mean())
     return found

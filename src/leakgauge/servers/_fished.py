@@ -36,7 +36,7 @@ from leakgauge.types import (
     TamperingServer,
 )
 
-MID_GREY = 0.5  # stands for a sample that was not fished
+MID_GREY = 0.5  # a picture to see the model run
 _OUT_OF_REACH = 4.0  # other biases are this many times what the asked class reaches on samples at hand, or more
 _ASKED = "queries_so_far"  # what the server notes on its own copy of the model; no parameter, so no client sees it
 
@@ -89,7 +89,7 @@ class Fishing(TamperingServer):
         self, observation: Observation, seeds: tuple[int, ...], progress: Progress, caught: Sequence[int],
         alone: Callable[[Observation, int], Observation], labels: Tensor | None, notes: Sequence[str],
     ) -> Reconstruction:  # fmt: skip
-        """Pictures first, then mid-grey for each sample that was not fished.
+        """Pictures first; a sample that was not fished is not claimed.
 
         `caught` is how many samples answered in each trial; `alone` makes the observation of these samples only.
         """
@@ -98,6 +98,7 @@ class Fishing(TamperingServer):
         like = next(iter(observation.update.tensors.values()))
         trials = len(seeds)
         inputs = like.new_full((trials, samples, *data.shape), MID_GREY)
+        claimed = torch.arange(samples) < torch.tensor(list(caught))[:, None]
         objective = like.new_ones(trials)
         steps, evaluations = torch.zeros(2, trials, dtype=torch.long, device=like.device)
         finished = torch.ones(trials, dtype=torch.bool, device=like.device)
@@ -120,7 +121,7 @@ class Fishing(TamperingServer):
                 finished[at], interrupted = part.finished, True
         return Reconstruction(
             inputs, labels, objective, steps, evaluations, seconds, _trace(objective, traces),
-            finished if interrupted else None, tuple(notes),
+            finished if interrupted else None, tuple(notes), claimed=claimed,
         )  # fmt: skip
 
 

@@ -138,10 +138,12 @@ def _fished_first(labels: Tensor, target: int) -> Tensor:
 
 def _note(target: int, caught: int, samples: int, queries: str) -> str:
     if caught == 0:
-        return f"class {target} is not in the batch: nothing fished by {queries}, mid-grey returned"
+        return f"class {target} is not in the batch: nothing fished by {queries}"
     if caught == 1:
-        return f"fished 1 of {samples} samples, the only one of class {target}, by {queries}; the others are mid-grey"
+        return (
+            f"fished 1 of {samples} samples, the only one of class {target}, by {queries}; the others are not claimed"
+        )
     return (
         f"class {target} occurs {caught} times: its samples were fished together out of {samples}, by {queries}; "
-        "the others are mid-grey"
+        "the others are not claimed"
     )

@@ -307,13 +307,12 @@ def _widest(features: Tensor, layer: str, lowest: bool) -> int:
 def _note(cut: Cut, queries: str) -> str:
     samples, caught = cut.answer.samples, cut.left
     if caught == 0:
-        return f"no sample on the side of the cut that answers: nothing fished by {queries}, mid-grey returned"
+        return f"no sample on the side of the cut that answers: nothing fished by {queries}"
     alone = float(cut.answer.errors[0, cut.bait]) < 0
     which = f"class {cut.bait}" if alone else f"all classes, with class {cut.bait} as bait"
     if caught > 1:
-        return (
-            f"{caught} of {samples} samples, among {which}, still answer together after {queries}; the rest is mid-grey"
-        )
+        together = f"{caught} of {samples} samples, among {which}, still answer together after {queries}"
+        return f"{together}; the rest is not claimed"
     faint = cut.is_through_the_mean and not cut.is_one
     mixed = f", with {1 - 0.5 / cut.total:.1%} of the answer from others" if faint and cut.total > 0.5 else ""
-    return f"fished 1 of {samples} samples, among {which}, by {queries}{mixed}; the others are mid-grey"
+    return f"fished 1 of {samples} samples, among {which}, by {queries}{mixed}; the others are not claimed"

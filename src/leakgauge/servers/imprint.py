@@ -49,6 +49,7 @@ from leakgauge.servers._parts.thresholds import (
 )
 from leakgauge.settings import setting
 from leakgauge.types import (
+    BLANK,
     CROSS_ENTROPY,
     NLL_ON_LOGITS,
     Batch,
@@ -61,7 +62,6 @@ from leakgauge.types import (
     TamperingServer,
 )
 
-_MID_GREY = 0.5  # what is claimed for a sample that no bin gave
 _RELEASED_FLOOR = -10.0  # the released first threshold, in standard deviations
 
 
@@ -151,14 +151,15 @@ class Imprint(TamperingServer):
             alone = alone_in_bin(sent, shaped, size, bins.rounding, samples, local)
         certified = torch.zeros_like(hit) if alone is None else plausible & alone
         sure = certified.long() + plausible + hit + 0.5 * size.abs() / size.abs().amax(1, keepdim=True).clamp_min(1e-30)
-        claims = _surest_first(inputs, hit, sure, samples).reshape(len(inputs), samples, *data.shape)
+        inputs, claimed = _surest_first(inputs, hit, sure, samples)
+        claims = inputs.reshape(len(inputs), samples, *data.shape)
         given = (plausible if alone is None else certified).sum(1)
         ones = torch.ones(len(inputs), dtype=torch.long)
         return Reconstruction(
             claims, _labels(observation, local), 1 - given.to(claims) / samples, ones, 0 * ones,
             time.perf_counter() - began,
             notes=self._notes(bins.hit.sum(1), None if alone is None else given, samples, steps),
-            certified=None if alone is None else given,
+            certified=None if alone is None else given, claimed=claimed,
         )  # fmt: skip
 
     def _notes(self, hits: Tensor, certified: Tensor | None, samples: int, steps: int) -> tuple[str, ...]:
@@ -184,12 +185,14 @@ def _coarseness(module: ImprintModule, local: LocalTraining, steps: int) -> floa
     return float(bias.abs().max()) * torch.finfo(bias.dtype).eps / (local.lr * steps)
 
 
-def _surest_first(inputs: Tensor, hit: Tensor, sure: Tensor, samples: int) -> Tensor:
-    """(T, N, d): the inputs of bins that were hit, in falling order of `sure` (T, M), then mid-grey."""
+def _surest_first(inputs: Tensor, hit: Tensor, sure: Tensor, samples: int) -> tuple[Tensor, Tensor]:
+    """The inputs (T, N, d) of bins that were hit, in falling order of `sure` (T, M), and which are claimed (T, N)."""
     trials = torch.arange(len(inputs), device=inputs.device)[:, None]
     order = torch.where(hit, sure, -1).argsort(dim=1, descending=True, stable=True)
-    ordered = torch.where(hit[trials, order][..., None], inputs[trials, order], _MID_GREY)
-    return nn.functional.pad(ordered, (0, 0, 0, samples - ordered.shape[1]), value=_MID_GREY)
+    ordered = torch.where(hit[trials, order][..., None], inputs[trials, order], BLANK)
+    rest = samples - ordered.shape[1]
+    padded = nn.functional.pad(ordered, (0, 0, 0, rest), value=BLANK)
+    return padded, nn.functional.pad(hit[trials, order], (0, rest), value=False)
 
 
 def _labels(observation: Observation, local: LocalTraining) -> Tensor | None:

@@ -8,7 +8,7 @@ bias gradient is then that sample.
 Which rows held one sample is not seen directly. A ratio is certified if, sent through the network with some label, it
 would have left just that bias gradient. Where that cannot be checked, after several local steps, two rows with the
 same ratio tell: mixtures would have to be mixed alike twice. Certified ratios come first, then other ratios in the
-data's range, those of more rows before those of fewer, then mid-grey.
+data's range, those of more rows before those of fewer.
 
 Where we depart. The layer's bias undoes a normalisation inside the model, so that the rows see inputs in [0, 1]. The
 published scale of 0.95 suits pictures of 32 pixels; `active` sets it by public samples instead. The variant for
@@ -37,6 +37,7 @@ from leakgauge.servers._parts.certificate import alone_in_unit
 from leakgauge.servers._parts.imprint_reading import in_range
 from leakgauge.settings import setting
 from leakgauge.types import (
+    BLANK,
     CROSS_ENTROPY,
     NLL_ON_LOGITS,
     Batch,
@@ -49,7 +50,6 @@ from leakgauge.types import (
     TamperingServer,
 )
 
-_MID_GREY = 0.5  # what is claimed for a sample that no row gave
 _Affine = tuple[Tensor, Tensor]
 
 
@@ -135,8 +135,10 @@ class TrapWeights(TamperingServer):
         sure = torch.where(kept, certified * votes.shape[1] + votes + 0.5 * strength, -1.0)
         best = sure.topk(min(samples, sure.shape[1]), dim=1).indices  # (T, up to N)
         trials = torch.arange(len(best), device=best.device)[:, None]
-        claims = torch.where(kept[trials, best][..., None], ratio[trials, best], _MID_GREY)
-        claims = nn.functional.pad(claims, (0, 0, 0, samples - claims.shape[1]), value=_MID_GREY)
+        claims = torch.where(kept[trials, best][..., None], ratio[trials, best], BLANK)
+        rest = samples - claims.shape[1]
+        claims = nn.functional.pad(claims, (0, 0, 0, rest), value=BLANK)
+        claimed = nn.functional.pad(kept[trials, best], (0, rest), value=False)
         proven = certified.sum(1).clamp_max(samples)
         notes = zip(hit.sum(1).tolist(), kept.sum(1).tolist(), proven.tolist(), strict=True)
         ones = torch.ones(len(claims), dtype=torch.long)
@@ -147,7 +149,7 @@ class TrapWeights(TamperingServer):
                 f"{rows} of {bias.shape[1]} rows hit, {different} candidates, {certain} of {samples} certified"
                 for rows, different, certain in notes
             ),
-            certified=None if alone is None else proven,
+            certified=None if alone is None else proven, claimed=claimed,
         )  # fmt: skip
 
 

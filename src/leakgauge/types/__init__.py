@@ -4,7 +4,7 @@ T is the trials axis: victims that are attacked side by side and never mix. N is
 samples behind one update. One victim is T = 1.
 """
 
-from leakgauge.types.attack import Attack, Progress, Reconstruction, TamperingServer, no_progress
+from leakgauge.types.attack import BLANK, NO_LABEL, Attack, Progress, Reconstruction, TamperingServer, no_progress
 from leakgauge.types.client import (
     CROSS_ENTROPY,
     NLL_ON_LOGITS,
@@ -44,10 +44,12 @@ from leakgauge.types.scenario import PRECISIONS, SECTIONS, SUITE_NAMES, Scenario
 from leakgauge.types.triage import Clue
 
 __all__ = [
+    "BLANK",
     "CRITERION",
     "CROSS_ENTROPY",
     "NLL_ON_LOGITS",
     "NOT_APPLICABLE",
+    "NO_LABEL",
     "ORACLES",
     "PRECISIONS",
     "SCHEMA",

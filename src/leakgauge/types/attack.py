@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, final
 
+import torch
 from torch import Tensor, nn
 
 from leakgauge.errors import BadInput, HiddenFact, LeakgaugeError, NotApplicable
@@ -14,13 +15,13 @@ from leakgauge.settings import Settings
 from leakgauge.types.client import CROSS_ENTROPY, Batch, DataSpec, take
 from leakgauge.types.knowledge import Fact, Observation
 
+BLANK = 0.5  # fills the rows of `inputs` that claim nothing
+NO_LABEL = -1  # the same for a label
+
 
 @dataclass(frozen=True)
 class Reconstruction:
-    """What an attack claims, one row per trial. `objective` is the attack's own, never a score.
-
-    A record that the attack did not find is 0.5 all over: mid-grey, which claims nothing.
-    """
+    """What an attack claims, one row per trial. `objective` is the attack's own, never a score."""
 
     inputs: Tensor | None  # (T, N, *shape), unclamped; None for attacks on labels or properties alone
     labels: Tensor | None  # (T, N), int64
@@ -32,12 +33,29 @@ class Reconstruction:
     finished: Tensor | None = None  # (T,) False for trials that an interrupt cut off; None if there was none
     notes: tuple[str, ...] | None = None  # one per trial: what the attack has to say about its own way
     certified: Tensor | None = None  # (T,) records that the attack itself proved right, without the truth
+    claimed: Tensor | None = None  # (T, N) bool: the rows of `inputs` that it stands for (None: all)
 
     def take(self, rows: Sequence[int]) -> Reconstruction:
         """Only these rows; `seconds` stays what all took together."""
         tensors = {name: value for name, value in vars(self).items() if isinstance(value, Tensor)}
         notes = None if self.notes is None else tuple(self.notes[row] for row in rows)
         return dataclasses.replace(self, notes=notes, **take(tensors, rows))
+
+    def labels_of(self, trial: int) -> list[int | None] | None:
+        """The labels of one trial as plain numbers, None where no label is named; None if none is claimed at all."""
+        if self.labels is None:
+            return None
+        return [None if label == NO_LABEL else label for label in self.labels[trial].tolist()]
+
+
+def _check_claims(name: str, result: Reconstruction) -> None:
+    if result.claimed is None:
+        return
+    if result.inputs is None or result.claimed.shape != result.inputs.shape[:2] or result.claimed.dtype != torch.bool:
+        raise LeakgaugeError(
+            f"attack {name!r} returned claimed of shape {tuple(result.claimed.shape)} and {result.claimed.dtype}: "
+            "one truth value is wanted for each record of inputs"
+        )
 
 
 Progress = Callable[[float], None]  # told the share of the work that is done, 0 to 1
@@ -109,6 +127,7 @@ class Attack(Settings):
                 raise LeakgaugeError(
                     f"attack {self.name!r} returned {what} for {tensor.shape[0]} of {observation.trials} trials"
                 )
+        _check_claims(self.name, result)
         return result
 
     def reconstruct(self, observation: Observation, seeds: tuple[int, ...], progress: Progress) -> Reconstruction:
