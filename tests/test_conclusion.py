@@ -2,29 +2,42 @@
 
 import pytest
 
-from leakgauge.conclusion import LABELS, beats_control, conclusion
-from leakgauge.flags import NO_BETTER_THAN_CONTROL
+from leakgauge.conclusion import LABELS, conclusion
 from leakgauge.metrics.intervals import rate
 from leakgauge.types import Control, Guarantee, Interval, Summary
 
 
-def row(attack="dlg", recovered=0, records=6, *, flags=(), labels=None, control=None, guess=0.1, psnr=10.0) -> Summary:
+def row(
+    attack="dlg", recovered=0, records=6, *, flags=(), labels=None, control=None, guess=0.1, psnr=10.0, **more
+) -> Summary:  # fmt: skip
     metrics = {"psnr_mean_per_image": Interval(psnr, None, None)}
     metrics |= {} if labels is None else {LABELS: Interval(labels, None, None)}
     return Summary(
         attack, "prune", False, records or 6, 0, metrics, rate(recovered, records, "ssim>=0.6"), {},
-        {"mean-image": {LABELS: Interval(guess, None, None)}}, flags, control=control,
+        {"mean-image": {LABELS: Interval(guess, None, None)}}, flags, control=control, **more,
     )  # fmt: skip
 
 
-def test_the_attack_that_recovers_most_decides_if_it_beats_its_control():
-    flagged = row("ggl", 6, flags=(NO_BETTER_THAN_CONTROL,))
-    assert not beats_control(flagged)
-    found = conclusion("prune", [row("dlg", 1), row("cpl", 2), flagged], None, 1)
+def test_the_attack_that_recovers_most_credibly_decides():
+    chance = Control(39, True, 6, 0, 20.0, 0.5, 0.5, False, 0.9, False)
+    flattered = row("ggl", 0, met=6, control=chance)
+    found = conclusion("prune", [row("dlg", 1), row("cpl", 2), flattered], None, 1)
     assert (found["attack"], found["leaks"], found["rate"]["recovered"]) == ("cpl", True, 2)
-    alone = conclusion("prune", [flagged], None, 1)
+    alone = conclusion("prune", [flattered], None, 1)
     assert not alone["leaks"]
-    assert "nothing was recovered" in alone["sentence"]
+    assert "comes no closer to them than to others of the same kind: nothing was recovered" in alone["sentence"]
+
+
+def test_scores_that_no_control_can_decide_are_said_to_decide_nothing():
+    found = conclusion("prune", [row("dlg", 0, 1, met=1, undecided=1), row("cpl", 0, 1, psnr=30.0)], None, 1)
+    assert (found["attack"], found["leaks"], found["undecided"]) == ("dlg", False, 1)
+    assert "too few other samples to tell whether by chance" in found["sentence"]
+
+
+def test_a_failed_search_that_meets_the_criterion_is_said_to_have_recovered_nothing():
+    found = conclusion("prune", [row("dlg", 0, met=2)], None, 1)
+    assert not found["leaks"]
+    assert "no closer than a guess or by a search that failed" in found["sentence"]
 
 
 def test_among_failures_the_closest_is_named():

@@ -64,7 +64,7 @@ def rivals(trials, count, size, seed=5) -> Candidates:
 def test_the_true_batch_comes_first_and_every_rival_is_matched_anew():
     true, candidates = drawn(2, 3, 1, 4, 4), rivals(2, 7, 3)
     recovered = true[:, [2, 0, 1]]  # in another order
-    close = closeness(recovered, true, candidates)
+    close = closeness(recovered, true, candidates).matched
     assert close.shape == (2, 8, 3)
     assert (close[:, 0] == 100).all()
     assert (close[:, 1:] < 20).all()
@@ -74,7 +74,7 @@ def test_the_true_batch_comes_first_and_every_rival_is_matched_anew():
 def test_ties_count_half():
     grey = torch.full((1, 1, 1, 4, 4), 0.5)
     close = closeness(grey, grey + 0.1, Candidates(grey[0] + 0.1, torch.zeros(1, 4, 1).long(), True))
-    assert ranks_of(close).tolist() == [[3.0]]
+    assert ranks_of(close.matched).tolist() == [[3.0]]
 
 
 def test_perfect_recoveries_beat_the_control_even_in_one_trial():
@@ -110,7 +110,9 @@ def test_matching_a_batch_to_the_truth_gives_no_advantage_over_others():
     places = torch.cat(
         [
             ranks_of(
-                closeness(drawn(6, 4, 1, 4, 4, seed=s), drawn(6, 4, 1, 4, 4, seed=s + 99), rivals(6, 19, 4, s + 40))
+                closeness(
+                    drawn(6, 4, 1, 4, 4, seed=s), drawn(6, 4, 1, 4, 4, seed=s + 99), rivals(6, 19, 4, s + 40)
+                ).matched
             )
             for s in range(12)
         ]
@@ -128,3 +130,53 @@ def test_too_few_rivals_to_tell_accuse_nobody():
 def test_the_same_recoveries_give_the_same_p_value():
     close = closeness(drawn(5, 1, 1, 4, 4, seed=2), drawn(5, 1, 1, 4, 4), rivals(5, 9, 1))
     assert judge(close, True) == judge(close, True)
+
+
+# --- what convinces ---------------------------------------------------------------------------------
+
+
+def test_half_of_a_batch_that_is_nearest_to_its_own_convinces_where_whole_batches_could_not():
+    """One update of six records among 40 batches: permuting batches gives no p below 1/40."""
+    true = drawn(1, 6, 1, 4, 4)
+    recovered = drawn(1, 6, 1, 4, 4, seed=9)
+    recovered[0, :3] = true[0, :3]
+    found = judge(closeness(recovered, true, rivals(1, 39, 6)), True)
+    assert found.first >= 3
+    assert found.p_first < 1e-3 < found.p_mean
+    assert found.convincing
+
+
+def test_one_record_among_forty_convinces_nobody_and_that_is_said():
+    true = drawn(1, 1, 1, 4, 4)
+    found = judge(closeness(true, true, rivals(1, 39, 1)), True)
+    assert found.better
+    assert found.convincing is None
+
+
+def test_where_few_records_are_attacked_more_others_are_drawn():
+    others = batch_of([[0] * 1200], seed=1)
+    assert draw_candidates(batch_of([[0]]), others, (0,)).places.shape[1] == 999
+    assert draw_candidates(batch_of([[0], [0]]), others, (0, 1)).places.shape[1] == CANDIDATES
+
+
+def test_chance_convinces_at_most_once_in_a_thousand():
+    """p_first is a valid p-value: over many runs on nothing, no more of them are small than should be."""
+    runs = [
+        judge(
+            closeness(drawn(2, 3, 1, 4, 4, seed=s), drawn(2, 3, 1, 4, 4, seed=s + 500), rivals(2, 9, 3, s + 900)), True
+        )
+        for s in range(150)
+    ]
+    assert sum(r.p_first <= 0.05 for r in runs) <= 15  # 7.5 expected at most
+    assert not any(r.convincing for r in runs)
+
+
+def test_what_is_not_claimed_says_nothing():
+    true = drawn(4, 2, 1, 4, 4)
+    recovered = true.clone()
+    recovered[:, 1] = 0.5
+    claimed = torch.tensor([[True, False]]).expand(4, 2)
+    found = judge(closeness(recovered, true, rivals(4, 39, 2), claimed), True)
+    assert (found.first, found.records, found.rank_median) == (4, 8, 1.0)
+    nothing = judge(closeness(recovered, true, rivals(4, 39, 2), claimed & False), True)
+    assert (nothing.first, nothing.better, nothing.convincing) == (0, None, None)

@@ -44,9 +44,10 @@ def test_several_attacks_may_settle_it_together(ran):
     assert settled_by(stage, split, recovered, "none") == ("linear", "other")
 
 
-def test_what_does_not_beat_its_control_settles_nothing(ran, monkeypatch):
-    monkeypatch.setattr("leakgauge.settling.beats_control", lambda _: False)
-    assert settled_by(*ran, "none") == ()
+def test_what_is_not_credible_settles_nothing(ran, monkeypatch):
+    stage, findings, recovered = ran
+    monkeypatch.setattr("leakgauge.settling.is_recovered", lambda *_: False)
+    assert settled_by(stage, findings, recovered, "none") == ()
 
 
 def test_a_suite_skips_what_is_settled_and_says_so(monkeypatch, tmp_path):

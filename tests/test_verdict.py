@@ -4,32 +4,42 @@ import dataclasses
 
 import pytest
 
-from leakgauge.flags import NO_BETTER_THAN_CONTROL
+from leakgauge.credible import judged
 from leakgauge.gate import Gate
-from leakgauge.types import Control, DataSpec, Finding, Guarantee, Interval
-from leakgauge.verdict import conclude, criterion, headline, is_recovered, state_of, summarise
+from leakgauge.types import Control, DataSpec, Finding, Guarantee, Interval, cell_name
+from leakgauge.verdict import conclude, criterion, headline, state_of, summarise
 
 IMAGE = DataSpec("pictures", (1, 8, 8), 10, "image")
 TABLE = DataSpec("table", (30,), 2, "tabular")
 
 
+CONVINCES = Control(39, True, 6, 6, 1.0, 1e-4, 1e-4, True, 1e-9, True)
+CHANCE = Control(39, True, 6, 0, 20.0, 0.5, 0.5, False, 0.9, False)
+
+
 def found(attack: str, ssims, *, defense: str = "none", adaptive: bool = False, psnr: float = 20.0, **more):
-    """One finding per trial, one record each."""
+    """One finding per trial, one record each, nearest to its own; floors are 10 dB away."""
+    psnr = 10.0 if attack == "mean-image" else psnr
     return [
         Finding(
             attack, defense, adaptive, t, t, {"ssim": s, "psnr": psnr}, ({"ssim": s, "psnr": psnr, "mse": 0.01},),
-            seconds=1.0, **more,
+            seconds=1.0, ranks=(1.0,), **more,
         )
         for t, s in enumerate(ssims)
     ]  # fmt: skip
 
 
+def weighed(findings, flagged=(), data=IMAGE):
+    """As an audit does it, with a control that convinces for all but the flagged attacks."""
+    names = {cell_name(f.attack, f.defense, f.adaptive): f.attack for f in findings}
+    controls = {name: CHANCE if attack in flagged else CONVINCES for name, attack in names.items()}
+    told = judged(findings, data, controls)
+    return told, summarise(told, data, controls)
+
+
 def concluded(findings, configurations=("none",), gate=None, guarantees=None, uppers=None, flagged=()):
-    rows = [
-        dataclasses.replace(r, flags=(NO_BETTER_THAN_CONTROL,)) if r.attack in flagged else r
-        for r in summarise(findings, IMAGE)
-    ]
-    return conclude(rows, findings, configurations, guarantees or {}, gate, IMAGE, uppers)
+    told, rows = weighed(findings, flagged)
+    return conclude(rows, told, configurations, guarantees or {}, gate, IMAGE, uppers)
 
 
 # --- when a record counts as recovered --------------------------------------------------------------
@@ -40,26 +50,12 @@ def test_the_criterion_is_spelled_out_per_kind_of_data():
     assert criterion(TABLE) == "mse<=0.001"
 
 
-def test_a_picture_is_recovered_if_it_meets_the_criterion_and_beats_the_mean_image():
-    assert is_recovered(IMAGE, {"ssim": 0.6}, {})
-    assert not is_recovered(IMAGE, {"ssim": 0.59}, {})
-    assert is_recovered(IMAGE, {"ssim": 0.8}, {"ssim": 0.7})
-    assert not is_recovered(IMAGE, {"ssim": 0.8}, {"ssim": 0.8})  # a flat picture alone recovers nothing
-    assert not is_recovered(IMAGE, {"ssim": None}, {})
-    assert not is_recovered(IMAGE, {}, {})
-
-
-def test_a_table_is_recovered_by_small_error():
-    assert is_recovered(TABLE, {"mse": 1e-4}, {"mse": 0.1})
-    assert not is_recovered(TABLE, {"mse": 1e-4}, {"mse": 1e-5})
-    assert not is_recovered(TABLE, {"mse": 0.01}, {})
-
-
 def test_the_floor_is_compared_record_by_record():
     """Trial 0's mean image is already that good; trial 1's is not."""
     findings = found("mean-image", [0.9, 0.1]) + found("dlg", [0.8, 0.8])
-    rows = {r.attack: r for r in summarise(findings, IMAGE)}
+    rows = {r.attack: r for r in weighed(findings)[1]}
     assert rows["dlg"].success_rate.recovered == 1
+    assert rows["dlg"].met == 2
     assert rows["mean-image"].success_rate.recovered == 1  # a floor is not held against itself
 
 
@@ -151,7 +147,7 @@ def test_the_worst_attack_decides_adaptive_ones_included():
 
 def test_all_recovered_is_given_a_lower_bound_and_none_an_upper_one():
     assert "recovers 10 of 10 records (ssim>=0.6; at least 74% at 95 %)" in concluded(found("dlg", [0.9] * 10)).sentence
-    held = concluded(found("dlg", [0.1] * 10))
+    held = concluded(found("dlg", [0.1] * 10), flagged=("dlg",))
     assert not held.leaks
     assert held.sentence == "Without defence, no attack recovered any of 10 records (ssim>=0.6; at most 26% at 95 %)."
 

@@ -18,7 +18,7 @@ from leakgauge.bounds import contradicted
 from leakgauge.cell import compared
 from leakgauge.chunks import Executor, InProcess
 from leakgauge.errors import BadInput
-from leakgauge.evidence import controlled, exposures, upper_sides
+from leakgauge.evidence import exposures, upper_sides, weighed
 from leakgauge.flags import FLAGS
 from leakgauge.gate import Gate
 from leakgauge.ledger import CHANGEABLE, ledger
@@ -210,7 +210,7 @@ def _with_ledger(
     watch: Watch,
 ) -> AuditReport:  # fmt: skip
     """The report with what each fact was worth; an interrupt leaves the ledger out."""
-    floors = [f for f in report.findings if f.attack in _floors()]
+    floors = [f for f in report.findings if f.attack in catalog.baselines()]
 
     def rerun(change: str, changed: Stage, cell: Cell) -> Sequence[Finding]:
         key = key_of(cell=_key(stage, cell), change=change)
@@ -219,7 +219,9 @@ def _with_ledger(
         other = {name: getattr(changed, name) for name in CHANGEABLE}
         work = Work(key, cell, f"{cell.name}, {change}", other)
         resuming.finish([work], watch)
-        return compared(changed, cell, work.findings, floors)
+        again = compared(changed, cell, work.findings, floors)
+        pictures = in_place(work.done, changed.scenario.trials)
+        return weighed(changed, again, {} if pictures is None else {cell.name: pictures}, floors)[0]
 
     try:
         return dataclasses.replace(report, ledger=ledger(stage, cells, report.findings, report.verdict, rerun))
@@ -230,8 +232,9 @@ def _with_ledger(
 def _report(
     stage: Stage, findings: Sequence[Finding], recovered: Mapping[str, Tensor], gate: Gate | None, interrupted: bool
 ) -> AuditReport:
-    rows, findings = controlled(stage, summarise(findings, stage.data), findings, recovered)
-    attacked = {f.defense for f in findings if f.attack not in _floors()}  # own attacks are in no catalogue
+    findings, controls = weighed(stage, findings, recovered)
+    rows = summarise(findings, stage.data, controls)
+    attacked = {f.defense for f in findings if f.attack not in catalog.baselines()}  # own attacks are in no catalogue
     run = [c for c in configurations(stage.scenario) if c in attacked]
     guarantees = {c: next((g for d in reversed(parse_chain(c)) if (g := d.guarantee())), None) for c in run}
     verdict = conclude(rows, findings, run, guarantees, gate, stage.data, upper_sides(stage, run))
@@ -253,7 +256,3 @@ def _report(
         interrupted=interrupted,
         exposure=() if interrupted else exposures(stage, rows, findings),
     )
-
-
-def _floors() -> set[str]:
-    return {name for name, attack in catalog.find("attacks").items() if attack.baseline}

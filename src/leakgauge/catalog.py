@@ -73,6 +73,11 @@ def get(kind: str, name: str) -> Any:
     return known[name]
 
 
+def baselines() -> frozenset[str]:
+    """The attacks that never look at an update: the floors beside every score."""
+    return frozenset(name for name, attack in find("attacks").items() if attack.baseline)
+
+
 def build(kind: str, spec: str) -> Any:
     """An attack, defence or model from `name:field=value,...`, or from `file.py:Class:field=value,...`."""
     if is_own(spec):

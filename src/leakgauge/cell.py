@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 import torch
 from torch import Tensor
 
-from leakgauge import catalog
+from leakgauge.credible import beats, meets
 from leakgauge.engine.memory import is_out_of_memory
 from leakgauge.errors import BadInput, LeakgaugeError, NotApplicable
 from leakgauge.fl.trained_on import scores_beside
@@ -30,7 +30,6 @@ from leakgauge.types import (
     Reconstruction,
     ThreatModel,
 )
-from leakgauge.verdict import is_recovered
 
 FLOOR = ThreatModel(
     "floor", "knows the kind of data and nothing of the update", "baseline",
@@ -212,17 +211,15 @@ def _no_better(
     """Does the mean of public data score as well, and is no record of the trial recovered by the criterion?"""
     floors = [f for r in guess.records[: len(each)] if (f := r.get("psnr")) is not None]
     mine, floor = means.get("psnr"), sum(floors) / len(floors) if floors else guess.scores.get("psnr")
-    recovered = any(is_recovered(data, r, g) for r, g in zip(each, guess.records, strict=False))
+    name = CRITERION[data.kind][0]
+    recovered = any(meets(data, r) and beats(name, r, g) for r, g in zip(each, guess.records, strict=False))
     return mine is not None and floor is not None and mine <= floor and not recovered
 
 
 def _beats(data: DataSpec, means: Mapping[str, float | None], decoy: Finding) -> bool:
     """Does the attack score better than its control? By the criterion's metric; True without a score."""
     name = CRITERION[data.kind][0]
-    mine, other = means.get(name), decoy.scores.get(name)
-    if mine is None or other is None:
-        return True
-    return mine > other if catalog.get("metrics", name).higher_is_better else mine < other
+    return means.get(name) is None or beats(name, means, decoy.scores)
 
 
 def failed(stage: Stage, cell: Cell, trial: int, error: str) -> Finding:

@@ -6,7 +6,6 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from leakgauge.flags import NO_BETTER_THAN_CONTROL
 from leakgauge.metrics.intervals import at_least
 from leakgauge.types import UNDEFENDED, Guarantee, Summary
 
@@ -28,17 +27,15 @@ def conclusion(
             "no attack of this run claims records." if rows else "nothing could be scored: no attack of this run fits."
         )
         return {
-            "defense": defense, "leaks": False, "attack": None, "adaptive": False, "rate": None, "guarantee": promise,
-            "labels": labels, "sentence": f"{where}, {nothing}{_said(labels)}",
+            "defense": defense, "leaks": False, "undecided": 0, "attack": None, "adaptive": False, "rate": None,
+            "guarantee": promise, "labels": labels, "sentence": f"{where}, {nothing}{_said(labels)}",
         }  # fmt: skip
     worst = max(attacked, key=_severity)
     found = worst.success_rate
     name = f"{worst.attack}{' (knowing the defence)' if worst.adaptive else ''}"
-    if found.recovered and not beats_control(worst):
-        sentence = (
-            f"{where}, {name} meets {found.criterion} for {found.recovered} of {found.records} records, but comes no "
-            "closer to them than to others of the same kind: nothing was recovered."
-        )
+    if not found.recovered and worst.met:
+        reached = f"{worst.met} of {found.records} records"
+        sentence = f"{where}, {name} meets {found.criterion} for {reached}, {_why_not(worst)}."
     elif found.recovered:
         share = (
             f"at least {found.low:.0%} at 95 %"
@@ -51,30 +48,39 @@ def conclusion(
     else:
         share = f"{found.criterion}; at most {found.high:.0%} at 95 %"
         sentence = f"{where}, no attack recovered any of {found.records} records ({share})."
-    leaks = found.recovered > 0 and beats_control(worst)
+    leaks = found.recovered > 0
+    undecided = 0 if leaks else max(r.undecided for r in attacked)
     traces = None if leaks else _traces(attacked)
     sentence += _said_of_traces(traces) + _said(labels)
     return {
-        "defense": defense, "leaks": leaks, "traces": traces, "attack": worst.attack,
+        "defense": defense, "leaks": leaks, "undecided": undecided, "traces": traces, "attack": worst.attack,
         "adaptive": worst.adaptive, "rate": dataclasses.asdict(found), "guarantee": promise, "labels": labels,
         "sentence": sentence,
     }  # fmt: skip
 
 
-def beats_control(row: Summary) -> bool:
-    """False where a row's recoveries are no closer to the victims than to others: no leak, whatever they score."""
-    return NO_BETTER_THAN_CONTROL not in row.flags
+def _why_not(row: Summary) -> str:
+    """Why scores that meet the criterion count for nothing, or for nothing yet."""
+    if row.undecided:
+        return "and there are too few other samples to tell whether by chance: nothing is decided"
+    if row.control is not None and row.control.better is False:
+        return "but comes no closer to them than to others of the same kind: nothing was recovered"
+    return "but no closer than a guess or by a search that failed: nothing was recovered"
 
 
-def _severity(row: Summary) -> tuple[float, float, float]:
+def _severity(row: Summary) -> tuple[float, int, int, float]:
     psnr = row.metrics.get("psnr_mean_per_image")
-    share = row.success_rate.value
-    return share if beats_control(row) else 0.0, share, psnr.value if psnr and psnr.value is not None else 0.0
+    score = psnr.value if psnr and psnr.value is not None else 0.0
+    return row.success_rate.value, row.undecided, row.met or 0, score
 
 
 def _traces(rows: Sequence[Summary]) -> dict[str, Any] | None:
     """Recoveries too poor to count that still point to their own records, far beyond chance; None if there are none."""
-    told = [(c.first / c.records, r.attack, c) for r in rows if (c := r.control) and min(c.p_mean, c.p_best) <= _TRACES]
+    told = [
+        (c.first / c.records, r.attack, c)
+        for r in rows
+        if (c := r.control) and min(c.p_mean, c.p_best, c.p_first) <= _TRACES
+    ]
     if not told:
         return None
     _, attack, control = max(told, key=lambda row: row[:2])

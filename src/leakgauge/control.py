@@ -12,21 +12,25 @@ failures still moves.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
+from scipy.stats import binom
 from torch import Tensor
 
 from leakgauge.engine.randomness import generator
-from leakgauge.metrics.assignment import assign, reorder
+from leakgauge.metrics.assignment import assign, pairwise_mse, reorder
 from leakgauge.types import Batch, Control
 
-CANDIDATES = 39  # at most, beside each true sample: a place has one chance in forty
+CANDIDATES = 39  # beside each true sample: a place has one chance in forty
+_MORE = 1999  # at most, where few records are attacked and only a place among many says something
 _ENOUGH = 5  # candidates of the same label; with fewer, labels are let go
 _PERMUTATIONS = 9999
 _AT_ONCE = 2**20  # picks that are in memory together
-_LEVEL = 0.05
+_LEVEL = 0.05  # from which recoveries are said to be better than chance
+CONVINCING = 1e-3  # from which they are evidence of a leak: once in a thousand runs by chance
 _EXACT = 1e-10  # a squared error below this is a perfect recovery: 100 dB
 
 
@@ -56,7 +60,7 @@ def draw_candidates(batch: Batch, others: Batch | None, seeds: Sequence[int]) ->
     wanted = torch.stack([torch.bincount(row, minlength=len(held)) for row in labels])  # (T, labels)
     fit = int(torch.where(wanted > 0, held // wanted.clamp_min(1), len(pool)).min())
     same = fit >= _ENOUGH
-    count = min(CANDIDATES, fit if same else len(pool) // size)
+    count = min(_wanted(labels.numel()), fit if same else len(pool) // size)
     if count < 1:
         return None
     picks = []
@@ -71,36 +75,71 @@ def draw_candidates(batch: Batch, others: Batch | None, seeds: Sequence[int]) ->
     return Candidates(others.inputs[0], torch.stack(picks).to(others.inputs.device), same)
 
 
-def closeness(recovered: Tensor, true: Tensor, candidates: Candidates) -> Tensor:
-    """PSNR of every record against the true batch (place 0) and each candidate's, matched anew: (T, 1 + M, N)."""
+def _wanted(records: int) -> int:
+    """So many that this number of records, all of them nearest to their own, could convince."""
+    needed = math.ceil(math.exp(-math.log(CONVINCING) / records)) - 1
+    return min(_MORE, max(CANDIDATES, needed))
+
+
+@dataclass(frozen=True)
+class Closeness:
+    """PSNR of the true records (place 0 of M + 1) and of each candidate batch's: (T, 1 + M, N) both."""
+
+    matched: Tensor  # to the claim that it is matched with, each claim given once
+    nearest: Tensor  # to the nearest of all claims of the trial: no record takes a claim from another
+    claimed: Tensor  # (T, N) true records that a claim was matched with
+
+
+def closeness(recovered: Tensor, true: Tensor, candidates: Candidates, claimed: Tensor | None = None) -> Closeness:
+    """What was recovered (T, N, *shape), of which only `claimed` (T, N) counts, against the truth and its rivals.
+
+    A record without a claim stands at 0 dB, as do its rivals: it says nothing either way.
+    """
     mine = recovered.to(true)
-    found = []
+    said = torch.ones(mine.shape[:2], dtype=torch.bool, device=mine.device) if claimed is None else claimed
+    matched, nearest, owners = [], [], said
     for number in range(-1, candidates.places.shape[1]):
         rival = true if number < 0 else candidates.batch(number).to(true)
-        matched = reorder(mine, assign(rival, mine))
-        found.append((rival - matched).flatten(2).double().square().mean(2))
-    return -10 * torch.stack(found, 1).clamp_min(_EXACT).log10()
+        order = assign(rival, mine, said)
+        took = reorder(said, order)
+        owners = took if number < 0 else owners
+        errors = (rival - reorder(mine, order)).flatten(2).double().square().mean(2)
+        matched.append(errors.where(took, 1.0))
+        distances = pairwise_mse(rival, mine).where(said[:, None], 1.0)  # (T, N, N)
+        nearest.append(distances.amin(2))
+    decibels = [-10 * torch.stack(errors, 1).clamp_min(_EXACT).log10() for errors in (matched, nearest)]
+    return Closeness(decibels[0], decibels[1], owners)
 
 
 def ranks_of(close: Tensor) -> Tensor:
-    """(T, N): 1 where the true sample is nearest, ties counting half."""
+    """(T, 1 + M, N) -> (T, N): 1 where the true sample is nearest, ties counting half."""
     true, others = close[:, :1], close[:, 1:]
     return 1 + (others > true).sum(1) + 0.5 * (others == true).sum(1)
 
 
-def judge(close: Tensor, same_label: bool) -> Control:
-    """What the places of all records add up to."""
-    trials, rivals, size = close.shape
-    ranks = ranks_of(close).flatten()
-    means, bests = close.mean(2).cpu(), close.amax(2).cpu()  # (T, 1 + M)
+def judge(close: Closeness, same_label: bool) -> Control:
+    """What the places of all records add up to.
+
+    `p_first` counts the records that are nearer to a claim than all their rivals. Records do not compete for claims
+    there, so under chance each is first once in 1 + M, whatever the others are: a binomial tail.
+    """
+    trials, rivals, size = close.matched.shape
+    claimed = close.claimed.flatten()
+    ranks = ranks_of(close.matched).flatten()[claimed]
+    lone = (close.nearest[:, :1] > close.nearest[:, 1:]).all(1).flatten()[claimed]  # (claimed records,)
+    first, records = int(lone.sum()), len(lone)
+    p_first = float(binom.sf(first - 1, records, 1 / rivals)) if records else 1.0
+    means, bests = close.matched.mean(2).cpu(), close.matched.amax(2).cpu()  # (T, 1 + M)
     permuted = [(means.take(p).mean(1), bests.take(p).amax(1)) for p in _permutations(trials, rivals)]
     p_mean = _share(torch.cat([mean for mean, _ in permuted]), means[:, 0].mean())
     p_best = _share(torch.cat([best for _, best in permuted]), bests[:, 0].amax())
-    possible = rivals**trials >= 1 / _LEVEL  # else even perfect recoveries stay above the level
+    chances = records * math.log(rivals)  # else even perfect recoveries stay above the level
+    best = min(p_mean, p_best, p_first)
     return Control(
-        candidates=rivals - 1, same_label=same_label, records=trials * size, first=int((ranks == 1).sum()),
-        rank_median=float(ranks.median()), p_mean=p_mean, p_best=p_best,
-        better=min(p_mean, p_best) <= _LEVEL if possible else None,
+        candidates=rivals - 1, same_label=same_label, records=trials * size, first=first,
+        rank_median=float(ranks.median()) if records else (rivals + 1) / 2, p_mean=p_mean, p_best=p_best,
+        p_first=p_first, better=best <= _LEVEL if chances >= -math.log(_LEVEL) else None,
+        convincing=best <= CONVINCING if chances >= -math.log(CONVINCING) else None,
     )  # fmt: skip
 
 

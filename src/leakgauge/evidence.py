@@ -9,52 +9,72 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from leakgauge import catalog
 from leakgauge.blind import blind_success
 from leakgauge.bounds import accounted_mechanism, upper_side
 from leakgauge.control import closeness, draw_candidates, judge, ranks_of
+from leakgauge.credible import judged
 from leakgauge.errors import LeakgaugeError
 from leakgauge.exposure import alignment, exposure
 from leakgauge.fl.summed import in_sum
-from leakgauge.flags import NO_BETTER_THAN_CONTROL
 from leakgauge.plan import parse_chain
 from leakgauge.stage import Stage
-from leakgauge.types import CRITERION, Exposure, Fact, Finding, Summary, cell_name
+from leakgauge.types import CRITERION, Control, Exposure, Fact, Finding, Summary, cell_name
 
 
-def controlled(
-    stage: Stage, rows: Sequence[Summary], findings: Sequence[Finding], recovered: Mapping[str, Tensor]
-) -> tuple[tuple[Summary, ...], tuple[Finding, ...]]:
-    """Rows with their control, findings with the places of their records."""
+def weighed(
+    stage: Stage, findings: Sequence[Finding], recovered: Mapping[str, Tensor], floors: Sequence[Finding] = ()
+) -> tuple[list[Finding], dict[str, Control]]:
+    """The findings with the places of their records and what their scores are worth; the control of each cell.
+
+    `floors` are findings of floors that are not among the others.
+    """
+    findings, controls = _controlled(stage, findings, recovered)
+    return judged(findings, stage.data, controls, every=[*floors, *findings]), controls
+
+
+def _controlled(
+    stage: Stage, findings: Sequence[Finding], recovered: Mapping[str, Tensor]
+) -> tuple[list[Finding], dict[str, Control]]:
     candidates = draw_candidates(stage.batch, stage.others, stage.scenario.seeds)
-    floors = {name for name, attack in catalog.find("attacks").items() if attack.baseline}
     if candidates is None:
-        return tuple(rows), tuple(findings)
-    judged, places = [], dict[tuple[str, int], tuple[float, ...]]()
-    for row in rows:
-        name = cell_name(row.attack, row.defense, row.adaptive)
-        ran = [f.trial for f in findings if cell_name(f.attack, f.defense, f.adaptive) == name and f.error is None]
+        return list(findings), {}
+    cells: dict[str, list[Finding]] = {}
+    for f in findings:
+        cells.setdefault(_name(f), []).append(f)
+    controls, places = dict[str, Control](), dict[tuple[str, int], tuple[float, ...]]()
+    for name, group in cells.items():
+        ran = [f for f in group if f.error is None]
         # In a sum of clients the records were picked out of more claims than there are candidates for.
-        if row.attack in floors or name not in recovered or not ran or in_sum(parse_chain(row.defense)) > 1:
-            judged.append(row)
+        summed = in_sum(parse_chain(group[0].defense)) > 1
+        if group[0].attack in catalog.baselines() or name not in recovered or not ran or summed:
             continue
-        close = closeness(recovered[name][ran].to(stage.batch.inputs), stage.batch.inputs[ran], candidates.take(ran))
-        found = judge(close, candidates.same_label)
-        places |= {(name, t): tuple(r) for t, r in zip(ran, ranks_of(close).tolist(), strict=True)}
-        flags = {*row.flags, *([NO_BETTER_THAN_CONTROL] if found.better is False else [])}
-        judged.append(dataclasses.replace(row, control=found, flags=tuple(sorted(flags))))
-    told = [
-        dataclasses.replace(f, ranks=places.get((cell_name(f.attack, f.defense, f.adaptive), f.trial), ()))
-        for f in findings
-    ]
-    return tuple(judged), tuple(told)
+        trials = [f.trial for f in ran]
+        close = closeness(
+            recovered[name][trials].to(stage.batch.inputs), stage.batch.inputs[trials], candidates.take(trials),
+            _claims(ran, stage.scenario.batch_size).to(stage.batch.inputs.device),
+        )  # fmt: skip
+        controls[name] = judge(close, candidates.same_label)
+        places |= {(name, t): tuple(r) for t, r in zip(trials, ranks_of(close.matched).tolist(), strict=True)}
+    return [dataclasses.replace(f, ranks=places.get((_name(f), f.trial), ())) for f in findings], controls
+
+
+def _claims(findings: Sequence[Finding], size: int) -> Tensor:
+    """(T, N) bool, in the order of the truth: a record that was claimed has a score."""
+    rows = [[any(v is not None for v in record.values()) for record in f.records[:size]] for f in findings]
+    return torch.tensor(rows, dtype=torch.bool).reshape(len(findings), -1)
+
+
+def _name(finding: Finding) -> str:
+    return cell_name(finding.attack, finding.defense, finding.adaptive)
 
 
 def exposures(stage: Stage, rows: Sequence[Summary], findings: Sequence[Finding]) -> tuple[Exposure, ...]:
     """For each attacked configuration the order of its records, beside what its strongest attack recovered."""
-    floors = {name for name, attack in catalog.find("attacks").items() if attack.baseline}
+    floors = catalog.baselines()
     controls = {f.attack for f in findings if f.control}
     metric, higher = _criterion(stage)
     told = []

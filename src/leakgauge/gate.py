@@ -5,18 +5,20 @@ confidence, no more than that share of all records may reach it. What is compare
 of the share of records that any attack, plain or adaptive, brought there, under the worst configuration. So a gate with
 a confidence also fails where too few records were attacked to show it, and says how many it takes.
 
-As in the verdict, a record counts only where the mean image does not score as well, and where the attack beats its
-control: a flat picture, or one of nobody, reaches many a threshold and recovers nothing.
+As in the verdict, a record counts only where its score is credible (`leakgauge.credible`): a flat picture, or one of
+nobody, reaches many a threshold and recovers nothing. Where too few others tell whether a record is chance, the gate is
+not shown.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from leakgauge import catalog
+from leakgauge.credible import is_credible
 from leakgauge.errors import BadInput
 from leakgauge.metrics.intervals import at_most, needed
 from leakgauge.settings import unknown_name
@@ -25,7 +27,6 @@ from leakgauge.types import Finding
 _REACHED = {"mse": (0.0, 1e9), "psnr": (0.0, 100.0), "ssim": (-1.0, 1.0)}  # what a record can score
 METRICS = tuple(_REACHED)
 CONFIDENCE, SHARE = 0.95, 0.05  # where one is given and the other is not
-Counts = Callable[[Finding, int], bool]
 _EXAMPLE = "for example --gate ssim=0.5 or --gate ssim=0.5,confidence=0.95,share=0.05"
 
 
@@ -78,17 +79,13 @@ class _Worst:
     defense: str
     reached: int  # records that some attack brought to the threshold
     records: int
+    undecided: int  # records that reach it, credibly or by chance: there are too few others to tell
     best: str  # where the most exposed record is, and its score
 
 
-def gate_result(
-    gate: Gate, findings: Sequence[Finding], tested: Sequence[str], counts: Counts = lambda *_: True
-) -> dict[str, Any]:
-    """Does it hold? `findings` are those of attacks: neither floors nor controls. One sentence says why.
-
-    `counts` says of a finding and a record, by its number, whether its score may be taken at face value.
-    """
-    counted = [found for defense in tested if (found := _count(gate, findings, defense, counts)) is not None]
+def gate_result(gate: Gate, findings: Sequence[Finding], tested: Sequence[str]) -> dict[str, Any]:
+    """Does it hold? `findings` are those of attacks: neither floors nor controls. One sentence says why."""
+    counted = [found for defense in tested if (found := _count(gate, findings, defense)) is not None]
     result: dict[str, Any] = {
         "metric": gate.metric, "threshold": gate.threshold, "confidence": gate.confidence,
         "share": None if gate.confidence is None else gate.share,
@@ -101,14 +98,25 @@ def gate_result(
     worst = max(counted, key=lambda c: (at_most(c.reached, c.records, confidence), c.reached))
     limit = at_most(worst.reached, worst.records, confidence)
     passed = worst.reached == 0 if gate.confidence is None else limit <= gate.share
+    unsure = next((c for c in counted if c.undecided), None)
+    if passed and unsure is not None:
+        said = (
+            f"Gate {gate} not shown: {unsure.undecided} of {unsure.records} records reach it, and there are too few "
+            f"other samples to tell whether by chance; attack more records (--trials). The nearest is {unsure.best}."
+        )
+        return result | {
+            "passed": False, "reached": 0, "records": unsure.records, "at_most": None, "defense": unsure.defense,
+            "sentence": said,
+        }  # fmt: skip
     return result | {
         "passed": passed, "reached": worst.reached, "records": worst.records, "at_most": limit,
         "defense": worst.defense, "sentence": _sentence(gate, worst, limit, passed),
     }  # fmt: skip
 
 
-def _count(gate: Gate, findings: Sequence[Finding], defense: str, counts: Counts) -> _Worst | None:
+def _count(gate: Gate, findings: Sequence[Finding], defense: str) -> _Worst | None:
     """A record counts as reached if any attack did; None if nothing was scored."""
+    unsure: set[tuple[int, int]] = set()
     scores: dict[tuple[int, int], tuple[bool, float, float, Finding]] = {}  # is it reached, how far, score, by whom
     sign = 1.0 if catalog.get("metrics", gate.metric).higher_is_better else -1.0
     for finding in findings:
@@ -117,7 +125,10 @@ def _count(gate: Gate, findings: Sequence[Finding], defense: str, counts: Counts
                 value, place = record.get(gate.metric), (finding.trial, index)
                 if value is None:
                     continue
-                reached = gate.exceeded_by(value) and counts(finding, index)
+                credible = is_credible(finding, index)
+                reached = gate.exceeded_by(value) and credible is True
+                if gate.exceeded_by(value) and credible is None:
+                    unsure.add(place)
                 if place not in scores or (reached, sign * value) > scores[place][:2]:
                     scores[place] = reached, sign * value, value, finding
     if not scores:
@@ -125,7 +136,8 @@ def _count(gate: Gate, findings: Sequence[Finding], defense: str, counts: Counts
     (trial, index), (_, _, value, finding) = max(scores.items(), key=lambda item: item[1][:2])
     score = f"{value:.2e}" if gate.metric == "mse" else f"{value:.3f}"
     best = f"{finding.attack} on {defense}, trial {trial}, record {index}: {score}"
-    return _Worst(defense, sum(found[0] for found in scores.values()), len(scores), best)
+    sure = {place for place, found in scores.items() if found[0]}
+    return _Worst(defense, len(sure), len(scores), len(unsure - sure), best)
 
 
 def _sentence(gate: Gate, worst: _Worst, limit: float, passed: bool) -> str:

@@ -128,4 +128,4 @@ def _mean(row: Summary, metric: str) -> float | None:
 
 
 def _is_floor(name: str) -> bool:
-    return name in {n for n, attack in catalog.find("attacks").items() if attack.baseline}
+    return name in catalog.baselines()

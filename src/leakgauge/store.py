@@ -36,7 +36,7 @@ from leakgauge.trial_index import Held, TrialIndex
 from leakgauge.types import Finding, Pictures
 
 _KEY = re.compile("[0-9a-z]+")
-_LISTS = ("records", "flags", "ranks", "trace")  # of a finding, that JSON knows as lists
+_LISTS = ("records", "flags", "ranks", "trace", "credible")  # of a finding, that JSON knows as lists
 
 
 @dataclass(frozen=True)

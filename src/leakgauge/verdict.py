@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 
 from leakgauge import catalog
 from leakgauge.bounds import both_sides, lower_side, standing, upper_side
-from leakgauge.conclusion import LABELS, beats_control, conclusion
+from leakgauge.conclusion import LABELS, conclusion
+from leakgauge.credible import is_recovered, is_undecided, meets
+from leakgauge.flags import NO_BETTER_THAN_CONTROL
 from leakgauge.gate import Gate, gate_result
 from leakgauge.metrics.intervals import bootstrap_mean, rate
 from leakgauge.metrics.tail import tail_of
 from leakgauge.types import (
     CRITERION,
     UNDEFENDED,
+    Control,
     DataSpec,
     Finding,
     Guarantee,
@@ -24,6 +27,7 @@ from leakgauge.types import (
     Summary,
     Tail,
     Verdict,
+    cell_name,
 )
 
 _REDUCED = {"label_accuracy": LABELS}
@@ -36,30 +40,19 @@ def criterion(data: DataSpec) -> str:
     return f"{metric}{sign}{limit:g}"
 
 
-def is_recovered(data: DataSpec, record: Mapping[str, float | None], floor: Mapping[str, float | None]) -> bool:
-    """Meets the criterion and beats the mean image on the same record: a flat picture alone recovers nothing."""
-    name, limit = CRITERION[data.kind]
-    score, guess = record.get(name), floor.get(name)
-    if score is None:
-        return False
-    met = score >= limit if catalog.get("metrics", name).higher_is_better else score <= limit
-    return met and _beats(name, score, guess)
+def summarise(
+    findings: Sequence[Finding], data: DataSpec, controls: Mapping[str, Control] | None = None
+) -> tuple[Summary, ...]:
+    """One row per (attack, defence, plain or adaptive), in the order they were run; failures stay in.
 
-
-def _beats(metric: str, score: float | None, guess: float | None) -> bool:
-    if score is None or guess is None:
-        return score is not None
-    return score > guess if catalog.get("metrics", metric).higher_is_better else score < guess
-
-
-def summarise(findings: Sequence[Finding], data: DataSpec) -> tuple[Summary, ...]:
-    """One row per (attack, defence, plain or adaptive), in the order they were run; failures stay in."""
+    `controls` is by `cell_name`. What a score is worth is in the findings; see `leakgauge.credible`.
+    """
     groups: dict[tuple[str, str, bool], list[Finding]] = {}
     for finding in findings:
         groups.setdefault((finding.attack, finding.defense, finding.adaptive), []).append(finding)
-    floors = {attack: _means(group) for (attack, _, _), group in groups.items() if attack in _baselines()}
-    floor_of = _floors(findings)
-    return tuple(_row(key, group, data, floors, floor_of) for key, group in groups.items())
+    floors = {attack: _means(group) for (attack, _, _), group in groups.items() if attack in catalog.baselines()}
+    known = controls or {}
+    return tuple(_row(key, group, data, floors, known.get(cell_name(*key))) for key, group in groups.items())
 
 
 def conclude(
@@ -76,9 +69,10 @@ def conclude(
     `uppers` has the upper side of each configuration (`bounds.upper_side`); one that is missing has no guarantee.
     """
     controls = {f.attack for f in findings if f.control}  # whatever they score is no leak
-    judged = [r for r in rows if r.attack not in _baselines() | controls and r.error is None]
+    floors = catalog.baselines()
+    judged = [r for r in rows if r.attack not in floors | controls and r.error is None]
     size = max((len(f.records) for f in findings), default=0)
-    under_test = [f for f in findings if f.attack not in _baselines() and not f.control]
+    under_test = [f for f in findings if f.attack not in floors and not f.control]
     no_bound = upper_side((), LocalTraining(), None)
     not_tested = no_bound | {"why": "nothing of this configuration was run"}
     entries = []
@@ -86,7 +80,7 @@ def conclude(
         mine = [r for r in judged if r.defense == c]
         tested = bool(mine)  # a promise counts for nothing where the defence that makes it never ran
         entry = conclusion(c, mine, guarantees.get(c) if tested else None, size, data.classes) | {"tested": tested}
-        lower = _lower(mine, [f for f in under_test if f.defense == c], _floors(findings), data)
+        lower = _lower([f for f in under_test if f.defense == c], data)
         upper = (uppers or {}).get(c, no_bound) if tested else not_tested
         sides = both_sides(lower, upper)
         entries.append(
@@ -95,15 +89,7 @@ def conclude(
     decide = [e for e in entries if e["defense"] != UNDEFENDED] or entries
     leaking = [e for e in decide if e["leaks"]]
     sentence = " ".join(e["sentence"] for e in decide) or "Nothing was measured."
-    trusted = {(r.attack, r.defense, r.adaptive) for r in judged if beats_control(r)}
-    floor_of = _floors(findings)
-
-    def counts(finding: Finding, record: int) -> bool:
-        score, floor = finding.records[record], floor_of.get((finding.trial, record), {})
-        beaten = gate is not None and _beats(gate.metric, score.get(gate.metric), floor.get(gate.metric))
-        return beaten and (finding.attack, finding.defense, finding.adaptive) in trusted
-
-    judgement = None if gate is None else gate_result(gate, under_test, [e["defense"] for e in decide], counts)
+    judgement = None if gate is None else gate_result(gate, under_test, [e["defense"] for e in decide])
     return Verdict(bool(leaking), sentence, tuple(entries), judgement)
 
 
@@ -112,15 +98,16 @@ def _row(
     group: Sequence[Finding],
     data: DataSpec,
     floors: Mapping[str, Mapping[str, Interval]],
-    floor_of: Mapping[tuple[int, int], Mapping[str, float | None]],
+    control: Control | None,
 ) -> Summary:
     attack, defense, adaptive = key
     scored = [(f, i, r) for f in group for i, r in enumerate(f.records)]
     size = max((len(f.records) for f in group), default=0)
     lost = sum(size for f in group if f.error is not None)  # attacked and not recovered
-    recovered = sum(
-        is_recovered(data, r, {} if attack in _baselines() else floor_of.get((f.trial, i), {})) for f, i, r in scored
-    )
+    recovered = sum(is_recovered(data, f, i) for f, i, _ in scored)
+    flags = {flag for f in group for flag in f.flags}
+    if control is not None and control.better is False:
+        flags.add(NO_BETTER_THAN_CONTROL)
     return Summary(
         attack=attack,
         defense=defense,
@@ -130,46 +117,33 @@ def _row(
         metrics=_means(group),
         success_rate=rate(recovered, len(scored) + lost, criterion(data)),
         worst=_most_exposed(data, scored),
-        floor={} if attack in _baselines() else dict(floors),
-        flags=tuple(sorted({flag for f in group for flag in f.flags})),
+        floor={} if attack in catalog.baselines() else dict(floors),
+        flags=tuple(sorted(flags)),
         seconds=sum(f.seconds for f in group),
         error=group[0].error if all(f.error for f in group) else None,
         steps_median=_median([f.steps for f in group if f.error is None]),
         evaluations_median=_median([f.evaluations for f in group if f.error is None]),
         tail=_tail(data, [r for _, _, r in scored], lost),
+        control=control,
+        met=sum(meets(data, r) for _, _, r in scored),
+        undecided=sum(is_undecided(data, f, i) for f, i, _ in scored),
     )
-
-
-def _floors(findings: Sequence[Finding]) -> dict[tuple[int, int], Mapping[str, float | None]]:
-    """(trial, record) -> what the mean of public data scores there."""
-    return {(f.trial, i): r for f in findings if f.attack == "mean-image" for i, r in enumerate(f.records)}
 
 
 def _tail(data: DataSpec, records: Sequence[Mapping[str, float | None]], lost: int) -> Tail | None:
     name = CRITERION[data.kind][0]
     values = [v for r in records if (v := r.get(name)) is not None]
+    lost += len(records) - len(values)  # what is not claimed is lost as well
     return tail_of(name, values, catalog.get("metrics", name).higher_is_better, lost) if values else None
 
 
-def _lower(
-    rows: Sequence[Summary],
-    findings: Sequence[Finding],
-    floor_of: Mapping[tuple[int, int], Mapping[str, float | None]],
-    data: DataSpec,
-) -> dict[str, Any]:
-    """The lower side: records that any attack recovered. Attacks that do not beat their control recovered none.
+def _lower(findings: Sequence[Finding], data: DataSpec) -> dict[str, Any]:
+    """The lower side: records that any attack recovered.
 
     The attacks together are one attacker, so none of them is picked for how well it did.
     """
-    trusted = {(r.attack, r.adaptive) for r in rows if beats_control(r)}
     places = {(f.trial, i) for f in findings for i in range(len(f.records))}
-    found = {
-        (f.trial, i)
-        for f in findings
-        if (f.attack, f.adaptive) in trusted
-        for i, record in enumerate(f.records)
-        if is_recovered(data, record, floor_of.get((f.trial, i), {}))
-    }
+    found = {(f.trial, i) for f in findings for i in range(len(f.records)) if is_recovered(data, f, i)}
     proven: dict[tuple[str, bool], int] = {}
     for f in findings:
         if f.certified is not None:
@@ -217,6 +191,8 @@ def headline(verdict: Verdict) -> str:
         return "Leaks"
     if states == {"not tested"}:
         return "Not tested: no attack could be carried out"
+    if "cannot tell" in states:
+        return "Cannot tell: too few other samples to compare with"
     if "labels read" in states:
         return "No record recovered, but labels read"
     if "not tested" in states:
@@ -233,11 +209,8 @@ def state_of(configuration: Mapping[str, Any]) -> str:
         return "leaks"
     if not configuration.get("tested", True):
         return "not tested"
+    if configuration.get("undecided"):
+        return "cannot tell"
     if configuration.get("labels"):
         return "labels read"
     return "protected" if configuration.get("standing") == "protected" else "no leak found"
-
-
-def _baselines() -> frozenset[str]:
-    find: Callable[[str], dict[str, Any]] = catalog.find
-    return frozenset(name for name, attack in find("attacks").items() if attack.baseline)

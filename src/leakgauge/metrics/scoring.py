@@ -18,13 +18,14 @@ from torch import Tensor
 from leakgauge.errors import BadInput
 from leakgauge.metrics._metric import Metric
 from leakgauge.metrics.assignment import assign, reorder
+from leakgauge.metrics.detail import DETAIL
 from leakgauge.metrics.label_accuracy import label_accuracy
 from leakgauge.metrics.mse import MSE
 from leakgauge.metrics.psnr import PSNR
 from leakgauge.metrics.ssim import SSIM
 from leakgauge.types import BLANK, Batch, DataSpec, Reconstruction
 
-DEFAULT = (MSE, PSNR, SSIM)
+DEFAULT = (MSE, PSNR, SSIM, DETAIL)
 
 
 @dataclass(frozen=True)

@@ -109,7 +109,7 @@ def run_one(
     )
     if report.interrupted:  # half a scenario is no result
         raise KeyboardInterrupt
-    floors = {name for name, attack in catalog.find("attacks").items() if attack.baseline}
+    floors = catalog.baselines()
     findings = tuple(f for f in report.findings if f.attack not in floors)
     broken = next((f.error for f in findings if f.error), None)
     if broken is not None:

@@ -41,7 +41,10 @@ SCRIPT: Mapping[str, Any] = {
     "text": Markup(_SCRIPT),
     "hash": "sha256-" + base64.b64encode(hashlib.sha256(_SCRIPT.encode()).digest()).decode(),
 }
-_TONES = {"leaks": "bad", "labels read": "warn", "no leak found": "warn", "not tested": "warn", "protected": "good"}
+_TONES = {
+    "leaks": "bad", "labels read": "warn", "no leak found": "warn", "cannot tell": "warn", "not tested": "warn",
+    "protected": "good",
+}  # fmt: skip
 
 
 def to_html(report: AuditReport, pictures: Pictures | None = None) -> str:

@@ -87,7 +87,7 @@ def _metrics(report: AuditReport) -> list[str]:
     present = dict.fromkeys(m for row in report.summary for m in row.metrics)
     order = _ORDER[report.data.kind]
     known = [m for name in order for m in present if base(m) == name]
-    more = [m for m in present if base(m) not in {*order, "mse", "psnr", "ssim"}]
+    more = [m for m in present if base(m) not in {*order, "mse", "psnr", "ssim", "detail"}]
     return known + more
 
 
@@ -162,7 +162,7 @@ def _control(cell: Cell) -> Value:
     if found is None:
         return NOTHING, ()
     others = f"{found.candidates} others" + ("" if found.same_label else " of any label")
-    chance = min(found.p_mean, found.p_best)
+    chance = min(found.p_mean, found.p_best, found.p_first)
     return f"{found.first} of {found.records} first", _lines(
         f"median {found.rank_median:g}, {others}", f"p {'<' if chance <= 1e-4 else '='} {max(chance, 1e-4):.2g}"
     )

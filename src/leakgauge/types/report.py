@@ -52,6 +52,7 @@ class Finding:
     control: bool = False  # the attack on a decoy update, scored against the true samples: no leak, whatever it scores
     ranks: tuple[float, ...] = ()  # per record: the true sample's place among the candidates of `Control`, 1 is nearest
     certified: int | None = None  # records that the attack proved right without the truth; None where it proves nothing
+    credible: tuple[bool | None, ...] = ()  # per record: is its score evidence? None: too few others to tell
     trace: tuple[float, ...] = ()  # own objective along the kept attempt: a few values, its first and last among them
 
 
@@ -104,7 +105,9 @@ class Control:
     rank_median: float  # 1 is nearest of all, (candidates + 2) / 2 is what guessing gives
     p_mean: float  # permutation p-value of the mean closeness: all records together
     p_best: float  # the same for the closest record alone: one that leaks among many that do not
-    better: bool | None  # than chance, by either at 5 %; None where so few candidates could not show it
+    better: bool | None  # than chance, by any of the three at 5 %; None where so few candidates could not show it
+    p_first: float = 1.0  # binomial p-value of how many are first
+    convincing: bool | None = None  # evidence of a leak, by any of the three at 0.1 %; None where it could not be
 
 
 @dataclass(frozen=True)
@@ -130,7 +133,7 @@ class Summary:
     trials: int
     failed: int  # trials that raised or diverged
     metrics: Mapping[str, Interval]  # "psnr_mean_per_image" -> interval; reduction is in the name
-    success_rate: Rate
+    success_rate: Rate  # records that meet the criterion with a credible score
     worst: Mapping[str, float | None]  # the most exposed record: trial, record, scores
     floor: Mapping[str, Mapping[str, Interval]]  # baseline -> metric -> interval
     flags: tuple[str, ...] = ()
@@ -140,6 +143,8 @@ class Summary:
     evaluations_median: Interval = _NOT_COUNTED  # gradients of the model, in the same way
     tail: Tail | None = None
     control: Control | None = None  # None where no record is claimed or there is nothing to compare with
+    met: int | None = None  # records that meet the criterion, credible or not
+    undecided: int = 0  # those that may be recovered or chance: there are too few others to tell
 
 
 @dataclass(frozen=True)
@@ -228,7 +233,7 @@ class AuditReport:
             scenario=Scenario.from_mapping(plain["scenario"]),
             data=DataSpec(**spec),
             findings=tuple(
-                Finding(**f | {k: tuple(f.get(k, ())) for k in ("records", "flags", "ranks", "trace")})
+                Finding(**f | {k: tuple(f.get(k, ())) for k in ("records", "flags", "ranks", "trace", "credible")})
                 for f in plain["findings"]
             ),
             summary=tuple(_summary_from(row) for row in plain["summary"]),
