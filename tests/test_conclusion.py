@@ -1,5 +1,7 @@
 """One configuration: the strongest attack that beats its control, traces, labels."""
 
+import dataclasses
+
 import pytest
 
 from leakgauge.conclusion import LABELS, conclusion
@@ -74,3 +76,16 @@ def test_two_labels_of_six_are_no_more_than_one_class_in_ten_explains():
     few = [row(labels=2 / 6, guess=0.0, records=6)]
     assert conclusion("dp-sgd", few, None, 1, classes=10)["labels"] is None
     assert conclusion("dp-sgd", few, None, 1, classes=100)["labels"]["guess"] == 0.01
+
+
+def test_a_label_that_the_update_proves_needs_no_statistics():
+    """One update, ten classes: one of one is no evidence by itself, and here it needs none."""
+    one = row("labels", 0, 0, labels=1.0, labels_proven=1)
+    one = dataclasses.replace(one, trials=1)
+    found = conclusion("none", [one], None, 1, classes=10)
+    assert (found["labels"]["proven"], found["labels"]["read"], found["labels"]["records"]) == (1, 1, 1)
+    assert (
+        "labels reads the labels of 1 of 1 records (guessing: 10%); the update proves 1 of them." in found["sentence"]
+    )
+    unproven = dataclasses.replace(one, labels_proven=0)
+    assert conclusion("none", [unproven], None, 1, classes=10)["labels"] is None

@@ -42,13 +42,11 @@ def test_nearer_than_the_floors_with_a_control_that_convinces_is_recovered():
     assert is_recovered(IMAGE, told(finding(), floor(ssim=0.7, psnr=19.0)), 0)
 
 
-@pytest.mark.parametrize(
-    "scores", [{"ssim": 0.9, "psnr": 5.0}, {"ssim": 0.1, "psnr": 21.0}, {"ssim": 0.8, "psnr": 5.0}]
-)
-def test_a_floor_that_is_as_near_in_either_metric_takes_it_back(scores):
+@pytest.mark.parametrize(("ssim", "psnr"), [(0.9, 5.0), (0.1, 21.0), (0.8, 5.0)])
+def test_a_floor_that_is_as_near_in_either_metric_takes_it_back(ssim, psnr):
     """An unmistakable score too: it cannot be one if a guess does as well."""
     for record in (GOOD, GOOD | {"detail": 30.0}):
-        assert not is_recovered(IMAGE, told(finding(record), floor(**scores)), 0)
+        assert not is_recovered(IMAGE, told(finding(record), floor(ssim=ssim, psnr=psnr)), 0)
 
 
 def test_a_record_that_is_nearer_to_another_sample_is_not_recovered():

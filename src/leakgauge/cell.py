@@ -167,6 +167,7 @@ def _findings(
                 note="" if result.notes is None else result.notes[t],
                 control=isinstance(cell.attack, OnDecoy),
                 certified=None if result.certified is None else int(result.certified[t]),
+                labels_proven=None if result.labels_proven is None else int(result.labels_proven[t]),
                 trace=traces[t],
             )
         )  # fmt: skip

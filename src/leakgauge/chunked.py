@@ -97,6 +97,7 @@ def joined(parts: Sequence[Reconstruction], interrupted: bool = False) -> Recons
         trace=torch.cat(traces) if len(traces) == len(parts) else None,
         finished=torch.cat(whole) if interrupted else None,
         certified=cat("certified"),
+        labels_proven=cat("labels_proven"),
         claimed=_all_claims(parts),
         notes=None if any(p.notes is None for p in parts) else tuple(note for p in parts for note in p.notes or ()),
     )

@@ -100,8 +100,10 @@ def _labels_read(rows: Sequence[Summary], size: int, classes: int) -> dict[str, 
     """What the update gives away of the labels, if it is more than a guess; None otherwise.
 
     A guess is as good as the better of the floor that was measured, on a few records, and one among all classes.
-    An attack that claims labels alone is told in records, so that nobody takes its share for recovered ones.
+    An attack that claims labels alone is told in records, so that nobody takes its share for recovered ones. Labels
+    that the updates themselves prove need no statistics: one of one is read.
     """
+    proven = max(rows, key=lambda r: r.labels_proven, default=None)
     named = [(r, share) for r in rows if (i := r.metrics.get(LABELS)) and (share := i.value) is not None]
     if not named:
         return None
@@ -112,11 +114,14 @@ def _labels_read(rows: Sequence[Summary], size: int, classes: int) -> dict[str, 
     counted = size * ran if size and not best.success_rate.records else None
     named_of = best.success_rate.records or size * ran
     shown = at_least(round(share * named_of), named_of, _LABELS_SURE) if named_of else share
-    if shown <= guess:  # a few labels more than a guess names are chance
+    certain = proven.labels_proven if proven is not None else 0
+    if shown <= guess and not certain:  # a few labels more than a guess names are chance
         return None
+    if shown <= guess and proven is not None:
+        best, share, counted = proven, certain / (size * proven.trials), size * proven.trials
     return {
         "attack": best.attack, "share": share, "guess": guess, "records": counted,
-        "read": None if counted is None else round(share * counted),
+        "read": None if counted is None else round(share * counted), "proven": certain,
     }  # fmt: skip
 
 
@@ -125,5 +130,7 @@ def _said(labels: Mapping[str, Any] | None) -> str:
         return ""
     guess = f"(guessing: {labels['guess']:.0%})"
     if labels["records"] is None:
-        return f" {labels['attack']} names {labels['share']:.0%} of the labels {guess}."
-    return f" {labels['attack']} reads the labels of {labels['read']} of {labels['records']} records {guess}."
+        said = f" {labels['attack']} names {labels['share']:.0%} of the labels {guess}"
+    else:
+        said = f" {labels['attack']} reads the labels of {labels['read']} of {labels['records']} records {guess}"
+    return f"{said}; the update proves {labels['proven']} of them." if labels.get("proven") else f"{said}."

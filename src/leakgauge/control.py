@@ -31,6 +31,7 @@ _PERMUTATIONS = 9999
 _AT_ONCE = 2**20  # picks that are in memory together
 _LEVEL = 0.05  # from which recoveries are said to be better than chance
 CONVINCING = 1e-3  # from which they are evidence of a leak: once in a thousand runs by chance
+_NUMBERS = 2**23  # values of rivals that are in memory together
 _EXACT = 1e-10  # a squared error below this is a perfect recovery: 100 dB
 
 
@@ -97,18 +98,27 @@ def closeness(recovered: Tensor, true: Tensor, candidates: Candidates, claimed: 
     """
     mine = recovered.to(true)
     said = torch.ones(mine.shape[:2], dtype=torch.bool, device=mine.device) if claimed is None else claimed
-    matched, nearest, owners = [], [], said
-    for number in range(-1, candidates.places.shape[1]):
-        rival = true if number < 0 else candidates.batch(number).to(true)
-        order = assign(rival, mine, said)
-        took = reorder(said, order)
-        owners = took if number < 0 else owners
-        errors = (rival - reorder(mine, order)).flatten(2).double().square().mean(2)
-        matched.append(errors.where(took, 1.0))
-        distances = pairwise_mse(rival, mine).where(said[:, None], 1.0)  # (T, N, N)
-        nearest.append(distances.amin(2))
-    decibels = [-10 * torch.stack(errors, 1).clamp_min(_EXACT).log10() for errors in (matched, nearest)]
-    return Closeness(decibels[0], decibels[1], owners)
+    rivals = candidates.places.shape[1]
+    some = max(1, _NUMBERS // max(1, mine.numel()))
+    parts = [_errors(mine, true[:, None], said)]
+    for begin in range(0, rivals, some):
+        numbers = range(begin, min(begin + some, rivals))
+        parts.append(_errors(mine, torch.stack([candidates.batch(n) for n in numbers], 1).to(true), said))
+    matched, nearest = (-10 * torch.cat([part[kind] for part in parts], 1).clamp_min(_EXACT).log10() for kind in (0, 1))
+    return Closeness(matched, nearest, parts[0][2][:, 0])
+
+
+def _errors(mine: Tensor, rivals: Tensor, said: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Against R batches (T, R, N, *shape): errors of matched claims, errors to the nearest, records with a claim."""
+    trials, count, size = rivals.shape[:3]
+    rows = torch.arange(trials, device=mine.device).repeat_interleave(count)
+    true, claims, given = rivals.flatten(0, 1), mine[rows], said[rows]
+    order = assign(true, claims, given)
+    took = reorder(given, order)
+    matched = (true - reorder(claims, order)).flatten(2).double().square().mean(2).where(took, 1.0)
+    nearest = matched if size == 1 else pairwise_mse(true, claims).where(given[:, None], 1.0).amin(2)
+    errors, near, owners = (values.reshape(trials, count, size) for values in (matched, nearest, took))
+    return errors, near, owners
 
 
 def ranks_of(close: Tensor) -> Tensor:

@@ -125,6 +125,7 @@ def _row(
         evaluations_median=_median([f.evaluations for f in group if f.error is None]),
         tail=_tail(data, [r for _, _, r in scored], lost),
         control=control,
+        labels_proven=sum(f.labels_proven or 0 for f in group),
         met=sum(meets(data, r) for _, _, r in scored),
         undecided=sum(is_undecided(data, f, i) for f, i, _ in scored),
     )

@@ -117,3 +117,30 @@ def test_the_result_says_which_rule_auto_came_to(scene):
     assert result.notes == ("counted by exact",) * 3
     assert result.take([1]).notes == ("counted by exact",)
     assert Labels(rule="yin")(made.seen, range(3)).notes == ("counted by yin",) * 3
+
+
+# --- labels that need no statistics -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("half", [torch.float32, torch.bfloat16])
+def test_one_negative_entry_proves_one_label(scene, half):
+    made = scene("lenet-dlg", samples=1, trials=4)
+    shared = made.seen.update.map(lambda _, t: t.to(half).to(t))
+    seen = dataclasses.replace(made.seen, update=shared)
+    assert Labels()(seen, range(4)).labels_proven.tolist() == [1] * 4
+
+
+def test_a_batch_proves_no_more_labels_than_it_holds(scene):
+    made = scene("lenet-dlg:init=default", samples=6, trials=5)
+    proven = Labels()(made.seen, range(5)).labels_proven
+    distinct = torch.tensor([len(set(row)) for row in made.batch.labels.tolist()])
+    assert (proven <= distinct).all()
+    assert (proven >= 1).all()
+
+
+@pytest.mark.parametrize("std", [0.01, 0.1, 1.0])
+def test_noise_proves_nothing(scene, std):
+    made = scene("lenet-dlg:init=default", samples=1, trials=50)
+    g = torch.Generator().manual_seed(5)
+    only_noise = made.seen.update.map(lambda _, t: std * torch.randn(t.shape, generator=g))
+    assert Labels()(dataclasses.replace(made.seen, update=only_noise), range(50)).labels_proven.sum() == 0

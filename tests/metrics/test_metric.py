@@ -26,7 +26,8 @@ def test_the_truth_scores_best_and_more_noise_scores_worse(metric: Metric):
     noise = torch.rand(truth.shape, generator=generator)
     values = torch.stack([metric(truth, truth.lerp(noise, w), IMAGES) for w in (0.0, 0.1, 0.5, 1.0)])
     assert values.shape == (4, 2, 3)
-    assert torch.allclose(values[0], torch.full((2, 3), metric.high if metric.higher_is_better else metric.low))
+    if metric.name != "detail":  # its best depends on the picture
+        assert torch.allclose(values[0], torch.full((2, 3), metric.high if metric.higher_is_better else metric.low))
     worse = values.diff(dim=0) < 0 if metric.higher_is_better else values.diff(dim=0) > 0
     assert worse.all()
     assert ((values >= metric.low) & (values <= metric.high + 1e-6)).all()

@@ -42,7 +42,7 @@ def test_permuting_the_reconstruction_leaves_all_scores_unchanged():
     truth = _batch(4, 5)
     recon = torch.rand(truth.inputs.shape)
     plain, shuffled = (score(truth, _claim(r), IMAGES) for r in (recon, recon[:, torch.randperm(5)]))
-    assert set(plain.records) == {"mse", "psnr", "ssim"}
+    assert set(plain.records) == {"mse", "psnr", "ssim", "detail"}
     for name, values in plain.records.items():
         assert torch.equal(values, shuffled.records[name])
 

@@ -10,11 +10,13 @@ see `dlg`.
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from typing import ClassVar
 
 from leakgauge.attacks._parts.gradient_matching import GradientMatching
 from leakgauge.attacks._parts.labels import RULES
+from leakgauge.attacks._parts.last_layer import proven_labels
 from leakgauge.settings import setting
 from leakgauge.types import Fact, Observation, Progress, Reconstruction
 
@@ -34,4 +36,5 @@ class IDLG(GradientMatching):
     rule: str = setting("auto", "how one sample's label is read: bias where there is one, or row sums", choices=RULES)
 
     def reconstruct(self, observation: Observation, seeds: tuple[int, ...], progress: Progress) -> Reconstruction:
-        return self.match(observation, seeds, progress, self.labels_of(observation, self.rule))
+        found = self.match(observation, seeds, progress, self.labels_of(observation, self.rule))
+        return dataclasses.replace(found, labels_proven=proven_labels(observation))

@@ -26,7 +26,7 @@ import torch
 
 from leakgauge.attacks._parts.label_counts import RULES, misfit
 from leakgauge.attacks._parts.labels import counted, rules_for
-from leakgauge.attacks._parts.last_layer import clues_of
+from leakgauge.attacks._parts.last_layer import clues_of, proven_labels
 from leakgauge.attacks._parts.whole_counts import sorted_labels
 from leakgauge.errors import NotApplicable
 from leakgauge.settings import setting
@@ -63,5 +63,5 @@ class Labels(Attack):
         ones = torch.ones(len(seeds), dtype=torch.long)
         return Reconstruction(
             None, sorted_labels(counts, samples), misfit(clues, counts), ones, 0 * ones, time.perf_counter() - began,
-            notes=tuple(f"counted by {rule}" for rule in rules),
+            notes=tuple(f"counted by {rule}" for rule in rules), labels_proven=proven_labels(observation),
         )  # fmt: skip

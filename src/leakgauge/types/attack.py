@@ -33,6 +33,7 @@ class Reconstruction:
     finished: Tensor | None = None  # (T,) False for trials that an interrupt cut off; None if there was none
     notes: tuple[str, ...] | None = None  # one per trial: what the attack has to say about its own way
     certified: Tensor | None = None  # (T,) records that the attack itself proved right, without the truth
+    labels_proven: Tensor | None = None  # (T,) labels that the update itself proves to be there, without statistics
     claimed: Tensor | None = None  # (T, N) bool: the rows of `inputs` that it stands for (None: all)
 
     def take(self, rows: Sequence[int]) -> Reconstruction:

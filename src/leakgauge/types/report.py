@@ -52,6 +52,7 @@ class Finding:
     control: bool = False  # the attack on a decoy update, scored against the true samples: no leak, whatever it scores
     ranks: tuple[float, ...] = ()  # per record: the true sample's place among the candidates of `Control`, 1 is nearest
     certified: int | None = None  # records that the attack proved right without the truth; None where it proves nothing
+    labels_proven: int | None = None  # labels that the update itself proves to be there; None where nothing is proven
     credible: tuple[bool | None, ...] = ()  # per record: is its score evidence? None: too few others to tell
     trace: tuple[float, ...] = ()  # own objective along the kept attempt: a few values, its first and last among them
 
@@ -143,6 +144,7 @@ class Summary:
     evaluations_median: Interval = _NOT_COUNTED  # gradients of the model, in the same way
     tail: Tail | None = None
     control: Control | None = None  # None where no record is claimed or there is nothing to compare with
+    labels_proven: int = 0  # labels that the updates themselves prove to be there, over all trials
     met: int | None = None  # records that meet the criterion, credible or not
     undecided: int = 0  # those that may be recovered or chance: there are too few others to tell
 

@@ -18,10 +18,12 @@ from leakgauge.engine.gradients import working_model
 from leakgauge.engine.randomness import normal
 from leakgauge.errors import NotApplicable
 from leakgauge.models._several_rounds import FIRST_ROUND, SeveralRounds
-from leakgauge.types import Batch, DataSpec, Fact, LocalTraining, Observation
+from leakgauge.types import CROSS_ENTROPY, Batch, DataSpec, Fact, LocalTraining, Observation
 
 _DUMMIES = 16  # of each kind: black, white, noise
 _PASS = 128  # samples in one forward pass
+_DEVIATIONS = 8.0  # of the noise that an entry must be below zero to prove its label
+_ROUNDING = 1e-3  # relative to the largest entry: above the rounding of half precision
 _RIDGE = 1e-3  # of the stand-in for a bias, relative to the features' mean square
 
 
@@ -98,6 +100,25 @@ def clues_of(observation: Observation, *, public: bool = True) -> Clues:
             probe, features=torch.ones_like(probe.features[..., :1]), weight=probe.weight[..., :1] * 0
         )
     return make_clues(rows, bias, observation.fact(Fact.NUM_SAMPLES), probe)
+
+
+def proven_labels(observation: Observation) -> Tensor | None:
+    """How many labels the update proves to be there, without statistics (T,); None where it cannot be read.
+
+    Under cross-entropy an entry of the bias gradient is negative only if its label is in the batch. A class counts
+    where its entry is negative by more than noise or rounding could make it; a batch of N proves N labels at most.
+    """
+    if observation.fact(Fact.LOCAL_TRAINING).loss != CROSS_ENTROPY:
+        return None
+    try:
+        clues = clues_of(observation)
+    except NotApplicable:
+        return None
+    if not clues.has_bias:
+        return None
+    rounding = _ROUNDING * clues.bias.abs().amax(1)
+    surely = clues.bias < -torch.maximum(_DEVIATIONS * clues.noise, rounding)[:, None]
+    return surely.sum(1).clamp_max(clues.samples)
 
 
 def _first_round(observation: Observation) -> Observation:
