@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
+from leakgauge.credible import is_credible
 from leakgauge.report.criterion import Criterion
 from leakgauge.report.numbers import percent, rate_bounds
 from leakgauge.types import AuditReport, Finding, Flag, Summary, cell_name
@@ -67,6 +67,11 @@ class Record:
     trial: int
     record: int
     scores: dict[str, float | None]
+    credible: bool = True  # as the verdict counts it
+
+    @property
+    def claimed(self) -> bool:
+        return any(value is not None for value in self.scores.values())
 
 
 def cells(report: AuditReport) -> list[Cell]:
@@ -94,12 +99,6 @@ def flags(report: AuditReport) -> list[Flag]:
     return [flag for flag in report.flags if flag.id not in by_control - by_others]
 
 
-def mean_image_scores(report: AuditReport) -> dict[tuple[int, int], Mapping[str, float | None]]:
-    """(trial, record) -> what the mean of public data scores there."""
-    floors = (f for f in report.findings if f.attack == "mean-image")
-    return {(f.trial, i): r for f in floors for i, r in enumerate(f.records)}
-
-
 def baselines(report: AuditReport) -> list[Cell]:
     return [cell for cell in cells(report) if cell.baseline]
 
@@ -107,6 +106,9 @@ def baselines(report: AuditReport) -> list[Cell]:
 def ranked(cell: Cell, criterion: Criterion) -> list[Record]:
     """Scored records from best recovered to worst; ties keep the order of trials."""
     records = [
-        Record(f.trial, i, dict(scores)) for f in cell.findings if f.error is None for i, scores in enumerate(f.records)
+        Record(f.trial, i, dict(scores), is_credible(f, i) is True)
+        for f in cell.findings
+        if f.error is None
+        for i, scores in enumerate(f.records)
     ]
     return sorted(records, key=lambda r: criterion.rank(r.scores))

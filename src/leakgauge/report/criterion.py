@@ -30,16 +30,6 @@ class Criterion:
             return False
         return value >= limit if self.higher_is_better else value <= limit
 
-    def recovered(
-        self, record: Mapping[str, float | None], floor: Mapping[str, float | None], threshold: float | None = None
-    ) -> bool:
-        """Met, and better than the mean image on the same record, as the verdict counts it."""
-        return self.met(record, threshold) and self.above(floor, record)
-
-    def above(self, floor: Mapping[str, float | None], record: Mapping[str, float | None]) -> bool:
-        """Is the record better than the floor, or is there none?"""
-        return floor.get(self.metric) is None or self.rank(record) < self.rank(floor)
-
     def rank(self, record: Mapping[str, float | None]) -> float:
         """Sorts best recovered first; records without the score come last."""
         value = record.get(self.metric)

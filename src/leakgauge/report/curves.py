@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Mapping
 from dataclasses import dataclass
 
-from leakgauge.report.cells import Cell, baselines, by_defense, mean_image_scores
+from leakgauge.credible import is_credible
+from leakgauge.report.cells import Cell, baselines, by_defense
 from leakgauge.report.criterion import Criterion, criterion
 from leakgauge.types import AuditReport
-
-Floors = Mapping[tuple[int, int], Mapping[str, float | None]]
 
 
 @dataclass(frozen=True)
@@ -46,11 +44,10 @@ class Curves:
 def success_curves(report: AuditReport) -> Curves:
     rule = criterion(report)
     thresholds = _thresholds(rule)
-    floors = mean_image_scores(report)
     size = max([len(f.records) for f in report.findings], default=0) or report.scenario.batch_size
 
     def curves(group: list[Cell]) -> tuple[Curve, ...]:
-        return tuple(_curve(cell, rule, thresholds, size, floors) for cell in group if _measures(cell, rule))
+        return tuple(_curve(cell, rule, thresholds, size) for cell in group if _measures(cell, rule))
 
     panels = tuple(Panel(defense, curves(group)) for defense, group in by_defense(report).items())
     shown = tuple(panel for panel in panels if panel.curves)
@@ -71,14 +68,14 @@ def _measures(cell: Cell, rule: Criterion) -> bool:
     return not ran or any(r.get(rule.metric) is not None for f in ran for r in f.records)
 
 
-def _curve(cell: Cell, rule: Criterion, thresholds: tuple[float, ...], size: int, floors: Floors) -> Curve:
+def _curve(cell: Cell, rule: Criterion, thresholds: tuple[float, ...], size: int) -> Curve:
     # A failed trial has no records, yet its samples were attacked: they count as not recovered.
     ranks = sorted(
         rule.rank(r)
         for f in cell.findings
         if f.error is None
         for i, r in enumerate(f.records)
-        if rule.above({} if cell.baseline else floors.get((f.trial, i), {}), r)
+        if is_credible(f, i) is True
     )
     attacked = sum(len(f.records) if f.error is None and f.records else size for f in cell.findings)
 

@@ -9,7 +9,7 @@ import numpy as np
 from torch import Tensor
 
 from leakgauge.report.allowance import Allowance, allowance
-from leakgauge.report.cells import Cell, Record, baselines, by_defense, mean_image_scores, ranked
+from leakgauge.report.cells import Cell, Record, baselines, by_defense, ranked
 from leakgauge.report.criterion import Criterion, criterion
 from leakgauge.report.numbers import number
 from leakgauge.report.objectives import SmallCurve, small_curve
@@ -112,10 +112,9 @@ def _exhibit(report: AuditReport, pictures: Pictures | None, cell: Cell, rule: C
         for r in ranked(cell, rule)
         if r.trial < min(len(true), len(recovered)) and r.record < min(true.shape[1], recovered.shape[1])
     ]
-    floors = {} if cell.baseline else mean_image_scores(report)
 
     def counts(r: Record) -> bool:
-        return not cell.control and rule.recovered(r.scores, floors.get((r.trial, r.record), {}))
+        return not cell.control and r.credible and rule.met(r.scores)
 
     curves = {f.trial: small_curve(f.trace) for f in cell.findings}
     hall = _Hall(true, recovered, counts, curves, rule, room.side)
@@ -137,10 +136,8 @@ def _chosen(count: int, room: Allowance) -> tuple[Sequence[int], Sequence[int]]:
 
 def _pair(k: int, stored: Sequence[Record], hall: _Hall) -> Pair:
     r = stored[k]
-    scores = (
-        ("SSIM", number("ssim", r.scores.get("ssim"))),
-        ("PSNR", f"{number('psnr', r.scores.get('psnr'))} dB"),
-    )
+    ssim, psnr = number("ssim", r.scores.get("ssim")), number("psnr", r.scores.get("psnr"))
+    scores = (("SSIM", ssim), ("PSNR", f"{psnr} dB")) if r.claimed else (("Not claimed", ""),)
     true, recovered = (data_uri(images[r.trial, r.record], hall.side) for images in (hall.true, hall.recovered))
     rank = f"{k + 1} of {len(stored)}"
     return Pair(true, recovered, scores, hall.place(r), rank, hall.counts(r), hall.curves[r.trial])
