@@ -63,7 +63,7 @@ def _why_not(row: Summary) -> str:
     """Why scores that meet the criterion count for nothing, or for nothing yet."""
     if row.undecided:
         return "and there are too few other samples to tell whether by chance: nothing is decided"
-    if row.control is not None and row.control.better is False:
+    if row.control is not None and row.control.convincing is False:
         return "but comes no closer to them than to others of the same kind: nothing was recovered"
     return "but no closer than a guess or by a search that failed: nothing was recovered"
 
