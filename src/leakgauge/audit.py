@@ -118,7 +118,8 @@ def run_audit(
             report = _with_ledger(
                 stage, report, results.cells, store, fresh, resuming, _among(watch, len(cells) - 1, len(cells))
             )
-    return report, Pictures(stage.batch.inputs.cpu(), results.recovered)
+    size = stage.scenario.batch_size
+    return report, Pictures(stage.batch.inputs.cpu(), {n: kept[:, :size] for n, kept in results.recovered.items()})
 
 
 def audit_update(
@@ -184,7 +185,7 @@ class _Results:
         self._stage = stage
         self.cells: list[Cell] = []
         self.findings: list[Finding] = []
-        self.recovered: dict[str, Tensor] = {}  # cell name -> (T, N, *shape), blank where it was not run
+        self.recovered: dict[str, Tensor] = {}  # cell name -> (T, (1 + A) N, *shape), blank where it was not run
         self.keys: dict[str, str] = {}
 
     def add(self, works: Sequence[Work]) -> None:

@@ -15,6 +15,7 @@ from leakgauge.fl.trained_on import scores_beside
 from leakgauge.flags import FLAGS, generator_flags, objective_fell, oracle_flags, ran_out_of_time
 from leakgauge.meeting import Meeting
 from leakgauge.metrics.scoring import Scores, score
+from leakgauge.metrics.worst_case import with_answers, worst_case
 from leakgauge.plan import ON_A_DECOY, Cell, OnDecoy, parse_chain
 from leakgauge.stage import Stage
 from leakgauge.types import (
@@ -36,7 +37,8 @@ FLOOR = ThreatModel(
     frozenset({Fact.INPUT_SPEC, Fact.NUM_SAMPLES, Fact.PUBLIC_DATA}),
 )  # fmt: skip
 _TOLD = 24  # values of an objective that a report keeps per trial: enough for a curve, little enough for 500 trials
-Done = tuple[list[Finding], Tensor | None]  # findings, and beside each what was recovered: (findings, N, *shape)
+# Findings, and beside each what was recovered, its further answers behind it: (findings, (1 + A) N, *shape).
+Done = tuple[list[Finding], Tensor | None]
 
 
 def run_cell(
@@ -67,6 +69,8 @@ def run_cell(
             raise KeyboardInterrupt
         ran = [wanted[row] for row in whole]
         result = _as_many_as_there_are(result.take(whole), truth, stage)
+        worst = worst_case(truth.take(ran), result, stage.data)
+        result = result if worst is None else worst.result
         scores = score(truth.take(ran), result, stage.data, stage.metrics)
         if not (control or cell.adaptive or attack.baseline):  # an informed attacker gives the client's own samples
             more = scores_beside(truth.take(ran), result, defenses, [stage.scenario.seeds[t] for t in ran], stage.data)
@@ -85,7 +89,10 @@ def run_cell(
     if defenses and meeting.defense_did_nothing:
         flags.append("defense-without-effect")
     findings = compared(stage, cell, _findings(cell, ran, result, scores, stage, flags), earlier)
-    own = None if scores.matched is None else scores.matched[:, : stage.scenario.batch_size]
+    size = stage.scenario.batch_size
+    own = None if scores.matched is None else scores.matched[:, :size]
+    if own is not None and worst is not None:
+        own = with_answers(own, worst.matched[:, :, :size])
     return findings, None if own is None else own.cpu()
 
 
@@ -126,7 +133,9 @@ def _as_many_as_there_are(result: Reconstruction, truth: Batch, stage: Stage) ->
     missing = claims.new_full((len(claims), samples - claims.shape[1], *claims.shape[2:]), BLANK)
     said = torch.ones(claims.shape[:2], dtype=torch.bool) if result.claimed is None else result.claimed[:, :samples]
     claimed = torch.nn.functional.pad(said, (0, missing.shape[1]), value=False)
-    return dataclasses.replace(result, inputs=torch.cat((claims, missing), 1), labels=None, claimed=claimed)
+    return dataclasses.replace(
+        result, inputs=torch.cat((claims, missing), 1), labels=None, claimed=claimed, answers=None, answer_names=()
+    )
 
 
 def _finished(result: Reconstruction) -> list[int]:

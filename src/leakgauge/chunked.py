@@ -99,6 +99,8 @@ def joined(parts: Sequence[Reconstruction], interrupted: bool = False) -> Recons
         certified=cat("certified"),
         labels_proven=cat("labels_proven"),
         claimed=_all_claims(parts),
+        answers=cat("answers"),
+        answer_names=parts[0].answer_names,
         notes=None if any(p.notes is None for p in parts) else tuple(note for p in parts for note in p.notes or ()),
     )
 

@@ -108,6 +108,14 @@ def closeness(recovered: Tensor, true: Tensor, candidates: Candidates, claimed: 
     return Closeness(matched, nearest, parts[0][2][:, 0])
 
 
+def nearest_of(answers: Sequence[Closeness]) -> Closeness:
+    """Of several answers the closest counts, for the true records as for their rivals."""
+    return Closeness(
+        torch.stack([a.matched for a in answers]).amax(0), torch.stack([a.nearest for a in answers]).amax(0),
+        torch.stack([a.claimed for a in answers]).any(0),
+    )  # fmt: skip
+
+
 def _errors(mine: Tensor, rivals: Tensor, said: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Against R batches (T, R, N, *shape): errors of matched claims, errors to the nearest, records with a claim."""
     trials, count, size = rivals.shape[:3]

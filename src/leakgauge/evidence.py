@@ -15,11 +15,12 @@ from torch import Tensor
 from leakgauge import catalog
 from leakgauge.blind import blind_success
 from leakgauge.bounds import accounted_mechanism, upper_side
-from leakgauge.control import closeness, draw_candidates, judge, ranks_of
+from leakgauge.control import closeness, draw_candidates, judge, nearest_of, ranks_of
 from leakgauge.credible import judged
 from leakgauge.errors import LeakgaugeError
 from leakgauge.exposure import alignment, exposure
 from leakgauge.fl.summed import in_sum
+from leakgauge.metrics.worst_case import answers_in
 from leakgauge.plan import parse_chain
 from leakgauge.stage import Stage
 from leakgauge.types import CRITERION, Control, Exposure, Fact, Finding, Summary, cell_name
@@ -53,10 +54,10 @@ def _controlled(
         if group[0].attack in catalog.baselines() or name not in recovered or not ran or summed:
             continue
         trials = [f.trial for f in ran]
-        close = closeness(
-            recovered[name][trials].to(stage.batch.inputs), stage.batch.inputs[trials], candidates.take(trials),
-            _claims(ran, stage.scenario.batch_size).to(stage.batch.inputs.device),
-        )  # fmt: skip
+        size, like = stage.scenario.batch_size, stage.batch.inputs
+        claimed = _claims(ran, size).to(like.device)
+        answers = answers_in(recovered[name][trials].to(like), size).unbind(1)
+        close = nearest_of([closeness(answer, like[trials], candidates.take(trials), claimed) for answer in answers])
         controls[name] = judge(close, candidates.same_label)
         places |= {(name, t): tuple(r) for t, r in zip(trials, ranks_of(close.matched).tolist(), strict=True)}
     return [dataclasses.replace(f, ranks=places.get((_name(f), f.trial), ())) for f in findings], controls

@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from leakgauge.attacks._parts.attempts import AVERAGED
 from leakgauge.attacks._parts.updates import example_input
 from leakgauge.attacks.inverting_gradients import InvertingGradients
+from leakgauge.attacks.portfolio import Portfolio
 from leakgauge.errors import LeakgaugeError
 from leakgauge.models.structure import has_kinks
 from leakgauge.plan import Cell, OnDecoy
@@ -71,9 +72,11 @@ class Pace:
         steps, rule = getattr(attack, "steps", None), getattr(attack, "optimizer", "adam")
         if steps is None or rule == "lbfgs" or not self._evaluation:
             return changed
-        rows = attack.rows_per_trial if attack.rows_per_trial == 1 else _HALVING * attack.rows_per_trial
+        rows: float = attack.rows_per_trial
         if getattr(attack, "schedule", None) == AVERAGED:  # one attempt after another, each to its end
             rows = getattr(attack, "restarts", 1)
+        elif rows > 1 and not isinstance(attack, Portfolio):  # whose members all run to their end
+            rows *= _HALVING
         fit = int(seconds / (self._evaluation * rows))
         return changed.with_fields(steps=min(steps, max(_FEWEST, fit))) or changed
 

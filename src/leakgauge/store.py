@@ -44,7 +44,7 @@ class Trial:
     """One finished trial of a cell."""
 
     finding: Finding
-    recovered: Tensor | None  # (N, *shape), matched to the true order; None where no sample is claimed
+    recovered: Tensor | None  # ((1 + A) N, *shape), matched to the true order; None where no sample is claimed
 
 
 class Damaged(Exception):
@@ -136,7 +136,7 @@ class Store:
                     self._notice(f"{path} is damaged ({error}): its pictures are left out")
             pictures = in_place(trials, len(truth))
             if pictures is not None:
-                recovered[name] = pictures
+                recovered[name] = pictures[:, : truth.shape[1]]
         return Pictures(truth, recovered)
 
     @property
@@ -166,7 +166,7 @@ class Store:
 
 
 def in_place(trials: Mapping[int, Trial], count: int) -> Tensor | None:
-    """What was recovered of a cell, each trial at its place among all: (T, N, *shape), blank where it was not run."""
+    """What was recovered of a cell, each trial at its place among all: (T, (1 + A) N, *shape), blank if not run."""
     claimed_ones = {number: t.recovered for number, t in trials.items() if t.recovered is not None}
     if not claimed_ones:
         return None

@@ -15,10 +15,6 @@ from leakgauge.types import Scenario, TamperingServer, threat_model
 
 ALLOWED = {"nothing": (), "parameters": ("parameters",), "architecture": ("parameters", "architecture")}
 UNCHANGED_ONLY = frozenset({"rgap"})  # solve equations that a defence breaks, and take long to find that out
-# Behind max pooling and ReLU every search ends somewhere else, in grain: smooth pictures are preferred more than usual,
-# and the mean of several is taken. Which weight is right cannot be told without the truth, so both are tried. The
-# settings were chosen on eight CIFAR-10 pictures and the network of a tutorial (docs/federations.md).
-_SMOOTHER = "inverting-gradients:steps=2000,restarts=4,schedule=averaged,distance=cosine-each,tv=0.006"
 _ANALYTIC = ("labels", "linear", "peeling", "rgap")
 
 
@@ -34,7 +30,7 @@ class Suite:
 SUITES = {
     "quick": Suite(
         60,
-        (*_ANALYTIC, "idlg:steps=65,restarts=1,threshold=0.001", "inverting-gradients:steps=1200,restarts=2"),
+        (*_ANALYTIC, "idlg:steps=65,restarts=1,threshold=0.001", "portfolio:steps=1200"),
         ("imprint", "trap-weights", "mkor"),
     ),
     "standard": Suite(
@@ -42,8 +38,7 @@ SUITES = {
         (
             *_ANALYTIC,
             "cpl:steps=150,restarts=4,schedule=halving",
-            "inverting-gradients:steps=4800,restarts=4",
-            _SMOOTHER,
+            "portfolio:steps=4800,restarts=2",
             "gradinversion:steps=5000,restarts=2",
             "grnn:steps=4000",
             "ggl",
@@ -56,8 +51,7 @@ SUITES = {
             *_ANALYTIC,
             "cpl:restarts=8,schedule=halving",
             "dlg:restarts=4,schedule=halving",
-            "inverting-gradients:steps=24000,restarts=8",
-            _SMOOTHER,
+            "portfolio:steps=24000,members=5,restarts=4",
             "gradinversion",
             "grnn:restarts=2",
             "ggl:restarts=4",

@@ -74,6 +74,7 @@ class ATS(Defense):
         through = attack.with_fields(policy=self.policy)
         if guesses > 1:
             through = attack.with_fields(policy=self.policy, restarts=attempts, schedule="halving")
+            through = through or attack.with_fields(policy=self.policy, restarts=attempts)
         return tuple(informed for informed in (through, afterwards) if informed)
 
     def _drawn(self, inputs: Tensor, seeds: Sequence[int]) -> Draw:

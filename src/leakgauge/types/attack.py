@@ -35,6 +35,8 @@ class Reconstruction:
     certified: Tensor | None = None  # (T,) records that the attack itself proved right, without the truth
     labels_proven: Tensor | None = None  # (T,) labels that the update itself proves to be there, without statistics
     claimed: Tensor | None = None  # (T, N) bool: the rows of `inputs` that it stands for (None: all)
+    answers: Tensor | None = None  # (T, A, N, *shape): where there are several and the closest counts; one is `inputs`
+    answer_names: tuple[str, ...] = ()  # one for each of the A
 
     def take(self, rows: Sequence[int]) -> Reconstruction:
         """Only these rows; `seconds` stays what all took together."""
@@ -47,6 +49,17 @@ class Reconstruction:
         if self.labels is None:
             return None
         return [None if label == NO_LABEL else label for label in self.labels[trial].tolist()]
+
+
+def _check_answers(name: str, result: Reconstruction) -> None:
+    if result.answers is None:
+        return
+    shape, one = tuple(result.answers.shape), None if result.inputs is None else tuple(result.inputs.shape)
+    if one is None or (shape[0], *shape[2:]) != one or shape[1] != len(result.answer_names):
+        raise LeakgaugeError(
+            f"attack {name!r} returned answers of shape {shape} under {len(result.answer_names)} names beside inputs "
+            f"of shape {one}: (trials, answers, records, sample) and a name for each answer are wanted"
+        )
 
 
 def _check_claims(name: str, result: Reconstruction) -> None:
@@ -129,6 +142,7 @@ class Attack(Settings):
                     f"attack {self.name!r} returned {what} for {tensor.shape[0]} of {observation.trials} trials"
                 )
         _check_claims(self.name, result)
+        _check_answers(self.name, result)
         return result
 
     def reconstruct(self, observation: Observation, seeds: tuple[int, ...], progress: Progress) -> Reconstruction:

@@ -148,7 +148,7 @@ def _averaged(
     rows = torch.arange(len(seeds), device=best.device)
     points = torch.stack([found.x for found in every])  # (attempts, T, D)
     like = points[best, rows]
-    mean = torch.stack([_in_order(point, like, puzzle) for point in points]).mean(0)
+    mean = torch.stack([in_order(point, like, puzzle) for point in points]).mean(0)
     value, _ = puzzle.evaluator(rows)(mean)
     trace: Tensor | None = None
     for attempt, found in enumerate(every):
@@ -160,7 +160,7 @@ def _averaged(
     return Minimum(mean, value, steps.sum(0), evaluations.sum(0) + 1, trace, finished.all(0), every[-1].interrupted)
 
 
-def _in_order(point: Tensor, like: Tensor, puzzle: Puzzle) -> Tensor:
+def in_order(point: Tensor, like: Tensor, puzzle: Puzzle) -> Tensor:
     """The samples of each batch of (T, D) moved to the places of those in `like` that they resemble most."""
     samples = puzzle.shape[0]
     if samples == 1:

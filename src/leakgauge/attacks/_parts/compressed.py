@@ -208,9 +208,11 @@ def compressed_distance(
     def measured(gradients: Named) -> Tensor:
         mine, theirs = compare(gradients)
         masks = None if known is None else {n: known.get(n, torch.ones_like(t)) for n, t in theirs.items()}
-        counting = None if masks is None else rows_of(masks, theirs)
+        form = distance if isinstance(distance, str) else None
+        counting = None if masks is None else rows_of(masks, theirs, form)
         if isinstance(distance, str):
-            return distance_between(rows_of(mine, theirs), rows_of(theirs, theirs), distance, counting)
+            rows = rows_of(mine, theirs, distance), rows_of(theirs, theirs, distance)
+            return distance_between(*rows, distance, counting)
         # The nearest gradient moves only where it is the guess itself, so it may be taken as fixed.
         return distance([row.detach() for row in rows_of(theirs, theirs)], counting)(rows_of(mine, theirs))
 

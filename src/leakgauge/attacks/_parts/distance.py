@@ -1,8 +1,9 @@
 """How far a trial's gradient g' is from the observed g, over all tensors and entries r = g' - g.
 
-l2      sum r^2                       what DLG minimises; the likelihood under Gaussian noise
-l1      sum sqrt(r^2 + e^2) - e       the likelihood under Laplace noise, its corner rounded
-cosine  1 - cosine(g', g)             blind to scale (Inverting Gradients)
+l2           sum r^2                       what DLG minimises; the likelihood under Gaussian noise
+l1           sum sqrt(r^2 + e^2) - e       the likelihood under Laplace noise, its corner rounded
+relative-l1  the same over sum |g|, e in units of the mean |g|: small entries count as they do not in a square
+cosine       1 - cosine(g', g)             blind to scale (Inverting Gradients)
 
 For updates that were clipped, whose scale says nothing; c is the cosine, and c |c| is c^2 ahead and -c^2 behind:
 
@@ -20,6 +21,7 @@ from torch import Tensor
 
 EACH = ("scaled-each", "cosine-each")  # distances for which every tensor must be a row of its own
 _CORNER = 1e-4  # e of the rounded l1
+_RELATIVE_CORNER = 1e-3  # the same in units of the mean magnitude
 _TINY = 1e-30
 
 
@@ -51,6 +53,10 @@ def distance_between(
     residuals = (a - (b if mask is None else b * mask) for (a, b), mask in zip(pairs, masks, strict=True))
     if distance == "l2":
         return _total((r * r).sum(1) for r in residuals)
+    if distance == "relative-l1":
+        size = _total(b.abs().sum(1) for b in observed).clamp_min(_TINY)  # (T,)
+        corner = (_RELATIVE_CORNER / sum(b.shape[1] for b in observed) * size)[:, None]
+        return _total(((r * r + corner**2).sqrt() - corner).sum(1) for r in residuals) / size
     return _total(((r * r + _CORNER**2).sqrt() - _CORNER).sum(1) for r in residuals)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -128,36 +128,9 @@ class Puzzle:
 
     def evaluator(self, trials: Tensor) -> Evaluate:
         """Value and slope for rows that belong to these trials (A,); a trial may stand there several times."""
-        if len(trials) > 1 and runs_one_by_one(
-            self.model
-        ):  # one graph at a time: less memory, and it stays in the cache
-            each = [self.evaluator(trial[None]) for trial in trials]
+        return side_by_side([self], torch.zeros_like(trials), trials)
 
-            def one_after_another(z: Tensor) -> tuple[Tensor, Tensor]:
-                found = [one(row[None]) for one, row in zip(each, z, strict=True)]
-                return torch.cat([value for value, _ in found]), torch.cat([slope for _, slope in found])
-
-            return one_after_another
-        weights = None if self.weights is None else {name: w[trials] for name, w in self.weights.items()}
-        distance = self._distance_to(_weighed({name: g[trials] for name, g in self.observed.items()}, weights))
-        labels = None if self.labels is None else self.labels[trials]
-        masks = {name: mask[trials] for name, mask in self.masks.items()}
-
-        def evaluate(z: Tensor) -> tuple[Tensor, Tensor]:
-            z = z.detach().requires_grad_()
-            inputs, logits = self.split(z, trials)
-            targets = labels if logits is None else torch.softmax(logits, -1)
-            assert targets is not None
-            buffers = masks | self.buffers_in(z) if self.hidden else masks
-            value = distance(_weighed(self._simulated(inputs, targets, buffers), weights))
-            whole = value + self.prior(self.model, inputs, targets)
-            value, whole = value / self.length_unit**2, whole / self.length_unit**2
-            (slope,) = torch.autograd.grad(whole.sum(), z)
-            return (whole if self.prior_counts else value).detach(), slope
-
-        return evaluate
-
-    def _distance_to(self, observed: Mapping[str, Tensor]) -> Callable[[Mapping[str, Tensor]], Tensor]:
+    def distance_to(self, observed: Mapping[str, Tensor]) -> Callable[[Mapping[str, Tensor]], Tensor]:
         """(gradients of a guess, by name) -> (A,), for rows that stand for these updates."""
         named, names = self.distance, list(observed)
         if self.compression is not None:
@@ -176,11 +149,11 @@ class Puzzle:
         alone = runs_one_by_one(self.model)  # then one graph at a time
         parts = []
         for rows in [slice(t, t + 1) for t in range(len(inputs))] if alone else [slice(None)]:
-            shared = self._simulated(inputs[rows], targets[rows], {n: m[rows] for n, m in self.masks.items()})
+            shared = self.simulated_with_graph(inputs[rows], targets[rows], {n: m[rows] for n, m in self.masks.items()})
             parts.append({name: tensor.detach() for name, tensor in shared.items()})
         return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
 
-    def _simulated(self, inputs: Tensor, targets: Tensor, masks: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    def simulated_with_graph(self, inputs: Tensor, targets: Tensor, masks: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """What clients with these samples would share."""
         if self.clients > 1 and (self.unrolled is not None or uses_batch_statistics(self.model)):
             own = {name: mask.repeat_interleave(self.clients, 0) for name, mask in masks.items()}
@@ -207,6 +180,72 @@ class Puzzle:
         if self.clipping is None or self.clipping.unit == "client":
             return trial_gradients(self.model, inputs, targets, weights, masks)
         return clipped_mean(self.model, inputs, targets, self.clipping, weights, masks)
+
+
+def side_by_side(members: Sequence[Puzzle], whose: Tensor, trials: Tensor) -> Evaluate:
+    """Value and slope for rows (A,): row k is a guess of `members[whose[k]]` at trial `trials[k]`.
+
+    Members may differ in distance and prior alone, so that one pass through the model serves them all.
+    """
+    first = members[0]
+    if len(trials) > 1 and runs_one_by_one(first.model):  # one graph at a time: less memory, and it stays in the cache
+        each = [side_by_side(members, w[None], t[None]) for w, t in zip(whose, trials, strict=True)]
+
+        def one_after_another(z: Tensor) -> tuple[Tensor, Tensor]:
+            found = [one(row[None]) for one, row in zip(each, z, strict=True)]
+            return torch.cat([value for value, _ in found]), torch.cat([slope for _, slope in found])
+
+        return one_after_another
+    weights = None if first.weights is None else {name: w[trials] for name, w in first.weights.items()}
+    labels = None if first.labels is None else first.labels[trials]
+    observed = _weighed({name: g[trials] for name, g in first.observed.items()}, weights)
+    masks = {name: mask[trials] for name, mask in first.masks.items()}
+    groups = _groups(members, whose, observed)
+    back = torch.cat([group.rows for group in groups]).argsort()  # groups one after another -> the rows' order
+
+    def evaluate(z: Tensor) -> tuple[Tensor, Tensor]:
+        z = z.detach().requires_grad_()
+        inputs, logits = first.split(z, trials)
+        targets = labels if logits is None else torch.softmax(logits, -1)
+        assert targets is not None
+        buffers = masks | first.buffers_in(z) if first.hidden else masks
+        shared = _weighed(first.simulated_with_graph(inputs, targets, buffers), weights)
+        value, prior = groups[0](shared, inputs, targets)
+        if len(groups) > 1:
+            every = [(value, prior), *(group(shared, inputs, targets) for group in groups[1:])]
+            value, prior = (torch.cat(parts)[back] for parts in zip(*every, strict=True))
+        value, whole = value / first.length_unit**2, (value + prior) / first.length_unit**2
+        (slope,) = torch.autograd.grad(whole.sum(), z)
+        return (whole if first.prior_counts else value).detach(), slope
+
+    return evaluate
+
+
+@dataclass(frozen=True)
+class _Group:
+    """The rows of one member among all."""
+
+    member: Puzzle
+    rows: Tensor  # (G,) places
+    everything: bool  # are they all rows, in order?
+    distance: Callable[[Mapping[str, Tensor]], Tensor]
+
+    def __call__(self, shared: Mapping[str, Tensor], inputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        """Distance and prior of these rows: (G,) each."""
+        if not self.everything:
+            shared = {name: tensor[self.rows] for name, tensor in shared.items()}
+            inputs, targets = inputs[self.rows], targets[self.rows]
+        return self.distance(shared), self.member.prior(self.member.model, inputs, targets)
+
+
+def _groups(members: Sequence[Puzzle], whose: Tensor, observed: Mapping[str, Tensor]) -> list[_Group]:
+    groups = []
+    for number, member in enumerate(members):
+        rows = torch.arange(len(whose), device=whose.device) if len(members) == 1 else (whose == number).nonzero()[:, 0]
+        mine = observed if len(members) == 1 else {name: g[rows] for name, g in observed.items()}
+        if len(rows):
+            groups.append(_Group(member, rows, len(rows) == len(whose), member.distance_to(mine)))
+    return groups
 
 
 def puzzle_of(

@@ -1,0 +1,89 @@
+"""The portfolio: members share passes without touching one another, and every answer is told."""
+
+import dataclasses
+
+import pytest
+import torch
+
+from leakgauge.attacks.inverting_gradients import InvertingGradients
+from leakgauge.attacks.portfolio import MEMBERS, Portfolio
+from leakgauge.data import draw_victims, load
+from leakgauge.fl.chain import client_step
+from leakgauge.fl.observe import facts_about, observe
+from leakgauge.models import load_model
+from leakgauge.types import LocalTraining, threat_model
+
+
+def seen(trials=2, samples=1, model="lenet-dlg:activation=relu,init=default", defense=None):
+    local, data = LocalTraining(), load("digits")
+    batch = draw_victims(data, trials, samples, seed=3)
+    net = load_model(model, data.spec, seed=0)
+    step = client_step(local) if defense is None else defense.wrap(client_step(local))
+    update = step(net, batch, range(trials))
+    return observe(net, update, threat_model("honest-but-curious"), facts_about(net, batch, data.spec, local, None))
+
+
+def test_a_member_alone_is_inverting_gradients_with_its_settings():
+    observation, first = seen(), MEMBERS[0]
+    found = Portfolio(steps=12, members=3)(observation, (0, 1))
+    alone = InvertingGradients(steps=12, distance=first.distance, tv=first.tv)(observation, (0, 1))
+    torch.testing.assert_close(found.answers[:, 0], alone.inputs, rtol=1e-4, atol=1e-4)
+    assert found.answer_names == tuple(map(str, MEMBERS[:3]))
+
+
+def test_a_member_does_not_see_the_others_nor_another_victim():
+    observation = seen()
+    few, many = (Portfolio(steps=12, members=m)(observation, (0, 1)) for m in (2, 5))
+    torch.testing.assert_close(few.answers, many.answers[:, :2], rtol=1e-4, atol=1e-4)
+    alone = Portfolio(steps=12, members=2)(observation.take([1]), (1,))
+    torch.testing.assert_close(alone.answers, few.answers[1:], rtol=1e-4, atol=1e-4)
+
+
+def test_several_attempts_also_answer_with_their_mean():
+    found = Portfolio(steps=8, members=2, restarts=3)(seen(samples=2), (0, 1))
+    assert found.answers.shape == (2, 4, 2, 1, 8, 8)
+    assert found.answer_names[2:] == tuple(f"{m}, mean of 3" for m in MEMBERS[:2])
+    assert not torch.equal(found.answers[:, 0], found.answers[:, 2])
+
+
+def test_one_answer_is_given_where_only_one_may_be_and_it_is_no_mean():
+    found = Portfolio(steps=8, members=3, restarts=2)(seen(), (0, 1))
+    for trial in range(2):
+        assert any(torch.equal(found.inputs[trial], answer) for answer in found.answers[trial, :3])
+    assert found.evaluations.tolist() == [6 * 9] * 2
+    assert found.trace.shape[0] == 2
+    assert (found.objective <= found.trace[:, 0]).all()
+
+
+def test_more_smoothness_makes_one_member_of_those_that_come_to_the_same():
+    found = Portfolio(steps=2, members=5, tv=0.1)(seen(), (0, 1))
+    assert found.answer_names == ("relative-l1, tv=0.1", "cosine-each, tv=0.1", "cosine, tv=0.1")
+
+
+def test_an_interrupt_keeps_nothing_that_was_not_finished(monkeypatch):
+    def stop(_):
+        raise KeyboardInterrupt
+
+    found = Portfolio(steps=400, members=2)(seen(), (0, 1), stop)
+    assert found.finished is not None
+    assert not found.finished.any()
+
+
+@pytest.mark.parametrize("name", ["soteria", "prune:share=0.9", "gaussian:std=0.01", "dp-sgd", "sign", "precode"])
+def test_it_learns_of_defences_as_inverting_gradients_does(name):
+    from leakgauge import catalog
+
+    defense = catalog.build("defenses", name)
+    told, like = (defense.adaptive(attack) for attack in (Portfolio(), InvertingGradients()))
+    assert bool(told) == bool(like)
+    known = {"skip", "match_nonzero", "compression", "clipping", "bottleneck", "labels"}
+    for mine, theirs in zip(told, like, strict=True):
+        assert {f: getattr(mine, f) for f in known} == {f: getattr(theirs, f) for f in known}
+
+
+def test_settings_that_cannot_be_are_refused():
+    from leakgauge.errors import BadInput
+
+    with pytest.raises(BadInput, match="members"):
+        Portfolio(members=len(MEMBERS) + 1)
+    assert dataclasses.replace(Portfolio(), members=2).rows_per_trial == 2
