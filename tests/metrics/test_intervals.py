@@ -4,7 +4,16 @@ import torch
 from scipy import stats
 
 from leakgauge.errors import BadInput
-from leakgauge.metrics.intervals import at_least, at_most, bootstrap_mean, clopper_pearson, needed, rate, success_curve
+from leakgauge.metrics.intervals import (
+    at_least,
+    at_most,
+    bootstrap_mean,
+    clopper_pearson,
+    mean_of_shares,
+    needed,
+    rate,
+    success_curve,
+)
 from leakgauge.types import Interval
 
 
@@ -83,6 +92,24 @@ def test_rate_carries_its_criterion():
     found = rate(3, 10, "ssim>=0.6")
     assert (found.value, found.recovered, found.records, found.criterion) == (0.3, 3, 10, "ssim>=0.6")
     assert (found.low, found.high) == clopper_pearson(3, 10)
+
+
+@pytest.mark.parametrize(("shares", "k"), [([1.0] * 6, 6), ([0.0] * 6, 0), ([1.0, 0, 1, 1], 3)])
+def test_all_or_nothing_in_each_trial_has_the_exact_interval(shares: list[float], k: int):
+    """Six of six labels are not [100 %, 100 %]."""
+    found = mean_of_shares(torch.tensor(shares))
+    assert (found.value, found.low, found.high) == (k / len(shares), *clopper_pearson(k, len(shares)))
+
+
+def test_shares_that_are_all_alike_are_not_told_without_doubt():
+    found = mean_of_shares(torch.full((6,), 0.75))
+    assert found == Interval(0.75, clopper_pearson(4, 6)[0], clopper_pearson(5, 6)[1])
+
+
+def test_shares_that_differ_are_resampled_and_one_has_no_interval():
+    some = torch.tensor([0.25, 0.75, 1.0, 0.5])
+    assert mean_of_shares(some) == bootstrap_mean(some)
+    assert mean_of_shares(torch.tensor([1.0])) == Interval(1.0, None, None)
 
 
 def test_success_curve_by_hand():

@@ -41,6 +41,23 @@ def bootstrap_mean(values: Tensor, *, confidence: float = 0.95, resamples: int =
     return Interval(float(trials.mean()), float(low), float(high))
 
 
+def mean_of_shares(values: Tensor, *, confidence: float = 0.95) -> Interval:
+    """The mean of one share per trial, (T,) in [0, 1], such as the labels read of each update.
+
+    Where every trial is all or nothing, or all are alike, resampling knows no spread and would say [1, 1] of six of
+    six. Trials are then counted as a whole: the exact binomial interval of so many, which a share between 0 and 1
+    spreads less than.
+    """
+    found = bootstrap_mean(values, confidence=confidence)
+    shares = values.detach().double().cpu()
+    told = (shares == 0) | (shares == 1)
+    if len(shares) < 2 or not (bool(told.all()) or bool((shares == shares[0]).all())):
+        return found
+    total = float(shares.sum())
+    low = clopper_pearson(math.floor(total + 1e-9), len(shares), confidence)[0]
+    return Interval(found.value, low, clopper_pearson(math.ceil(total - 1e-9), len(shares), confidence)[1])
+
+
 def clopper_pearson(k: int, n: int, confidence: float = 0.95) -> tuple[float, float]:
     """The exact two-sided binomial interval for k of n; it holds the true share at least so often, whatever that is.
 
