@@ -1,6 +1,13 @@
-"""Shared by every test: one thread per worker (several spinning threads fight), and the optional real data."""
+"""Shared by every test: one thread per worker (several spinning threads fight), and the optional real data.
+
+`pytest --without-data` runs only the tests that want real data, with an empty folder: each of them must skip.
+"""
+
+from __future__ import annotations
 
 import os
+import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -8,14 +15,58 @@ import torch
 
 torch.set_num_threads(1)
 
+RealData = Callable[[str], Path]
+
 
 @pytest.fixture(scope="session")
-def real_data() -> Path:
-    """Folder with MNIST, CIFAR, LFW, Adult ... in their standard formats, or a skip that says what is missing."""
-    root = os.environ.get("LEAKGAUGE_DATA")
-    if not root or not Path(root).is_dir():
-        pytest.skip("LEAKGAUGE_DATA does not point at a folder with the public data sets")
-    return Path(root)
+def real_data() -> RealData:
+    """real_data("cifar10"): the folder that holds this set in its standard format, or a skip that names the set.
+
+    That the folder exists proves nothing: it may hold other sets, or only weights that were fetched into it.
+    """
+    from leakgauge.data import inventory
+    from leakgauge.files import data_root
+
+    root = data_root()
+    present = {row.name for row in inventory(root) if row.present and not row.embedded}
+    present |= {folder.name for folder in root.glob("iiit5k")}  # words, for the attacks on text; no set of its own
+
+    def folder_with(name: str) -> Path:
+        if name not in present:
+            pytest.skip(f"{name} is not in LEAKGAUGE_DATA")
+        return root
+
+    return folder_with
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--without-data", action="store_true", help="only tests of real data, in an empty folder")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("--without-data"):
+        os.environ["LEAKGAUGE_DATA"] = tempfile.mkdtemp(prefix="leakgauge-no-data-")
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    if config.getoption("--without-data"):
+        Path(os.environ["LEAKGAUGE_DATA"]).rmdir()  # fails if a test wrote into it
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.getoption("--without-data"):
+        wanting = [item for item in items if "real_data" in getattr(item, "fixturenames", ())]
+        config.hook.pytest_deselected(items=[item for item in items if item not in wanting])
+        items[:] = wanting
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> object:
+    """Without data a test that passes has not asked for its set, or asks for one that it does not use."""
+    report = yield
+    if item.config.getoption("--without-data") and report.when == "call" and report.passed:
+        report.outcome, report.longrepr = "failed", f"{item.nodeid} must skip where its data set is missing"
+    return report
 
 
 def pytest_make_parametrize_id(val: object, argname: str) -> str | None:

@@ -68,7 +68,7 @@ def test_every_trial_of_every_cell_is_a_finding_with_its_seed():
         for defense, adaptive in (("none", False), ("gaussian:std=0.001", False), ("gaussian:std=0.001", True))
         for t in range(3)
     ]
-    assert all(set(f.scores) == {"mse", "psnr", "ssim", "label_accuracy"} for f in found)
+    assert all(set(f.scores) == {"detail", "mse", "psnr", "ssim", "label_accuracy"} for f in found)
     assert all(len(f.records) == 1 for f in found)
 
 

@@ -99,7 +99,7 @@ def test_the_worst_record_is_the_one_recovered_best():
 def test_the_interval_is_clopper_pearsons():
     (none,) = summarise(found("dlg", [0.1] * 50), IMAGE)
     assert none.success_rate.value == 0
-    assert none.success_rate.high == pytest.approx(1 - 0.05 ** (1 / 50))  # 0 of 50 is at most 5.8 %
+    assert none.success_rate.high == pytest.approx(1 - 0.025 ** (1 / 50))  # 0 of 50 is at most 7.1 %
     (some,) = summarise(found("dlg", [0.1] * 5 + [0.9] * 5), IMAGE)
     assert (some.success_rate.low, some.success_rate.high) == pytest.approx((0.1871, 0.8129), abs=1e-4)
 
@@ -146,10 +146,10 @@ def test_the_worst_attack_decides_adaptive_ones_included():
 
 
 def test_all_recovered_is_given_a_lower_bound_and_none_an_upper_one():
-    assert "recovers 10 of 10 records (ssim>=0.6; at least 74% at 95 %)" in concluded(found("dlg", [0.9] * 10)).sentence
+    assert "recovers 10 of 10 records (ssim>=0.6; at least 69% at 95 %)" in concluded(found("dlg", [0.9] * 10)).sentence
     held = concluded(found("dlg", [0.1] * 10), flagged=("dlg",))
     assert not held.leaks
-    assert held.sentence == "Without defence, no attack recovered any of 10 records (ssim>=0.6; at most 26% at 95 %)."
+    assert held.sentence == "Without defence, no attack recovered any of 10 records (ssim>=0.6; at most 31% at 95 %)."
 
 
 def test_the_configurations_under_test_decide_and_the_comparison_does_not():
@@ -303,7 +303,7 @@ def test_the_lower_side_counts_a_record_once_whichever_attack_recovered_it():
     findings = found("dlg", [0.9, 0.9, 0.1, 0.1]) + found("idlg", [0.1, 0.9, 0.9, 0.1])
     lower = concluded(findings).configurations[0]["lower"]
     assert (lower["recovered"], lower["records"], lower["certified"]) == (3, 4, None)
-    assert lower["at_least"] == pytest.approx(0.2486, abs=1e-3)
+    assert lower["at_least"] == pytest.approx(0.1941, abs=1e-3)
 
 
 def test_certificates_are_counted_per_attack_and_the_best_is_told():
@@ -347,7 +347,7 @@ def test_poor_recoveries_that_point_to_their_records_are_told():
 def test_the_gap_is_said_to_be_unknown():
     (bare,) = concluded(found("dlg", [0.9] * 6)).configurations
     assert bare["sides"].endswith(
-        "No guarantee: nothing in this configuration is accounted. All above 61 % is unknown."
+        "No guarantee: nothing in this configuration is accounted. All above 54 % is unknown."
     )
     (bounded,) = concluded(found("dlg", [0.1] * 6), uppers={"none": BOUND}).configurations
     assert bounded["sides"].endswith("What lies between 0 % and 12 % is unknown.")

@@ -34,6 +34,7 @@ from leakgauge.stage import Stage, set_stage
 from leakgauge.types import AuditReport, Scenario
 
 ATTACKS = "linear dlg:steps=10,restarts=1 idlg:steps=10,restarts=1"
+PATIENCE = 600.0  # seconds for what a machine with nothing else to do has done in five
 NODE = {"num_cpus": 1, "object_store_memory": 100_000_000}
 
 
@@ -99,7 +100,7 @@ def disturbed(scenario: Scenario, nodes: int, *, calm: bool, interrupt: bool) ->
         def fault() -> None:
             machine.remove_node(victim, allow_graceful=False)
             faults["nodes_killed"] += 1
-            machine.add_node(**NODE)
+            join(machine)
             faults["nodes_added"] += 1
 
         seconds_calm = None
@@ -110,12 +111,12 @@ def disturbed(scenario: Scenario, nodes: int, *, calm: bool, interrupt: bool) ->
         with tempfile.TemporaryDirectory() as folder:
             executor: OnRay = Disturbed(cluster, half, fault, half * 3 // 2 if interrupt else None)
             shot, seconds = timed(lambda: run_audit(scenario, device="cpu", out=Path(folder), executor=executor)[0])
-            left = alive()
+            left = alive(machine)
             if shot.interrupted:
                 faults["interrupts"] += 1
                 executor = OnRay(cluster, device="cpu")
                 shot, more = timed(lambda: run_audit(scenario, device="cpu", out=Path(folder), executor=executor)[0])
-                seconds, left = seconds + more, left + alive()
+                seconds, left = seconds + more, left + alive(machine)
     expected, found = (Counter(map(_name, report.findings)) for report in (here, shot))
     return {
         "trials": scenario.trials,
@@ -176,28 +177,39 @@ def machines(nodes: int) -> Iterator[Any]:
     cluster = Cluster(initialize_head=True, head_node_args={**NODE, "include_dashboard": False})
     try:
         for _ in range(nodes - 1):
-            cluster.add_node(**NODE)
+            cluster.add_node(wait=False, **NODE)
+        cluster.wait_for_nodes(timeout=PATIENCE)  # add_node would give up after 30 s, which a busy machine may need
         yield cluster
     finally:
         cluster.shutdown()
 
 
-def alive() -> int:
-    """Processes on this machine that still run chunks, after a moment to end in."""
-    found: list[Path] = []
-    for _ in range(20):
-        found = [p for p in Path("/proc").glob("[0-9]*/cmdline") if _text(p).startswith("ray::ChunkTask")]
-        if not found:
-            break
-        time.sleep(0.25)
-    return len(found)
+def join(machine: Any) -> None:
+    """Another node, and the wait for it to be there."""
+    node, until = machine.add_node(wait=False, **NODE), time.monotonic() + PATIENCE
+    while node.node_id not in {other["NodeID"] for other in ray_module().nodes()}:
+        if time.monotonic() > until:
+            raise TimeoutError(f"no further node within {PATIENCE:g} s")
+        time.sleep(0.1)
 
 
-def _text(path: Path) -> str:
+def alive(machine: Any) -> int:
+    """Processes of this cluster that still run chunks, after a while to end in; other clusters have their own."""
+    logs, found, until = machine.head_node.get_logs_dir_path(), 1, time.monotonic() + PATIENCE / 10
+    while found and time.monotonic() < until:
+        found = sum(_runs_chunks(process, logs) for process in Path("/proc").glob("[0-9]*"))
+        time.sleep(0.25 if found else 0)
+    return found
+
+
+def _runs_chunks(process: Path, logs: str) -> bool:
+    """By its title, and by where it writes."""
     try:
-        return path.read_text()
+        if not (process / "cmdline").read_text().startswith("ray::ChunkTask"):
+            return False
+        return os.readlink(process / "fd" / "1").startswith(logs)
     except OSError:  # gone
-        return ""
+        return False
 
 
 def timed(call: Callable[[], Any]) -> tuple[Any, float]:

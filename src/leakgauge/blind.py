@@ -24,7 +24,7 @@ _MEASURED_ON = 500  # private samples that they are measured on
 def blind_success(
     data: DataSpec, public: Batch | None, private: Batch | None, guesses: int, *, by_label: bool = False
 ) -> Rate | None:
-    """The share of private samples that `guesses` public pictures hit; `high` is its one-sided 95 % limit.
+    """The share of private samples that `guesses` public pictures hit; `high` is the upper end of its 95 % interval.
 
     `by_label` lets the guesser know each label, as a threat model may. None without samples to choose or measure by.
     """

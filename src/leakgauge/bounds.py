@@ -1,6 +1,6 @@
 """The two sides of a verdict: what was certainly recovered, and what an accounted mechanism lets nobody exceed.
 
-Lower side: records that some attack recovered, with the one-sided limit that so many of so many show, and those that an
+Lower side: records that some attack recovered, with the least share that so many of so many show, and those that an
 attack proved right by itself. Upper side: under mu-GDP nobody succeeds more often than Phi(Phi^-1(kappa) + mu), where
 kappa is the success of a blind guess. Between the two nothing is known, and that is said.
 

@@ -1,7 +1,7 @@
 """A limit that the audited configuration must keep, for continuous integration.
 
 `ssim=0.5` fails if any record under test reaches it. `ssim=0.5,confidence=0.95,share=0.05` asks for more: with that
-confidence, no more than that share of all records may reach it. What is compared is the one-sided Clopper-Pearson limit
+confidence, no more than that share of all records may reach it. What is compared is the upper end of the interval
 of the share of records that any attack, plain or adaptive, brought there, under the worst configuration. So a gate with
 a confidence also fails where too few records were attacked to show it, and says how many it takes.
 

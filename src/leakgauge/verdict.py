@@ -13,7 +13,7 @@ from leakgauge.conclusion import LABELS, conclusion
 from leakgauge.credible import is_recovered, is_undecided, meets
 from leakgauge.flags import NO_BETTER_THAN_CONTROL
 from leakgauge.gate import Gate, gate_result
-from leakgauge.metrics.intervals import bootstrap_mean, rate
+from leakgauge.metrics.intervals import bootstrap_mean, mean_of_shares, rate
 from leakgauge.metrics.tail import tail_of
 from leakgauge.types import (
     CRITERION,
@@ -165,7 +165,8 @@ def _means(group: Sequence[Finding]) -> dict[str, Interval]:
     means = {}
     for name in sorted(names):
         values = [v for f in group if (v := f.scores.get(name)) is not None]
-        means[_REDUCED.get(name, f"{name}_mean_per_image")] = bootstrap_mean(torch.tensor(values))
+        mean = mean_of_shares if name in _REDUCED else bootstrap_mean
+        means[_REDUCED.get(name, f"{name}_mean_per_image")] = mean(torch.tensor(values))
     return means
 
 

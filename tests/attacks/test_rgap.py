@@ -37,6 +37,7 @@ def test_a_photo_is_exact_through_cnn6():
 
 
 def test_a_cifar_picture_is_exact_through_cnn6_with_a_bias(real_data):
+    real_data("cifar10")
     scores, _ = photo("cnn6:bias=true", torch.float64, "cifar10")
     assert scores.records["psnr"].min() > 80
 

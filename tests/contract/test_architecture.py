@@ -25,6 +25,7 @@ LAYERS = (  # each may import what stands above it, and its own line as long as 
         "bounds",
         "conclusion",
         "control",
+        "credible",
         "evidence",
         "exposure",
         "gate",

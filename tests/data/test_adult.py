@@ -61,10 +61,9 @@ def test_missing_files_say_how_to_get_them(tmp_path):
 
 
 def test_real_adult(real_data):
-    if not (real_data / "adult").is_dir():
-        pytest.skip("Adult is not in LEAKGAUGE_DATA")
-    assert {check.status for check in verify("adult", real_data)} == {"ok"}
-    train, test = load("adult", "train", real_data), load("adult", "test", real_data)
+    root = real_data("adult")
+    assert {check.status for check in verify("adult", root)} == {"ok"}
+    train, test = load("adult", "train", root), load("adult", "test", root)
     assert (len(train), len(test)) == (32561, 16281)
     assert train.spec.shape == (108,)
     assert float(train.labels.float().mean()) == pytest.approx(0.2408, abs=1e-4)

@@ -55,19 +55,16 @@ def test_missing_files_say_how_to_get_them(tmp_path, name, split):
 
 
 def test_real_cifar10_is_the_published_one(real_data):
-    if not (real_data / "cifar-10-batches-py").is_dir():
-        pytest.skip("CIFAR-10 is not in LEAKGAUGE_DATA")
-    assert {check.status for check in verify("cifar10", real_data)} <= {"ok", "missing"}
-    test = load("cifar10", "test", real_data)
+    root = real_data("cifar10")
+    assert {check.status for check in verify("cifar10", root)} <= {"ok", "missing"}
+    test = load("cifar10", "test", root)
     assert test.labels[:6].tolist() == [3, 8, 8, 0, 6, 6]
     mean = test.inputs.float().mean((0, 2, 3)) / 255
     assert mean.tolist() == pytest.approx(test.spec.mean, abs=0.01)
 
 
 def test_real_cifar100_has_all_classes(real_data):
-    if not (real_data / "cifar-100-python").is_dir():
-        pytest.skip("CIFAR-100 is not in LEAKGAUGE_DATA")
-    test = load("cifar100", "test", real_data)
+    test = load("cifar100", "test", real_data("cifar100"))
     assert test.labels.bincount().tolist() == [100] * 100
     mean = test.inputs.float().mean((0, 2, 3)) / 255
     assert mean.tolist() == pytest.approx(test.spec.mean, abs=0.01)

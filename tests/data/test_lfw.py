@@ -70,8 +70,7 @@ def test_broken_missing_and_odd_pictures_are_refused(tmp_path):
 
 
 def test_real_lfw(real_data):
-    if not (real_data / "lfw").is_dir():
-        pytest.skip("LFW is not in LEAKGAUGE_DATA")
-    train, test = load("lfw", "train", real_data), load("lfw", "test", real_data)
+    root = real_data("lfw")
+    train, test = load("lfw", "train", root), load("lfw", "test", root)
     assert len(train) > 2.5 * len(test)
     assert train.labels.unique().tolist() == test.labels.unique().tolist() == list(range(test.spec.classes))

@@ -145,9 +145,7 @@ def test_only_pictures_of_the_same_channels_can_be_resampled():
 
 
 def test_real_data_at_another_size(real_data):
-    if not (real_data / "cifar-10-batches-py").is_dir():
-        pytest.skip("CIFAR-10 is not in LEAKGAUGE_DATA")
-    data = load("cifar10:size=64", "test", real_data)
+    data = load("cifar10:size=64", "test", real_data("cifar10"))
     assert data.take([0])[0].shape == (1, 3, 64, 64)
 
 

@@ -57,22 +57,19 @@ def test_a_label_above_9_is_refused(tmp_path):
 
 
 def test_real_mnist_is_the_published_one(real_data):
-    if not (real_data / "mnist").is_dir():
-        pytest.skip("MNIST is not in LEAKGAUGE_DATA")
-    assert {check.status for check in verify("mnist", real_data)} == {"ok"}
-    test = load("mnist", "test", real_data)
+    root = real_data("mnist")
+    assert {check.status for check in verify("mnist", root)} == {"ok"}
+    test = load("mnist", "test", root)
     assert test.labels[:5].tolist() == [7, 2, 1, 0, 4]
-    train = load("mnist", "train", real_data)
+    train = load("mnist", "train", root)
     assert len(train) == 60000
     assert float(train.inputs.float().mean()) / 255 == pytest.approx(train.spec.mean[0], abs=1e-4)
     assert float(train.inputs.float().std()) / 255 == pytest.approx(train.spec.std[0], abs=1e-4)
 
 
 def test_real_fashion_mnist_is_the_published_one(real_data):
-    checks = verify("fashion-mnist", real_data)
-    if any(check.status == "missing" for check in checks):
-        pytest.skip("Fashion-MNIST is not in LEAKGAUGE_DATA")
-    assert {check.status for check in checks} == {"ok"}
-    train = load("fashion-mnist", "train", real_data)
+    root = real_data("fashion-mnist")
+    assert {check.status for check in verify("fashion-mnist", root)} == {"ok"}
+    train = load("fashion-mnist", "train", root)
     assert float(train.inputs.float().mean()) / 255 == pytest.approx(train.spec.mean[0], abs=1e-3)
     assert float(train.inputs.float().std()) / 255 == pytest.approx(train.spec.std[0], abs=1e-3)

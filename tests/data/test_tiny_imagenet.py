@@ -88,7 +88,5 @@ def test_odd_sizes_and_missing_folders_are_refused(reduced, tmp_path_factory):
 
 
 def test_real_tiny_imagenet(real_data):
-    if not any((real_data / name).is_dir() for name in ("tiny-imagenet", "tiny-imagenet-200")):
-        pytest.skip("Tiny ImageNet is not in LEAKGAUGE_DATA")
-    test = load("tiny-imagenet", "test", real_data)
+    test = load("tiny-imagenet", "test", real_data("tiny-imagenet"))
     assert test.labels.unique().tolist() == list(range(200))

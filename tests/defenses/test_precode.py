@@ -117,7 +117,7 @@ def test_the_noise_is_a_clients_own_and_hidden_in_the_public_model(model, victim
 @pytest.mark.parametrize("attack", [Linear(), Linear(combine="least-squares")], ids=lambda a: a.spec)
 def test_the_first_layer_gives_the_image_away_through_precodes_mlp(attack, real_data):
     """G16: exact to rounding, whatever the bottleneck does."""
-    cifar = load("cifar10", root=real_data)
+    cifar = load("cifar10", root=real_data("cifar10"))
     batch = draw_victims(cifar, trials=3, batch_size=1, seed=0)
     net = load_model("mlp-precode", cifar.spec, seed=0)
     defense = Precode()

@@ -35,8 +35,8 @@ def test_the_interval_covers_the_truth_about_as_often_as_it_says():
 
 def test_groups_that_do_not_overlap_still_leave_some_doubt():
     positive = torch.arange(40) % 2 == 0
-    assert area_under_curve(positive.float(), positive) == Interval(1.0, pytest.approx(0.05 ** (1 / 20)), 1.0)
-    assert area_under_curve(-positive.float(), positive) == Interval(0.0, 0.0, pytest.approx(1 - 0.05 ** (1 / 20)))
+    assert area_under_curve(positive.float(), positive) == Interval(1.0, pytest.approx(0.025 ** (1 / 20)), 1.0)
+    assert area_under_curve(-positive.float(), positive) == Interval(0.0, 0.0, pytest.approx(1 - 0.025 ** (1 / 20)))
 
 
 def test_scores_that_are_all_alike_are_a_half():

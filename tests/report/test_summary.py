@@ -4,6 +4,7 @@ import dataclasses
 
 from leakgauge.audit import run_audit
 from leakgauge.report import to_summary
+from leakgauge.report.numbers import percent
 from leakgauge.types import Scenario
 
 
@@ -17,10 +18,10 @@ def test_it_says_verdict_gate_and_both_sides():
     assert lines[0] == "### Leakage audit: mlp:hidden=16 on digits"
     assert any(line.startswith("**Gate failed.** Gate ssim=0.5,confidence=0.95,share=0.05 failed") for line in lines)
     (bare,) = (line for line in lines if line.startswith("| none "))
-    assert bare == "| none | leaks | 6 of 6 | 60.7 % | no guarantee | linear |"
+    assert bare == "| none | leaks | 6 of 6 | 54.1 % | no guarantee | linear |"
     (guarded,) = (line for line in lines if line.startswith("| dp-sgd"))
     gamma = report.verdict.configurations[1]["upper"]["gamma"]
-    assert f"| 0 of 6 | 0 % | {100 * gamma:.1f} % |" in guarded
+    assert f"| 0 of 6 | 0 % | {percent(gamma)} |" in guarded
     assert lines[-1].startswith("<sub>6 updates of 1 record, seed 0; leakgauge ")
 
 

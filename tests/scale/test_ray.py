@@ -24,7 +24,7 @@ from leakgauge.types import Scenario
 from leakgauge.worker import Finished, Notice, Progress, Refused
 
 SCENARIO = Scenario(data="digits", model="mlp:hidden=8", trials=6, attacks=("linear",))
-SOON = {"RAY_health_check_period_ms": "500", "RAY_health_check_failure_threshold": "2"}  # a dead node is found sooner
+SOON = {"RAY_health_check_period_ms": "500"}  # a dead node is found sooner; a slow one must not be taken for dead
 BENCHMARK = Path(__file__).parents[2] / "benchmarks" / "reliability" / "ray_nodes.py"
 
 
@@ -203,7 +203,7 @@ def test_a_cluster_whose_node_is_killed_and_whose_user_interrupts_gives_the_same
     small = ("--trials", "40", "--nodes", "2", "--model", "mlp:hidden=8", "--attacks", "linear dlg:steps=2,restarts=1")
     ran = subprocess.run(
         [sys.executable, str(BENCHMARK), *small, "--no-calm", "--interrupt"],
-        capture_output=True, text=True, check=False, timeout=300, env=os.environ | {"OMP_NUM_THREADS": "1"} | SOON,
+        capture_output=True, text=True, check=False, timeout=1800, env=os.environ | {"OMP_NUM_THREADS": "1"} | SOON,
     )  # fmt: skip
     assert ran.returncode == 0, ran.stderr
     told = json.loads(ran.stdout)

@@ -43,9 +43,6 @@ def test_none_there_or_a_broken_list(tmp_path):
         real_words(64, 8, tmp_path)
 
 
-def test_the_real_set():
-    try:
-        found = real_words(100, 10)
-    except BadInput:
-        pytest.skip("IIIT5K is not on this machine")
+def test_the_real_set(real_data):
+    found = real_words(100, 10, real_data("iiit5k"))
     assert len(found.words) > 300

@@ -5,9 +5,13 @@ N(0, sigma^2 C^2). Its Renyi divergence at a whole order a is log A(a) / (a - 1)
 
     A(a) = sum_k binom(a, k) (1 - q)^(a - k) q^k exp(k (k - 1) / (2 sigma^2))
 
-(Mironov, Talwar, Zhang 2019); steps add up, and epsilon = min over a of steps * RDP(a) + log(1 / delta) / (a - 1)
-(Mironov 2017). This is an upper bound: fractional orders and sharper conversions, as in Opacus, give less. For an
-epsilon above about 15 the best order lies below 2 and this bound becomes loose.
+(Mironov, Talwar, Zhang 2019); steps add up, and epsilon is the least over a of
+
+    steps * RDP(a) + log(1 - 1 / a) - (log delta + log a) / (a - 1)
+
+(Balle et al. 2020, theorem 21; Canonne, Kamath, Steinke 2020, proposition 12). This is an upper bound: fractional
+orders, as in Opacus, give a little less, and PRV, which convolves, less again. For an epsilon above about 15 the best
+order lies below 2 and this bound becomes loose.
 
 Neighbours differ by one unit that is there or not. The sampling has to be a secret: against someone who sees who takes
 part, q is 1.
@@ -45,14 +49,18 @@ def rdp(q: float, sigma: float, order: int) -> float:
 
 def epsilon_of(q: float, sigma: float, steps: int, delta: float) -> float:
     """The epsilon of so many steps, by this module's own accountant."""
-    found: float = min(steps * rdp(q, sigma, a) + math.log(1 / delta) / (a - 1) for a in ORDERS)
-    return found
+    return max(0.0, min(steps * rdp(q, sigma, a) + _converted(a, delta) for a in ORDERS))
+
+
+def _converted(order: int, delta: float) -> float:
+    """What (epsilon, delta) adds to a Renyi divergence at this order."""
+    return math.log1p(-1 / order) - (math.log(delta) + math.log(order)) / (order - 1)
 
 
 def sigma_for(epsilon: float, delta: float, q: float, steps: int) -> float:
     """The smallest noise multiplier, to one in a thousand, whose accounted epsilon is not above this one."""
-    if epsilon <= math.log(1 / delta) / (max(ORDERS) - 1):
-        least = math.log(1 / delta) / (max(ORDERS) - 1)
+    least = max(0.0, min(_converted(a, delta) for a in ORDERS))
+    if epsilon <= least:
         raise BadInput("epsilon", allowed=f"above {least:.3g} for this delta", got=epsilon, do="ask for a larger one")
     low, high = 0.0, 1.0
     while epsilon_of(q, high, steps, delta) > epsilon:

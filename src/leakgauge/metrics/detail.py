@@ -33,7 +33,7 @@ def thumbnail(pictures: Tensor) -> Tensor:
 DETAIL = Metric(
     name="detail",
     summary="dB by which a recovery is nearer than the record's own thumbnail of 4 x 4 pixels",
-    paper="",
+    paper="own; for pictures that are like any other of their kind",
     higher_is_better=True,
     low=-CAP,
     high=CAP,

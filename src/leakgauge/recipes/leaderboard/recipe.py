@@ -84,9 +84,9 @@ STRENGTHS = {
     "quantize": Strengths("bits=8", "bits=2", "a byte, and four levels"),
     "sign": Strengths("scale=mean", "scale=none", "with each tensor's size sent along, and without (signSGD)"),
     "clip": Strengths("norm=1", "norm=0.1", "the bound of dp-sgd without its noise; the defence's default"),
-    "dp-sgd": Strengths(_ACCOUNTED, _ACCOUNTED, "epsilon 8 and 1"),
-    "fed-cdp": Strengths(_ACCOUNTED, _ACCOUNTED, "epsilon 8 and 1, noise for all tensors together"),
-    "fed-sdp": Strengths(_ACCOUNTED, _ACCOUNTED, "epsilon 8 and 1, promised to a client"),
+    "dp-sgd": Strengths(_ACCOUNTED, _ACCOUNTED, "epsilon 8 and 1 by the plain conversion"),
+    "fed-cdp": Strengths(_ACCOUNTED, _ACCOUNTED, "epsilon 8 and 1 by the plain conversion, noise for all tensors together"),
+    "fed-sdp": Strengths(_ACCOUNTED, _ACCOUNTED, "epsilon 8 and 1 by the plain conversion, promised to a client"),
     "soteria": Strengths("share=0.6", "share=0.8", "Wang et al. 2022 (DGA and GIA)"),
     "sensitivity": Strengths(
         "gamma=0.2,compensate=false", "gamma=0.5,compensate=false",
