@@ -18,9 +18,10 @@ from leakgauge.errors import BadInput, LeakgaugeError
 from leakgauge.report import to_summary, write
 from leakgauge.report.not_run import skipped_lines
 from leakgauge.report.numbers import heading
+from leakgauge.report.subject import counted
 from leakgauge.report.tradeoff import tradeoff
 from leakgauge.store import key_of
-from leakgauge.types import AuditReport, Federation, Interval, Scenario, cell_name
+from leakgauge.types import AuditReport, Federation, Interval, Scenario, Verdict, cell_name
 from leakgauge.verdict import headline
 
 RUNS = Path("leakgauge-runs")
@@ -93,7 +94,7 @@ def run(
             show(str(report.verdict.gate["sentence"]))
         show("")
         if report.verdict.configurations:
-            show(f"Verdict: {headline(report.verdict).upper()}. {report.verdict.sentence}")
+            show(f"Verdict: {_loud(report.verdict)}. {report.verdict.sentence}")
         show(f"Report: {files['html']}")
         show(f"In plain words: {files['officer']}")
         if sheet:
@@ -102,6 +103,14 @@ def run(
         say("leakgauge: interrupted; the report holds what was finished, the same command goes on from there")
         return 130
     return 1 if report.verdict.gate and not report.verdict.gate["passed"] else 0
+
+
+def _loud(verdict: Verdict) -> str:
+    """The headline in capitals; the configurations that it names stay as they are written."""
+    words = headline(verdict).upper()
+    for configuration in verdict.configurations:
+        words = words.replace(configuration["defense"].upper(), configuration["defense"])
+    return words
 
 
 def raised_by(report: AuditReport, flag: str) -> str:
@@ -131,6 +140,7 @@ def show_summary(report: AuditReport) -> None:
             continue
         metrics, found = row.metrics, row.success_rate
         recovered = f"{found.recovered}/{found.records}" if found.records else "-"
+        recovered += f" ({row.undecided} undecided)" if row.undecided and knows != "control" else ""
         knows = knows if row.floor else "floor"
         rows.append(
             [row.attack, row.defense, knows, interval(metrics.get(f"{first}_mean_per_image"), digits),
@@ -201,4 +211,7 @@ def _numbered(row: str) -> str:
 def notes_of(report: AuditReport) -> list[str]:
     """What the attacks say about their own way, equal notes counted."""
     said = Counter((f.attack, f.defense, f.note) for f in report.findings if f.note)
-    return [f"{attack} against {defense}: {note} ({times} updates)" for (attack, defense, note), times in said.items()]
+    return [
+        f"{attack} against {defense}: {note} ({counted('update', times)})"
+        for (attack, defense, note), times in said.items()
+    ]

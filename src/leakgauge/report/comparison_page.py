@@ -7,9 +7,10 @@ from typing import Any
 
 from leakgauge.report.cells import CONTROL_NOTE, Cell, cells
 from leakgauge.report.comparing import Comparison, Difference, compare, settled
-from leakgauge.report.html import SCRIPT, TEMPLATES, title_of
+from leakgauge.report.html import SCRIPT, TEMPLATES
 from leakgauge.report.numbers import NOTHING, bounds, number, percent, rate_bounds
 from leakgauge.report.rows import columns, table_rows
+from leakgauge.report.subject import title_of
 from leakgauge.types import AuditReport, Interval
 from leakgauge.verdict import headline
 

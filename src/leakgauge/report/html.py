@@ -22,6 +22,7 @@ from leakgauge.report.plot import plot
 from leakgauge.report.quality import quality
 from leakgauge.report.rows import columns, guarantee_text, most_exposed, table_rows
 from leakgauge.report.scatter import scatter
+from leakgauge.report.subject import in_python, title_of
 from leakgauge.report.toml import scenario_toml
 from leakgauge.report.tradeoff import tradeoff
 from leakgauge.types import AuditReport, Flag, Pictures, threat_model
@@ -50,12 +51,16 @@ _TONES = {
 def to_html(report: AuditReport, pictures: Pictures | None = None) -> str:
     """The same report and pictures give the same bytes."""
     curves = success_curves(report)
+    lead, _, rest = report.verdict.sentence.partition(". ")  # the gravest configuration's first sentence
+    lead += "." if rest else ""
     page = {
         "report": report,
         "script": SCRIPT,
         "title": title_of(report),
         "heading": "Attacks and defences",
         "banner": _banner(report),
+        "lead": lead,
+        "rest": rest,
         "most_exposed": most_exposed(report),
         "attacked": assumptions.attacked(report),
         "threat": threat_model(report.scenario.threat_model),
@@ -76,13 +81,10 @@ def to_html(report: AuditReport, pictures: Pictures | None = None) -> str:
         "tradeoff": tradeoff(report),
         "exposed": exposed(report),
         "not_run": skipped_lines(report),
+        "in_python": in_python(report.scenario),
         "toml": scenario_toml(report.scenario),
     }
     return TEMPLATES.get_template("report.html.j2").render(page)
-
-
-def title_of(report: AuditReport) -> str:
-    return f"{report.scenario.model} on {report.scenario.data}"
 
 
 def _banner(report: AuditReport) -> dict[str, str]:

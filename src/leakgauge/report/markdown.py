@@ -13,6 +13,7 @@ from leakgauge.report.numbers import heading
 from leakgauge.report.quality import quality
 from leakgauge.report.rows import columns, guarantee_text, most_exposed, table_rows
 from leakgauge.report.scatter import said
+from leakgauge.report.subject import in_python, title_of
 from leakgauge.report.toml import scenario_toml
 from leakgauge.report.tradeoff import tradeoff
 from leakgauge.types import AuditReport, threat_model
@@ -39,7 +40,7 @@ def to_markdown(report: AuditReport) -> str:
 
 def _headline(report: AuditReport) -> str:
     verdict = report.verdict
-    lines = [f"# Leakage audit: {one_line(report.scenario.model)} on {one_line(report.scenario.data)}", ""]
+    lines = [f"# Leakage audit: {one_line(title_of(report))}", ""]
     if report.interrupted:
         lines += ["**Interrupted: finished cells only.**", ""]
     lines += [f"**{headline(verdict)}.** {one_line(verdict.sentence)}"]
@@ -196,7 +197,9 @@ def _repeat(report: AuditReport) -> str:
         [
             "## How to repeat this run",
             "",
-            "Save this as `scenario.toml`, then run `leakgauge audit scenario.toml`.",
+            "Model, update and batch were given in Python: call `audit_update` with the same ones and this scenario."
+            if in_python(report.scenario)
+            else "Save this as `scenario.toml`, then run `leakgauge audit scenario.toml`.",
             "",
             "```toml",
             scenario_toml(report.scenario).rstrip(),
