@@ -13,6 +13,9 @@ CONTROL_NOTE = (
     "A row marked control is the same attack on a decoy, the update of other samples: what scores there was drawn, not "
     "read, and an attack shows only what it has beyond it."
 )
+CREDIBLE_NOTE = (
+    "A score that meets the criterion counts only where it is credible: better than guesses, or other samples, explain."
+)
 LABELS = "label_accuracy_mean_per_trial"
 BASELINES = ("random-guess", "mean-image")  # floors that ignore the update
 
@@ -54,10 +57,23 @@ class Cell:
                 f"a decoy was attacked: {rate.recovered} of {rate.records} would pass as recovered, and none was read"
             )
         if self.claims_records:
-            return f"{rate.recovered} of {rate.records} records recovered, {percent(rate.value)} {rate_bounds(rate)}"
+            said = f"{rate.recovered} of {rate.records} records recovered, {percent(rate.value)} {rate_bounds(rate)}"
+            return f"{said}; {self.doubtful}" if self.doubtful else said
         if labels is None or labels.value is None:
             return "no records claimed"
         return f"{percent(labels.value)} of the labels read, no records claimed"
+
+    @property
+    def doubtful(self) -> str:
+        """Of the records that meet the criterion those that do not count, and why not; empty where all count."""
+        row = self.row
+        beside = 0 if row.met is None or self.baseline or self.control else row.met - row.success_rate.recovered
+        if beside <= 0:
+            return ""
+        said = f"{beside} {'more ' if row.success_rate.recovered else ''}by score, "
+        if not row.undecided:
+            return f"{said}not credible"
+        return f"{said}undecided" + (f": {row.undecided}" if row.undecided < beside else "")
 
 
 @dataclass(frozen=True)
@@ -67,7 +83,7 @@ class Record:
     trial: int
     record: int
     scores: dict[str, float | None]
-    credible: bool = True  # as the verdict counts it
+    credible: bool | None = True  # as the verdict counts it; None: undecided
 
     @property
     def claimed(self) -> bool:
@@ -106,7 +122,7 @@ def baselines(report: AuditReport) -> list[Cell]:
 def ranked(cell: Cell, criterion: Criterion) -> list[Record]:
     """Scored records from best recovered to worst; ties keep the order of trials."""
     records = [
-        Record(f.trial, i, dict(scores), is_credible(f, i) is True)
+        Record(f.trial, i, dict(scores), is_credible(f, i))
         for f in cell.findings
         if f.error is None
         for i, scores in enumerate(f.records)

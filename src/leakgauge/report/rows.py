@@ -169,21 +169,9 @@ def _rate(report: AuditReport, cell: Cell) -> Value:
     return percent(rate.value), _lines(
         rate_bounds(rate),
         f"{rate.recovered} of {rate.records}",
-        doubtful(cell),
+        cell.doubtful,
         rate.criterion if len(_criteria(report)) > 1 else "",
     )
-
-
-def doubtful(cell: Cell) -> str:
-    """Of the records that meet the criterion those that do not count, and why not; empty where all count."""
-    row = cell.row
-    beside = 0 if row.met is None or cell.baseline or cell.control else row.met - row.success_rate.recovered
-    if beside <= 0:
-        return ""
-    more = "more " if row.success_rate.recovered else ""
-    if not row.undecided:
-        return f"{beside} {more}by score, not credible"
-    return f"{beside} {more}by score, undecided" + (f": {row.undecided}" if row.undecided < beside else "")
 
 
 def _criteria(report: AuditReport) -> list[str]:

@@ -46,3 +46,14 @@ def update_of(scenario: Scenario) -> str:
 def counted(noun: str, number: int) -> str:
     """ "1 record", "6 records"."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def triage_note(scenario: Scenario) -> str:
+    """What the clues before any attack are about."""
+    which = "first victim's undefended update"
+    if kind_of_update(scenario) != SIMULATED:
+        which = "update that was given" if scenario.trials == 1 else "first of the given updates"
+    return (
+        f"What the architecture and the {which} allow, and whether that update is what it is claimed to be. Nothing "
+        "was recovered for this."
+    )
