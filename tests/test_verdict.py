@@ -7,7 +7,7 @@ import pytest
 from leakgauge.credible import judged
 from leakgauge.gate import Gate
 from leakgauge.types import Control, DataSpec, Finding, Guarantee, Interval, cell_name
-from leakgauge.verdict import conclude, criterion, headline, state_of, summarise
+from leakgauge.verdict import conclude, criterion, headline, in_a_row, state_of, summarise
 
 IMAGE = DataSpec("pictures", (1, 8, 8), 10, "image")
 TABLE = DataSpec("table", (30,), 2, "tabular")
@@ -390,6 +390,10 @@ def test_a_headline_names_the_configurations_it_speaks_of():
     assert headline(held) == "No record recovered, but labels read with gaussian:std=1"
     both = concluded(found("dlg", [0.9] * 6, defense="a") + found("dlg", [0.9] * 6, defense="b"), ("none", "a", "b"))
     assert headline(both) == "Leaks"  # all that are under test
+
+
+def test_names_stand_in_a_row():
+    assert [in_a_row(names) for names in ([], ["a"], ["a", "b"], ["a", "b", "c"])] == ["", "a", "a and b", "a, b and c"]
 
 
 def test_cannot_tell_is_not_protected_and_keeps_the_labels():

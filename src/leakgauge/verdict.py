@@ -229,7 +229,12 @@ def headline(verdict: Verdict) -> str:
 def _in_state(tested: Sequence[Mapping[str, Any]], state: str) -> str:
     """ " with prune and soteria", where others are in another state; nothing where all are in this one."""
     found = [c["defense"] for c in tested if state_of(c) == state]
-    return f" with {' and '.join(found)}" if found and len(found) < len(tested) else ""
+    return f" with {in_a_row(found)}" if found and len(found) < len(tested) else ""
+
+
+def in_a_row(names: Sequence[str]) -> str:
+    """ "a", "a and b", "a, b and c"."""
+    return " and ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))
 
 
 def state_of(configuration: Mapping[str, Any]) -> str:

@@ -6,7 +6,7 @@ import re
 import pytest
 
 from leakgauge.audit import run_audit
-from leakgauge.report import to_officer
+from leakgauge.report import to_officer, to_summary
 from leakgauge.report.officer import answer, bar, came_out, gate_words, next_steps, not_covered, overall, tried
 from leakgauge.types import Scenario, Skipped
 
@@ -72,7 +72,7 @@ def test_each_sentence_of_the_answer_is_about_the_configurations_it_names(leakin
         "With prune:share=0.9", "With gaussian:std=5", "With gaussian:std=5",
     ]  # fmt: skip
     assert answer(mixed)[0].startswith("With prune:share=0.9, private records could be rebuilt")
-    assert answer(mixed)[-1] == "With gaussian:std=5, the labels of records were read."
+    assert answer(mixed)[-1] == "With gaussian:std=5, labels of records were read."
     assert next_steps(mixed, "leaks") == [
         "Do not deploy prune:share=0.9 as it is; ask for a defence with an accounted guarantee."
     ]
@@ -85,6 +85,9 @@ def test_what_cannot_be_told_is_not_called_clean(noisy):
     assert "it cannot be told whether any was rebuilt" in answer(report)[0]
     assert came_out(unsure)[0].startswith("Whether any of 6 records was rebuilt cannot be told")
     assert "None of" not in " ".join([*answer(report), *came_out(unsure)])
+    assert "| 0 of 6, 4 undecided |" in to_summary(report)
+    one = {**unsure, "lower": {**unsure["lower"], "records": 1}}
+    assert came_out(one)[0].startswith("Whether the one record was rebuilt cannot be told: some attempts resemble it")
 
 
 def test_labels_that_were_read_take_the_green_from_a_guarantee(guarded):

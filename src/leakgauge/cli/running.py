@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import shutil
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -73,36 +74,41 @@ def run(
         show_json(report.as_dict() if undefended else without_floors(report).as_dict())
         say(f"report: {files['html']}")
     else:
-        if report.triage:
-            show_clues(report.triage)
-        show_summary(report)
-        show_costs(report)
-        for line in skipped_lines(report):
-            show(line)
-        show_ledger(report)
-        for reason in dict.fromkeys(f"{r.attack}: {r.error}" for r in report.summary if r.error):
-            show(reason)
-        for line in notes_of(report):
-            show(line)
-        show("")
-        for entry in report.verdict.configurations:
-            show(str(entry["sentence"]))
-            show(f"  {entry['sides']}")
-        for flag in report.flags:
-            show(f"flag {flag.id}{raised_by(report, flag.id)}: {flag.reason}; {flag.remedy}")
-        if report.verdict.gate:
-            show(str(report.verdict.gate["sentence"]))
-        show("")
-        if report.verdict.configurations:
-            show(f"Verdict: {_loud(report.verdict)}. {report.verdict.sentence}")
-        show(f"Report: {files['html']}")
-        show(f"In plain words: {files['officer']}")
-        if sheet:
-            show(f"Pictures: {sheet}")
+        show_report(report, files, sheet)
     if report.interrupted:
         say("leakgauge: interrupted; the report holds what was finished, the same command goes on from there")
         return 130
     return 1 if report.verdict.gate and not report.verdict.gate["passed"] else 0
+
+
+def show_report(report: AuditReport, files: Mapping[str, Path], sheet: Path | None) -> None:
+    """The result for a person at a terminal."""
+    if report.triage:
+        show_clues(report.triage)
+    show_summary(report)
+    show_costs(report)
+    for line in skipped_lines(report):
+        show(line)
+    show_ledger(report)
+    for reason in dict.fromkeys(f"{r.attack}: {r.error}" for r in report.summary if r.error):
+        show(reason)
+    for line in notes_of(report):
+        show(line)
+    show("")
+    for entry in report.verdict.configurations:
+        show(str(entry["sentence"]))
+        show(f"  {entry['sides']}")
+    for flag in report.flags:
+        show(f"flag {flag.id}{raised_by(report, flag.id)}: {flag.reason}; {flag.remedy}")
+    if report.verdict.gate:
+        show(str(report.verdict.gate["sentence"]))
+    show("")
+    if report.verdict.configurations:
+        show(f"Verdict: {_loud(report.verdict)}. {report.verdict.sentence}")
+    show(f"Report: {files['html']}")
+    show(f"In plain words: {files['officer']}")
+    if sheet:
+        show(f"Pictures: {sheet}")
 
 
 def _loud(verdict: Verdict) -> str:

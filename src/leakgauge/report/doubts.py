@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from leakgauge.flags import NO_BETTER_THAN_CONTROL
 from leakgauge.report.cells import by_defense, flags
 from leakgauge.types import UNDEFENDED, AuditReport, Flag
+from leakgauge.verdict import in_a_row
 
 _OVERSTATED = "so the risk may be overstated"
 _PLAIN: Mapping[str, str] = {
@@ -67,5 +68,5 @@ def about(report: AuditReport, flag: str) -> str:
         if len(raised) > 1 and raised in (ran, claiming):
             names = ["every attack" if raised == ran else "every attack on records"]
         places.append(f"{where} ({', '.join(names)})")
-    said = " and ".join(places) or "the whole audit"
+    said = in_a_row(places) or "the whole audit"
     return said[0].upper() + said[1:]

@@ -20,11 +20,11 @@ from leakgauge.report.numbers import number, percent
 from leakgauge.report.rows import most_exposed_of
 from leakgauge.report.subject import GIVEN, SIMULATED, counted, in_python, kind_of_update, title_of
 from leakgauge.types import UNDEFENDED, AuditReport, threat_model
-from leakgauge.verdict import state_of, under_test
+from leakgauge.verdict import in_a_row, state_of, under_test
 
 _TONES = {"leaks": "bad", "protected": "good", "unknown": "warn"}
 _ANSWERS = {  # each begins with the configurations that it is about
-    "leaks": "private records could be rebuilt from what the clients share: whoever reads it may see them.",
+    "leaks": "private records could be rebuilt from what is shared: whoever reads it may see them.",
     "cannot tell": "some attempts resemble the records, but there are too few other records to compare with: it cannot "
     "be told whether any was rebuilt.",
     "protected": "no record was rebuilt, and the noise that is added carries a mathematical guarantee: if it is "
@@ -96,7 +96,7 @@ def answer(report: AuditReport) -> list[str]:
         kinds.setdefault(_kind(configuration), []).append(configuration["defense"])
     lines = [f"{_with(names)}, {_ANSWERS[kind]}" for kind, names in kinds.items()]
     if read := [c["defense"] for c in tested if c.get("labels")]:
-        lines.append(f"{_with(read)}, the labels of records were read.")
+        lines.append(f"{_with(read)}, labels of records were read.")
     return lines
 
 
@@ -111,7 +111,7 @@ def _kind(configuration: Mapping[str, Any]) -> str:
 
 
 def _with(names: Sequence[str]) -> str:
-    return "Without any defence" if list(names) == [UNDEFENDED] else f"With {' and with '.join(names)}"
+    return "Without any defence" if list(names) == [UNDEFENDED] else f"With {in_a_row(names)}"
 
 
 def _defence(chain: str) -> list[str]:
@@ -237,9 +237,10 @@ def _rebuilt(configuration: Mapping[str, Any], drawn: bool) -> str:
     lower = configuration["lower"]
     k, n = lower["recovered"], lower["records"]
     if configuration.get("undecided"):
+        which, like = ("the one record", "it") if n == 1 else (f"any of {n} records", "them")
         return (
-            f"Whether any of {counted('record', n)} was rebuilt cannot be told: some attempts resemble "
-            f"{'it' if n == 1 else 'them'}, but there are too few other records to compare with."
+            f"Whether {which} was rebuilt cannot be told: some attempts resemble {like}, but there are too few other "
+            "records to compare with."
         )
     if k:
         said = f"{k} of {counted('record', n)} {_was(k)} rebuilt by at least one attack."

@@ -50,10 +50,11 @@ def to_summary(report: AuditReport) -> str:
 def _row(configuration: Mapping[str, Any]) -> list[str]:
     lower, upper = configuration.get("lower"), configuration.get("upper")
     style = " (knows the defence)" if configuration.get("adaptive") else ""
+    unsure = f", {configuration['undecided']} undecided" if configuration.get("undecided") else ""
     return [
         configuration["defense"],
         state_of(configuration),
-        f"{lower['recovered']} of {lower['records']}" if lower and lower["records"] else NOTHING,
+        f"{lower['recovered']} of {lower['records']}{unsure}" if lower and lower["records"] else NOTHING,
         percent(lower["at_least"]) if lower and lower["records"] else NOTHING,
         percent(upper["gamma"]) if upper and upper["guaranteed"] else "no guarantee",
         f"{configuration['attack']}{style}" if configuration.get("attack") else NOTHING,
