@@ -59,8 +59,10 @@ def test_of_a_given_update_nothing_is_made_up(made):
     assert said["Samples per update"] == "2"
     assert said["Clients"] == "the one whose update was given"
     assert said["Trials"] == "1 update"
+    weighted = dataclasses.replace(made.report, environment={"model state": "weights from net.pt"})
+    assert dict(attacked(weighted))["Weights"] == "net.pt"
     several = dict(attacked(with_scenario(made.report, update="folder", round=4, trials=3)))
-    assert several["Update"] == "folder, recorded in round 4"
+    assert several["Update"] == "folder (round 4 of a recording)"
     assert several["Clients"] == "the 3 whose updates were recorded"
     assert several["Trials"] == "3 updates"
 

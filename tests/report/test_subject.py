@@ -15,7 +15,7 @@ from leakgauge.types import Scenario
     [
         ({}, "simulated", "of simulated clients"),
         ({"update": "u.pt"}, "given", "u.pt"),
-        ({"update": "folder", "round": 2}, "recorded", "folder, recorded in round 2"),
+        ({"update": "folder", "round": 2}, "recorded", "folder (round 2 of a recording)"),
         ({"model": IN_PYTHON, "data": IN_PYTHON}, "given", "given in Python"),
     ],
 )

@@ -24,7 +24,7 @@ def attacked(report: AuditReport) -> list[tuple[str, str]]:
     simulated = kind_of_update(s) == SIMULATED
     return [
         ("Model", model_of(s)),
-        ("Weights", weights),
+        ("Weights", weights.removeprefix("weights from ")),
         ("Data", f"{data_of(s)} ({d.kind}, {shape}, {d.classes} classes)"),
         ("Update", update_of(s)),
         (

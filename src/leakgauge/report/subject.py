@@ -40,7 +40,7 @@ def update_of(scenario: Scenario) -> str:
         return "of simulated clients"
     if scenario.update is None:
         return "given in Python"
-    return f"{scenario.update}, recorded in round {scenario.round}" if kind == RECORDED else scenario.update
+    return f"{scenario.update} (round {scenario.round} of a recording)" if kind == RECORDED else scenario.update
 
 
 def counted(noun: str, number: int) -> str:
