@@ -67,7 +67,7 @@ class Setting:
 def setting(name: str, trials: int, root: Path | None) -> Setting:
     if name.startswith("radiographs"):
         side = int(name.split()[1])
-        many = OTHERS if side < 224 else 400
+        many = OTHERS if side < 224 else max(400, trials)
         private, public = radiographs(side, trials + many, 0), radiographs(side, 512, 1)
     else:
         private, public = load(name, "test", root), load(name, "train", root)

@@ -273,3 +273,9 @@ def test_an_attack_on_labels_alone_claims_no_records_and_is_compared_by_labels(l
     assert values["Label accuracy"][0] == "96.9 %"
     assert values["Most exposed record"] == ("–", ())
     assert values["Floor: mean-image"] == ("Label accuracy 25 %", ("[20, 30 %]",))
+
+
+def test_labels_that_are_proven_stand_beside_their_share(made):
+    report = with_row(made.report, "dlg", "none", labels_proven=5)
+    assert value_of(report, "Label accuracy", "dlg")[1][-1] == "5 proven"
+    assert "proven" not in " ".join(value_of(made.report, "Label accuracy", "dlg")[1])

@@ -17,6 +17,7 @@ from leakgauge.cli.triage import show_clues
 from leakgauge.costs import with_costs
 from leakgauge.errors import BadInput, LeakgaugeError
 from leakgauge.report import to_summary, write
+from leakgauge.report.cells import flags
 from leakgauge.report.not_run import skipped_lines
 from leakgauge.report.numbers import heading
 from leakgauge.report.subject import counted
@@ -98,7 +99,7 @@ def show_report(report: AuditReport, files: Mapping[str, Path], sheet: Path | No
     for entry in report.verdict.configurations:
         show(str(entry["sentence"]))
         show(f"  {entry['sides']}")
-    for flag in report.flags:
+    for flag in flags(report):
         show(f"flag {flag.id}{raised_by(report, flag.id)}: {flag.reason}; {flag.remedy}")
     if report.verdict.gate:
         show(str(report.verdict.gate["sentence"]))

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from leakgauge.credible import is_credible
 from leakgauge.report.criterion import Criterion
 from leakgauge.report.numbers import percent, rate_bounds
+from leakgauge.report.subject import SIMULATED, kind_of_update
 from leakgauge.types import AuditReport, Finding, Flag, Summary, cell_name
 
 CONTROL_NOTE = (
@@ -109,10 +110,16 @@ def by_defense(report: AuditReport) -> dict[str, list[Cell]]:
 
 
 def flags(report: AuditReport) -> list[Flag]:
-    """Those that cast doubt on a result: a control is none, so what controls alone have raised is left out."""
+    """Those that cast doubt on a result: a control is none, so what controls alone have raised is left out.
+
+    Of a given update there are no more trials to ask for, only more updates to give.
+    """
     by_control = {flag for cell in cells(report) if cell.control for flag in cell.row.flags}
     by_others = {flag for cell in cells(report) if not cell.control for flag in cell.row.flags}
-    return [flag for flag in report.flags if flag.id not in by_control - by_others]
+    kept = [flag for flag in report.flags if flag.id not in by_control - by_others]
+    if kind_of_update(report.scenario) == SIMULATED:
+        return kept
+    return [replace(flag, remedy=flag.remedy.replace("raise --trials", "audit more updates")) for flag in kept]
 
 
 def baselines(report: AuditReport) -> list[Cell]:

@@ -133,7 +133,7 @@ def _row(report: AuditReport, cell: Cell) -> Row:
         _rate(report, cell),
         (str(row.trials), ()),
         (str(row.failed), ()),
-        *((number(m, i.value), _lines(bounds(m, i))) for m, i in measured),
+        *((number(m, i.value), _lines(bounds(m, i), _proven(row) if m == LABELS else "")) for m, i in measured),
         _worst(report, cell),
         _control(cell),
         *(_floor(report, cell, name) for name in BASELINES),
@@ -141,6 +141,11 @@ def _row(report: AuditReport, cell: Cell) -> Row:
         _spent(row),
     ]
     return Row(row.attack, cell.style, row.defense, cell.baseline, row.error, tuple(values), _keys(report, cell))
+
+
+def _proven(row: Summary) -> str:
+    """Labels that need no statistics, whatever the interval says."""
+    return f"{row.labels_proven} proven" if row.labels_proven else ""
 
 
 def _keys(report: AuditReport, cell: Cell) -> tuple[float | None, ...]:
