@@ -28,6 +28,7 @@ from leakgauge.verdict import conclude, summarise
 
 SIZES = (1, 6, 500)  # trials of one audit
 OTHERS = 2000
+FEW = 1000  # others that there should be besides the victims
 
 
 def radiographs(side: int, count: int, seed: int) -> Dataset:
@@ -67,13 +68,15 @@ class Setting:
 def setting(name: str, trials: int, root: Path | None) -> Setting:
     if name.startswith("radiographs"):
         side = int(name.split()[1])
-        many = OTHERS if side < 224 else 400
+        many = OTHERS if side < 224 else max(400, trials)
         private, public = radiographs(side, trials + many, 0), radiographs(side, 512, 1)
     else:
         private, public = load(name, "test", root), load(name, "train", root)
+        if len(private) < trials + FEW:  # nothing is trained here, so the halves may change places
+            private, public = sorted((private, public), key=len, reverse=True)
     g = torch.Generator().manual_seed(0)
     order, lent = torch.randperm(len(private), generator=g), torch.randperm(len(public), generator=g)[:512]
-    trials = min(trials, len(private) // 2)
+    trials = min(trials, 2 * len(private) // 3)
     inputs, labels = private.take(order[: trials + OTHERS])
     known, theirs = public.take(lent)
     return Setting(

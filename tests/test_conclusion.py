@@ -37,9 +37,47 @@ def test_scores_that_no_control_can_decide_are_said_to_decide_nothing():
 
 
 def test_a_failed_search_that_meets_the_criterion_is_said_to_have_recovered_nothing():
-    found = conclusion("prune", [row("dlg", 0, met=2)], None, 1)
+    found = conclusion("prune", [row("dlg", 0, met=2, flags=("objective-did-not-fall",))], None, 1)
     assert not found["leaks"]
-    assert "no closer than a guess or by a search that failed" in found["sentence"]
+    assert found["sentence"] == (
+        "With prune, dlg meets ssim>=0.6 for 2 of 6 records, but by a search that failed: no recovery is shown."
+    )
+
+
+@pytest.mark.parametrize(
+    ("control", "said"),
+    [
+        (None, "is no closer to them than a guess or another sample: no recovery is shown"),
+        (Control(39, True, 6, 2, 9.0, 0.01, 0.5, True, 0.9, False), "is not clearly nearer to them than to others"),
+        (Control(39, True, 6, 6, 1.0, 1e-4, 1e-4, True, 1e-9, True), "is no closer to them than a guess or another"),
+    ],
+)
+def test_why_good_scores_do_not_count_is_told_as_it_was_found(control, said):
+    """A control that is beaten, if not far enough, is not called unbeaten; one that convinces is not blamed at all."""
+    sentence = conclusion("prune", [row(met=2, control=control)], None, 1)["sentence"]
+    assert said in sentence
+    assert "failed" not in sentence
+
+
+def test_one_record_is_told_in_the_singular():
+    assert conclusion("none", [row(records=1)], None, 1)["sentence"].startswith(
+        "Without defence, no attack recovered the one record (ssim>=0.6; at most 95"
+    )
+    assert "dlg recovers 1 of 1 record (" in conclusion("none", [row(recovered=1, records=1)], None, 1)["sentence"]
+    one = Control(39, True, 6, 1, 9.0, 1e-4, 0.5, True)
+    assert (
+        "1 of 6 recoveries of dlg is nearer to its own record"
+        in conclusion("none", [row(control=one)], None, 1)["sentence"]
+    )
+
+
+def test_labels_that_were_given_are_not_read():
+    """Else the sentence would call an oracle's answer a leak."""
+    given = row(labels=1.0, records=16, flags=("labels-given",))
+    assert conclusion("prune", [given], None, 2)["labels"] is None
+    proven = dataclasses.replace(given, labels_proven=12)
+    found = conclusion("prune", [proven], None, 2)["labels"]
+    assert (found["share"], found["proven"]) == (12 / 32, 12)
 
 
 def test_among_failures_the_closest_is_named():
@@ -85,7 +123,8 @@ def test_a_label_that_the_update_proves_needs_no_statistics():
     found = conclusion("none", [one], None, 1, classes=10)
     assert (found["labels"]["proven"], found["labels"]["read"], found["labels"]["records"]) == (1, 1, 1)
     assert (
-        "labels reads the labels of 1 of 1 records (guessing: 10%); the update proves 1 of them." in found["sentence"]
+        "The attack labels reads the labels of 1 of 1 record (guessing: 10%); what was shared proves it."
+        in found["sentence"]
     )
     unproven = dataclasses.replace(one, labels_proven=0)
     assert conclusion("none", [unproven], None, 1, classes=10)["labels"] is None

@@ -66,7 +66,7 @@ def test_one_record_is_enough_to_fail_a_gate_without_a_confidence():
     failed = gate_result(Gate("ssim", 0.5), findings, ["none"])
     assert not failed["passed"]
     assert failed["sentence"] == (
-        "Gate ssim=0.5 failed: 1 of 3 records reach it; the most exposed is dlg on none, trial 1, record 0: 0.600."
+        "Gate ssim=0.5 failed: 1 of 3 records reaches it; the most exposed is dlg on none, trial 1, record 0: 0.600."
     )
     held = gate_result(Gate("ssim", 0.7), findings, ["none"])
     assert held["passed"]

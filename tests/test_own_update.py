@@ -213,6 +213,19 @@ def test_a_decoys_update_is_computed_and_the_victims_is_the_saved_one(client):
     assert not torch.allclose(other.tensors["1.bias"], own.tensors["1.bias"])
 
 
+def test_of_an_own_update_only_facts_of_the_run_are_told(client, mine):
+    """Own arrays lend no public samples, so nobody was told any; and the model is not called untrained."""
+    saved(client[1])
+    report, _ = run_audit(scenario())
+    assert Fact.PUBLIC_DATA.value not in report.told
+    assert report.environment["model state"] == "weights from model.pt"
+    lent, _ = run_audit(scenario(data="mine.py:halves"))
+    assert Fact.PUBLIC_DATA.value in lent.told
+    looped, _ = audit_update(*client, *mine["batch"](), Scenario(attacks=("peeling",)))
+    assert Fact.PUBLIC_DATA.value not in looped.told
+    assert looped.environment["model state"] == "as it was given"
+
+
 def test_own_arrays_are_the_batch_unless_blind():
     assert holds_batch(scenario())
     assert holds_batch(scenario(data="a.npz"))

@@ -7,7 +7,7 @@ import pytest
 from leakgauge.credible import judged
 from leakgauge.gate import Gate
 from leakgauge.types import Control, DataSpec, Finding, Guarantee, Interval, cell_name
-from leakgauge.verdict import conclude, criterion, headline, state_of, summarise
+from leakgauge.verdict import conclude, criterion, headline, in_a_row, state_of, summarise
 
 IMAGE = DataSpec("pictures", (1, 8, 8), 10, "image")
 TABLE = DataSpec("table", (30,), 2, "tabular")
@@ -210,7 +210,7 @@ def test_labels_alone_are_told_in_records_and_are_no_recovered_record():
     assert verdict.configurations[0]["rate"] is None
     assert verdict.sentence == (
         "Without defence, no attack of this run claims records. "
-        "labels reads the labels of 3 of 4 records (guessing: 25%)."
+        "The attack labels reads the labels of 3 of 4 records (guessing: 25%)."
     )
     assert headline(verdict) == "No record recovered, but labels read"
 
@@ -356,3 +356,67 @@ def test_the_gap_is_said_to_be_unknown():
 def test_the_tail_of_a_row_is_its_exposed_end():
     (row,) = summarise(found("dlg", [i / 100 for i in range(100)]), IMAGE)
     assert (row.tail.worst, row.tail.one_in_twenty, row.tail.median) == (0.99, 0.95, 0.5)
+
+
+# --- what is said first -----------------------------------------------------------------------------
+
+
+def of_three():
+    """One configuration that leaks, one whose labels are read and one that gives away nothing."""
+    labels = [dataclasses.replace(f, defense="gaussian:std=1") for f in counted([1.0] * 6)]
+    found_in = found("dlg", [0.1] * 6, defense="gaussian:std=1") + found("dlg", [0.1] * 6, defense="dp-sgd:sigma=5")
+    return concluded(
+        [*guessed([0.0] * 6), *labels, *found_in, *found("idlg", [0.9] * 6, defense="prune:share=0.9", adaptive=True)],
+        ("gaussian:std=1", "dp-sgd:sigma=5", "prune:share=0.9"),
+    )
+
+
+def test_the_configuration_that_leaks_comes_first_in_one_short_sentence():
+    sentences = of_three().sentence.split(". ")
+    assert sentences[0] == (
+        "With prune:share=0.9, idlg (knowing the defence) recovers 6 of 6 records (ssim>=0.6; at least 61% at 95 %)"
+    )
+    assert len(sentences[0].split()) <= 25
+    assert [s.split(",")[0] for s in sentences if s.startswith("With ")] == [
+        "With prune:share=0.9", "With gaussian:std=1", "With dp-sgd:sigma=5",
+    ]  # fmt: skip
+
+
+def test_a_headline_names_the_configurations_it_speaks_of():
+    verdict = of_three()
+    assert headline(verdict) == "Leaks with prune:share=0.9, labels read with gaussian:std=1"
+    kept = tuple(c for c in verdict.configurations if not c["leaks"])
+    held = dataclasses.replace(verdict, leaks=False, configurations=kept)
+    assert headline(held) == "No record recovered, but labels read with gaussian:std=1"
+    both = concluded(found("dlg", [0.9] * 6, defense="a") + found("dlg", [0.9] * 6, defense="b"), ("none", "a", "b"))
+    assert headline(both) == "Leaks"  # all that are under test
+
+
+def test_names_stand_in_a_row():
+    assert [in_a_row(names) for names in ([], ["a"], ["a", "b"], ["a", "b", "c"])] == ["", "a", "a and b", "a, b and c"]
+
+
+def test_cannot_tell_is_not_protected_and_keeps_the_labels():
+    """A guarantee beside a record of which nobody knows is no protection that was shown."""
+    unsure = [dataclasses.replace(f, credible=(None,)) for f in found("dlg", [0.9])]
+    verdict = conclude(summarise(unsure, IMAGE), unsure, ("none",), {}, None, IMAGE, {"none": BOUND})
+    (entry,) = verdict.configurations
+    assert (entry["undecided"], entry["standing"], state_of(entry)) == (1, "unknown", "cannot tell")
+    read = dataclasses.replace(verdict, configurations=({**entry, "labels": {"share": 1.0}},))
+    assert headline(read) == "Cannot tell: too few other samples to compare with, but labels read"
+
+
+def test_the_most_exposed_record_is_one_whose_score_is_credible():
+    findings = [
+        dataclasses.replace(f, credible=(worth,))
+        for f, worth in zip(found("dlg", [0.99, 0.9, 0.7, 0.5]), (False, None, True, True), strict=True)
+    ]
+    (row,) = summarise(findings, IMAGE)
+    assert (row.worst["trial"], row.worst["ssim"]) == (2, 0.7)
+    (unsure,) = summarise(findings[:2], IMAGE)
+    assert unsure.worst["trial"] == 1
+
+
+def test_one_proof_is_told_in_the_singular():
+    verdict = concluded(found("imprint", [0.9] * 2, certified=0) + found("peeling", [0.9], certified=1))
+    assert "1 recovery carries a proof of its own" in verdict.configurations[0]["sides"]

@@ -32,7 +32,7 @@ from leakgauge.stage import Stage, environment, set_stage
 from leakgauge.store import Store, in_place, key_of
 from leakgauge.suites import SUITES
 from leakgauge.triage import first_observation, triage_of
-from leakgauge.types import AuditReport, Finding, Pictures, Scenario, Skipped
+from leakgauge.types import AuditReport, Fact, Finding, Pictures, Scenario, Skipped
 from leakgauge.types.triage import EXPOSED, WRONG
 from leakgauge.verdict import conclude, summarise
 from leakgauge.workers import Workers
@@ -244,7 +244,8 @@ def _report(
         raised.add("bound-exceeded")
     if is_only_alike(stage):
         raised.add("batch-only-alike")
-    told = tuple(sorted(f.value for f in stage.threat_model.facts))
+    lent = stage.public is not None  # an own update comes without samples to lend
+    told = tuple(sorted(f.value for f in stage.threat_model.facts if lent or f is not Fact.PUBLIC_DATA))
     return AuditReport(
         scenario=stage.scenario,
         data=stage.data,

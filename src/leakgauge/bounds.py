@@ -61,10 +61,12 @@ def lower_side(recovered: int, records: int, certified: int | None) -> dict[str,
     return {"recovered": recovered, "records": records, "at_least": shown, "certified": certified}
 
 
-def standing(leaks: bool, upper: dict[str, Any]) -> str:
-    """`leaks`, `protected` by a guarantee that is worth the name, or `unknown`."""
+def standing(leaks: bool, upper: dict[str, Any], undecided: int = 0) -> str:
+    """`leaks`, `protected` by a guarantee that is worth the name, or `unknown`, as where a record is undecided."""
     if leaks:
         return "leaks"
+    if undecided:
+        return "unknown"
     small = upper["guaranteed"] and upper["gamma"] - upper["kappa"]["high"] <= PROTECTED
     return "protected" if small else "unknown"
 
@@ -80,7 +82,11 @@ def both_sides(lower: dict[str, Any], upper: dict[str, Any]) -> str:
     if lower["recovered"]:
         shown = f"At least {_percent(lower['at_least'])} of records are shown to be recoverable (95 %)"
     if lower["certified"]:
-        shown += f"; {lower['certified']} recoveries carry a proof of their own"
+        one = lower["certified"] == 1
+        proven = (
+            "1 recovery carries a proof of its" if one else f"{lower['certified']} recoveries carry a proof of their"
+        )
+        shown += f"; {proven} own"
     if not upper["guaranteed"]:
         return f"{shown}. No guarantee: {upper['why']}. All above {_percent(lower['at_least'])} is unknown."
     kappa = upper["kappa"]

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from leakgauge.credible import FAILING
 from leakgauge.metrics.intervals import at_least
 from leakgauge.types import UNDEFENDED, Guarantee, Summary
 
@@ -20,7 +21,6 @@ def conclusion(
     """What the attacks that ran on a configuration add up to; `size` records stand behind each trial."""
     attacked = [r for r in rows if r.success_rate.records]
     labels = _labels_read(rows, size, classes)
-    where = "Without defence" if defense == UNDEFENDED else f"With {defense}"
     promise = dataclasses.asdict(guarantee) if guarantee else None
     if not attacked:
         nothing = (
@@ -28,44 +28,60 @@ def conclusion(
         )
         return {
             "defense": defense, "leaks": False, "undecided": 0, "attack": None, "adaptive": False, "rate": None,
-            "guarantee": promise, "labels": labels, "sentence": f"{where}, {nothing}{_said(labels)}",
+            "guarantee": promise, "labels": labels, "sentence": f"{_where(defense)}, {nothing}{_said(labels)}",
         }  # fmt: skip
     worst = max(attacked, key=_severity)
+    leaks = worst.success_rate.recovered > 0
+    traces = None if leaks else _traces(attacked)
+    return {
+        "defense": defense, "leaks": leaks, "undecided": 0 if leaks else max(r.undecided for r in attacked),
+        "traces": traces, "attack": worst.attack, "adaptive": worst.adaptive,
+        "rate": dataclasses.asdict(worst.success_rate), "guarantee": promise, "labels": labels,
+        "sentence": _of_records(defense, worst) + _said_of_traces(traces) + _said(labels),
+    }  # fmt: skip
+
+
+def _where(defense: str) -> str:
+    return "Without defence" if defense == UNDEFENDED else f"With {defense}"
+
+
+def _of_records(defense: str, worst: Summary) -> str:
+    """The first sentence: what became of the records under the strongest attack."""
     found = worst.success_rate
     name = f"{worst.attack}{' (knowing the defence)' if worst.adaptive else ''}"
-    if not found.recovered and worst.met:
-        reached = f"{worst.met} of {found.records} records"
-        sentence = f"{where}, {name} meets {found.criterion} for {reached}, {_why_not(worst)}."
-    elif found.recovered:
+    if found.recovered:
         share = (
             f"at least {found.low:.0%} at 95 %"
             if found.recovered == found.records
             else f"95 %: {found.low:.0%} to {found.high:.0%}"
         )
-        sentence = (
-            f"{where}, {name} recovers {found.recovered} of {found.records} records ({found.criterion}; {share})."
-        )
-    else:
-        share = f"{found.criterion}; at most {found.high:.0%} at 95 %"
-        sentence = f"{where}, no attack recovered any of {found.records} records ({share})."
-    leaks = found.recovered > 0
-    undecided = 0 if leaks else max(r.undecided for r in attacked)
-    traces = None if leaks else _traces(attacked)
-    sentence += _said_of_traces(traces) + _said(labels)
-    return {
-        "defense": defense, "leaks": leaks, "undecided": undecided, "traces": traces, "attack": worst.attack,
-        "adaptive": worst.adaptive, "rate": dataclasses.asdict(found), "guarantee": promise, "labels": labels,
-        "sentence": sentence,
-    }  # fmt: skip
+        reached = share_of(found.recovered, found.records)
+        return f"{_where(defense)}, {name} recovers {reached} ({found.criterion}; {share})."
+    if worst.met:
+        reached = share_of(worst.met, found.records)
+        return f"{_where(defense)}, {name} meets {found.criterion} for {reached}, {_why_not(worst)}."
+    share = f"{found.criterion}; at most {found.high:.0%} at 95 %"
+    attacked = f"any of {found.records} records" if found.records > 1 else "the one record"
+    return f"{_where(defense)}, no attack recovered {attacked} ({share})."
+
+
+def share_of(count: int, records: int) -> str:
+    """ "2 of 6 records", "1 of 1 record"."""
+    return f"{count} of {records} record{'' if records == 1 else 's'}"
 
 
 def _why_not(row: Summary) -> str:
     """Why scores that meet the criterion count for nothing, or for nothing yet."""
+    control = row.control
     if row.undecided:
         return "and there are too few other samples to tell whether by chance: nothing is decided"
-    if row.control is not None and row.control.convincing is False:
+    if FAILING & set(row.flags):
+        return "but by a search that failed: no recovery is shown"
+    if control is not None and control.convincing is False:
+        if control.better:
+            return "but is not clearly nearer to them than to others of the same kind: no recovery is shown"
         return "but comes no closer to them than to others of the same kind: nothing was recovered"
-    return "but no closer than a guess or by a search that failed: nothing was recovered"
+    return "but is no closer to them than a guess or another sample: no recovery is shown"
 
 
 def _severity(row: Summary) -> tuple[float, int, int, float]:
@@ -90,9 +106,10 @@ def _traces(rows: Sequence[Summary]) -> dict[str, Any] | None:
 def _said_of_traces(traces: Mapping[str, Any] | None) -> str:
     if traces is None:
         return ""
+    one = traces["first"] == 1
     return (
-        f" Something gets through: {traces['first']} of {traces['records']} recoveries of {traces['attack']} are "
-        f"nearer to their own record than to {traces['candidates']} others."
+        f" Something gets through: {traces['first']} of {traces['records']} recoveries of {traces['attack']} "
+        f"{'is nearer to its' if one else 'are nearer to their'} own record than to {traces['candidates']} others."
     )
 
 
@@ -101,10 +118,17 @@ def _labels_read(rows: Sequence[Summary], size: int, classes: int) -> dict[str, 
 
     A guess is as good as the better of the floor that was measured, on a few records, and one among all classes.
     An attack that claims labels alone is told in records, so that nobody takes its share for recovered ones. Labels
-    that the updates themselves prove need no statistics: one of one is read.
+    that the updates themselves prove need no statistics: one of one is read. Labels that were given are not read.
     """
     proven = max(rows, key=lambda r: r.labels_proven, default=None)
-    named = [(r, share) for r in rows if (i := r.metrics.get(LABELS)) and (share := i.value) is not None]
+    certain = proven.labels_proven if proven is not None else 0
+    named = [
+        (r, share)
+        for r in rows
+        if "labels-given" not in r.flags and (i := r.metrics.get(LABELS)) and (share := i.value) is not None
+    ]
+    if proven is not None and certain and not named:
+        named = [(proven, certain / (size * proven.trials))]
     if not named:
         return None
     best, share = max(named, key=lambda pair: pair[1])
@@ -114,7 +138,6 @@ def _labels_read(rows: Sequence[Summary], size: int, classes: int) -> dict[str, 
     counted = size * ran if size and not best.success_rate.records else None
     named_of = best.success_rate.records or size * ran
     shown = at_least(round(share * named_of), named_of, _LABELS_SURE) if named_of else share
-    certain = proven.labels_proven if proven is not None else 0
     if shown <= guess and not certain:  # a few labels more than a guess names are chance
         return None
     if shown <= guess and proven is not None:
@@ -130,7 +153,10 @@ def _said(labels: Mapping[str, Any] | None) -> str:
         return ""
     guess = f"(guessing: {labels['guess']:.0%})"
     if labels["records"] is None:
-        said = f" {labels['attack']} names {labels['share']:.0%} of the labels {guess}"
+        said = f" The attack {labels['attack']} names {labels['share']:.0%} of the labels {guess}"
     else:
-        said = f" {labels['attack']} reads the labels of {labels['read']} of {labels['records']} records {guess}"
-    return f"{said}; the update proves {labels['proven']} of them." if labels.get("proven") else f"{said}."
+        read = share_of(labels["read"], labels["records"])
+        said = f" The attack {labels['attack']} reads the labels of {read} {guess}"
+    if not (proven := labels.get("proven")):
+        return f"{said}."
+    return f"{said}; what was shared proves {'it' if proven == labels['records'] == 1 else f'{proven} of them'}."

@@ -101,8 +101,8 @@ def gate_result(gate: Gate, findings: Sequence[Finding], tested: Sequence[str]) 
     unsure = next((c for c in counted if c.undecided), None)
     if passed and unsure is not None:
         said = (
-            f"Gate {gate} not shown: {unsure.undecided} of {unsure.records} records reach it, and there are too few "
-            f"other samples to tell whether by chance; attack more records (--trials). The nearest is {unsure.best}."
+            f"Gate {gate} not shown: {_reach(unsure.undecided, unsure.records)}, and there are too few other "
+            f"samples to tell whether by chance; attack more records (--trials). The nearest is {unsure.best}."
         )
         return result | {
             "passed": False, "reached": 0, "records": unsure.records, "at_most": None, "defense": unsure.defense,
@@ -143,7 +143,7 @@ def _count(gate: Gate, findings: Sequence[Finding], defense: str) -> _Worst | No
 def _sentence(gate: Gate, worst: _Worst, limit: float, passed: bool) -> str:
     """Why, in one line."""
     confidence = CONFIDENCE if gate.confidence is None else gate.confidence
-    counted = f"{worst.reached} of {worst.records} records reach it"
+    counted = _reach(worst.reached, worst.records)
     allows = f"up to {limit:.1%} of all records may ({confidence:.0%} confidence)"
     state = "held" if passed else "failed"
     most = f"the most exposed is {worst.best}"
@@ -155,6 +155,10 @@ def _sentence(gate: Gate, worst: _Worst, limit: float, passed: bool) -> str:
         enough = needed(gate.share, confidence)
         why = f"{counted}, but {allows}; to show {gate.share:.1%} attack {enough} records (--trials)"
     return f"Gate {gate} {state}: {why}."
+
+
+def _reach(count: int, records: int) -> str:
+    return f"{count} of {records} record{'' if records == 1 else 's'} {'reaches' if count == 1 else 'reach'} it"
 
 
 def _number(text: str) -> float:

@@ -260,7 +260,7 @@ def _stage(
     stage = Stage(
         scenario, spec, model, batch, batch, known, threat_model(scenario.threat_model),
         metrics_for(scenario.metrics, spec), key,
-        initial_state(scenario), engine, others, update,
+        "as it was given" if scenario.model == IN_PYTHON else initial_state(scenario), engine, others, update,
     )  # fmt: skip
     check_batch(stage)
     return stage

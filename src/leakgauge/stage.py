@@ -187,7 +187,9 @@ def decoys_for(batch: Batch, public: Batch | None, seeds: Sequence[int]) -> Batc
 
 def initial_state(scenario: Scenario) -> str:
     """Where the model's parameters come from, before any round of training."""
-    return "untrained" if scenario.weights is None else f"weights from {scenario.weights}"
+    if scenario.weights is not None:
+        return f"weights from {scenario.weights}"
+    return f"as {scenario.model} makes it" if catalog.is_own(scenario.model) else "untrained"
 
 
 def pick_device(name: str) -> torch.device:

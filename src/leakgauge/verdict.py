@@ -10,7 +10,7 @@ import torch
 from leakgauge import catalog
 from leakgauge.bounds import both_sides, lower_side, standing, upper_side
 from leakgauge.conclusion import LABELS, conclusion
-from leakgauge.credible import is_recovered, is_undecided, meets
+from leakgauge.credible import is_credible, is_recovered, is_undecided, meets
 from leakgauge.flags import NO_BETTER_THAN_CONTROL
 from leakgauge.gate import Gate, gate_result
 from leakgauge.metrics.intervals import bootstrap_mean, mean_of_shares, rate
@@ -84,11 +84,13 @@ def conclude(
         upper = (uppers or {}).get(c, no_bound) if tested else not_tested
         sides = both_sides(lower, upper)
         entries.append(
-            entry | {"lower": lower, "upper": upper, "standing": standing(entry["leaks"], upper), "sides": sides}
+            entry
+            | {"lower": lower, "upper": upper, "sides": sides}
+            | {"standing": standing(entry["leaks"], upper, entry["undecided"])}
         )
     decide = [e for e in entries if e["defense"] != UNDEFENDED] or entries
     leaking = [e for e in decide if e["leaks"]]
-    sentence = " ".join(e["sentence"] for e in decide) or "Nothing was measured."
+    sentence = " ".join(e["sentence"] for e in gravest_first(decide)) or "Nothing was measured."
     judgement = None if gate is None else gate_result(gate, under_test, [e["defense"] for e in decide])
     return Verdict(bool(leaking), sentence, tuple(entries), judgement)
 
@@ -173,36 +175,67 @@ def _means(group: Sequence[Finding]) -> dict[str, Interval]:
 def _most_exposed(
     data: DataSpec, scored: Sequence[tuple[Finding, int, Mapping[str, float | None]]]
 ) -> dict[str, float | None]:
-    """The record that was recovered best, which is the worst for its owner."""
+    """The record that was recovered best, which is the worst for its owner.
+
+    A score that is credible goes before one that may be chance, and that one before one that is no evidence.
+    """
     name = CRITERION[data.kind][0]
     sign = 1.0 if catalog.get("metrics", name).higher_is_better else -1.0
-    rated: list[tuple[float, Finding, int, Mapping[str, float | None]]] = [
-        (sign * value, f, i, r) for f, i, r in scored if (value := r.get(name)) is not None
+    worth = {True: 2, None: 1, False: 0}
+    rated: list[tuple[int, float, Finding, int, Mapping[str, float | None]]] = [
+        (worth[is_credible(f, i)], sign * value, f, i, r) for f, i, r in scored if (value := r.get(name)) is not None
     ]
     if not rated:
         return {}
-    _, finding, index, record = max(rated, key=lambda row: row[0])
+    _, _, finding, index, record = max(rated, key=lambda row: row[:2])
     return {"trial": finding.trial, "record": index, **record}
 
 
-def headline(verdict: Verdict) -> str:
-    """The verdict in a few words."""
+_GRAVITY = ("leaks", "cannot tell", "labels read", "not tested", "no leak found", "protected")
+
+
+def under_test(verdict: Verdict) -> list[Mapping[str, Any]]:
+    """The configurations that the verdict speaks of, the gravest first; the bare update only if it is all there is."""
     tested = [c for c in verdict.configurations if c["defense"] != UNDEFENDED] or list(verdict.configurations)
+    return gravest_first(tested)
+
+
+def gravest_first(configurations: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Those that leak most come first; equal ones keep their order."""
+    return sorted(configurations, key=lambda c: (_GRAVITY.index(state_of(c)), -((c.get("rate") or {}).get("value", 0))))
+
+
+def headline(verdict: Verdict) -> str:
+    """The verdict in a few words. It names the configurations it speaks of, unless these are all under test."""
+    tested = under_test(verdict)
     states = {state_of(c) for c in tested}
     if verdict.leaks:
-        return "Leaks"
+        labels = _in_state(tested, "labels read")
+        return f"Leaks{_in_state(tested, 'leaks')}" + (f", labels read{labels}" if labels else "")
     if states == {"not tested"}:
         return "Not tested: no attack could be carried out"
     if "cannot tell" in states:
-        return "Cannot tell: too few other samples to compare with"
+        words = f"Cannot tell{_in_state(tested, 'cannot tell')}: too few other samples to compare with"
+        return words + (", but labels read" if any(c.get("labels") for c in tested) else "")
     if "labels read" in states:
-        return "No record recovered, but labels read"
+        return f"No record recovered, but labels read{_in_state(tested, 'labels read')}"
     if "not tested" in states:
         return "No leak found, but not everything could be tested"
     if states == {"protected"}:
         return "Protected by a guarantee, and no leak found"
     bounded = tested and all((c.get("upper") or {}).get("guaranteed") for c in tested)
     return f"No leak found, and {'only a weak guarantee' if bounded else 'no guarantee'}"
+
+
+def _in_state(tested: Sequence[Mapping[str, Any]], state: str) -> str:
+    """ " with prune and soteria", where others are in another state; nothing where all are in this one."""
+    found = [c["defense"] for c in tested if state_of(c) == state]
+    return f" with {in_a_row(found)}" if found and len(found) < len(tested) else ""
+
+
+def in_a_row(names: Sequence[str]) -> str:
+    """ "a", "a and b", "a, b and c"."""
+    return " and ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))
 
 
 def state_of(configuration: Mapping[str, Any]) -> str:

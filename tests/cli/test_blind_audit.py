@@ -49,7 +49,7 @@ def test_a_person_reads_it_as_a_table(leakgauge, update):
     outcome = leakgauge(*COMMAND, "--update", update, "--out", "run")
     assert "2 of 2" in outcome.out
     assert "idlg: not run: settled" in outcome.out
-    assert "Proven without the private batch: up to 2 of 2 records" in outcome.out
+    assert "Proven without the private batch: up to 2 of 2 records of a client, and up to 2 of 2 labels." in outcome.out
     assert "flag no-ground-truth" in outcome.out
 
 

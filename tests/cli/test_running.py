@@ -235,3 +235,12 @@ def test_ctrl_c_in_a_real_process(tmp_path):
     assert "interrupted" in err
     assert json.loads(out)["interrupted"] is True
     assert len(list((tmp_path / "run" / "cells").glob("*.safetensors"))) == 2, "both floors are kept"
+
+
+def test_the_verdict_is_loud_and_the_names_in_it_are_as_they_are_written(leakgauge, tmp_path):
+    outcome = leakgauge(
+        "audit", "--data", "digits", "--model", "mlp", "--attacks", "linear", "--trials", "6", "--defenses",
+        "gaussian:std=5 prune:share=0.1", "--out", str(tmp_path / "run"),
+    )  # fmt: skip
+    (verdict,) = [line for line in outcome.out.splitlines() if line.startswith("Verdict: ")]
+    assert verdict.startswith("Verdict: LEAKS WITH prune:share=0.1. With prune:share=0.1, linear ")

@@ -4,6 +4,7 @@ import dataclasses
 
 import pytest
 
+from leakgauge.own_update import IN_PYTHON
 from leakgauge.report.assumptions import attacked, labels_sentence, local_training, not_told, told
 from leakgauge.types import ORACLES, Fact, LocalTraining, Scenario
 from leakgauge.types.client import Partition
@@ -51,6 +52,27 @@ def test_a_single_trial_has_a_single_victim(made):
     assert dict(attacked(with_scenario(made.report, trials=1)))["Trials"] == "1 victim per cell"
 
 
+def test_of_a_given_update_nothing_is_made_up(made):
+    """No pool, no drawing of labels, no victims in cells: the update is what it is."""
+    said = dict(attacked(with_scenario(made.report, update="update.pt", trials=1)))
+    assert said["Update"] == "update.pt"
+    assert said["Samples per update"] == "2"
+    assert said["Clients"] == "the one whose update was given"
+    assert said["Trials"] == "1 update"
+    weighted = dataclasses.replace(made.report, environment={"model state": "weights from net.pt"})
+    assert dict(attacked(weighted))["Weights"] == "net.pt"
+    several = dict(attacked(with_scenario(made.report, update="folder", round=4, trials=3)))
+    assert several["Update"] == "folder (round 4 of a recording)"
+    assert several["Clients"] == "the 3 whose updates were recorded"
+    assert several["Trials"] == "3 updates"
+
+
+def test_what_was_given_in_python_is_said_to_be(made):
+    said = dict(attacked(with_scenario(made.report, model=IN_PYTHON, data=IN_PYTHON, trials=1)))
+    assert (said["Model"], said["Update"]) == ("given in Python", "given in Python")
+    assert said["Data"].startswith("the batch given in Python (")
+
+
 def test_a_table_has_the_shape_of_its_rows(make):
     assert dict(attacked(make("tabular", (30,)).report))["Data"] == "photos32 (tabular, 30, 10 classes)"
 
@@ -58,15 +80,16 @@ def test_a_table_has_the_shape_of_its_rows(make):
 @pytest.mark.parametrize(
     ("local", "text"),
     [
-        (LocalTraining(), "fedsgd: one gradient is shared; BatchNorm uses running statistics"),
-        (LocalTraining(batchnorm="train"), "fedsgd: one gradient is shared; BatchNorm uses batch statistics"),
+        (LocalTraining(), "fedsgd: one gradient is shared; BatchNorm, if any, uses running statistics"),
+        (LocalTraining(batchnorm="train"), "fedsgd: one gradient is shared; BatchNorm, if any, uses batch statistics"),
         (
             LocalTraining(kind="fedavg", epochs=1, lr=0.01),
-            "fedavg: 1 local epoch, all samples at once, learning rate 0.01; BatchNorm uses running statistics",
+            "fedavg: 1 local epoch, all samples at once, learning rate 0.01; "
+            "BatchNorm, if any, uses running statistics",
         ),
         (
             LocalTraining(kind="fedavg", epochs=5, batch_size=4, lr=1e-5, batchnorm="train"),
-            "fedavg: 5 local epochs, mini-batches of 4, learning rate 1e-05; BatchNorm uses batch statistics",
+            "fedavg: 5 local epochs, mini-batches of 4, learning rate 1e-05; BatchNorm, if any, uses batch statistics",
         ),
     ],
 )

@@ -10,8 +10,9 @@ from leakgauge.types import Reconstruction, Scenario
 CLUE = {"id": "norm", "what": "norm", "value": "2", "meaning": "no sign of clipping", "severity": "exposed"}
 
 
-def finding(trial, certified=None, labels=(1, 2), objective=0.5):
+def finding(trial, certified=None, labels=(1, 2), objective=0.5, labels_proven=None):
     return {"attack": "peeling", "adaptive": False, "trial": trial, "certified": certified,
+            "labels_proven": labels_proven,
             "labels": None if labels is None else list(labels), "objective": objective}  # fmt: skip
 
 
@@ -37,6 +38,20 @@ def test_without_a_proof_nothing_is_called_right():
     assert "Nothing is proven" in said
     assert 'class="banner warn"' in said
     assert "no-ground-truth" in said
+
+
+def test_labels_that_the_updates_prove_are_not_called_nothing():
+    said = page([finding(0, labels_proven=2), finding(0, labels_proven=1), finding(1, labels_proven=1)])
+    assert "Labels are proven, no record is" in said
+    assert "The updates prove 3 of 4 labels. No attack proved a recovered record right" in said
+    assert "Nothing is proven" not in said
+    both = page([finding(0, 1, labels_proven=2)], clients=("a",))
+    assert "1 of 2 private records was recovered from the update alone, with a proof." in both
+    assert "The update also proves 2 of 2 labels." in both
+
+
+def test_pictures_are_named_by_client_and_record():
+    assert "client b, record 2" in page([finding(0)], drawn={"dlg": claims(2, 2, 1, 4, 4)})
 
 
 def test_pictures_sit_in_the_page_and_what_does_not_fit_is_counted():

@@ -140,3 +140,13 @@ def test_a_control_is_called_one_and_counts_nowhere(with_control):
 
 def test_without_a_control_nothing_is_said_of_it(made):
     assert CONTROL_NOTE not in to_html(made.report, made.pictures)
+
+
+def test_of_a_given_update_no_more_trials_are_asked_for(made):
+    flag = dataclasses.replace(made.report.flags[0], remedy="read it as nothing; raise --trials if you doubt it")
+    report = dataclasses.replace(made.report, flags=(flag,))
+    assert "--trials" in flags(report)[0].remedy
+    given = dataclasses.replace(report, scenario=dataclasses.replace(report.scenario, update="u.pt"))
+    assert flags(given)[0].remedy == "read it as nothing; audit more updates if you doubt it"
+    for text in (to_html(given), to_markdown(given)):
+        assert "--trials" not in text

@@ -1,5 +1,7 @@
 """Pairs are shown from the most exposed to the least, and those left out are counted."""
 
+import dataclasses
+
 import pytest
 
 from leakgauge.report import gallery
@@ -57,3 +59,12 @@ def test_of_a_table_both_ends_are_in_the_open_and_the_rest_between(make):
     shown = exhibits(made.report, made.pictures)["none"][0]
     assert ranks(shown.comparisons) == [1, 6]
     assert ranks(shown.more_comparisons) == [2, 3, 4, 5]
+
+
+@pytest.mark.parametrize(("worth", "doubt"), [(True, ""), (False, "not credible"), (None, "undecided")])
+def test_a_score_that_does_not_count_says_why_and_bears_no_mark(made, worth, doubt):
+    findings = tuple(dataclasses.replace(f, credible=(worth,) * len(f.records)) for f in made.report.findings)
+    report = dataclasses.replace(made.report, findings=findings)
+    best = exhibits(report, made.pictures)["none"][1].pairs[0]
+    assert (best.met, best.doubt) == (worth is True, doubt)
+    assert all(pair.doubt == "" for exhibit in guesses(report, made.pictures) for pair in exhibit.pairs)

@@ -101,3 +101,18 @@ def test_an_attack_on_labels_alone_says_what_it_read(labels_only):
     said = to_junit(labels_only)
     assert "96.9 % of the labels read, no records claimed; 0 of 3 trials failed" in said
     assert "0 of 0 records" not in said
+
+
+def test_an_attack_of_which_nobody_can_tell_neither_passes_nor_fails(made):
+    """Its records look recovered, and there are too few others to say whether by chance."""
+    first, *others = made.report.summary
+    rate = dataclasses.replace(first.success_rate, recovered=0, value=0.0)
+    row = dataclasses.replace(first, success_rate=rate, met=4, undecided=4, trials=1, failed=0)
+    case = cases(to_junit(dataclasses.replace(made.report, summary=(row, *others))))["leakgauge.none", "dlg (plain)"]
+    assert case.find("skipped").get("type") == "cannot tell"
+    assert "(4 by score, undecided); 0 of 1 trial failed" in case.find("skipped").get("message")
+    assert case.find("failure") is None
+    doubted = dataclasses.replace(row, undecided=0)
+    text = to_junit(dataclasses.replace(made.report, summary=(doubted, *others)))
+    assert "(4 by score, not credible)" in cases(text)["leakgauge.none", "dlg (plain)"].find("system-out").text
+    assert cases(text)["leakgauge.none", "dlg (plain)"].find("skipped") is None

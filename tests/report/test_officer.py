@@ -6,8 +6,8 @@ import re
 import pytest
 
 from leakgauge.audit import run_audit
-from leakgauge.report import to_officer
-from leakgauge.report.officer import came_out, next_steps, not_covered, overall, tried
+from leakgauge.report import to_officer, to_summary
+from leakgauge.report.officer import answer, bar, came_out, gate_words, next_steps, not_covered, overall, tried
 from leakgauge.types import Scenario, Skipped
 
 TINY = Scenario(data="digits", model="mlp:hidden=16", trials=6, attacks=("linear",))
@@ -35,7 +35,7 @@ def words(page: str) -> str:
 
 def test_the_answer_comes_first(leaking, guarded, noisy):
     for report, state, tone, said in (
-        (leaking, "leaks", "bad", "Private records could be rebuilt"),
+        (leaking, "leaks", "bad", "Without any defence, private records could be rebuilt"),
         (guarded, "protected", "good", "carries a mathematical guarantee"),
         (noisy, "unknown", "warn", "whether the records are safe is not known"),
     ):
@@ -50,9 +50,83 @@ def test_a_guarantee_for_some_or_a_weak_one_is_told_as_such(guarded, noisy):
         return dataclasses.replace(guarded, verdict=dataclasses.replace(guarded.verdict, configurations=entries))
 
     strong, none = guarded.verdict.configurations[1], noisy.verdict.configurations[1]
-    assert "For some of these a mathematical guarantee holds" in to_officer(with_only(strong, none))
+    some = with_only(strong, none)
+    assert [line.split(",")[0] for line in answer(some)] == ["With gaussian:std=5", "With dp-sgd:sigma=5"]
+    assert (overall(some), overall(with_only(strong))) == ("unknown", "protected")
     weak = {**strong, "standing": "unknown"}
     assert "but it allows an attacker much more than a blind guess" in to_officer(with_only(weak))
+
+
+def with_verdict(report, leaks, *entries):
+    return dataclasses.replace(report, verdict=dataclasses.replace(report.verdict, leaks=leaks, configurations=entries))
+
+
+def test_each_sentence_of_the_answer_is_about_the_configurations_it_names(leaking, noisy):
+    """What leaks is named, what does not is not named with it, and labels that were read stay in sight."""
+    (bare,), held = leaking.verdict.configurations, noisy.verdict.configurations[1]
+    read = {"attack": "labels", "share": 1.0, "guess": 0.1, "records": 6, "read": 6, "proven": 6}
+    mixed = with_verdict(
+        leaking, True, bare, {**held, "labels": read}, {**bare, "defense": "prune:share=0.9", "labels": None}
+    )
+    assert [line.partition(", ")[0] for line in answer(mixed)] == [
+        "With prune:share=0.9", "With gaussian:std=5", "With gaussian:std=5",
+    ]  # fmt: skip
+    assert answer(mixed)[0].startswith("With prune:share=0.9, private records could be rebuilt")
+    assert answer(mixed)[-1] == "With gaussian:std=5, labels of records were read."
+    assert next_steps(mixed, "leaks") == [
+        "Do not deploy prune:share=0.9 as it is; ask for a defence with an accounted guarantee."
+    ]
+
+
+def test_what_cannot_be_told_is_not_called_clean(noisy):
+    unsure = {**noisy.verdict.configurations[1], "undecided": 4}
+    report = with_verdict(noisy, False, unsure)
+    assert overall(report) == "unknown"
+    assert "it cannot be told whether any was rebuilt" in answer(report)[0]
+    assert came_out(unsure)[0].startswith("Whether any of 6 records was rebuilt cannot be told")
+    assert "None of" not in " ".join([*answer(report), *came_out(unsure)])
+    assert "| 0 of 6, 4 undecided |" in to_summary(report)
+    one = {**unsure, "lower": {**unsure["lower"], "records": 1}}
+    assert came_out(one)[0].startswith("Whether the one record was rebuilt cannot be told: some attempts resemble it")
+
+
+def test_labels_that_were_read_take_the_green_from_a_guarantee(guarded):
+    strong = guarded.verdict.configurations[1]
+    assert 'class="banner good"' in to_officer(with_verdict(guarded, False, strong))
+    read = {"attack": "labels", "share": 1.0, "guess": 0.1, "records": 6, "read": 6, "proven": 0}
+    assert 'class="banner warn"' in to_officer(with_verdict(guarded, False, {**strong, "labels": read}))
+
+
+def test_the_bar_is_explained_in_one_sentence(leaking, make):
+    for said in (bar(leaking), bar(make("tabular", (30,)).report)):
+        assert said.startswith("A record counts as rebuilt if")
+        assert said.count(". ") == 0
+    assert "SSIM, of at least 0.6" in words(to_officer(leaking))
+    assert "values off by 3% of their range" in bar(make("tabular", (30,)).report)
+
+
+def test_the_page_speaks_to_nobody_who_develops(leaking, noisy):
+    skipped = (Skipped("linear", "all", False, "not applicable: needs nn.Linear on the flattened input; use dlg"),)
+    for report in (leaking, noisy, dataclasses.replace(leaking, skipped=skipped)):
+        said = words(to_officer(report))
+        for advice in (" --", "use dlg", "nn.Linear", "use at", "time_budget"):
+            assert advice not in said
+
+
+def test_a_given_update_is_told_as_it_was_given(leaking):
+    """Nothing was computed or drawn, and what two given records show is no share of all others."""
+    given = dataclasses.replace(
+        leaking, environment={**leaking.environment, "model state": "weights from net.pt"},
+        scenario=dataclasses.replace(leaking.scenario, update="u.pt", trials=1, batch_size=2),
+    )  # fmt: skip
+    said = words(to_officer(given))
+    assert "The update of one client, from 2 records, was given and attacked, with the model mlp:hidden=16." in said
+    assert "the model had the weights from net.pt" in said
+    assert "So of all such records" not in said
+    simulated = dataclasses.replace(leaking, scenario=dataclasses.replace(leaking.scenario, trials=1))
+    assert "1 update was computed from one record of digits" in words(to_officer(simulated))
+    recorded = dataclasses.replace(leaking, scenario=dataclasses.replace(leaking.scenario, update="f", round=3))
+    assert "The updates of 6 clients, each from one record, were recorded in round 3" in words(to_officer(recorded))
 
 
 def test_it_asks_nothing_of_any_network_and_shows_no_sample(leaking):
@@ -75,7 +149,7 @@ def test_what_came_out_has_its_confidence(leaking, noisy):
 
 def test_a_guarantee_is_told_with_the_blind_guess(guarded):
     said = came_out(guarded.verdict.configurations[1])[-1]
-    assert said.startswith("Guarantee: whatever the attack, at most")
+    assert said.startswith("Guarantee, if the noise is added as declared: whatever the attack, at most")
     assert "a blind guess that has seen nothing already succeeds for up to" in said
     assert "Over the whole training as it was declared" in said
 
@@ -97,7 +171,15 @@ def test_the_next_steps_ask_for_what_is_missing(leaking, noisy):
 
 
 def test_the_gate_and_an_interruption_are_told(noisy):
-    assert "Gate ssim=0.5,confidence=0.95,share=0.05 failed" in words(to_officer(noisy))
+    limit = "The limit that was set, at most 5 % of all records, with 95 % confidence, to reach an SSIM of 0.5, was"
+    assert f"{limit} not shown to be kept" in words(to_officer(noisy))
+    gate = {"metric": "ssim", "threshold": 0.5, "confidence": None, "passed": False, "reached": 1, "records": 6}
+    over = dataclasses.replace(noisy, verdict=dataclasses.replace(noisy.verdict, gate=gate))
+    assert gate_words(over) == (
+        "The limit that was set, no attacked record to reach an SSIM of 0.5, was exceeded: 1 of 6 records reached it."
+    )
+    gate |= {"passed": True, "reached": 0}
+    assert gate_words(over).endswith("was kept.")
     assert "Interrupted:" in words(to_officer(dataclasses.replace(noisy, interrupted=True)))
 
 
@@ -109,13 +191,16 @@ def test_attacks_that_could_not_run_are_named(leaking):
 def test_attacks_that_were_skipped_are_listed_with_the_reason(leaking):
     skipped = (
         Skipped("rgap", "all", False, "not applicable: a bias hides the input"),
+        Skipped("imprint", "all", False, "not applicable: 'honest-but-curious' may not change the model"),
         Skipped("idlg", "prune", True, "settled by linear: every record was recovered"),
+        Skipped("idlg", "none", True, "settled by linear: every record was recovered"),
         Skipped("<script>", "all", False, "not applicable: <b>"),
     )
     page = to_officer(dataclasses.replace(leaking, skipped=skipped))
     said = words(page)
-    assert "Not run: rgap: not applicable: a bias hides the input" in said
-    assert "Not run against prune: idlg (adaptive): settled by linear: every record was recovered" in said
+    assert "rgap, &lt;script&gt;: cannot work on this model and these updates." in said
+    assert "imprint: beyond what this attacker may do." in said
+    assert "idlg (with prune, without any defence): not needed, as every record had been rebuilt before." in said
     assert said.index("What was tried") < said.index("What was not run, and why") < said.index("What came out")
     assert "<script" not in page
     assert "What was not run" not in to_officer(leaking)

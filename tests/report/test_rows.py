@@ -202,16 +202,57 @@ def undefended(report):
     return dataclasses.replace(report, summary=rows, verdict=dataclasses.replace(report.verdict, configurations=kept))
 
 
-def test_the_undefended_comparison_exposes_no_one_beside_a_defence(made):
+def test_the_most_exposed_record_is_looked_for_in_the_comparison_too(made):
     report = exposed(made.report, "dlg", "none", ssim=1.0, psnr=99.0)
-    assert most_exposed(report).endswith("against defence gaussian:std=0.1.")
-    assert most_exposed(undefended(report)).endswith("by dlg, plain, against defence none.")
+    assert most_exposed(report) == (
+        "Most exposed record: SSIM 1.000, PSNR 99.0, trial 2, record 0, by dlg, plain, without defence, for comparison."
+    )
+    assert most_exposed(undefended(report)).endswith("by dlg, plain, without defence.")
+
+
+def with_credible(report, attack, defense, worth):
+    """The records of these rows are worth so much, whatever they score."""
+    findings = tuple(
+        dataclasses.replace(f, credible=(worth,) * len(f.records)) if (f.attack, f.defense) == (attack, defense) else f
+        for f in report.findings
+    )
+    return dataclasses.replace(report, findings=findings)
+
+
+def test_a_score_that_is_no_evidence_exposes_no_one(made):
+    """A grey picture may come nearest of all; it is not a record that got out."""
+    report = exposed(undefended(made.report), "dlg", "none", ssim=1.0, psnr=99.0)
+    assert "by inverting-gradients, plain" in most_exposed(with_credible(report, "dlg", "none", False))
+    assert "by inverting-gradients, plain" in most_exposed(with_credible(report, "dlg", "none", None))
+    for worth, why in ((False, "no evidence of a recovery"), (None, "too few other samples to tell whether by chance")):
+        doubted = with_credible(with_credible(report, "dlg", "none", worth), "inverting-gradients", "none", worth)
+        assert most_exposed(doubted) == (
+            f"Nearest to any record: SSIM 1.000, PSNR 99.0, trial 2, record 0, by dlg, plain, without defence: {why}."
+        )
+
+
+@pytest.mark.parametrize(
+    ("recovered", "met", "undecided", "said"),
+    [
+        (0, 5, 5, "5 by score, undecided"),
+        (0, 5, 0, "5 by score, not credible"),
+        (2, 5, 0, "3 more by score, not credible"),
+        (0, 5, 2, "5 by score, undecided: 2"),
+        (5, 5, 0, None),
+        (5, None, 0, None),
+    ],
+)
+def test_scores_that_do_not_count_stand_beside_those_that_do(made, recovered, met, undecided, said):
+    rate = dataclasses.replace(made.report.summary[0].success_rate, recovered=recovered)
+    report = with_row(made.report, "dlg", "none", success_rate=rate, met=met, undecided=undecided)
+    small = value_of(report, "Success rate", "dlg")[1]
+    assert (said in small) if said else not any("by score" in line for line in small)
 
 
 def test_neither_a_baseline_nor_a_failed_attack_exposes_anyone(made):
     report = exposed(undefended(made.report), "mean-image", "none", ssim=1.0, psnr=99.0)
     report = with_row(exposed(report, "dlg", "none", ssim=1.0, psnr=99.0), "dlg", "none", error="lost")
-    assert "by inverting-gradients, plain, against defence none." in most_exposed(report)
+    assert "by inverting-gradients, plain, without defence." in most_exposed(report)
 
 
 def test_a_record_without_a_score_exposes_no_one(made):
@@ -232,3 +273,9 @@ def test_an_attack_on_labels_alone_claims_no_records_and_is_compared_by_labels(l
     assert values["Label accuracy"][0] == "96.9 %"
     assert values["Most exposed record"] == ("–", ())
     assert values["Floor: mean-image"] == ("Label accuracy 25 %", ("[20, 30 %]",))
+
+
+def test_labels_that_are_proven_stand_beside_their_share(made):
+    report = with_row(made.report, "dlg", "none", labels_proven=5)
+    assert value_of(report, "Label accuracy", "dlg")[1][-1] == "5 proven"
+    assert "proven" not in " ".join(value_of(made.report, "Label accuracy", "dlg")[1])

@@ -24,6 +24,7 @@ from leakgauge.pacing import Pace, pace_of
 from leakgauge.plan import Cell, adaptive_attacks, parse_chain
 from leakgauge.recorded_clients import filled_in, names_of
 from leakgauge.report.blind_page import label_words, to_blind_page
+from leakgauge.report.subject import counted
 from leakgauge.sanity import refuse_wrong
 from leakgauge.suites import SUITES, attacks_of
 from leakgauge.triage import triage
@@ -150,6 +151,9 @@ def _show(
     for s in skipped:
         show(f"{s['attack']}: not run: {s['why']}")
     show("")
-    best = max((f["certified"] or 0 for f in found), default=0)
-    show(f"Proven without the private batch: up to {best} of {samples} records of a client. Nothing else was scored.")
+    records, of_labels = (max((f[kind] or 0 for f in found), default=0) for kind in ("certified", "labels_proven"))
+    show(
+        f"Proven without the private batch: up to {records} of {counted('record', samples)} of a client, and up to "
+        f"{of_labels} of {counted('label', samples)}. Nothing else was scored."
+    )
     show_no_truth()

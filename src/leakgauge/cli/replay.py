@@ -107,12 +107,14 @@ def findings(
 ) -> list[dict[str, Any]]:
     """As an audit's, without scores."""
     certified = None if result.certified is None else result.certified.tolist()
+    labels = None if result.labels_proven is None else result.labels_proven.tolist()
     return [
         {
             "attack": attack.name, "defense": "+".join(scenario.defenses) or "unknown", "adaptive": adaptive,
             "trial": t, "seed": seed, "scores": {}, "labels": result.labels_of(t),
             "objective": float(result.objective[t]) if torch.isfinite(result.objective[t]) else None,
             "certified": None if certified is None else certified[t],
+            "labels_proven": None if labels is None else labels[t],
             "steps": int(result.steps[t]), "evaluations": int(result.evaluations[t]),
             "seconds": result.seconds / seen.trials, "flags": [NO_TRUTH], "error": None, "spec": attack.spec,
         }

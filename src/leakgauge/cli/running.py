@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import shutil
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +17,13 @@ from leakgauge.cli.triage import show_clues
 from leakgauge.costs import with_costs
 from leakgauge.errors import BadInput, LeakgaugeError
 from leakgauge.report import to_summary, write
+from leakgauge.report.cells import flags
 from leakgauge.report.not_run import skipped_lines
 from leakgauge.report.numbers import heading
+from leakgauge.report.subject import counted
 from leakgauge.report.tradeoff import tradeoff
 from leakgauge.store import key_of
-from leakgauge.types import AuditReport, Federation, Interval, Scenario, cell_name
+from leakgauge.types import AuditReport, Federation, Interval, Scenario, Verdict, cell_name
 from leakgauge.verdict import headline
 
 RUNS = Path("leakgauge-runs")
@@ -72,36 +75,49 @@ def run(
         show_json(report.as_dict() if undefended else without_floors(report).as_dict())
         say(f"report: {files['html']}")
     else:
-        if report.triage:
-            show_clues(report.triage)
-        show_summary(report)
-        show_costs(report)
-        for line in skipped_lines(report):
-            show(line)
-        show_ledger(report)
-        for reason in dict.fromkeys(f"{r.attack}: {r.error}" for r in report.summary if r.error):
-            show(reason)
-        for line in notes_of(report):
-            show(line)
-        show("")
-        for entry in report.verdict.configurations:
-            show(str(entry["sentence"]))
-            show(f"  {entry['sides']}")
-        for flag in report.flags:
-            show(f"flag {flag.id}{raised_by(report, flag.id)}: {flag.reason}; {flag.remedy}")
-        if report.verdict.gate:
-            show(str(report.verdict.gate["sentence"]))
-        show("")
-        if report.verdict.configurations:
-            show(f"Verdict: {headline(report.verdict).upper()}. {report.verdict.sentence}")
-        show(f"Report: {files['html']}")
-        show(f"In plain words: {files['officer']}")
-        if sheet:
-            show(f"Pictures: {sheet}")
+        show_report(report, files, sheet)
     if report.interrupted:
         say("leakgauge: interrupted; the report holds what was finished, the same command goes on from there")
         return 130
     return 1 if report.verdict.gate and not report.verdict.gate["passed"] else 0
+
+
+def show_report(report: AuditReport, files: Mapping[str, Path], sheet: Path | None) -> None:
+    """The result for a person at a terminal."""
+    if report.triage:
+        show_clues(report.triage)
+    show_summary(report)
+    show_costs(report)
+    for line in skipped_lines(report):
+        show(line)
+    show_ledger(report)
+    for reason in dict.fromkeys(f"{r.attack}: {r.error}" for r in report.summary if r.error):
+        show(reason)
+    for line in notes_of(report):
+        show(line)
+    show("")
+    for entry in report.verdict.configurations:
+        show(str(entry["sentence"]))
+        show(f"  {entry['sides']}")
+    for flag in flags(report):
+        show(f"flag {flag.id}{raised_by(report, flag.id)}: {flag.reason}; {flag.remedy}")
+    if report.verdict.gate:
+        show(str(report.verdict.gate["sentence"]))
+    show("")
+    if report.verdict.configurations:
+        show(f"Verdict: {_loud(report.verdict)}. {report.verdict.sentence}")
+    show(f"Report: {files['html']}")
+    show(f"In plain words: {files['officer']}")
+    if sheet:
+        show(f"Pictures: {sheet}")
+
+
+def _loud(verdict: Verdict) -> str:
+    """The headline in capitals; the configurations that it names stay as they are written."""
+    words = headline(verdict).upper()
+    for configuration in verdict.configurations:
+        words = words.replace(configuration["defense"].upper(), configuration["defense"])
+    return words
 
 
 def raised_by(report: AuditReport, flag: str) -> str:
@@ -131,6 +147,7 @@ def show_summary(report: AuditReport) -> None:
             continue
         metrics, found = row.metrics, row.success_rate
         recovered = f"{found.recovered}/{found.records}" if found.records else "-"
+        recovered += f" ({row.undecided} undecided)" if row.undecided and knows != "control" else ""
         knows = knows if row.floor else "floor"
         rows.append(
             [row.attack, row.defense, knows, interval(metrics.get(f"{first}_mean_per_image"), digits),
@@ -201,4 +218,7 @@ def _numbered(row: str) -> str:
 def notes_of(report: AuditReport) -> list[str]:
     """What the attacks say about their own way, equal notes counted."""
     said = Counter((f.attack, f.defense, f.note) for f in report.findings if f.note)
-    return [f"{attack} against {defense}: {note} ({times} updates)" for (attack, defense, note), times in said.items()]
+    return [
+        f"{attack} against {defense}: {note} ({counted('update', times)})"
+        for (attack, defense, note), times in said.items()
+    ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from leakgauge.report.subject import SIMULATED, counted, data_of, kind_of_update, model_of, update_of
 from leakgauge.types import ORACLES, AuditReport, Fact, Scenario
 
 _FACTS = {
@@ -16,28 +17,35 @@ _WORDS = {fact.value: words for fact, words in _FACTS.items()}
 
 
 def attacked(report: AuditReport) -> list[tuple[str, str]]:
-    """Name and value of everything that describes the target."""
+    """Name and value of everything that describes the target; what a given update leaves open is not made up."""
     s, d = report.scenario, report.data
     shape = " × ".join(map(str, d.shape))
     weights = report.environment.get("model state") or s.weights or "freshly initialised from the seed"
+    simulated = kind_of_update(s) == SIMULATED
     return [
-        ("Model", s.model),
-        ("Weights", weights),
-        ("Data", f"{s.data} ({d.kind}, {shape}, {d.classes} classes)"),
-        ("Update", s.update or "of simulated clients"),
-        ("Samples per update", f"{s.batch_size} (labels within a batch: {s.batch_labels})"),
+        ("Model", model_of(s)),
+        ("Weights", weights.removeprefix("weights from ")),
+        ("Data", f"{data_of(s)} ({d.kind}, {shape}, {d.classes} classes)"),
+        ("Update", update_of(s)),
+        (
+            "Samples per update",
+            f"{s.batch_size}" + (f" (labels within a batch: {s.batch_labels})" if simulated else ""),
+        ),
         ("Clients", clients(s)),
         ("Local training", local_training(s)),
         ("Layers that are seen", s.shared_layers),
         ("Precision", s.precision),
         ("Defences", ", ".join(s.defenses) or "none"),
         ("Attacks", ", ".join(s.attacks) or f"the suite {s.suite}"),
-        ("Trials", f"{s.trials} {'victim' if s.trials == 1 else 'victims'} per cell"),
+        ("Trials", f"{counted('victim', s.trials)} per cell" if simulated else counted("update", s.trials)),
         ("Seed", str(s.seed)),
     ]
 
 
 def clients(scenario: Scenario) -> str:
+    if (kind := kind_of_update(scenario)) != SIMULATED:
+        those = "the one" if scenario.trials == 1 else f"the {scenario.trials}"
+        return f"{those} whose update{'' if scenario.trials == 1 else 's'} {_were(scenario.trials)} {kind}"
     p = scenario.partition
     if p.kind == "none":
         return "every batch from one pool"
@@ -45,10 +53,14 @@ def clients(scenario: Scenario) -> str:
     return f"{p.clients}, {skew[p.kind]}"
 
 
+def _were(count: int) -> str:
+    return "was" if count == 1 else "were"
+
+
 def local_training(scenario: Scenario) -> str:
     local = scenario.local
     mode = "running" if local.batchnorm == "eval" else "batch"
-    norm = f"BatchNorm uses {mode} statistics"
+    norm = f"BatchNorm, if any, uses {mode} statistics"
     if local.seen > 1:
         norm += f"; an attacker who knows the defence sees {local.seen} rounds with the same samples and weights"
     if local.kind == "fedsgd":

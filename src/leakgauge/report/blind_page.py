@@ -14,6 +14,7 @@ from leakgauge.flags import FLAGS
 from leakgauge.metrics.scoring import claims_of
 from leakgauge.report.html import TEMPLATES
 from leakgauge.report.pictures import data_uri
+from leakgauge.report.subject import counted
 from leakgauge.report.toml import scenario_toml
 from leakgauge.types import Reconstruction, Scenario
 
@@ -43,18 +44,35 @@ def to_blind_page(
 
 
 def _banner(document: Mapping[str, Any], samples: int, clients: int) -> dict[str, str]:
-    """What is certain; how many of a client's records, by the attack that proved most of them."""
-    most = [0] * clients
-    for finding in document["findings"]:
-        most[finding["trial"]] = max(most[finding["trial"]], finding["certified"] or 0)
-    if not sum(most):
-        return {"tone": "warn", "word": "Nothing is proven", "sentence":
-                "No attack proved a recovery right, and without the private samples nothing else can be scored: "
-                "look at the pictures, and take a resemblance seriously."}  # fmt: skip
-    said = (
-        f"{sum(most)} of {samples * clients} private records were recovered from the updates alone, each with a proof."
+    """What is certain: records that carry a proof, and labels that the updates prove."""
+    every = samples * clients
+    records, labels = (_proven(document["findings"], kind, clients) for kind in ("certified", "labels_proven"))
+    of_updates = "the update" if clients == 1 else "the updates"
+    read = f"{labels} of {counted('label', every)}" if labels else ""
+    if records:
+        said = (
+            f"{records} of {counted('private record', every)} {'was' if records == 1 else 'were'} recovered from "
+            f"{of_updates} alone, {'with a proof' if records == 1 else 'each with a proof'}."
+        )
+        said += f" {of_updates.capitalize()} also prove{'s' * (clients == 1)} {read}." if read else ""
+        return {"tone": "bad", "word": "Leaks", "sentence": said}
+    rest = (
+        "without the private samples nothing else can be scored: look at the pictures, and take a resemblance seriously"
     )
-    return {"tone": "bad", "word": "Leaks", "sentence": said}
+    if read:
+        said = f"{of_updates.capitalize()} prove{'s' * (clients == 1)} {read}. "
+        said += f"No attack proved a recovered record right, and {rest}."
+        return {"tone": "warn", "word": "Labels are proven, no record is", "sentence": said}
+    said = f"No attack proved a recovery right, and {rest}."
+    return {"tone": "warn", "word": "Nothing is proven", "sentence": said}
+
+
+def _proven(findings: Sequence[Mapping[str, Any]], kind: str, clients: int) -> int:
+    """How many of all clients together, each by the attack that proved most of it."""
+    most = [0] * clients
+    for finding in findings:
+        most[finding["trial"]] = max(most[finding["trial"]], finding.get(kind) or 0)
+    return sum(most)
 
 
 def _row(finding: Mapping[str, Any], clients: Sequence[str], samples: int) -> list[str]:
@@ -65,6 +83,7 @@ def _row(finding: Mapping[str, Any], clients: Sequence[str], samples: int) -> li
         clients[finding["trial"]],
         "–" if proven is None else f"{proven} of {samples}",
         label_words(labels),
+        "–" if finding.get("labels_proven") is None else str(finding["labels_proven"]),
         "–" if objective is None else f"{objective:.3g}",
     ]
 
@@ -80,4 +99,4 @@ def _figures(result: Reconstruction, clients: Sequence[str]) -> list[tuple[str, 
     """Every picture that is claimed, and whose it is."""
     assert result.inputs is not None
     pictures, claims, _ = claims_of(result, result.inputs)
-    return [(f"{clients[t]}, {n + 1}", pictures[t, n].cpu()) for t, n in claims.nonzero().tolist()]
+    return [(f"client {clients[t]}, record {n + 1}", pictures[t, n].cpu()) for t, n in claims.nonzero().tolist()]

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from leakgauge.credible import is_credible
 from leakgauge.report.criterion import Criterion
 from leakgauge.report.numbers import percent, rate_bounds
+from leakgauge.report.subject import SIMULATED, kind_of_update
 from leakgauge.types import AuditReport, Finding, Flag, Summary, cell_name
 
 CONTROL_NOTE = (
     "A row marked control is the same attack on a decoy, the update of other samples: what scores there was drawn, not "
     "read, and an attack shows only what it has beyond it."
+)
+CREDIBLE_NOTE = (
+    "A score that meets the criterion counts only where it is credible: better than guesses, or other samples, explain."
 )
 LABELS = "label_accuracy_mean_per_trial"
 BASELINES = ("random-guess", "mean-image")  # floors that ignore the update
@@ -54,10 +58,23 @@ class Cell:
                 f"a decoy was attacked: {rate.recovered} of {rate.records} would pass as recovered, and none was read"
             )
         if self.claims_records:
-            return f"{rate.recovered} of {rate.records} records recovered, {percent(rate.value)} {rate_bounds(rate)}"
+            said = f"{rate.recovered} of {rate.records} records recovered, {percent(rate.value)} {rate_bounds(rate)}"
+            return f"{said}; {self.doubtful}" if self.doubtful else said
         if labels is None or labels.value is None:
             return "no records claimed"
         return f"{percent(labels.value)} of the labels read, no records claimed"
+
+    @property
+    def doubtful(self) -> str:
+        """Of the records that meet the criterion those that do not count, and why not; empty where all count."""
+        row = self.row
+        beside = 0 if row.met is None or self.baseline or self.control else row.met - row.success_rate.recovered
+        if beside <= 0:
+            return ""
+        said = f"{beside} {'more ' if row.success_rate.recovered else ''}by score, "
+        if not row.undecided:
+            return f"{said}not credible"
+        return f"{said}undecided" + (f": {row.undecided}" if row.undecided < beside else "")
 
 
 @dataclass(frozen=True)
@@ -67,7 +84,7 @@ class Record:
     trial: int
     record: int
     scores: dict[str, float | None]
-    credible: bool = True  # as the verdict counts it
+    credible: bool | None = True  # as the verdict counts it; None: undecided
 
     @property
     def claimed(self) -> bool:
@@ -93,10 +110,16 @@ def by_defense(report: AuditReport) -> dict[str, list[Cell]]:
 
 
 def flags(report: AuditReport) -> list[Flag]:
-    """Those that cast doubt on a result: a control is none, so what controls alone have raised is left out."""
+    """Those that cast doubt on a result: a control is none, so what controls alone have raised is left out.
+
+    Of a given update there are no more trials to ask for, only more updates to give.
+    """
     by_control = {flag for cell in cells(report) if cell.control for flag in cell.row.flags}
     by_others = {flag for cell in cells(report) if not cell.control for flag in cell.row.flags}
-    return [flag for flag in report.flags if flag.id not in by_control - by_others]
+    kept = [flag for flag in report.flags if flag.id not in by_control - by_others]
+    if kind_of_update(report.scenario) == SIMULATED:
+        return kept
+    return [replace(flag, remedy=flag.remedy.replace("raise --trials", "audit more updates")) for flag in kept]
 
 
 def baselines(report: AuditReport) -> list[Cell]:
@@ -106,7 +129,7 @@ def baselines(report: AuditReport) -> list[Cell]:
 def ranked(cell: Cell, criterion: Criterion) -> list[Record]:
     """Scored records from best recovered to worst; ties keep the order of trials."""
     records = [
-        Record(f.trial, i, dict(scores), is_credible(f, i) is True)
+        Record(f.trial, i, dict(scores), is_credible(f, i))
         for f in cell.findings
         if f.error is None
         for i, scores in enumerate(f.records)

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from leakgauge.report.cells import CONTROL_NOTE, Cell, cells
+from leakgauge.report.cells import CONTROL_NOTE, CREDIBLE_NOTE, Cell, cells
 from leakgauge.report.comparing import Comparison, Difference, compare, settled
-from leakgauge.report.html import SCRIPT, TEMPLATES, title_of
+from leakgauge.report.html import SCRIPT, TEMPLATES
 from leakgauge.report.numbers import NOTHING, bounds, number, percent, rate_bounds
 from leakgauge.report.rows import columns, table_rows
+from leakgauge.report.subject import title_of
 from leakgauge.types import AuditReport, Interval
 from leakgauge.verdict import headline
 
@@ -19,6 +20,7 @@ def to_comparison(first: AuditReport, second: AuditReport, names: tuple[str, str
     found = compare(first, second)
     page = {
         "script": SCRIPT,
+        "credible_note": CREDIBLE_NOTE,
         "found": found,
         "audits": [_audit(report, name) for report, name in zip((first, second), names, strict=True)],
         "rows": [_row(d, found) for d in found.differences],

@@ -32,6 +32,7 @@ class Pair:
     rank: str  # "2 of 48": its place from the most exposed to the least
     met: bool  # counts as recovered
     curve: SmallCurve | None  # of the attack's own objective
+    doubt: str = ""  # why a score that meets the criterion does not count
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,7 @@ class Comparison:
     met: bool
     values: tuple[tuple[str, str], ...]  # (true, recovered)
     curve: SmallCurve | None
+    doubt: str = ""
 
 
 @dataclass(frozen=True)
@@ -69,6 +71,12 @@ class _Hall:
     curves: Mapping[int, SmallCurve | None]  # trial -> its objective
     rule: Criterion
     side: int
+    judged: bool  # False for floors and controls, whose scores count for nothing anyway
+
+    def doubt(self, r: Record) -> str:
+        if not self.judged or self.counts(r) or not self.rule.met(r.scores):
+            return ""
+        return "undecided" if r.credible is None else "not credible"
 
     def place(self, r: Record) -> str:
         return f"trial {r.trial}" + (f", record {r.record}" if self.true.shape[1] > 1 else "")
@@ -114,10 +122,10 @@ def _exhibit(report: AuditReport, pictures: Pictures | None, cell: Cell, rule: C
     ]
 
     def counts(r: Record) -> bool:
-        return not cell.control and r.credible and rule.met(r.scores)
+        return not cell.control and r.credible is True and rule.met(r.scores)
 
     curves = {f.trial: small_curve(f.trace) for f in cell.findings}
-    hall = _Hall(true, recovered, counts, curves, rule, room.side)
+    hall = _Hall(true, recovered, counts, curves, rule, room.side, not (cell.control or cell.baseline))
     if report.data.kind != "image":
         return _table_exhibit(cell, stored, hall, failed)
     first, more = _chosen(len(stored), room)
@@ -140,7 +148,7 @@ def _pair(k: int, stored: Sequence[Record], hall: _Hall) -> Pair:
     scores = (("SSIM", ssim), ("PSNR", f"{psnr} dB")) if r.claimed else (("Not claimed", ""),)
     true, recovered = (data_uri(images[r.trial, r.record], hall.side) for images in (hall.true, hall.recovered))
     rank = f"{k + 1} of {len(stored)}"
-    return Pair(true, recovered, scores, hall.place(r), rank, hall.counts(r), hall.curves[r.trial])
+    return Pair(true, recovered, scores, hall.place(r), rank, hall.counts(r), hall.curves[r.trial], hall.doubt(r))
 
 
 def _table_exhibit(cell: Cell, stored: Sequence[Record], hall: _Hall, note: str) -> Exhibit:
@@ -168,4 +176,5 @@ def _comparison(k: int, title: str, stored: Sequence[Record], hall: _Hall) -> Co
         hall.counts(r),
         tuple((f"{a:.3f}", f"{b:.3f}") for a, b in zip(*rows, strict=True)),
         hall.curves[r.trial],
+        hall.doubt(r),
     )

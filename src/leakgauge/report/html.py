@@ -12,8 +12,9 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from leakgauge.report import assumptions
-from leakgauge.report.cells import CONTROL_NOTE, by_defense, cells, flags
+from leakgauge.report.cells import CONTROL_NOTE, CREDIBLE_NOTE, by_defense, cells, flags
 from leakgauge.report.curves import success_curves
+from leakgauge.report.exposed import NOTE as EXPOSED_NOTE
 from leakgauge.report.exposed import exposed
 from leakgauge.report.gallery import exhibits, guesses, room_for
 from leakgauge.report.not_run import skipped_lines
@@ -22,6 +23,7 @@ from leakgauge.report.plot import plot
 from leakgauge.report.quality import quality
 from leakgauge.report.rows import columns, guarantee_text, most_exposed, table_rows
 from leakgauge.report.scatter import scatter
+from leakgauge.report.subject import in_python, title_of, triage_note
 from leakgauge.report.toml import scenario_toml
 from leakgauge.report.tradeoff import tradeoff
 from leakgauge.types import AuditReport, Flag, Pictures, threat_model
@@ -50,12 +52,16 @@ _TONES = {
 def to_html(report: AuditReport, pictures: Pictures | None = None) -> str:
     """The same report and pictures give the same bytes."""
     curves = success_curves(report)
+    lead, _, rest = report.verdict.sentence.partition(". ")  # the gravest configuration's first sentence
+    lead += "." if rest else ""
     page = {
         "report": report,
         "script": SCRIPT,
         "title": title_of(report),
         "heading": "Attacks and defences",
         "banner": _banner(report),
+        "lead": lead,
+        "rest": rest,
         "most_exposed": most_exposed(report),
         "attacked": assumptions.attacked(report),
         "threat": threat_model(report.scenario.threat_model),
@@ -68,6 +74,8 @@ def to_html(report: AuditReport, pictures: Pictures | None = None) -> str:
         "guesses": guesses(report, pictures),
         "reduced": report.data.kind == "image" and max(report.data.shape[1:]) > room_for(report).side,
         "columns": columns(report),
+        "credible_note": CREDIBLE_NOTE,
+        "triage_note": triage_note(report.scenario),
         "control_note": CONTROL_NOTE if any(cell.control for cell in cells(report)) else "",
         "rows": table_rows(report),
         "plot": plot(curves),
@@ -75,14 +83,12 @@ def to_html(report: AuditReport, pictures: Pictures | None = None) -> str:
         "scatter": scatter(quality(report), curves.attacks),
         "tradeoff": tradeoff(report),
         "exposed": exposed(report),
+        "exposed_note": EXPOSED_NOTE,
         "not_run": skipped_lines(report),
+        "in_python": in_python(report.scenario),
         "toml": scenario_toml(report.scenario),
     }
     return TEMPLATES.get_template("report.html.j2").render(page)
-
-
-def title_of(report: AuditReport) -> str:
-    return f"{report.scenario.model} on {report.scenario.data}"
 
 
 def _banner(report: AuditReport) -> dict[str, str]:

@@ -2,7 +2,8 @@
 
 Which test fails: with a gate, the gate decides, as it decides the exit code. Without one, a leaking
 configuration under test fails on the attack that the verdict names and on every other attack that recovered
-something; an attack that recovered nothing passes even there.
+something; an attack that recovered nothing passes even there. One of whose records nobody can tell is skipped: it has
+neither passed nor failed.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from xml.etree import ElementTree as ET
 
 from leakgauge.report.cells import Cell, by_defense
 from leakgauge.report.numbers import percent, rate_bounds
+from leakgauge.report.subject import counted
 from leakgauge.types import NOT_APPLICABLE, UNDEFENDED, AuditReport
 
 # Everything that XML 1.0 cannot hold, escaped or not.
@@ -68,13 +70,16 @@ def _attack_case(suite: ET.Element, cell: Cell, verdict: Mapping[str, Any], gate
         f"recovered {rate.recovered} of {rate.records} records at {rate.criterion}: "
         f"{percent(rate.value)}, 95 % interval {rate_bounds(rate)}"
     )
-    said = f"{result if cell.claims_records else cell.outcome}; {row.failed} of {row.trials} trials failed"
+    result += f" ({cell.doubtful})" if cell.doubtful else ""
+    said = f"{result if cell.claims_records else cell.outcome}; {row.failed} of {counted('trial', row.trials)} failed"
     named = (row.attack, row.adaptive) == (verdict.get("attack"), verdict.get("adaptive"))
     if row.error is not None:
         fits = not row.error.startswith(NOT_APPLICABLE)
         _outcome(case, "error" if fits else "skipped", "attack could not run", row.error)
     elif verdict.get("leaks") and not gate_passed and (named or rate.recovered > 0):
         _outcome(case, "failure", "leak", said, verdict["sentence"])
+    elif row.undecided and not rate.recovered:
+        _outcome(case, "skipped", "cannot tell", said)
     notes = [said] if row.error is None else []
     notes += [f"flags: {', '.join(row.flags)}"] if row.flags else []
     if notes:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from leakgauge.report import assumptions
-from leakgauge.report.cells import CONTROL_NOTE, cells, flags
+from leakgauge.report.cells import CONTROL_NOTE, CREDIBLE_NOTE, cells, flags
 from leakgauge.report.exposed import NOTE as EXPOSED_NOTE
 from leakgauge.report.exposed import exposed
 from leakgauge.report.not_run import skipped_lines
@@ -13,6 +13,7 @@ from leakgauge.report.numbers import heading
 from leakgauge.report.quality import quality
 from leakgauge.report.rows import columns, guarantee_text, most_exposed, table_rows
 from leakgauge.report.scatter import said
+from leakgauge.report.subject import in_python, title_of, triage_note
 from leakgauge.report.toml import scenario_toml
 from leakgauge.report.tradeoff import tradeoff
 from leakgauge.types import AuditReport, threat_model
@@ -39,7 +40,7 @@ def to_markdown(report: AuditReport) -> str:
 
 def _headline(report: AuditReport) -> str:
     verdict = report.verdict
-    lines = [f"# Leakage audit: {one_line(report.scenario.model)} on {one_line(report.scenario.data)}", ""]
+    lines = [f"# Leakage audit: {one_line(title_of(report))}", ""]
     if report.interrupted:
         lines += ["**Interrupted: finished cells only.**", ""]
     lines += [f"**{headline(verdict)}.** {one_line(verdict.sentence)}"]
@@ -94,8 +95,7 @@ def _triage(report: AuditReport) -> str:
         f"- {one_line(clue.what)} ({clue.severity}): {one_line(clue.value)}. {one_line(clue.meaning)}."
         for clue in report.triage
     ]
-    note = "What the architecture and the first victim's undefended update allow. Nothing was recovered for this."
-    return "\n".join(["## Before any attack", "", note, "", *lines])
+    return "\n".join(["## Before any attack", "", triage_note(report.scenario), "", *lines])
 
 
 def _table(report: AuditReport) -> str:
@@ -110,8 +110,8 @@ def _table(report: AuditReport) -> str:
             values = [" · ".join([value, *small]) for value, small in row.values]
         lines.append(table_line([one_line(row.defense), one_line(name), *map(one_line, values)]))
     notes = [
-        "Brackets are 95 % intervals. Failed trials count as not recovered. The floors are what an attacker "
-        "scores without looking at the update. Spent: seconds of all victims together; steps and gradient "
+        f"Brackets are 95 % intervals. Failed trials count as not recovered. {CREDIBLE_NOTE} The floors are what an "
+        "attacker scores without looking at the update. Spent: seconds of all victims together; steps and gradient "
         "evaluations are those of the median victim."
     ]
     notes += ["", CONTROL_NOTE] if any(cell.control for cell in cells(report)) else []
@@ -196,7 +196,9 @@ def _repeat(report: AuditReport) -> str:
         [
             "## How to repeat this run",
             "",
-            "Save this as `scenario.toml`, then run `leakgauge audit scenario.toml`.",
+            "Model, update and batch were given in Python: call `audit_update` with the same ones and this scenario."
+            if in_python(report.scenario)
+            else "Save this as `scenario.toml`, then run `leakgauge audit scenario.toml`.",
             "",
             "```toml",
             scenario_toml(report.scenario).rstrip(),

@@ -8,33 +8,33 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from leakgauge import catalog
 from leakgauge.metrics.intervals import at_most, needed
 from leakgauge.report import assumptions
-from leakgauge.report.cells import BASELINES, flags
+from leakgauge.report.cells import BASELINES
+from leakgauge.report.criterion import criterion
+from leakgauge.report.doubts import doubts
 from leakgauge.report.html import TEMPLATES
-from leakgauge.report.not_run import skipped_lines
-from leakgauge.report.numbers import percent
-from leakgauge.report.rows import most_exposed
+from leakgauge.report.not_run import plain_lines
+from leakgauge.report.numbers import number, percent
+from leakgauge.report.rows import most_exposed_of
+from leakgauge.report.subject import GIVEN, SIMULATED, counted, in_python, kind_of_update, title_of
 from leakgauge.types import UNDEFENDED, AuditReport, threat_model
+from leakgauge.verdict import in_a_row, state_of, under_test
 
 _TONES = {"leaks": "bad", "protected": "good", "unknown": "warn"}
-_ANSWERS = {
-    "leaks": "Private records could be rebuilt from what the clients share. People are identifiable from it as far as "
-    "they are from the records themselves.",
-    "protected": "No record was rebuilt, and the noise that is added carries a mathematical guarantee: no attacker, "
-    "however clever, gains much over a blind guess from the updates that were examined.",
-    "unknown": "None of the attacks that were tried rebuilt a record. Nothing guarantees that others would fail as "
+_ANSWERS = {  # each begins with the configurations that it is about
+    "leaks": "private records could be rebuilt from what is shared: whoever reads it may see them.",
+    "cannot tell": "some attempts resemble the records, but there are too few other records to compare with: it cannot "
+    "be told whether any was rebuilt.",
+    "protected": "no record was rebuilt, and the noise that is added carries a mathematical guarantee: if it is "
+    "applied as declared, no attacker, however clever, gains much over a blind guess from what was examined.",
+    "weak": "none of the attacks that were tried rebuilt a record. A mathematical guarantee holds, but it allows an "
+    "attacker much more than a blind guess: whether the records are safe is not known.",
+    "unknown": "none of the attacks that were tried rebuilt a record. Nothing guarantees that others would fail as "
     "well: whether the records are safe is not known.",
+    "not tested": "no attack could be carried out, so nothing is known: this audit neither clears nor accuses.",
 }
-_SOME = (
-    "None of the attacks that were tried rebuilt a record. For some of these a mathematical guarantee holds, for "
-    "others it does not: there it is not known whether the records are safe."
-)
-_WEAK = (
-    "None of the attacks that were tried rebuilt a record. A mathematical guarantee holds, but it allows an attacker "
-    "much more than a blind guess: whether the records are safe is not known."
-)
-_UNTESTED = "No attack could be carried out, so nothing is known: this audit neither clears nor accuses."
 _ENOUGH = 0.05  # the share of records that an audit should be able to rule out
 
 
@@ -42,22 +42,26 @@ def to_officer(report: AuditReport) -> str:
     """The same report gives the same bytes."""
     state = overall(report)
     page = {
-        "title": f"{report.scenario.model} on {report.scenario.data}",
-        "tone": _TONES[state],
-        "answer": _answer(report, state),
+        "title": title_of(report),
+        "tone": _tone(report, state),
+        "answer": answer(report),
         "tried": tried(report),
-        "not_run": [line[:1].upper() + line[1:] for line in skipped_lines(report)],
+        "not_run": plain_lines(report),
+        "bar": bar(report),
         "came_out": [
-            (name_of(c, len(report.verdict.configurations) > 1), came_out(c)) for c in report.verdict.configurations
+            (
+                name_of(c, len(report.verdict.configurations) > 1),
+                [*_defence(c["defense"]), *came_out(c, drawn=kind_of_update(report.scenario) == SIMULATED)],
+            )
+            for c in report.verdict.configurations
         ],
-        "most_exposed": most_exposed(report),
-        "helped": "A person whose record is rebuilt is not helped by an average." if state == "leaks" else "",
+        "most_exposed": most_exposed_words(report),
         "knew": assumptions.told(report),
         "not_covered": not_covered(report),
-        "doubts": [(f.reason[:1].upper() + f.reason[1:], f.remedy) for f in flags(report)],
+        "doubts": doubts(report),
         "next": next_steps(report, state),
         "measured": _measured(report),
-        "gate": None if report.verdict.gate is None else report.verdict.gate["sentence"],
+        "gate": gate_words(report),
         "interrupted": report.interrupted,
     }
     return TEMPLATES.get_template("officer.html.j2").render(page)
@@ -65,11 +69,15 @@ def to_officer(report: AuditReport) -> str:
 
 def overall(report: AuditReport) -> str:
     """`leaks`, `protected` or `unknown`, for the configurations under test."""
-    under_test = [c for c in report.verdict.configurations if c["defense"] != UNDEFENDED]
-    states = {c.get("standing", "unknown") for c in under_test or report.verdict.configurations}
     if report.verdict.leaks:
         return "leaks"
-    return "protected" if states == {"protected"} else "unknown"
+    return "protected" if {_kind(c) for c in under_test(report.verdict)} == {"protected"} else "unknown"
+
+
+def _tone(report: AuditReport, state: str) -> str:
+    """Green is for what is guaranteed, and not where labels were read all the same."""
+    read = state == "protected" and any(c.get("labels") for c in under_test(report.verdict))
+    return "warn" if read else _TONES[state]
 
 
 def name_of(configuration: Mapping[str, Any], several: bool) -> str:
@@ -78,28 +86,89 @@ def name_of(configuration: Mapping[str, Any], several: bool) -> str:
     return "Without any defence, for comparison" if several else "Without any defence"
 
 
-def _answer(report: AuditReport, state: str) -> str:
-    configurations = report.verdict.configurations
-    if not configurations:
-        return "Nothing was measured."
-    tested = [c for c in configurations if c["defense"] != UNDEFENDED]
-    about = (
-        f"With {' or '.join(c['defense'] for c in tested)}: " if tested and len(configurations) > len(tested) else ""
+def answer(report: AuditReport) -> list[str]:
+    """What came out, the gravest first; each sentence begins with exactly those configurations that it is about."""
+    tested = under_test(report.verdict)
+    if not tested:
+        return ["Nothing was measured."]
+    kinds: dict[str, list[str]] = {}
+    for configuration in tested:
+        kinds.setdefault(_kind(configuration), []).append(configuration["defense"])
+    lines = [f"{_with(names)}, {_ANSWERS[kind]}" for kind, names in kinds.items()]
+    if read := [c["defense"] for c in tested if c.get("labels")]:
+        lines.append(f"{_with(read)}, labels of records were read.")
+    return lines
+
+
+def _kind(configuration: Mapping[str, Any]) -> str:
+    """Which of the answers holds for a configuration."""
+    state = state_of(configuration)
+    if state in ("leaks", "cannot tell", "not tested"):
+        return state
+    if configuration.get("standing") == "protected":
+        return "protected"
+    return "weak" if (configuration.get("upper") or {}).get("guaranteed") else "unknown"
+
+
+def _with(names: Sequence[str]) -> str:
+    return "Without any defence" if list(names) == [UNDEFENDED] else f"With {in_a_row(names)}"
+
+
+def _defence(chain: str) -> list[str]:
+    """What the defence does, in its own words; nothing for one that cannot be named."""
+    if chain == UNDEFENDED:
+        return []
+    known = catalog.find("defenses")
+    names = [part.partition(":")[0] for part in chain.split("+")]
+    told = [known[name].summary for name in names if name in known]
+    return [f"This defence: {', then '.join(told)}."] if len(told) == len(names) else []
+
+
+def bar(report: AuditReport) -> str:
+    """When a record counts as rebuilt, in one sentence."""
+    rule = criterion(report)
+    limit = f"{rule.threshold:g}"
+    meant = {
+        "ssim": f"a similarity, called SSIM, of at least {limit}, where 1 is identical",
+        "mse": f"values off by {rule.threshold**0.5:.0%} of their range at most, as a root mean square",
+    }
+    said = meant.get(rule.metric, f"{rule.metric} of {'at least' if rule.higher_is_better else 'at most'} {limit}")
+    return (
+        f"A record counts as rebuilt if what an attack made of it comes this near to the true one ({said}) and nearer "
+        "than blind guesses, or other records of the same kind, would explain."
     )
-    answer = about + _words(state, tested or configurations)
-    if state != "leaks" and any(c.get("labels") for c in tested or configurations):
-        answer += " The labels of records, however, were read."
-    return answer
 
 
-def _words(state: str, tested: Sequence[Mapping[str, Any]]) -> str:
-    if not any(c.get("tested", True) for c in tested):
-        return _UNTESTED
-    if state == "unknown" and any(c.get("standing") == "protected" for c in tested):
-        return _SOME
-    if state == "unknown" and all((c.get("upper") or {}).get("guaranteed") for c in tested):
-        return _WEAK
-    return _ANSWERS[state]
+def most_exposed_words(report: AuditReport) -> str:
+    """The record that came out best; empty if none was rebuilt."""
+    found, rule = most_exposed_of(report), criterion(report)
+    if found is None or not found.credible or not found.cell.row.success_rate.recovered:
+        return ""
+    row = found.cell.row
+    score = number(rule.metric, row.worst.get(rule.metric))
+    scale = {"ssim": f"a similarity of {score}, where 1 is identical", "mse": f"a mean squared error of {score}"}
+    where = "without any defence" if row.defense == UNDEFENDED else f"with {row.defense}"
+    return (
+        f"The record that came out best has {scale.get(rule.metric, f'{rule.metric} {score}')}: it was rebuilt by the "
+        f"attack {row.attack}, {where}. A person whose record is rebuilt is not helped by an average."
+    )
+
+
+def gate_words(report: AuditReport) -> str:
+    """The limit that was set beforehand, and whether it was kept; empty without one."""
+    gate = report.verdict.gate
+    if gate is None:
+        return ""
+    name = {"ssim": "an SSIM", "psnr": "a PSNR", "mse": "a mean squared error"}.get(gate["metric"], gate["metric"])
+    most = "no attacked record"
+    if gate.get("confidence") is not None:
+        most = f"at most {percent(gate['share'])} of all records, with {percent(gate['confidence'])} confidence,"
+    limit = f"The limit that was set, {most} to reach {name} of {gate['threshold']:g}, was"
+    if gate["passed"]:
+        return f"{limit} kept."
+    if not gate.get("reached"):
+        return f"{limit} not shown to be kept: too few records were attacked, or too few could be compared."
+    return f"{limit} exceeded: {gate['reached']} of {counted('record', gate['records'])} reached it."
 
 
 def tried(report: AuditReport) -> list[str]:
@@ -108,59 +177,103 @@ def tried(report: AuditReport) -> list[str]:
     controls = {f.attack for f in report.findings if f.control}
     attacks = list(dict.fromkeys(r.attack for r in report.summary if r.attack not in controls.union(BASELINES)))
     fitted = {r.attack for r in report.summary if r.error is None}
-    updates = f"{s.trials} {'update' if s.trials == 1 else 'updates'}"
-    records = "one record" if s.batch_size == 1 else f"{s.batch_size} records"
     lines = [
-        f"In federated learning a client trains on its own records and sends an update to a server. {updates} were "
-        f"computed, each from {records} of {s.data}, with the model {s.model}, and attacked.",
+        f"In federated learning a client trains on its own records and sends an update to a server. {_updates(report)}",
         f"The attacker: {threat_model(s.threat_model).summary}. It sees the model and the update.",
         f"Attacks that were tried: {', '.join(a for a in attacks if a in fitted) or 'none'}.",
     ]
     if missing := [a for a in attacks if a not in fitted]:
-        lines.append(f"{', '.join(missing)} could not run here; nothing is known from them.")
+        lines.append(f"{', '.join(missing)} could not run here; nothing is known from {_them(missing)}.")
     if any(r.adaptive for r in report.summary):
         lines.append("Where a defence was in place, attackers who know of it were played as well as those who do not.")
     return lines
 
 
-def came_out(configuration: Mapping[str, Any]) -> list[str]:
-    """One configuration in sentences: what was rebuilt, how sure that is, what is guaranteed, what stays open."""
+def _them(names: Sequence[str]) -> str:
+    return "it" if len(names) == 1 else "them"
+
+
+def _updates(report: AuditReport) -> str:
+    """Whose updates were attacked, in one sentence: computed for this audit, or given."""
+    s, kind = report.scenario, kind_of_update(report.scenario)
+    each = ", each" if s.trials > 1 else ""
+    records = "one record" if s.batch_size == 1 else f"{s.batch_size} records"
+    model = "the model that was given" if in_python(s) else f"the model {s.model}"
+    if kind == SIMULATED:
+        computed = f"{counted('update', s.trials)} {_was(s.trials)} computed{each} from {records} of {s.data}"
+        return f"{computed}, with {model}, and attacked."
+    whose = "The update of one client" if s.trials == 1 else f"The updates of {s.trials} clients"
+    how = "given" if kind == GIVEN else f"recorded in round {s.round}"
+    return f"{whose}{each or ','} from {records}, {_was(s.trials)} {how} and attacked, with {model}."
+
+
+def _was(count: int) -> str:
+    return "was" if count == 1 else "were"
+
+
+def came_out(configuration: Mapping[str, Any], drawn: bool = True) -> list[str]:
+    """One configuration in sentences: what was rebuilt, how sure that is, what is guaranteed, what stays open.
+
+    `drawn`: were the records drawn at random, so that their share says something of all others?
+    """
     lower, upper = configuration.get("lower"), configuration.get("upper")
     if not lower or not lower["records"]:
         return [str(configuration["sentence"])]
-    k, n = lower["recovered"], lower["records"]
-    if k:
-        lines = [
-            f"{k} of {n} records were rebuilt by at least one attack. So of all such records at least "
-            f"{percent(lower['at_least'])} can be rebuilt (95 % confidence)."
-        ]
-    else:
-        lines = [
-            f"None of {n} records was rebuilt. That leaves room for up to {percent(at_most(0, n))} of all such records "
-            "to be rebuilt by the same attacks (95 % confidence)."
-        ]
-    if lower["certified"]:
-        lines.append(f"For {lower['certified']} of the rebuilt records the attacker could prove that they are right.")
+    lines = [_rebuilt(configuration, drawn)]
+    if proven := min(lower["certified"] or 0, lower["recovered"]):
+        lines.append(f"For {proven} of the rebuilt records the attacker could prove that they are right.")
     if traces := configuration.get("traces"):
         lines.append(
             f"Something of the records gets through all the same: for {traces['first']} of {traces['records']} of them "
             f"what was rebuilt is nearer to the true record than to any of {traces['candidates']} others of its kind."
         )
     if labels := configuration.get("labels"):
-        lines.append(
-            f"Labels: {labels['attack']} reads {percent(labels['share'])} of them, a guess {percent(labels['guess'])}. "
-            "A label can be sensitive by itself, a diagnosis for example."
-        )
-    lines.append(_limit(upper))
+        lines.append(_labels(labels))
+    lines.append(_limit(upper, everything=lower["recovered"] == lower["records"]))
     return lines
 
 
-def _limit(upper: Mapping[str, Any] | None) -> str:
+def _rebuilt(configuration: Mapping[str, Any], drawn: bool) -> str:
+    lower = configuration["lower"]
+    k, n = lower["recovered"], lower["records"]
+    if configuration.get("undecided"):
+        which, like = ("the one record", "it") if n == 1 else (f"any of {n} records", "them")
+        return (
+            f"Whether {which} was rebuilt cannot be told: some attempts resemble {like}, but there are too few other "
+            "records to compare with."
+        )
+    if k:
+        said = f"{k} of {counted('record', n)} {_was(k)} rebuilt by at least one attack."
+        all_others = f"So of all such records at least {percent(lower['at_least'])} can be rebuilt (95 % confidence)."
+    else:
+        said = "The one record was not rebuilt." if n == 1 else f"None of {n} records was rebuilt."
+        all_others = (
+            f"That leaves room for up to {percent(at_most(0, n))} of all such records to be rebuilt by the same "
+            "attacks (95 % confidence)."
+        )
+    return f"{said} {all_others if drawn else 'What it means for other records was not measured: these were given.'}"
+
+
+def _labels(labels: Mapping[str, Any]) -> str:
+    proven = labels.get("proven")
+    by_itself = "" if not proven else f" What was shared proves {counted('label', proven)} without any guessing."
+    return (
+        f"Labels (what a record is said to be, a diagnosis for example): the attack {labels['attack']} reads "
+        f"{percent(labels['share'])} of them; guessing gets {percent(labels['guess'])}.{by_itself} A label can be "
+        "sensitive by itself."
+    )
+
+
+def _limit(upper: Mapping[str, Any] | None, everything: bool) -> str:
+    """What nobody can exceed; `everything`: all records were rebuilt, so there is no more to fear."""
     if not upper or not upper["guaranteed"]:
+        if everything:
+            return "There is no guarantee that limits what attacks can rebuild."
         return "There is no guarantee: another attack, or more effort, may rebuild more."
     text = (
-        f"Guarantee: whatever the attack, at most {percent(upper['gamma'])} of records can be rebuilt from what was "
-        f"examined; a blind guess that has seen nothing already succeeds for up to {percent(upper['kappa']['high'])}."
+        f"Guarantee, if the noise is added as declared: whatever the attack, at most {percent(upper['gamma'])} of "
+        "records can be rebuilt from what was examined; a blind guess that has seen nothing already succeeds for up to "
+        f"{percent(upper['kappa']['high'])}."
     )
     if training := upper["training"]:
         text += f" Over the whole training as it was declared the limit is {percent(training['gamma'])}."
@@ -172,11 +285,11 @@ def not_covered(report: AuditReport) -> list[str]:
     s = report.scenario
     lines = [
         "Attacks that were not run, and attackers who know more than is listed above.",
-        f"Other data, other models and other moments of training: the model was {_state(report)}.",
+        f"Other data, other models and other moments of training: {_state(report)}.",
         "Whether a person took part at all (membership), and properties of a whole batch, unless the report has them.",
     ]
     if threat_model(s.threat_model).may_change == "nothing":
-        lines.append("A server that manipulates the model before it sends it. Such servers recover far more.")
+        lines.append("A server that manipulates the model before it sends it. Such a server can rebuild far more.")
     if s.local.seen == 1:
         lines.append("What many updates of the same client give away together: one update was examined at a time.")
     guaranteed = [c for c in report.verdict.configurations if (c.get("upper") or {}).get("guaranteed")]
@@ -185,16 +298,20 @@ def not_covered(report: AuditReport) -> list[str]:
             "Whether the real system clips, adds noise and samples as declared. The guarantee holds only if it does."
         )
     if any(not c["leaks"] for c in report.verdict.configurations):
-        lines.append("Records unlike those that were drawn. Unusual records are often exposed most.")
+        lines.append("Records unlike those that were attacked. Unusual records are often exposed most.")
     return lines
 
 
 def next_steps(report: AuditReport, state: str) -> list[str]:
     """What to ask for, if anything."""
-    if state == "leaks":
-        return ["Do not deploy the leaking configuration as it is; ask for a defence with an accounted guarantee."]
+    tested = under_test(report.verdict)
     lines = []
-    counts = [c["lower"]["records"] for c in report.verdict.configurations if c.get("lower")]
+    if leaking := [c["defense"] for c in tested if c["leaks"]]:
+        named = "without a defence" if leaking == [UNDEFENDED] else f"{' or '.join(leaking)} as it is"
+        lines.append(f"Do not deploy {named}; ask for a defence with an accounted guarantee.")
+    if state == "leaks":
+        return lines
+    counts = [c["lower"]["records"] for c in tested if c.get("lower")]
     enough = needed(_ENOUGH)
     if counts and min(counts) < enough:
         lines.append(
@@ -206,7 +323,14 @@ def next_steps(report: AuditReport, state: str) -> list[str]:
 
 
 def _state(report: AuditReport) -> str:
-    return str(report.environment.get("model state") or "as the report says")
+    """Which model was attacked, as a clause."""
+    state = str(report.environment.get("model state") or "")
+    if not state:
+        return "the report has the model that was attacked"
+    start = {"weights from": "the model had the", "as": "the model was taken", "after": "the model was taken"}
+    return next(
+        (f"{said} {state}" for word, said in start.items() if state.startswith(f"{word} ")), f"the model was {state}"
+    )
 
 
 def _measured(report: AuditReport) -> str:

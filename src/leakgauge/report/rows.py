@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from leakgauge.credible import is_credible
 from leakgauge.report.cells import BASELINES, LABELS, Cell, baselines, by_defense
 from leakgauge.report.criterion import criterion
 from leakgauge.report.numbers import NOTHING, base, bounds, count, duration, heading, number, percent, rate_bounds
@@ -57,22 +58,55 @@ def table_rows(report: AuditReport) -> list[Row]:
     return [_row(report, cell) for cell in ordered]
 
 
-def most_exposed(report: AuditReport) -> str:
-    """The record under test that was recovered best, over all attacks; empty if none was scored.
+@dataclass(frozen=True)
+class Exposed:
+    """The record that came out best over all attacks and configurations, the bare update included."""
 
-    The undefended update is under test only if nothing else is.
-    """
+    cell: Cell
+    credible: bool | None  # as the verdict counts it; None: too few others to tell
+    scores: tuple[str, ...]  # "SSIM 1.000", "PSNR 42.0"
+    place: str  # "trial 2, record 0"
+
+
+def most_exposed_of(report: AuditReport) -> Exposed | None:
+    """Credible scores go before those that may be chance, and these before those that are no evidence."""
     rule = criterion(report)
-    groups = by_defense(report)
-    tested = [group for defense, group in groups.items() if defense != UNDEFENDED] or list(groups.values())
-    scored = [c for group in tested for c in group if c.row.error is None and not c.control]
-    scored = [c for c in scored if c.row.worst.get(rule.metric) is not None]
+    scored = [
+        cell
+        for group in by_defense(report).values()
+        for cell in group
+        if cell.row.error is None and not cell.control and cell.row.worst.get(rule.metric) is not None
+    ]
     if not scored:
+        return None
+    worth = {True: 0, None: 1, False: 2}
+    cell = min(scored, key=lambda c: (worth[_is_credible(c)], rule.rank(c.row.worst)))
+    worst = cell.row.worst
+    scores = tuple(f"{_short(name)} {number(name, worst.get(name))}" for name in _compared(report))
+    return Exposed(cell, _is_credible(cell), scores, _place(report, worst))
+
+
+def most_exposed(report: AuditReport) -> str:
+    """The same in one line; empty if no record was scored."""
+    found = most_exposed_of(report)
+    if found is None:
         return ""
-    cell = min(scored, key=lambda c: rule.rank(c.row.worst))
-    score, small = _worst(report, cell)
-    who = f"by {cell.row.attack}, {cell.style}, against defence {cell.row.defense}"
-    return f"Most exposed record: {', '.join([score, *small])}, {who}."
+    row, others = found.cell.row, len(report.verdict.configurations) > 1
+    bare = "without defence" + (", for comparison" if others else "")
+    where = bare if row.defense == UNDEFENDED else f"against defence {row.defense}"
+    said = f"{', '.join((*found.scores, found.place))}, by {row.attack}, {found.cell.style}, {where}"
+    if found.credible:
+        return f"Most exposed record: {said}."
+    why = "too few other samples to tell whether by chance" if found.credible is None else "no evidence of a recovery"
+    return f"Nearest to any record: {said}: {why}."
+
+
+def _is_credible(cell: Cell) -> bool | None:
+    """Is the score of the row's most exposed record evidence?"""
+    worst = cell.row.worst
+    index = int(worst.get("record") or 0)
+    finding = next((f for f in cell.findings if f.trial == worst.get("trial")), None)
+    return True if finding is None else is_credible(finding, index)
 
 
 def guarantee_text(guarantee: Mapping[str, Any] | None) -> str:
@@ -99,7 +133,7 @@ def _row(report: AuditReport, cell: Cell) -> Row:
         _rate(report, cell),
         (str(row.trials), ()),
         (str(row.failed), ()),
-        *((number(m, i.value), _lines(bounds(m, i))) for m, i in measured),
+        *((number(m, i.value), _lines(bounds(m, i), _proven(row) if m == LABELS else "")) for m, i in measured),
         _worst(report, cell),
         _control(cell),
         *(_floor(report, cell, name) for name in BASELINES),
@@ -107,6 +141,11 @@ def _row(report: AuditReport, cell: Cell) -> Row:
         _spent(row),
     ]
     return Row(row.attack, cell.style, row.defense, cell.baseline, row.error, tuple(values), _keys(report, cell))
+
+
+def _proven(row: Summary) -> str:
+    """Labels that need no statistics, whatever the interval says."""
+    return f"{row.labels_proven} proven" if row.labels_proven else ""
 
 
 def _keys(report: AuditReport, cell: Cell) -> tuple[float | None, ...]:
@@ -135,6 +174,7 @@ def _rate(report: AuditReport, cell: Cell) -> Value:
     return percent(rate.value), _lines(
         rate_bounds(rate),
         f"{rate.recovered} of {rate.records}",
+        cell.doubtful,
         rate.criterion if len(_criteria(report)) > 1 else "",
     )
 
@@ -148,12 +188,17 @@ def _worst(report: AuditReport, cell: Cell) -> Value:
     if not worst or worst.get("trial") is None:
         return NOTHING, ()
     first, *rest = (f"{_short(name)} {number(name, worst.get(name))}" for name in _compared(report))
-    place = f"trial {worst['trial']:g}"
-    if report.scenario.batch_size > 1 and worst.get("record") is not None:
-        place += f", record {worst['record']:g}"
     tail = cell.row.tail
     twentieth = "" if tail is None or tail.records < 20 else f"1 in 20: {number(tail.metric, tail.one_in_twenty)}"
-    return first, _lines(*rest, place, twentieth)
+    credible = True if cell.baseline or cell.control else _is_credible(cell)
+    doubt = {True: "", None: "undecided", False: "not credible"}[credible]
+    return first, _lines(*rest, _place(report, worst), twentieth, doubt)
+
+
+def _place(report: AuditReport, worst: Mapping[str, float | None]) -> str:
+    """ "trial 2", and which record of it where there are several."""
+    several = report.scenario.batch_size > 1 and worst.get("record") is not None
+    return f"trial {worst['trial']:g}" + (f", record {worst['record']:g}" if several else "")
 
 
 def _control(cell: Cell) -> Value:

@@ -9,6 +9,7 @@ from leakgauge.report.cells import flags
 from leakgauge.report.markdown import one_line, table_line
 from leakgauge.report.numbers import NOTHING, percent
 from leakgauge.report.rows import most_exposed
+from leakgauge.report.subject import counted, title_of
 from leakgauge.types import AuditReport
 from leakgauge.verdict import headline, state_of
 
@@ -24,7 +25,7 @@ _HEADS = [
 
 def to_summary(report: AuditReport) -> str:
     verdict = report.verdict
-    title = f"### Leakage audit: {one_line(report.scenario.model)} on {one_line(report.scenario.data)}"
+    title = f"### Leakage audit: {one_line(title_of(report))}"
     lines = [title, "", f"**{headline(verdict)}.** {one_line(verdict.sentence)}"]
     if report.interrupted:
         lines += ["", "**Interrupted: finished cells only.**"]
@@ -40,7 +41,7 @@ def to_summary(report: AuditReport) -> str:
         raised = ", ".join(one_line(f.id) for f in doubts)
         lines += ["", f"Flags: {raised}. They are explained in the report."]
     s, where = report.scenario, report.environment
-    trials = f"{s.trials} updates of {s.batch_size} {'record' if s.batch_size == 1 else 'records'}, seed {s.seed}"
+    trials = f"{counted('update', s.trials)} of {counted('record', s.batch_size)}, seed {s.seed}"
     tool = one_line(f"leakgauge {where.get('leakgauge', '')} on {where.get('device', '')}")
     lines += ["", f"<sub>{trials}; {tool}</sub>"]
     return "\n".join(lines) + "\n"
@@ -49,10 +50,11 @@ def to_summary(report: AuditReport) -> str:
 def _row(configuration: Mapping[str, Any]) -> list[str]:
     lower, upper = configuration.get("lower"), configuration.get("upper")
     style = " (knows the defence)" if configuration.get("adaptive") else ""
+    unsure = f", {configuration['undecided']} undecided" if configuration.get("undecided") else ""
     return [
         configuration["defense"],
         state_of(configuration),
-        f"{lower['recovered']} of {lower['records']}" if lower and lower["records"] else NOTHING,
+        f"{lower['recovered']} of {lower['records']}{unsure}" if lower and lower["records"] else NOTHING,
         percent(lower["at_least"]) if lower and lower["records"] else NOTHING,
         percent(upper["gamma"]) if upper and upper["guaranteed"] else "no guarantee",
         f"{configuration['attack']}{style}" if configuration.get("attack") else NOTHING,
