@@ -19,7 +19,8 @@ UNCHANGED_ONLY = frozenset({"rgap"})  # solve equations that a defence breaks, a
 # and the mean of several is taken. Which weight is right cannot be told without the truth, so both are tried. The
 # settings were chosen on eight CIFAR-10 pictures and the network of a tutorial (docs/federations.md).
 _SMOOTHER = "inverting-gradients:steps=2000,restarts=4,schedule=averaged,distance=cosine-each,tv=0.006"
-_ANALYTIC = ("labels", "linear", "peeling", "rgap")
+_ANALYTIC = ("labels", "linear", "rank-one", "patch-embedding", "peeling", "rgap")
+_UNLABELLED = ("dlg:restarts=4,schedule=halving",)
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,7 @@ class Suite:
     seconds: float
     attacks: tuple[str, ...]
     servers: tuple[str, ...]  # those that the threat model does not allow are left out
+    unlabelled: tuple[str, ...] = ()  # played only where no rule can read the labels: they search them
 
 
 SUITES = {
@@ -36,6 +38,7 @@ SUITES = {
         60,
         (*_ANALYTIC, "idlg:steps=65,restarts=1,threshold=0.001", "inverting-gradients:steps=1200,restarts=2"),
         ("imprint", "trap-weights", "mkor"),
+        _UNLABELLED,
     ),
     "standard": Suite(
         600,
@@ -49,6 +52,7 @@ SUITES = {
             "ggl",
         ),
         ("imprint", "trap-weights", "mkor", "class-fishing", "feature-fishing"),
+        _UNLABELLED,
     ),
     "full": Suite(
         7200,
@@ -73,7 +77,13 @@ def attacks_of(scenario: Scenario) -> tuple[str, ...]:
     if scenario.attacks:
         return scenario.attacks
     suite = SUITES[scenario.suite]
-    return (*suite.attacks, *(name for name in suite.servers if _allowed(name, scenario)))
+    return (*suite.attacks, *suite.unlabelled, *(name for name in suite.servers if _allowed(name, scenario)))
+
+
+def only_unlabelled(scenario: Scenario) -> frozenset[str]:
+    """Names of attacks that this audit plays only where no rule can read the labels."""
+    specs = () if scenario.attacks else SUITES[scenario.suite].unlabelled
+    return frozenset(catalog.build("attacks", spec).name for spec in specs)
 
 
 def forbidden_servers(scenario: Scenario) -> tuple[str, ...]:

@@ -46,6 +46,7 @@ _SURE = 0.02  # expected error of a number up to which a sample counts as proven
 _NUDGE = 1e-3  # relative step that shows how much the length matters
 _NOISE = 0.5  # share of the gradient that is no product from which nothing is claimed
 _TINY = 1e-300
+IS_ZERO = "which is zero"
 
 
 @dataclass(frozen=True)
@@ -102,7 +103,7 @@ def found_map(observation: Observation) -> FirstMap:
         raise NotApplicable("rank-one needs an affine map that reads the sample first and whole, and no tensor is one's")
     if not bool(observation.update.tensors[found.name].any()):
         raise NotApplicable(
-            f"rank-one needs the gradient of {found.name!r}, which is zero: so is an adapter's at its start, while its "
+            f"rank-one needs the gradient of {found.name!r}, {IS_ZERO}: so is an adapter's at its start, while its "
             "other half is zero; after its first step it will not be"
         )
     return found
