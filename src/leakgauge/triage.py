@@ -42,7 +42,13 @@ _SAME = 1e-5  # relative: a norm this near to a round number was put there
 
 def triage(observation: Observation, *, ranks: bool = True) -> tuple[Clue, ...]:
     """All clues, what is wrong first and what is exposed next. Without `ranks` large ones are not counted."""
-    clues = [*sanity(observation), *_first_layer(observation), *_closed_forms(observation), *_labels(observation), *_batchnorm(observation)]
+    clues = [
+        *sanity(observation),
+        *_first_layer(observation),
+        *_closed_forms(observation),
+        *_labels(observation),
+        *_batchnorm(observation),
+    ]
     clues += [*_ranks(observation, ranks), _zeros(observation), _values(observation), _norm(observation)]
     order = (WRONG, EXPOSED, CAUTION, INFO)
     return tuple(sorted(clues, key=lambda clue: order.index(clue.severity)))
@@ -113,7 +119,9 @@ def _closed_forms(observation: Observation) -> list[Clue]:
             clues.append(Clue(id_, "closed forms", value, f"the sample follows without a search: {id_}", EXPOSED))
     if clues:
         return clues
-    value = f"{len(observation.update.tensors):,} tensors looked at: none is one product with the sample, no two solve it"
+    value = (
+        f"{len(observation.update.tensors):,} tensors looked at: none is one product with the sample, no two solve it"
+    )
     told = "none of the closed forms known here applies; attacks have to search (dlg, inverting-gradients)"
     return [Clue("closed-forms", "closed forms", value, told, INFO)]
 

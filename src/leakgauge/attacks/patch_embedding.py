@@ -16,6 +16,7 @@ equations than unknowns and they hold, and where the expected error is small.
 
 from __future__ import annotations
 
+import math
 import time
 from dataclasses import dataclass
 from typing import ClassVar
@@ -40,6 +41,7 @@ from leakgauge.types import (
 
 _SURE = 0.02  # expected error of a number up to which a sample counts as proven
 _NOISE = 0.5  # share of the gradient that is not explained from which nothing is claimed
+_MENTIONED = 1e-3  # and from which a note says so
 
 
 @dataclass(frozen=True)
@@ -63,8 +65,12 @@ class PatchEmbedding(Attack):
         data: DataSpec = observation.fact(Fact.INPUT_SPEC)
         solved = solved_rows(observation, found_rows(observation))
         samples = solved.samples.reshape(-1, *data.shape)
-        labels, misfit = own_replay(observation).labelled(samples)
-        limit = tolerance(observation)
+        replay, limit = own_replay(observation), tolerance(observation)
+        labels, misfit = replay.labelled(samples)
+        if bool((misfit > limit).any()):  # clipped, perhaps: the direction of the update is left
+            other, loose = replay.labelled(samples, scaled=True)
+            better = (misfit > limit) & (loose <= limit)
+            labels, misfit = torch.where(better, other, labels), torch.where(better, loose, misfit)
         holds = (misfit <= limit) | ((solved.residual <= limit) & solved.checked)
         proven = holds & (solved.error <= _SURE)
         claimed = solved.residual < _NOISE
@@ -81,8 +87,7 @@ def found_rows(observation: Observation) -> PatchRows:
     """Which tensors hold the patches; refused where none do."""
     data: DataSpec = observation.fact(Fact.INPUT_SPEC)
     shapes = {name: tuple(t.shape[1:]) for name, t in observation.update.tensors.items()}
-    numbers = data.shape.numel() if isinstance(data.shape, torch.Size) else torch.Size(data.shape).numel()
-    if not possible_pairs(shapes, numbers):
+    if not possible_pairs(shapes, math.prod(data.shape)):
         raise NotApplicable(
             "patch-embedding needs a trained position embedding and the weights of the patches in the update, and no "
             "two tensors have such shapes"
@@ -110,8 +115,8 @@ def solved_rows(observation: Observation, rows: PatchRows) -> Solved:
 def _note(solved: Solved, trial: int, proven: bool) -> str:
     error, residual, left = (float(x[trial]) for x in (solved.error, solved.residual, solved.open))
     note = f"patches solved for, expected error {error:.2g}"
-    if left > 1e-3:
+    if left > _MENTIONED:
         note += f"; {left:.0%} of the picture is left open by the equations"
-    if solved.checked and residual > 1e-3:
+    if solved.checked and residual > _MENTIONED:
         note += f"; {residual:.2g} of the gradient is not explained: noise, compression or another batch size"
     return note + ("; certified" if proven else "; not certified")

@@ -1,13 +1,13 @@
 """Rank one: the sample out of any affine map that reads it first, with or without a bias, or an adapter beside it.
 
 For one sample the gradient of such a map's weights is one product: what came back times what went in. Its right factor
-is the sample's direction (Aono et al. 2018 divide by the bias's gradient; without a bias no ratio is left). LoRA's
-A (Hu et al., "LoRA", ICLR 2022) is such a map as soon as its B is not zero. The map is found by the rank of its gradient
+is the sample's direction (Aono et al. 2018 divide by the bias's gradient; without a bias no ratio is left). LoRA's A
+(Hu et al., "LoRA", ICLR 2022) is such a map as soon as its B is not zero. The map is found by the rank of its gradient
 on made-up samples, not by the layer's type (`_parts/first_map.py`).
 
 Where a bias, or anything whose gradient is the other factor, was shared, nothing is missing. Otherwise the sample's
 length and sign are: one number, searched for within the range of the data, that makes the known client's update the
-observed one. The truth is not asked. Several local steps on the one sample are fine: all of them see the same direction.
+observed one. The truth is not asked. Several local steps on the one sample are fine: all see the same direction.
 
 A sample is certified where the known client gives the update back from it but for rounding.
 """
@@ -38,13 +38,16 @@ from leakgauge.types import (
     Reconstruction,
 )
 
-_LENGTHS = 40  # tried for each sign in the first pass, and in each later one
-_PASSES = 8  # each looks between the neighbours of the last one's best
+_LENGTHS = 24  # tried for each sign
+_FINE = 9  # between the neighbours of the best of these
+_PASSES = 7  # then: parabolas through three lengths
+_NARROWER = 8.0  # each that much nearer to one another
 _BEYOND = 1.05  # how far the longest tried may leave the range of the data
 _SLACK = 1e-3  # how much of a sample may be out of range: rounding
 _SURE = 0.02  # expected error of a number up to which a sample counts as proven
 _NUDGE = 1e-3  # relative step that shows how much the length matters
 _NOISE = 0.5  # share of the gradient that is no product from which nothing is claimed
+_MENTIONED = 1e-3  # and from which a note says so
 _TINY = 1e-300
 IS_ZERO = "which is zero"
 
@@ -71,21 +74,46 @@ class RankOne(Attack):
         found = found_map(observation)
         gradient = {name: tensor.double() for name, tensor in observed_gradient(observation).items()}
         entered, residual = found.direction(gradient)  # (T, in), (T,)
-        replay = own_replay(observation)
-        if found.returned is None:
-            samples, error = _at_length(found, entered, replay, data.shape, residual)
-        else:
-            samples, error = found.map.sample(entered), residual
-        samples = samples.reshape(-1, *data.shape)
-        labels, misfit = replay.labelled(samples)
-        proven = (misfit <= tolerance(observation)) & (error <= _SURE) & bool(found.map.reads.all())
+        replay, limit = own_replay(observation), tolerance(observation)
+        answer = _answer(found, entered, replay, data.shape, scaled=False)
+        if bool((answer.misfit > limit).any()):  # clipped, perhaps: the direction of the update is left
+            answer = answer.unless(_answer(found, entered, replay, data.shape, scaled=True), limit)
+        error = (answer.off + residual) * answer.samples.flatten(1).square().mean(1).sqrt()
+        proven = (answer.misfit <= limit) & (error <= _SURE) & bool(found.map.reads.all())
         ones = torch.ones(len(seeds), dtype=torch.long)
         like = next(iter(observation.update.tensors.values()))
         return Reconstruction(
-            samples[:, None].to(like), labels[:, None], misfit.to(like), 0 * ones, ones, time.perf_counter() - began,
-            notes=tuple(_note(found, float(residual[t]), float(misfit[t]), bool(proven[t])) for t in range(len(seeds))),
+            answer.samples[:, None].to(like), answer.labels[:, None], answer.misfit.to(like), 0 * ones, ones,
+            time.perf_counter() - began,
+            notes=tuple(_note(found, answer, residual, proven, trial) for trial in range(len(seeds))),
             certified=proven.long().cpu(), claimed=(residual < _NOISE)[:, None].cpu(),
         )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class _Answer:
+    """What was found, and how well the known client's update of it meets the observed one."""
+
+    samples: Tensor  # (T, *shape)
+    labels: Tensor  # (T,)
+    misfit: Tensor  # (T,)
+    off: Tensor  # (T,) relative error of the length, if the misfit comes from nothing else
+
+    def unless(self, other: _Answer, limit: float) -> _Answer:
+        """This one, but the other where it alone meets the update."""
+        better = (self.misfit > limit) & (other.misfit <= limit)
+        pairs = {name: (getattr(other, name), own) for name, own in vars(self).items()}
+        chosen = {n: torch.where(better.reshape(-1, *[1] * (own.dim() - 1)), o, own) for n, (o, own) in pairs.items()}
+        return _Answer(**chosen)
+
+
+def _answer(found: FirstMap, entered: Tensor, replay: OwnReplay, shape: tuple[int, ...], scaled: bool) -> _Answer:
+    if found.returned is None:
+        samples, off = _at_length(found, entered, replay, shape, scaled)
+    else:
+        samples, off = found.map.sample(entered), torch.zeros_like(entered[:, 0])
+    samples = samples.reshape(-1, *shape)
+    return _Answer(samples, *replay.labelled(samples, scaled), off)
 
 
 def found_map(observation: Observation) -> FirstMap:
@@ -100,7 +128,9 @@ def found_map(observation: Observation) -> FirstMap:
         )
     found = first_map(probing_of(observation))
     if found is None:
-        raise NotApplicable("rank-one needs an affine map that reads the sample first and whole, and no tensor is one's")
+        raise NotApplicable(
+            "rank-one needs an affine map that reads the sample first and whole, and no tensor is one's"
+        )
     if not bool(observation.update.tensors[found.name].any()):
         raise NotApplicable(
             f"rank-one needs the gradient of {found.name!r}, {IS_ZERO}: so is an adapter's at its start, while its "
@@ -110,34 +140,47 @@ def found_map(observation: Observation) -> FirstMap:
 
 
 def _at_length(
-    found: FirstMap, directions: Tensor, replay: OwnReplay, shape: tuple[int, ...], residual: Tensor
+    found: FirstMap, directions: Tensor, replay: OwnReplay, shape: tuple[int, ...], scaled: bool
 ) -> tuple[Tensor, Tensor]:
-    """Samples (T, numbers) at the length and sign under which the client gives the update, and their expected error."""
+    """Samples (T, numbers) at the length and sign under which the client gives the update, and how far off it may be.
 
-    def misfits(lengths: Tensor) -> Tensor:  # (T, K) -> (T, K), at the best of the possible labels
-        samples = found.map.sample(lengths[..., None] * directions[:, None])  # (T, K, numbers)
-        options = replay.labels.shape[1]
-        each = samples.reshape(*lengths.shape, *shape).repeat_interleave(options, 1)
-        labels = replay.labels.repeat(1, lengths.shape[1])
-        return replay.misfit(each, labels).reshape(*lengths.shape, options).amin(2)
+    That is relative (T,), from how much the misfit changes with the length.
+    """
 
-    spans = [_lengths(found, directions, sign) for sign in (1.0, -1.0)]  # (T, K) each
+    def misfits(lengths: Tensor, labels: Tensor) -> Tensor:  # (T, K), (T, L) -> (T, K, L)
+        samples = found.map.sample(lengths[..., None] * directions[:, None]).reshape(*lengths.shape, *shape)
+        options = labels.shape[1]
+        costs = replay.misfit(samples.repeat_interleave(options, 1), labels.repeat(1, lengths.shape[1]), scaled)
+        return costs.reshape(*lengths.shape, options)
+
+    spans = [_lengths(found, directions, sign) for sign in (1.0, -1.0)]
     tried = torch.cat(spans, 1)
-    best, width = tried[:, 0], tried[:, 0]
-    for number in range(_PASSES):
-        if number:
-            steps = torch.linspace(-1, 1, _LENGTHS + 1).to(tried)
-            tried = best[:, None] + width[:, None] * steps
-        costs = misfits(tried)
-        least = costs.argmin(1, keepdim=True)
-        best = tried.gather(1, least)[:, 0]
-        spacing = (tried[:, 1] - tried[:, 0]).abs()
-        width = spacing if number else torch.maximum(spacing, (spans[1][:, 1] - spans[1][:, 0]).abs())
-    at = misfits(torch.stack((best, best * (1 + _NUDGE)), 1))
-    slope = (at[:, 1] ** 2 - at[:, 0] ** 2).clamp_min(_TINY).sqrt() / _NUDGE  # misfit for each relative step
-    samples = found.map.sample(best[:, None] * directions)
-    error = (at[:, 0] / slope + residual) * samples.square().mean(1).sqrt()
-    return samples, error
+    width = torch.stack([(span[:, 1] - span[:, 0]).abs() for span in spans]).amax(0)
+    costs = misfits(tried, replay.labels)
+    label = replay.labels.gather(1, costs.amin(1).argmin(1, keepdim=True))
+    best, cost = _least(tried, costs.amin(2))
+    steps = torch.linspace(-1, 1, _FINE).to(tried)
+    best, cost = _least(near := best[:, None] + width[:, None] * steps, misfits(near, label)[..., 0])
+    width = 2 * width / (_FINE - 1)
+    for _ in range(_PASSES):
+        ends = torch.stack((best - width, best + width), 1)
+        low, high = (misfits(ends, label)[..., 0] ** 2).unbind(1)
+        bend = (low + high - 2 * cost**2).clamp_min(_TINY)  # of the parabola through the three
+        vertex = best + width * (0.5 * (low - high) / bend).clamp(-1, 1)
+        tried = torch.cat((best[:, None], vertex[:, None], ends), 1)
+        at = torch.cat(
+            (cost[:, None], misfits(vertex[:, None], label)[..., 0], low[:, None] ** 0.5, high[:, None] ** 0.5), 1
+        )
+        best, cost = _least(tried, at)
+        width = width / _NARROWER
+    nudged = misfits(best[:, None] * (1 + _NUDGE), label)[:, 0, 0]
+    steepness = (nudged**2 - cost**2).clamp_min(_TINY).sqrt() / _NUDGE  # misfit for each relative step in length
+    return found.map.sample(best[:, None] * directions), cost / steepness
+
+
+def _least(tried: Tensor, costs: Tensor) -> tuple[Tensor, Tensor]:
+    cost, at = costs.min(1)
+    return tried.gather(1, at[:, None])[:, 0], cost
 
 
 def _lengths(found: FirstMap, directions: Tensor, sign: float) -> Tensor:
@@ -162,9 +205,9 @@ def _lengths(found: FirstMap, directions: Tensor, sign: float) -> Tensor:
     return sign * (low[:, None] + (high - low)[:, None] * steps)
 
 
-def _note(found: FirstMap, residual: float, misfit: float, proven: bool) -> str:
+def _note(found: FirstMap, answer: _Answer, residual: Tensor, proven: Tensor, trial: int) -> str:
     length = "length by the known network" if found.returned is None else f"length by {found.returned}"
-    note = f"read off {found.name}, {length}; the client's update of it is off by {misfit:.1g}"
-    if residual > 1e-3:
-        note += f"; {residual:.2g} of the gradient is no product: noise, compression or another batch size"
-    return note + ("; certified" if proven else "; not certified")
+    note = f"read off {found.name}, {length}; the client's update of it is off by {float(answer.misfit[trial]):.1g}"
+    if (left := float(residual[trial])) > _MENTIONED:
+        note += f"; {left:.2g} of the gradient is no product: noise, compression or another batch size"
+    return note + ("; certified" if proven[trial] else "; not certified")

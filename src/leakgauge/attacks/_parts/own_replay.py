@@ -32,31 +32,41 @@ class OwnReplay:
     observed: dict[str, Tensor]  # name -> (T, *parameter), float64, as it was shared
     labels: Tensor  # (T, L), those that are possible
 
-    def misfit(self, samples: Tensor, labels: Tensor) -> Tensor:
-        """(T, K): how far the update of samples (T, K, *shape) with labels (T, K) is off, relative to the observed."""
+    def misfit(self, samples: Tensor, labels: Tensor, scaled: bool = False) -> Tensor:
+        """(T, K): how far the update of samples (T, K, *shape) with labels (T, K) is off, relative to the observed.
+
+        With `scaled` at the factor that fits best: whoever clips an update keeps its direction only.
+        """
         trials, tried = labels.shape
         per_row = _COPIES * sum(t[0].numel() * t.element_size() for t in self.observed.values())
         at_once = max(1, fitting(per_row * trials, samples.device))
         step = client_step(self.local)
-        total = sum(t.flatten(1).square().sum(1) for t in self.observed.values())
+        total = torch.stack([t.flatten(1).square().sum(1) for t in self.observed.values()]).sum(0)[:, None]  # (T, 1)
         costs = []
         for begin in range(0, tried, at_once):
             inputs, own = samples[:, begin : begin + at_once], labels[:, begin : begin + at_once]
             many = own.shape[1]
             rows = Batch(inputs.flatten(0, 1)[:, None], own.flatten()[:, None])
             made = step(self.net, rows, tuple(range(trials * many))).tensors
-            off = samples.new_zeros(trials, many)
+            mine = {name: made[name].detach().reshape(trials, many, -1) for name in self.observed}
+            factor = self._factor(mine) if scaled else torch.ones_like(own, dtype=samples.dtype)
+            off = torch.zeros_like(factor)
             for name, theirs in self.observed.items():
-                mine = made[name].detach().reshape(trials, many, -1)
-                off += (mine - theirs.flatten(1)[:, None]).square().sum(2)
-            costs.append((off / torch.as_tensor(total)[:, None].clamp_min(_TINY)).sqrt())
+                off += (factor[..., None] * mine[name] - theirs.flatten(1)[:, None]).square().sum(2)
+            costs.append((off / total.clamp_min(_TINY)).sqrt())
         return torch.cat(costs, 1)
 
-    def labelled(self, samples: Tensor) -> tuple[Tensor, Tensor]:
+    def labelled(self, samples: Tensor, scaled: bool = False) -> tuple[Tensor, Tensor]:
         """The label (T,) of each sample (T, *shape) that fits best, and its misfit (T,)."""
         each = samples[:, None].expand(-1, self.labels.shape[1], *samples.shape[1:])
-        misfit, best = self.misfit(each, self.labels).min(1)
+        misfit, best = self.misfit(each, self.labels, scaled).min(1)
         return self.labels.gather(1, best[:, None])[:, 0], misfit
+
+    def _factor(self, mine: dict[str, Tensor]) -> Tensor:
+        """(T, K): what the updates are to be taken times, to lie nearest to the observed one; never negative."""
+        along = torch.stack([(mine[n] * t.flatten(1)[:, None]).sum(2) for n, t in self.observed.items()]).sum(0)
+        size = torch.stack([m.square().sum(2) for m in mine.values()]).sum(0)
+        return (along / size.clamp_min(_TINY)).clamp_min(0)
 
 
 def own_replay(observation: Observation) -> OwnReplay:

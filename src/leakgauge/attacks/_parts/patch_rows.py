@@ -55,10 +55,8 @@ class Solved:
     open: Tensor  # (T,) share of the unknowns that the equations leave open
 
 
-def possible_pairs(
-    shapes: Mapping[str, tuple[int, ...]], numbers: int
-) -> list[tuple[str, bool, str, int]]:
-    """(weight, inputs last, positions, axis) by shapes alone: as many patches as a sample is large, the likeliest first."""
+def possible_pairs(shapes: Mapping[str, tuple[int, ...]], numbers: int) -> list[tuple[str, bool, str, int]]:
+    """(weight, inputs last, positions, axis) by shapes alone, those first whose patches are a sample together."""
     found = []
     for weight, shape in shapes.items():
         if len(shape) < 2:

@@ -56,7 +56,7 @@ class Probing:
                     )  # fmt: skip
             done += at_once
             if done < pulls:
-                net = self._moved(random, wanted)
+                net = self._moved(random)
         return [{name: torch.stack([g[i] for g in row]) for i, name in enumerate(wanted)} for row in rows]
 
     def _logits(self, net: nn.Module, sample: Tensor) -> Tensor:
@@ -64,8 +64,8 @@ class Probing:
             logits: Tensor = net(sample)
         return logits
 
-    def _moved(self, random: torch.Generator, fixed: tuple[str, ...]) -> nn.Module:
-        """Another network that reads its input alike: all shared weights moved, those of `fixed` too."""
+    def _moved(self, random: torch.Generator) -> nn.Module:
+        """Another network that reads its input alike: all shared weights moved."""
         net = copy.deepcopy(self.net)
         with torch.no_grad():
             for name, weight in net.named_parameters():
