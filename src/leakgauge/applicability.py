@@ -4,13 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from leakgauge.attacks._parts.labels import labels_can_be_read
 from leakgauge.errors import BadInput, HiddenFact, NotApplicable
 from leakgauge.fl.summed import in_sum
 from leakgauge.plan import Cell, OnDecoy, parse_chain
 from leakgauge.stage import Stage
-from leakgauge.suites import UNCHANGED_ONLY, forbidden_servers
+from leakgauge.suites import UNCHANGED_ONLY, forbidden_servers, only_unlabelled
 from leakgauge.triage import first_observation
-from leakgauge.types import NOT_APPLICABLE, UNDEFENDED, Attack, Batch, Fact, Observation, Skipped, TamperingServer
+from leakgauge.types import (
+    NOT_APPLICABLE,
+    UNDEFENDED,
+    Attack,
+    Batch,
+    Fact,
+    Observation,
+    Scenario,
+    Skipped,
+    TamperingServer,
+)
 
 EVERYWHERE = "all"
 _BROKEN = "its equations hold for an update that no defence has changed"
@@ -42,6 +53,7 @@ def _why_unfit(stage: Stage, chain: str) -> str:
 def sorted_out(stage: Stage, cells: Sequence[Cell]) -> tuple[list[Cell], list[Skipped]]:
     """The cells whose attack can work on this model and update, and the others with the reason."""
     seen = first_observation(stage)
+    cells = [c for c in cells if not spared(c.attack, stage.scenario, seen)]
     reasons = {c.attack: _no_floor(stage, c.attack) or why_not(_inner(c.attack), seen) for c in cells}
     fits = [c for c in cells if not reasons[c.attack]]
     possible = [c for c in fits if c.defense == UNDEFENDED or c.attack.name not in UNCHANGED_ONLY]
@@ -67,6 +79,11 @@ def without_empty_floors(stage: Stage, cells: Sequence[Cell]) -> tuple[list[Cell
         c.label: Skipped(c.label, EVERYWHERE, False, NOT_APPLICABLE + why[c.label]) for c in cells if why[c.label]
     }
     return [c for c in cells if not why[c.label]], list(skipped.values())
+
+
+def spared(attack: Attack, scenario: Scenario, observation: Observation) -> bool:
+    """Does the suite hold it back for updates whose labels cannot be read, and this is none?"""
+    return _inner(attack).name in only_unlabelled(scenario) and labels_can_be_read(observation)
 
 
 def _no_floor(stage: Stage, attack: Attack) -> str:

@@ -15,7 +15,8 @@ from leakgauge.types import Scenario, TamperingServer, threat_model
 
 ALLOWED = {"nothing": (), "parameters": ("parameters",), "architecture": ("parameters", "architecture")}
 UNCHANGED_ONLY = frozenset({"rgap"})  # solve equations that a defence breaks, and take long to find that out
-_ANALYTIC = ("labels", "linear", "peeling", "rgap")
+_ANALYTIC = ("labels", "linear", "rank-one", "patch-embedding", "peeling", "rgap")
+_UNLABELLED = ("dlg:restarts=4,schedule=halving",)
 
 
 @dataclass(frozen=True)
@@ -25,6 +26,7 @@ class Suite:
     seconds: float
     attacks: tuple[str, ...]
     servers: tuple[str, ...]  # those that the threat model does not allow are left out
+    unlabelled: tuple[str, ...] = ()  # played only where no rule can read the labels: they search them
 
 
 SUITES = {
@@ -32,6 +34,7 @@ SUITES = {
         60,
         (*_ANALYTIC, "idlg:steps=65,restarts=1,threshold=0.001", "portfolio:steps=1200"),
         ("imprint", "trap-weights", "mkor"),
+        _UNLABELLED,
     ),
     "standard": Suite(
         600,
@@ -44,6 +47,7 @@ SUITES = {
             "ggl",
         ),
         ("imprint", "trap-weights", "mkor", "class-fishing", "feature-fishing"),
+        _UNLABELLED,
     ),
     "full": Suite(
         7200,
@@ -67,7 +71,13 @@ def attacks_of(scenario: Scenario) -> tuple[str, ...]:
     if scenario.attacks:
         return scenario.attacks
     suite = SUITES[scenario.suite]
-    return (*suite.attacks, *(name for name in suite.servers if _allowed(name, scenario)))
+    return (*suite.attacks, *suite.unlabelled, *(name for name in suite.servers if _allowed(name, scenario)))
+
+
+def only_unlabelled(scenario: Scenario) -> frozenset[str]:
+    """Names of attacks that this audit plays only where no rule can read the labels."""
+    specs = () if scenario.attacks else SUITES[scenario.suite].unlabelled
+    return frozenset(catalog.build("attacks", spec).name for spec in specs)
 
 
 def forbidden_servers(scenario: Scenario) -> tuple[str, ...]:

@@ -6,6 +6,7 @@ says so. `leakgauge.sanity` adds whether the update is what it is claimed to be.
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Sequence
 
@@ -17,6 +18,8 @@ from leakgauge.attacks._parts.behind_first_layer import BehindFirstLayer
 from leakgauge.attacks._parts.coefficient_space import coefficient_space
 from leakgauge.attacks._parts.last_layer import clues_of
 from leakgauge.attacks._parts.updates import example_input, observed_gradient
+from leakgauge.attacks.patch_embedding import found_rows, solved_rows
+from leakgauge.attacks.rank_one import IS_ZERO, found_map
 from leakgauge.attacks.rgap import rank_report
 from leakgauge.engine.gradients import working_model
 from leakgauge.errors import NotApplicable
@@ -31,13 +34,21 @@ from leakgauge.types.triage import CAUTION, EXPOSED, INFO, WRONG, Clue
 _COUNTED = 1024  # numbers in a sample up to which ranks are counted without being asked: a second or less
 _SPARSE = 0.5  # scattered zeros from which an update counts as compressed
 _FEW = 256  # values up to which it counts as quantised
+_UNEXPLAINED = 1e-2  # of a gradient, from which a closed form is not exact
+_MENTIONED = 1e-3  # share of the patches that is left open
 _LOOKED_AT = 50_000  # entries of the largest tensor that are counted
 _SAME = 1e-5  # relative: a norm this near to a round number was put there
 
 
 def triage(observation: Observation, *, ranks: bool = True) -> tuple[Clue, ...]:
     """All clues, what is wrong first and what is exposed next. Without `ranks` large ones are not counted."""
-    clues = [*sanity(observation), *_first_layer(observation), *_labels(observation), *_batchnorm(observation)]
+    clues = [
+        *sanity(observation),
+        *_first_layer(observation),
+        *_closed_forms(observation),
+        *_labels(observation),
+        *_batchnorm(observation),
+    ]
     clues += [*_ranks(observation, ranks), _zeros(observation), _values(observation), _norm(observation)]
     order = (WRONG, EXPOSED, CAUTION, INFO)
     return tuple(sorted(clues, key=lambda clue: order.index(clue.severity)))
@@ -60,7 +71,7 @@ def _first_layer(observation: Observation) -> list[Clue]:
     what, example = "first layer", example_input(observation)
     layer = first_linear(observation.model, example)
     if layer is None:
-        told = "no ratio gives inputs away here; attacks have to search (dlg, inverting-gradients)"
+        told = "no ratio of a layer's gradients to take; for other closed forms see the next line"
         return [Clue("first-layer", what, "not an nn.Linear on the raw input", told, INFO)]
     gradient = observed_gradient(observation)
     weight, bias = gradient.get(f"{layer}.weight"), gradient.get(f"{layer}.bias")
@@ -83,6 +94,52 @@ def _first_layer(observation: Observation) -> list[Clue]:
     directions = _directions(weight, bias, samples)
     told = "a ReLU follows: peeling recovers batches exactly where nothing was added to it or left out"
     return [Clue("first-layer", what, size, told, directions.severity), directions]
+
+
+def _closed_forms(observation: Observation) -> list[Clue]:
+    """Tensors that give one sample away by the rank or the residual of their gradients, whatever layers they are of."""
+    samples: int = observation.fact(Fact.NUM_SAMPLES)
+    alone = dataclasses.replace(observation, revealed={**observation.revealed, Fact.NUM_SAMPLES: 1})
+    clues = []
+    for id_, look in (("rank-one", _rank_one), ("patch-embedding", _patch_embedding)):
+        try:
+            seen, left = look(alone)
+        except NotApplicable as error:
+            if IS_ZERO in str(error):
+                clues.append(Clue(id_, "closed forms", "a gradient of zeros", str(error), CAUTION))
+            continue
+        value = f"{seen}; {left:.1g} of the gradient is not explained"
+        if samples > 1:
+            told = f"one sample would be exact ({id_}); {samples:,} are summed here, which hides each of them"
+            clues.append(Clue(id_, "closed forms", seen, told, CAUTION))
+        elif left > _UNEXPLAINED:
+            told = f"{id_} would be exact, but noise, compression or more samples than claimed are in the way"
+            clues.append(Clue(id_, "closed forms", value, told, CAUTION))
+        else:
+            clues.append(Clue(id_, "closed forms", value, f"the sample follows without a search: {id_}", EXPOSED))
+    if clues:
+        return clues
+    value = (
+        f"{len(observation.update.tensors):,} tensors looked at: none is one product with the sample, no two solve it"
+    )
+    told = "none of the closed forms known here applies; attacks have to search (dlg, inverting-gradients)"
+    return [Clue("closed-forms", "closed forms", value, told, INFO)]
+
+
+def _rank_one(alone: Observation) -> tuple[str, float]:
+    found = found_map(alone)
+    _, left = found.direction({n: t.double() for n, t in observed_gradient(alone).items()})
+    missing = "" if found.returned else ", but for its length"
+    return f"the gradient of {found.name} is one product with the sample{missing}", float(left.max())
+
+
+def _patch_embedding(alone: Observation) -> tuple[str, float]:
+    found = found_rows(alone)
+    solved = solved_rows(alone, found)
+    left = float(solved.open.max())
+    still = f", {left:.0%} of them left open" if left > _MENTIONED else ""
+    seen = f"{found.positions} says what each patch got back, {found.weight} holds the patches{still}"
+    return seen, float(solved.residual.max())
 
 
 def _directions(weight: Tensor, bias: Tensor, samples: int) -> Clue:

@@ -21,6 +21,7 @@ with warnings.catch_warnings():  # typer 0.20 imports names that click 8.5 depre
     import typer  # noqa: F401
 
 SEEDS = (11, 12, 13)
+_SMALL = {"lenet-dlg": "lenet-dlg:filters=4", "mlp": "mlp:hidden=16", "vit": "vit:embedding=24,depth=1"}
 
 
 @pytest.fixture(scope="session")
@@ -41,7 +42,7 @@ def public() -> Batch:
 
 @pytest.fixture(scope="session")
 def model_named(digits: DataSpec) -> Callable[[str], nn.Module]:
-    return lambda name: load_model({"lenet-dlg": "lenet-dlg:filters=4", "mlp": "mlp:hidden=16"}[name], digits, seed=3)
+    return lambda name: load_model(_SMALL[name], digits, seed=3)
 
 
 @pytest.fixture

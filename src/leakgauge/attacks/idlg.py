@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from leakgauge.attacks._parts.gradient_matching import GradientMatching
-from leakgauge.attacks._parts.labels import RULES
+from leakgauge.attacks._parts.labels import INFER, RULES, inferred_labels
 from leakgauge.attacks._parts.last_layer import proven_labels
 from leakgauge.settings import setting
 from leakgauge.types import Fact, Observation, Progress, Reconstruction
@@ -35,6 +35,12 @@ class IDLG(GradientMatching):
 
     rule: str = setting("auto", "how one sample's label is read: bias where there is one, or row sums", choices=RULES)
 
+    def check(self, observation: Observation) -> None:
+        alone = observation.fact(Fact.NUM_SAMPLES) == 1
+        if alone and self.labels == INFER and not observation.knows(Fact.LABELS):
+            inferred_labels(observation, single=self.rule)  # refuses and says why
+
     def reconstruct(self, observation: Observation, seeds: tuple[int, ...], progress: Progress) -> Reconstruction:
+        self.check(observation)
         found = self.match(observation, seeds, progress, self.labels_of(observation, self.rule))
         return dataclasses.replace(found, labels_proven=proven_labels(observation))

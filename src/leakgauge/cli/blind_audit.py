@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from leakgauge import catalog
-from leakgauge.applicability import why_not
+from leakgauge.applicability import spared, why_not
 from leakgauge.cli.console import say, show, show_json, show_table, watching
 from leakgauge.cli.replay import NO_TRUTH, as_document, findings, folder_of, keep, look_at, seeds_of, show_no_truth
 from leakgauge.cli.triage import show_clues
@@ -50,7 +50,7 @@ def blind_audit(scenario: Scenario, *, out: Path | None, as_json: bool, data_roo
     skipped: list[dict[str, str]] = []
     drawn: dict[str, Reconstruction] = {}
     clients = clients or [str(t) for t in range(seen.trials)]
-    cells = _cells(scenario)
+    cells = [cell for cell in _cells(scenario) if not spared(cell.attack, scenario, seen)]
     pace = _pace(scenario, seen)
     with watching() as watch:
         for number, cell in enumerate(cells):

@@ -20,7 +20,7 @@ from leakgauge.errors import NotApplicable
 from leakgauge.types import Fact, Observation
 
 RULES = ("auto", "bias", "row-sum")  # for one sample
-SOURCES = ("infer", "optimise")  # where labels come from unless the threat model reveals them
+INFER, OPTIMISE = SOURCES = ("infer", "optimise")  # where labels come from unless the threat model reveals them
 
 
 def single_label(gradient: Mapping[str, Tensor], layer: str, rule: str = "auto") -> Tensor:
@@ -64,16 +64,25 @@ def inferred_labels(observation: Observation, rule: str = "auto", single: str = 
 def searched_labels(observation: Observation, source: str, single: str = "auto") -> Tensor | None:
     """The labels (T, N) for an attack that searches inputs: as revealed, or inferred; None where it searches them too.
 
-    A batch on a model whose last layer cannot be read leaves its labels to the search; one sample there is refused.
+    A model whose last layer cannot be read leaves its labels to the search.
     """
     if observation.knows(Fact.LABELS):
         labels: Tensor = observation.fact(Fact.LABELS)
         return labels
-    if source == "optimise":
+    if source == OPTIMISE:
         return None
     try:
         return inferred_labels(observation, single=single)
     except NotApplicable:
-        if observation.fact(Fact.NUM_SAMPLES) == 1:
-            raise
         return None
+
+
+def labels_can_be_read(observation: Observation) -> bool:
+    """Are the labels revealed, or is the gradient there of a last layer that shows them?"""
+    if observation.knows(Fact.LABELS):
+        return True
+    try:
+        layer = classifier_layer(observation)
+    except NotApplicable:
+        return False
+    return not {f"{layer}.weight", f"{layer}.bias"}.isdisjoint(observation.update.tensors)
