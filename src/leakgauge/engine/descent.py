@@ -39,8 +39,9 @@ class Descent:
     sign: str
     decay: str
     project: Callable[[Tensor], Tensor]
-    stop_below: float
+    stop_below: float | Tensor  # one for all rows, or one for each
     momentum: float | None
+    stop_share: float | Tensor = math.inf  # and below this share of its first value
     per_step: int = 1
 
     @property
@@ -49,7 +50,7 @@ class Descent:
         return max(1, min(50, self.steps // 8))
 
     def begin(self, start: Tensor) -> _State:
-        common = State.common(self.project(start.clone()))
+        common = State.common(self.project(start.clone()), self.stop_below, self.stop_share)
         taken = torch.zeros(len(start), 1, dtype=torch.float64, device=start.device)
         return _State(**common, first=torch.zeros_like(start), second=torch.zeros_like(start), taken=taken)
 
@@ -57,7 +58,7 @@ class Descent:
         assert isinstance(state, _State)
         value, gradient = evaluate(state.x)
         state.note(value)
-        state.done |= (value < self.stop_below) | ~torch.isfinite(value)
+        state.done |= (value < state.goal) | ~torch.isfinite(value)
         x = self.project(self._step(state, _signed(gradient, self.sign)))
         overwrite(state.x, ~state.done, x)
         state.taken += 1
@@ -102,7 +103,8 @@ def descend(
     sign: str = "none",
     decay: str = "steps",
     project: Callable[[Tensor], Tensor] = lambda x: x,
-    stop_below: float = -math.inf,
+    stop_below: float | Tensor = -math.inf,
+    stop_share: float | Tensor = math.inf,
     momentum: float | None = None,
     attempts: int = 1,
     until: float = math.inf,
@@ -111,10 +113,10 @@ def descend(
     """Take `steps` steps from `start`; each trial keeps its best point by its own value.
 
     The problem's value is what ranks points; its gradient may belong to more (value + a prior). A trial ends early when
-    its value falls below `stop_below` or is no longer finite. `momentum` is that of "sgd", 0.9 unless given, and of
+    its value falls below `stop_below` and `stop_share` of its first, or is no longer finite. `momentum` is that of "sgd", 0.9 unless given, and of
     "rmsprop", none unless given.
     """
-    method = Descent(steps, lr, rule, sign, decay, project, stop_below, momentum)
+    method = Descent(steps, lr, rule, sign, decay, project, stop_below, momentum, stop_share)
     return drive(method, problem, start, Budget(steps, stop_below, until, attempts, progress))
 
 
