@@ -34,7 +34,7 @@ class Suite:
 SUITES = {
     "quick": Suite(
         60,
-        (*_ANALYTIC, "idlg:steps=65,restarts=1,threshold=0.001", "inverting-gradients:steps=1200,restarts=2"),
+        (*_ANALYTIC, "idlg:steps=65,restarts=1,threshold=1e-06", "inverting-gradients:steps=1200,restarts=2"),
         ("imprint", "trap-weights", "mkor"),
     ),
     "standard": Suite(

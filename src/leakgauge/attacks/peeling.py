@@ -23,6 +23,7 @@ Samples are polished at the end by least squares over all rows. A sample that is
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from dataclasses import dataclass
 from typing import ClassVar
@@ -31,7 +32,8 @@ import torch
 from torch import Tensor
 
 from leakgauge.attacks._parts.behind_first_layer import BehindFirstLayer, linear_behind_relu
-from leakgauge.attacks._parts.row_peeling import Peeled, Rows, peel
+from leakgauge.attacks._parts.row_peeling import Peeled, Rows, peel, rows_of_layer
+from leakgauge.attacks._parts.shared_precision import shared_precision
 from leakgauge.attacks._parts.updates import example_input, observed_gradient
 from leakgauge.engine.batchnorm import uses_batch_statistics
 from leakgauge.engine.gradients import working_model
@@ -84,12 +86,16 @@ class Peeling(Attack):
         data: DataSpec = observation.fact(Fact.INPUT_SPEC)
         samples: int = observation.fact(Fact.NUM_SAMPLES)
         behind, every = first_layer_rows(observation)
-        claims, labels, counts, notes = [], [], [], []
+        claims, labels, counts, claimed, notes = [], [], [], [], []
         for trial, rows in enumerate(every):  # each takes passes of its own number and size
             peeled = peel(rows, behind, data.shape, self.coefficients == SOLVED)
-            claims.append(_padded(peeled.inputs, samples, BLANK))
-            labels.append(_padded(peeled.labels, samples, NO_LABEL))
+            more = peeled.claims
+            inputs = peeled.inputs if more is None else torch.cat((peeled.inputs, more.inputs))
+            named = peeled.labels if more is None else torch.cat((peeled.labels, more.labels))
+            claims.append(_padded(inputs, samples, BLANK))
+            labels.append(_padded(named, samples, NO_LABEL))
             counts.append(len(peeled.inputs))
+            claimed.append(len(inputs))
             notes.append(_note(peeled, samples))
             progress((trial + 1) / len(seeds))
         like = observation.update.tensors[f"{behind.layer}.weight"]
@@ -99,7 +105,7 @@ class Peeling(Attack):
             torch.stack(claims).to(like).reshape(len(seeds), samples, *data.shape),
             torch.stack(labels) if self.coefficients == COMPUTED else None,
             1 - found.to(like) / samples, ones, 0 * ones, time.perf_counter() - began,
-            notes=tuple(notes), certified=found, claimed=torch.arange(samples) < found[:, None],
+            notes=tuple(notes), certified=found, claimed=torch.arange(samples) < torch.tensor(claimed)[:, None],
         )  # fmt: skip
 
 
@@ -127,11 +133,15 @@ def first_layer_rows(observation: Observation) -> tuple[BehindFirstLayer, list[R
     if bias is None:
         raise NotApplicable(f"peeling needs the bias gradient of {layer!r}, which has none or keeps it; use dlg")
     scale, shift = (part.double() for part in affine)
-    precision = torch.finfo(weight.dtype).eps
-    module = net.get_submodule(layer)
-    coarse = 0.0 if local.kind == "fedsgd" else precision * float(module.get_parameter("bias").abs().max()) / local.lr
+    shared = [observation.update.tensors[f"{layer}.{part}"] for part in ("weight", "bias")]
+    grid = shared_precision(shared)
+    coarse = 0.0
+    if local.kind == "fedavg":
+        grid = dataclasses.replace(grid, spacing=grid.spacing / local.lr)
+        before = observation.model.get_submodule(layer).get_parameter("bias").detach()
+        coarse = shared_precision([before]).relative * float(before.abs().max()) / local.lr
     return behind, [
-        Rows(w, b, scale, shift, precision, coarse) for w, b in zip(weight.double(), bias.double(), strict=True)
+        rows_of_layer(w, b, scale, shift, grid, coarse) for w, b in zip(weight.double(), bias.double(), strict=True)
     ]
 
 
@@ -146,4 +156,9 @@ def _note(peeled: Peeled, samples: int) -> str:
         proof = "by the space of the coefficients"
     else:
         proof = "by two units each: the update does not show as many directions as samples"
-    return f"{len(peeled.inputs)} of {samples} samples certified, {proof}; {peeled.passes} passes"
+    said = f"{len(peeled.inputs)} of {samples} samples certified, {proof}; {peeled.passes} passes"
+    if peeled.claims is None:
+        return said
+    return (
+        f"{said}; the numbers are coarse, and {len(peeled.claims.inputs)} more are claimed because rows agree on them"
+    )

@@ -39,9 +39,7 @@ class Descent:
     sign: str
     decay: str
     project: Callable[[Tensor], Tensor]
-    stop_below: float | Tensor  # one for all rows, or one for each
     momentum: float | None
-    stop_share: float | Tensor = math.inf  # and below this share of its first value
     per_step: int = 1
 
     @property
@@ -50,7 +48,7 @@ class Descent:
         return max(1, min(50, self.steps // 8))
 
     def begin(self, start: Tensor) -> _State:
-        common = State.common(self.project(start.clone()), self.stop_below, self.stop_share)
+        common = State.common(self.project(start.clone()))
         taken = torch.zeros(len(start), 1, dtype=torch.float64, device=start.device)
         return _State(**common, first=torch.zeros_like(start), second=torch.zeros_like(start), taken=taken)
 
@@ -113,11 +111,11 @@ def descend(
     """Take `steps` steps from `start`; each trial keeps its best point by its own value.
 
     The problem's value is what ranks points; its gradient may belong to more (value + a prior). A trial ends early when
-    its value falls below `stop_below` and `stop_share` of its first, or is no longer finite. `momentum` is that of "sgd", 0.9 unless given, and of
-    "rmsprop", none unless given.
+    its value falls below `stop_below` and `stop_share` of its first, or is no longer finite. `momentum` is that of
+    "sgd", 0.9 unless given, and of "rmsprop", none unless given.
     """
-    method = Descent(steps, lr, rule, sign, decay, project, stop_below, momentum, stop_share)
-    return drive(method, problem, start, Budget(steps, stop_below, until, attempts, progress))
+    method = Descent(steps, lr, rule, sign, decay, project, momentum)
+    return drive(method, problem, start, Budget(steps, stop_below, stop_share, until, attempts, progress))
 
 
 def _signed(gradient: Tensor, sign: str) -> Tensor:

@@ -52,9 +52,7 @@ class State:
     share: Tensor  # (A,) and below this share of its first value: some begin so low that any start would do
 
     @staticmethod
-    def common(
-        start: Tensor, goal: float | Tensor = -math.inf, share: float | Tensor = math.inf
-    ) -> dict[str, Tensor]:
+    def common(start: Tensor) -> dict[str, Tensor]:
         rows = len(start)
         flags = torch.zeros(2, rows, dtype=torch.bool, device=start.device)
         return {
@@ -64,8 +62,8 @@ class State:
             "evaluations": torch.zeros(rows, dtype=torch.long, device=start.device),
             "done": flags[0].clone(),
             "left": flags[1].clone(),
-            "goal": each(goal, start),
-            "share": each(share, start),
+            "goal": each(-math.inf, start),
+            "share": each(math.inf, start),
         }
 
     def note(self, value: Tensor) -> None:
@@ -127,6 +125,7 @@ class Budget:
 
     steps: int
     stop_below: float | Tensor = -math.inf  # one for all rows, or (R,)
+    stop_share: float | Tensor = math.inf  # and below this share of a row's first value
     until: float = math.inf  # on the clock of time.monotonic
     attempts: int = 1  # rows that belong to one trial and race by successive halving
     progress: Callable[[float], None] = field(default=lambda _: None)
@@ -145,6 +144,8 @@ def drive(method: Method, problem: Problem, start: Tensor, budget: Budget) -> Mi
     interrupted = moving = False
 
     state = method.begin(start)
+    state.goal.copy_(solved_below)
+    state.share.copy_(each(budget.stop_share, start))
     iterate = _iteration(method, state, problem(index))
 
     def collect() -> None:

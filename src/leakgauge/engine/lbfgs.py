@@ -52,8 +52,6 @@ class Lbfgs:
     lr: float = 1.0
     history: int = 100
     line_search: str = "fixed"
-    stop_below: float | Tensor = -math.inf  # one for all rows, or one for each
-    stop_share: float | Tensor = math.inf  # and below this share of its first value
     tolerance: float = 1e-9
     patience: int | None = None
     per_check: int = INNER
@@ -63,7 +61,7 @@ class Lbfgs:
         nothing = start.new_zeros(len(start))
         count = torch.zeros(len(start), dtype=torch.long, device=start.device)
         return _State(
-            **State.common(start, self.stop_below, self.stop_share),
+            **State.common(start),
             base_x=start.clone(), base_value=torch.full_like(nothing, torch.inf),
             base_gradient=torch.zeros_like(start), direction=torch.zeros_like(start),
             moves=count, idle=count.clone(), mark=torch.full_like(nothing, torch.inf),
@@ -162,7 +160,8 @@ def minimise(
 ) -> Minimum:
     """Minimise T objectives.
 
-    A trial ends when its value falls below `stop_below` and below `stop_share` of its first value, its slope vanishes, it diverges,
-    it has not improved by 1 % for `patience` steps, or its steps are spent; ended trials cost nothing more."""
-    method = Lbfgs(lr, history, line_search, stop_below, stop_share, tolerance, patience)
-    return drive(method, problem, start, Budget(steps, stop_below, until, attempts, progress))
+    A trial ends when its value falls below `stop_below` and `stop_share` of its first value, its slope vanishes, it
+    diverges, it has not improved by 1 % for `patience` steps, or its steps are spent; ended trials cost nothing more.
+    """
+    method = Lbfgs(lr, history, line_search, tolerance, patience)
+    return drive(method, problem, start, Budget(steps, stop_below, stop_share, until, attempts, progress))

@@ -14,7 +14,7 @@ from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
 from leakgauge.attacks._parts.puzzle import Opening, Puzzle
-from leakgauge.engine.driving import Minimum, Problem
+from leakgauge.engine.driving import Minimum
 from leakgauge.engine.halving import winners
 from leakgauge.types import Progress, Reconstruction
 
@@ -22,8 +22,8 @@ SCHEDULES = ("in-turn", "halving")
 AVERAGED = "averaged"  # of searches over the inputs themselves; the mean of two generators draws nothing
 
 
-# An optimiser with its settings: (problem, start (R, D), attempts=, until=, progress=) -> what it found, R rows in groups
-# of `attempts`; with goals=(R, ...) where `solve` was told what ends a row.
+# An optimiser with its settings: (problem, start (R, D), attempts=, until=, progress=) -> what it found, R rows in
+# groups of `attempts`; with goals=(R, ...) where `solve` was told what ends a row.
 Minimise = Callable[..., Minimum]
 Start = Callable[[Sequence[int], int], Tensor]  # (seeds of some trials, number of the attempt) -> (A, D)
 Settled = Callable[[Tensor, Tensor], Tensor]  # (best values, values at the start) -> True where no attempt need follow
@@ -42,7 +42,10 @@ def solve(
     progress: Progress,
     goals: Tensor | None = None,
 ) -> Reconstruction:
-    """Up to `attempts` at every trial within `time_budget` seconds for all trials together. `goals` (T, ...): what ends a search."""
+    """Up to `attempts` at every trial within `time_budget` seconds for all trials together.
+
+    `goals` (T, ...) is handed to `minimise`, for the rows it is called with: what ends each.
+    """
     began = time.perf_counter()
     until = float("inf") if time_budget is None else time.monotonic() + time_budget
     if (opening := puzzle.opening) is not None:
@@ -99,7 +102,7 @@ def _in_turn(
     rows = torch.arange(trials, device=like.device)
     for attempt in range(attempts):
         found = minimise(
-            lambda some, rows=rows: puzzle.evaluator(rows[some]),  # type: ignore[misc]
+            lambda some, rows=rows: puzzle.evaluator(rows[some]),
             start([seeds[t] for t in rows.tolist()], attempt),
             attempts=1, until=until, progress=part_of(progress, attempt, attempts),
             **_told(goals, rows),

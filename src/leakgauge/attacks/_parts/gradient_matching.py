@@ -152,7 +152,8 @@ class GradientMatching(Attack):
 
             return solve(
                 puzzle, seeds, start=start, minimise=minimise, attempts=self.restarts, schedule=self.schedule,
-                settled=settled, time_budget=self.time_budget, progress=progress, goals=torch.stack((solved_below, share), 1),
+                settled=settled, time_budget=self.time_budget, progress=progress,
+                goals=torch.stack((solved_below, share), 1),
             )  # fmt: skip
 
         def own_start(some: Sequence[int], attempt: int) -> Tensor:
