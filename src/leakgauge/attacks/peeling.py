@@ -16,6 +16,9 @@ off (`_parts/always_on_units.py`), and it goes on with those.
 `coefficients=solved` does without the network behind: what a sample left in the units is the one vector of that space
 with zeros where the sample leaves units off. It holds whatever is drawn, hidden, clipped or mixed behind the layer.
 
+An update of 16-bit numbers (float16, bfloat16) may be too coarse to prove much. What rows agree on is then claimed and
+not certified (`_parts/row_clusters.py`).
+
 Where we depart. The published attacks search the space for sparse vectors, which costs more than exponentially many
 tries in the batch size; rows of one sample are there by themselves where inputs are not centred, as pictures in [0, 1].
 Samples are polished at the end by least squares over all rows. A sample that is in the batch twice is not found.
@@ -62,7 +65,7 @@ COMPUTED, SOLVED = SOURCES = ("computed", "solved")
 class Peeling(Attack):
     """Exact, certified recovery of batches. The own objective is the share of the batch without a certificate.
 
-    Certified samples come first; the rest of the batch is not claimed.
+    Certified samples come first, then what is only claimed; the rest of the batch is neither.
 
     Example: `leakgauge attack peeling --data photos32 --model mlp:activation=relu,hidden=400 --batch-size 16`
     """
@@ -152,13 +155,11 @@ def _padded(found: Tensor, samples: int, value: float) -> Tensor:
 
 
 def _note(peeled: Peeled, samples: int) -> str:
+    known = f"{len(peeled.inputs)} of {samples} samples certified"
     if peeled.by_space:
-        proof = "by the space of the coefficients"
-    else:
-        proof = "by two units each: the update does not show as many directions as samples"
-    said = f"{len(peeled.inputs)} of {samples} samples certified, {proof}; {peeled.passes} passes"
+        known += f", by the space of the coefficients; {peeled.passes} passes"
+    elif peeled.claims is None:
+        known += f", by two units each: the update does not show as many directions as samples; {peeled.passes} passes"
     if peeled.claims is None:
-        return said
-    return (
-        f"{said}; the numbers are coarse, and {len(peeled.claims.inputs)} more are claimed because rows agree on them"
-    )
+        return known
+    return f"{known}; its numbers have 16 bits: {len(peeled.claims.inputs)} more are claimed, on which rows agree"

@@ -36,10 +36,10 @@ def shared_precision(tensors: Iterable[Tensor]) -> Precision:
     """The coarsest type that holds all numbers as they are; their own if there are too few to say."""
     every = list(tensors)
     own = max((t.dtype for t in every), key=lambda dtype: torch.finfo(dtype).eps)
-    if sum(int(t.count_nonzero()) for t in every) >= _ENOUGH:
-        for dtype in _COARSE:
-            if all(bool((t.to(dtype).to(t.dtype) == t).all()) for t in every):
-                return _of(dtype)
+    for dtype in _COARSE:
+        if all(bool((t.to(dtype).to(t.dtype) == t).all()) for t in every):
+            enough = sum(int(t.count_nonzero()) for t in every) >= _ENOUGH
+            return _of(dtype if enough else own)
     return _of(own)
 
 
