@@ -15,6 +15,7 @@ from leakgauge import audit, chunks
 from leakgauge.attacks.linear import Linear
 from leakgauge.audit import run_audit
 from leakgauge.cell import FLOOR, run_cell
+from leakgauge.credible import is_recovered
 from leakgauge.errors import BadInput
 from leakgauge.plan import Cell
 from leakgauge.stage import set_stage
@@ -216,6 +217,13 @@ def test_an_attack_that_gets_nowhere_is_flagged():
     flags = rows(report)["dlg | none | plain"].flags
     assert "objective-did-not-fall" in flags
     assert "no-better-than-mean" in flags
+
+
+def test_an_attack_that_stops_where_it_began_is_flagged_and_its_records_are_not_believed():
+    report, _ = run_audit(scenario(attacks=("dlg:absolute_threshold=1e9,restarts=1",)))
+    row = rows(report)["dlg | none | plain"]
+    assert {"never-moved", "objective-did-not-fall"} <= set(row.flags)
+    assert not any(is_recovered(report.data, f, 0) for f in report.findings if f.attack == "dlg")
 
 
 def test_floors_are_told_nothing_of_the_update():

@@ -8,7 +8,15 @@ import torch
 from leakgauge.attacks.dlg import DLG
 from leakgauge.attacks.ggl import GGL
 from leakgauge.attacks.linear import Linear
-from leakgauge.flags import FLAGS, generator_flags, is_unchanged, objective_fell, oracle_flags, ran_out_of_time
+from leakgauge.flags import (
+    FLAGS,
+    generator_flags,
+    is_unchanged,
+    never_moved,
+    objective_fell,
+    oracle_flags,
+    ran_out_of_time,
+)
 from leakgauge.types import Batch, Reconstruction, SharedUpdate, threat_model
 
 UPDATE = SharedUpdate("gradient", {"w": torch.tensor([[1.0, 2.0]]), "b": torch.tensor([[3.0]])})
@@ -62,6 +70,13 @@ def test_an_objective_that_did_not_lose_a_tenth_did_not_fall():
 
 def test_attacks_without_a_trace_are_not_accused():
     assert objective_fell(result([1.0, 2.0], None)).tolist() == [True, True]
+
+
+def test_a_search_without_a_step_never_moved():
+    trace = torch.tensor([[1.0], [1.0]])
+    moved = dataclasses.replace(result([1.0, 1.0], trace), steps=torch.tensor([0, 3]))
+    assert never_moved(moved).tolist() == [True, False]
+    assert never_moved(dataclasses.replace(moved, trace=None)).tolist() == [False, False]  # it does not search
 
 
 @pytest.mark.parametrize(("seconds", "out"), [(1.0, False), (9.8, False), (9.95, True), (12.0, True)])

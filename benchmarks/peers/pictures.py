@@ -1,4 +1,4 @@
-"""Lays out 400 pictures of each half of CIFAR-10 and CIFAR-100: python benchmarks/peers/pictures.py OUT.npz DATA_ROOT"""
+"""Lays out 400 pictures of each half of CIFAR-10 and CIFAR-100: python benchmarks/peers/pictures.py OUT.npz ROOT"""
 
 from __future__ import annotations
 

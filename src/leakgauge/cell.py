@@ -12,7 +12,7 @@ from leakgauge.credible import beats, meets
 from leakgauge.engine.memory import is_out_of_memory
 from leakgauge.errors import BadInput, LeakgaugeError, NotApplicable
 from leakgauge.fl.trained_on import scores_beside
-from leakgauge.flags import FLAGS, generator_flags, objective_fell, oracle_flags, ran_out_of_time
+from leakgauge.flags import FLAGS, generator_flags, never_moved, objective_fell, oracle_flags, ran_out_of_time
 from leakgauge.meeting import Meeting
 from leakgauge.metrics.scoring import Scores, score
 from leakgauge.metrics.worst_case import with_answers, worst_case
@@ -156,6 +156,7 @@ def _findings(
 ) -> list[Finding]:
     size = next((v.shape[1] for v in scores.records.values()), 0)
     fell, failed = objective_fell(result).tolist(), scores.failed.tolist()
+    still = never_moved(result).tolist()
     labels = None if scores.label_accuracy is None else scores.label_accuracy.tolist()
     traces = _traces(result)
     rows = []
@@ -163,6 +164,7 @@ def _findings(
         means = scores.means(t)
         means["label_accuracy"] = None if labels is None else labels[t]
         own = [*flags, *(["diverged"] if failed[t] else []), *([] if fell[t] else ["objective-did-not-fall"])]
+        own += ["never-moved"] if still[t] else []
         each = tuple(scores.record(t, i) for i in range(size))
         objective = float(result.objective[t])
         rows.append(

@@ -36,6 +36,11 @@ FLAGS: Mapping[str, Flag] = {
             "give it more steps or restarts, or another step length",
         ),
         Flag(
+            "never-moved",
+            "the attack stopped where it began, without one step: it failed, which is not protection",
+            "give it a smaller threshold, more restarts or another start",
+        ),
+        Flag(
             "diverged",
             "the attack returned values that are not finite; they count as no claim, and the trial as failed",
             "use a line search, more restarts or a smaller step length",
@@ -119,6 +124,11 @@ def ran_out_of_time(attack: Attack, result: Reconstruction) -> bool:
     """Did the attack end because its time was up?"""
     budget = getattr(attack, "time_budget", None)
     return budget is not None and result.seconds >= 0.99 * budget
+
+
+def never_moved(result: Reconstruction) -> Tensor:
+    """(T,) bool: did a search end without a step? False for attacks that do not search."""
+    return torch.zeros_like(result.steps, dtype=torch.bool) if result.trace is None else result.steps == 0
 
 
 def objective_fell(result: Reconstruction) -> Tensor:

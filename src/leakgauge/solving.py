@@ -61,7 +61,7 @@ def measure_solving(device: torch.device, victims: int = 100, loop_victims: int 
     update = fedsgd()(model, batch, range(victims))
     facts = facts_about(model, batch, data.spec, LocalTraining(), None)
     seen = observe(model, update, threat_model("honest-but-curious"), facts)
-    attack = CPL(init=START, steps=STEPS, restarts=ATTEMPTS, threshold=THRESHOLD)
+    attack = CPL(init=START, steps=STEPS, restarts=ATTEMPTS, absolute_threshold=THRESHOLD)
     attack.with_fields(steps=1, restarts=1)(seen.take([0]), [0])  # type: ignore[misc]  # warm both ways up alike
     _loop(model, update, batch, 0, steps=1)
 

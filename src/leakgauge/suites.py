@@ -32,7 +32,7 @@ class Suite:
 SUITES = {
     "quick": Suite(
         60,
-        (*_ANALYTIC, "idlg:steps=65,restarts=1,threshold=0.001", "portfolio:steps=1200"),
+        (*_ANALYTIC, "idlg:steps=65,restarts=1,threshold=1e-06", "portfolio:steps=1200"),
         ("imprint", "trap-weights", "mkor"),
         _UNLABELLED,
     ),

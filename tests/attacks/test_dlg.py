@@ -67,7 +67,7 @@ def test_the_attempt_with_the_lowest_own_objective_is_kept(scene):
 
 def test_no_further_attempt_is_made_once_solved(scene):
     seen = scene("lenet-dlg:filters=6", trials=2).seen
-    one, many = (DLG(steps=8, restarts=r, threshold=1e-4)(seen, (0, 1)) for r in (1, 4))
+    one, many = (DLG(steps=8, restarts=r, absolute_threshold=1e-4)(seen, (0, 1)) for r in (1, 4))
     solved = one.objective < 1e-4
     assert solved.any()
     assert torch.equal(one.evaluations[solved], many.evaluations[solved])
@@ -76,7 +76,7 @@ def test_no_further_attempt_is_made_once_solved(scene):
 def test_fedavg_with_one_step_is_as_good_as_the_gradient(scene):
     local = LocalTraining(kind="fedavg", lr=1.0)
     gradient, difference = scene("lenet-dlg", trials=2), scene("lenet-dlg", trials=2, local=local)
-    attack = DLG(steps=15, restarts=1, threshold=1e-5)
+    attack = DLG(steps=15, restarts=1, threshold=1e-7)
     assert (gradient.psnr(attack(gradient.seen, (0, 1))) > 25).all()
     assert (difference.psnr(attack(difference.seen, (0, 1))) > 25).all()
 

@@ -6,8 +6,10 @@ import pytest
 import torch
 
 from leakgauge.attacks._parts.distance import gradient_distance
+from leakgauge.attacks._parts.puzzle import puzzle_of
 from leakgauge.attacks.cpl import CPL
 from leakgauge.attacks.dlg import DLG
+from leakgauge.attacks.idlg import IDLG
 from leakgauge.engine.gradients import trial_gradients, working_model
 
 OBSERVED = {"a": torch.tensor([[1.0, 0.0], [0.0, 2.0]]), "b": torch.tensor([[[3.0]], [[-1.0]]])}
@@ -113,3 +115,62 @@ def test_the_cosine_does_not_mind_the_scale_of_the_update(scene):
     direction, squares = (CPL(distance=d, **fields)(made.seen, (0, 1)) for d in ("cosine", "l2"))
     assert (made.psnr(direction) > made.psnr(squares) + 5).all()
     assert (direction.objective < 1e-4).all()
+
+
+def scaled(factor):
+    return lambda update: update.map(lambda _, t: factor * t)
+
+
+@pytest.mark.parametrize("distance", ["l2", "l1", "cosine", "scaled"])
+def test_an_update_of_any_size_is_solved_at_the_same_relative_distance(scene, distance):
+    """Thirty times the loss, thirty times the gradient: what counts as solved is measured beside it."""
+    sizes = []
+    for factor in (1.0, 30.0):
+        made = scene("lenet-dlg:filters=3", change=scaled(factor), dtype=torch.float64)
+        puzzle = puzzle_of(made.seen, made.batch.labels, distance=distance, prior=lambda _, x, __: x.new_zeros(len(x)))
+        goal, share = DLG(distance=distance, threshold=1e-5)._solved_below(puzzle)
+        sizes.append(goal)
+        assert (share == 1e-4).all()
+    power = {"l2": 2, "l1": 1, "cosine": 0, "scaled": 2}[distance]
+    torch.testing.assert_close(sizes[1], 30.0**power * sizes[0], rtol=1e-2, atol=0)
+    expected = {
+        "l2": sum((t.flatten(1) ** 2).sum(1) for t in made.seen.update.tensors.values()),
+        "cosine": torch.ones(2),
+    }
+    if distance in expected:
+        torch.testing.assert_close(sizes[1], 1e-5 * expected[distance].double())
+
+
+def test_papers_thresholds_are_of_the_distance_itself(scene):
+    made = scene("lenet-dlg:filters=3", change=scaled(30.0))
+    puzzle = puzzle_of(made.seen, made.batch.labels, distance="l2", prior=lambda _, x, __: x.new_zeros(len(x)))
+    goal, share = DLG(absolute_threshold=1e-4)._solved_below(puzzle)
+    torch.testing.assert_close(goal, torch.full((2,), 1e-4))
+    assert (share == math.inf).all()
+    assert CPL(steps=3, absolute_threshold=1e9)(made.seen, (0, 1)).steps.tolist() == [0, 0]
+
+
+def test_noise_that_explains_more_than_the_threshold_is_not_fitted(scene):
+    made = scene("lenet-dlg:filters=3")
+    puzzle = puzzle_of(made.seen, made.batch.labels, distance="l2", prior=lambda _, x, __: x.new_zeros(len(x)))
+    goal, share = DLG(noise_std=0.5)._solved_below(puzzle)
+    entries = sum(t[0].numel() for t in made.seen.update.tensors.values())
+    torch.testing.assert_close(goal, torch.full((2,), 0.25 * entries))
+    assert (share == math.inf).all()
+
+
+def test_a_sigmoid_network_at_its_default_start_is_not_solved_before_the_first_step(scene):
+    """Its gradient hardly depends on the picture: any start is within 1e-7 of the observed one."""
+    made = scene("lenet-cpl:init=default")
+    result = CPL(steps=10)(made.seen, (0, 1))
+    size = sum((t.flatten(1) ** 2).sum(1) for t in made.seen.update.tensors.values())
+    assert (result.trace[:, 0] < CPL().threshold * size).all()
+    assert (result.steps > 0).all()
+    assert (made.psnr(result) > 25).all()
+
+
+def test_a_batch_of_a_hundred_is_not_solved_before_the_first_step(scene):
+    made = scene("lenet-dlg:init=default", trials=1, samples=100)
+    result = IDLG(steps=2, restarts=1)(made.seen, (0,))
+    assert result.steps.item() == 2
+    assert result.objective.item() < 0.01 * result.trace[0, 0].item()

@@ -65,7 +65,7 @@ def test_noised_slices_are_named_and_the_picture_comes_back(seen, digits, kind):
 
 def test_small_noise_is_weighted_down_and_not_left_out(seen, digits):
     defense = Sensitivity(gamma=0.5, std=1e-4, root=10)
-    robust, _ = defense.adaptive(CPL(steps=STEPS))
+    robust, _ = defense.adaptive(CPL(steps=STEPS, absolute_threshold=1e-4))
     dropping = dataclasses.replace(robust, noised_slices=robust.noised_slices.replace("std=0.0001", "std=0.1"))
     weighted, _ = psnr(robust, seen, defense, digits)
     left_out, _ = psnr(dropping, seen, defense, digits)

@@ -1,5 +1,7 @@
 """FIELD F1: whole batches behind a first Linear + ReLU layer, each sample with a certificate that is never wrong."""
 
+import dataclasses
+
 import pytest
 import torch
 from torch import nn
@@ -198,3 +200,47 @@ def test_solving_certifies_nothing_false_either(scene):
         made = scene("mlp:hidden=100", trials=4, samples=samples)
         worst, _ = distance_to_truth(made, Peeling(coefficients=SOLVED)(made.seen, range(4)))
         assert worst < 0.03
+
+
+def photos_in(shared, samples, hidden=400):
+    """A photograph batch and its update, as a client shares it that rounds to this type."""
+    from leakgauge.fl.fedsgd import fedsgd
+    from leakgauge.fl.observe import facts_about, observe
+    from leakgauge.types import threat_model
+
+    photos = load("photos32")
+    net = load_model(f"mlp:hidden={hidden},activation=relu", photos.spec, 0)
+    batch = draw_victims(photos, 1, samples, 0)
+    update = fedsgd()(net, batch, (0,)).map(lambda _, t: t.to(shared).to(t.dtype))
+    facts = facts_about(net, batch, photos.spec, LocalTraining(), None)
+    return batch, observe(net, update, threat_model("honest-but-curious"), facts)
+
+
+@pytest.mark.parametrize(
+    ("shared", "samples", "proven", "claimed", "least"),
+    [(torch.bfloat16, 4, 4, 4, 50), (torch.float16, 8, 8, 8, 80), (torch.bfloat16, 16, 0, 12, 40),
+     (torch.float16, 64, 0, 6, 45)],
+)  # fmt: skip
+def test_updates_of_sixteen_bits_are_read_and_only_what_is_proven_is_certified(
+    shared, samples, proven, claimed, least
+):  # fmt: skip
+    batch, seen = photos_in(shared, samples)
+    result = Peeling()(seen, (0,))
+    assert result.certified.item() == proven
+    assert result.claimed.sum().item() >= claimed
+    found, truth = result.inputs[0][result.claimed[0]].flatten(1), batch.inputs[0].flatten(1)
+    errors = torch.cdist(found, truth).square() / truth.shape[1]
+    assert (-10 * errors.min(1).values.log10() > least).all()
+    nearest = errors.argmin(1)
+    assert len(set(nearest.tolist())) == len(found)
+    assert torch.equal(result.labels[0][result.claimed[0]], batch.labels[0][nearest])
+    assert (result.labels[0][~result.claimed[0]] == -1).all()
+
+
+def test_coarse_noise_alone_is_neither_certified_nor_claimed():
+    _, seen = photos_in(torch.float32, 8)
+    g = torch.Generator().manual_seed(0)
+    noise = seen.update.map(lambda _, t: torch.randn(t.shape, generator=g).bfloat16().float())
+    result = Peeling()(dataclasses.replace(seen, update=noise), (0,))
+    assert result.certified.item() == 0
+    assert not result.claimed.any()

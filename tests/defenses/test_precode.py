@@ -166,7 +166,7 @@ def test_settings_outside_their_range_are_refused():
 
 def test_the_attacker_who_knows_reads_the_noise_or_searches_for_it():
     reading, searching = Precode().adaptive(DLG(steps=9))
-    less = {"steps": 9, "skip": "bottleneck", "threshold": DLG().threshold / 100}
+    less = {"steps": 9, "skip": "bottleneck"}
     assert (reading, searching) == (DLG(bottleneck="read", **less), DLG(bottleneck="search", **less))
     assert len(Precode().adaptive(InvertingGradients())) == 2
     assert Precode().adaptive(Linear()) == (Linear(combine="least-squares"),)

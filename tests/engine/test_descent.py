@@ -167,6 +167,15 @@ def test_a_solved_trial_stops_costing():
     assert found.evaluations.max() < 2000
 
 
+def test_a_trial_that_must_fall_to_a_share_of_its_start_goes_on_below_its_goal():
+    problem, start = quadratics()
+    begun, _ = problem(torch.arange(len(start)))(start)
+    found = descend(problem, start, steps=2000, lr=0.1, decay="none", stop_below=1e9, stop_share=0.1)
+    assert (found.steps > 0).all()
+    assert (found.value < 0.1 * begun).all()
+    assert descend(problem, start, steps=20, lr=0.1, stop_below=1e9).steps.max() == 0
+
+
 def test_the_start_is_not_modified():
     problem, start = quadratics()
     before = start.clone()

@@ -6,7 +6,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from leakgauge import catalog
-from leakgauge.engine.gradients import cross_entropy, parameters_of, trial_gradients, working_model
+from leakgauge.engine.gradients import cross_entropy, one_by_one, parameters_of, trial_gradients, working_model
+from leakgauge.engine.ways import second_derivatives
 from leakgauge.models import load_model
 from leakgauge.types import DataSpec
 
@@ -95,6 +96,21 @@ def test_batchnorm_in_train_mode_uses_the_statistics_of_each_trials_own_batch(na
     model.train()
     assert_same(ours, slow_loop(model, inputs, labels), 1e-9)
     assert any((ours[n] - as_eval[n]).norm() > 0.01 * as_eval[n].norm() for n in ours)
+
+
+@pytest.mark.parametrize("batchnorm", ["eval", "train"])
+@pytest.mark.parametrize("name", sorted(SMALL))
+def test_second_derivatives_equal_those_of_the_slow_loop(name, batchnorm):
+    """Built-in models are not tried before they run."""
+    spec, data = SMALL[name]
+    if batchnorm == "train" and name not in BATCHNORM:
+        return
+    torch.manual_seed(7)
+    model = working_model(load_model(spec, data, seed=3), batchnorm).double()
+    inputs, targets = private(data, trials=2, samples=2, dtype=torch.float64)
+    found = second_derivatives(lambda x: trial_gradients(model, x, targets), inputs)
+    slow = second_derivatives(lambda x: one_by_one(model, x, targets), inputs)
+    assert float((found - slow).norm()) <= 1e-7 * float(slow.norm())
 
 
 def test_each_trial_may_have_weights_of_its_own():

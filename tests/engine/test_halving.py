@@ -64,6 +64,12 @@ def test_a_solved_brother_ends_the_others_and_not_other_trials():
     assert outrun(best, 3, 3, solved_below=1.0).tolist() == [True, False, True, False, False, False]
 
 
+def test_each_row_may_be_solved_by_a_value_of_its_own():
+    best = torch.tensor([3.0, 0.5, 2.0, 3.0, 0.5, 2.0])
+    goals = torch.tensor([1.0, 1.0, 1.0, 0.1, 0.1, 0.1])
+    assert outrun(best, 3, 3, goals).tolist() == [True, False, True, False, False, False]
+
+
 def test_a_lone_attempt_is_never_outrun():
     assert not outrun(torch.tensor([INF, 1.0, 0.0]), 1, 1, solved_below=0.5).any()
 

@@ -196,6 +196,33 @@ def test_stop_below_ends_a_trial_and_its_evaluations():
     assert torch.equal(found.evaluations, problems.counts)  # what it says it spent is what it spent
 
 
+def test_each_row_may_have_a_goal_of_its_own_and_must_fall_to_a_share_of_its_start():
+    value, start = bowls(3, 8, 0.0)
+    begun = value(start, torch.arange(3))
+    goals = torch.tensor([math.inf, math.inf, 1e-12], dtype=torch.float64)
+    shares = torch.tensor([math.inf, 1e-3, math.inf], dtype=torch.float64)
+    found = minimise(Problems(value, 3), start, steps=10, stop_below=goals, stop_share=shares, tolerance=0.0)
+    assert found.evaluations[0] == 1  # where it began is good enough
+    assert 1 < found.evaluations[1] <= found.evaluations[2]
+    assert found.value[1] < 1e-3 * begun[1]
+    assert found.value[2] < 1e-12
+
+
+@pytest.mark.parametrize("line_search", ["armijo", "wolfe"])
+def test_an_objective_that_begins_very_small_is_minimised_as_one_that_begins_at_1(line_search):
+    """An update that hardly depends on its inputs begins at 1e-9: neither slopes nor curvatures are nothing there."""
+    start = rosenbrock_starts(4)
+    begun = rosenbrock(start, torch.arange(4))
+
+    def at_one(x: Tensor, rows: Tensor) -> Tensor:
+        return rosenbrock(x, rows) / begun[rows]
+
+    usual = minimise(Problems(at_one, 4), start, steps=4, line_search=line_search)
+    small = minimise(Problems(lambda x, rows: 1e-12 * at_one(x, rows), 4), start, steps=4, line_search=line_search)
+    assert (usual.value < 1e-6).all()
+    assert (small.value < 1e-18).all()
+
+
 def test_an_easy_trial_ends_while_a_hard_one_goes_on():
     def value(x: Tensor, rows: Tensor) -> Tensor:
         return torch.where(rows == 0, (x**2).sum(1), rosenbrock(x, rows))

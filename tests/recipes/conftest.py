@@ -56,7 +56,8 @@ def finding(trial: int = 0, **more) -> Finding:
     record = {"mse": 0.01, "psnr": 20.0, "ssim": 0.9}
     given = {
         "attack": "cpl", "defense": "none", "adaptive": False, "trial": trial, "seed": trial,
-        "scores": record | {"label_accuracy": 1.0}, "records": (record,), "objective": 1e-5, "steps": 10, "spec": "cpl",
+        "scores": record | {"label_accuracy": 1.0}, "records": (record,), "objective": 1e-5, "steps": 10,
+        "spec": "cpl:absolute_threshold=0.0001",
     }  # fmt: skip
     return Finding(**given | more)
 

@@ -70,7 +70,7 @@ def test_every_cell_asks_for_statistics_its_attack_can_give(recipe):
         for statistic in cell.reported:
             parse(statistic)
             if statistic.startswith(OF_SUCCESS) or statistic.endswith("of_successes"):
-                assert hasattr(attack, "threshold"), table.name_of(cell)
+                assert getattr(attack, "absolute_threshold", None) is not None, table.name_of(cell)
 
 
 def test_every_cell_has_its_attacker_among_those_its_run_plays(recipe):

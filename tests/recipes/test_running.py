@@ -102,7 +102,7 @@ def test_the_adaptive_cell_reads_those_who_know_the_defence(victim, small_scenar
     )
     save(run.scenario, tmp_path, Result((victim(), weak, strong), {"device": "cpu"}, 1.0))
     results = results_of(run, tmp_path)
-    assert [f.spec for f in findings_of(Cell("", "", run, {}), results)] == ["cpl"]
+    assert [f.spec for f in findings_of(Cell("", "", run, {}), results)] == [victim().spec]
     assert [f.spec for f in findings_of(Cell("", "", run, {}, variant="adaptive"), results)] == ["cpl:tv=2"]
 
 

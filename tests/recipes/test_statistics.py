@@ -10,12 +10,12 @@ from leakgauge.metrics.intervals import clopper_pearson
 from leakgauge.recipes._statistics import STATISTICS, compute, heading, is_failed, written
 
 
-def test_success_is_the_attacks_own_objective_below_its_own_threshold(victim):
+def test_success_is_the_attacks_own_objective_below_its_own_absolute_threshold(victim):
     victims = [victim(objective=9e-5), victim(objective=2e-4), victim(objective=None, flags=("diverged",))]
     found = compute("asr", victims)
     assert found.value == pytest.approx(1 / 3)
     assert (found.low, found.high) == clopper_pearson(1, 3)
-    assert compute("asr", [victim(objective=2e-4, spec="cpl:threshold=0.001")]).value == 1
+    assert compute("asr", [victim(objective=2e-4, spec="cpl:absolute_threshold=0.001")]).value == 1
 
 
 def test_attacks_without_a_threshold_never_succeed_in_this_sense(victim):

@@ -16,6 +16,9 @@ off (`_parts/always_on_units.py`), and it goes on with those.
 `coefficients=solved` does without the network behind: what a sample left in the units is the one vector of that space
 with zeros where the sample leaves units off. It holds whatever is drawn, hidden, clipped or mixed behind the layer.
 
+An update of 16-bit numbers (float16, bfloat16) may be too coarse to prove much. What rows agree on is then claimed and
+not certified (`_parts/row_clusters.py`).
+
 Where we depart. The published attacks search the space for sparse vectors, which costs more than exponentially many
 tries in the batch size; rows of one sample are there by themselves where inputs are not centred, as pictures in [0, 1].
 Samples are polished at the end by least squares over all rows. A sample that is in the batch twice is not found.
@@ -23,6 +26,7 @@ Samples are polished at the end by least squares over all rows. A sample that is
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from dataclasses import dataclass
 from typing import ClassVar
@@ -31,7 +35,8 @@ import torch
 from torch import Tensor
 
 from leakgauge.attacks._parts.behind_first_layer import BehindFirstLayer, linear_behind_relu
-from leakgauge.attacks._parts.row_peeling import Peeled, Rows, peel
+from leakgauge.attacks._parts.row_peeling import Peeled, Rows, peel, rows_of_layer
+from leakgauge.attacks._parts.shared_precision import shared_precision
 from leakgauge.attacks._parts.updates import example_input, observed_gradient
 from leakgauge.engine.batchnorm import uses_batch_statistics
 from leakgauge.engine.gradients import working_model
@@ -60,7 +65,7 @@ COMPUTED, SOLVED = SOURCES = ("computed", "solved")
 class Peeling(Attack):
     """Exact, certified recovery of batches. The own objective is the share of the batch without a certificate.
 
-    Certified samples come first; the rest of the batch is not claimed.
+    Certified samples come first, then what is only claimed; the rest of the batch is neither.
 
     Example: `leakgauge attack peeling --data photos32 --model mlp:activation=relu,hidden=400 --batch-size 16`
     """
@@ -84,12 +89,16 @@ class Peeling(Attack):
         data: DataSpec = observation.fact(Fact.INPUT_SPEC)
         samples: int = observation.fact(Fact.NUM_SAMPLES)
         behind, every = first_layer_rows(observation)
-        claims, labels, counts, notes = [], [], [], []
+        claims, labels, counts, claimed, notes = [], [], [], [], []
         for trial, rows in enumerate(every):  # each takes passes of its own number and size
             peeled = peel(rows, behind, data.shape, self.coefficients == SOLVED)
-            claims.append(_padded(peeled.inputs, samples, BLANK))
-            labels.append(_padded(peeled.labels, samples, NO_LABEL))
+            more = peeled.claims
+            inputs = peeled.inputs if more is None else torch.cat((peeled.inputs, more.inputs))
+            named = peeled.labels if more is None else torch.cat((peeled.labels, more.labels))
+            claims.append(_padded(inputs, samples, BLANK))
+            labels.append(_padded(named, samples, NO_LABEL))
             counts.append(len(peeled.inputs))
+            claimed.append(len(inputs))
             notes.append(_note(peeled, samples))
             progress((trial + 1) / len(seeds))
         like = observation.update.tensors[f"{behind.layer}.weight"]
@@ -99,7 +108,7 @@ class Peeling(Attack):
             torch.stack(claims).to(like).reshape(len(seeds), samples, *data.shape),
             torch.stack(labels) if self.coefficients == COMPUTED else None,
             1 - found.to(like) / samples, ones, 0 * ones, time.perf_counter() - began,
-            notes=tuple(notes), certified=found, claimed=torch.arange(samples) < found[:, None],
+            notes=tuple(notes), certified=found, claimed=torch.arange(samples) < torch.tensor(claimed)[:, None],
         )  # fmt: skip
 
 
@@ -127,11 +136,15 @@ def first_layer_rows(observation: Observation) -> tuple[BehindFirstLayer, list[R
     if bias is None:
         raise NotApplicable(f"peeling needs the bias gradient of {layer!r}, which has none or keeps it; use dlg")
     scale, shift = (part.double() for part in affine)
-    precision = torch.finfo(weight.dtype).eps
-    module = net.get_submodule(layer)
-    coarse = 0.0 if local.kind == "fedsgd" else precision * float(module.get_parameter("bias").abs().max()) / local.lr
+    shared = [observation.update.tensors[f"{layer}.{part}"] for part in ("weight", "bias")]
+    grid = shared_precision(shared)
+    coarse = 0.0
+    if local.kind == "fedavg":
+        grid = dataclasses.replace(grid, spacing=grid.spacing / local.lr)
+        before = observation.model.get_submodule(layer).get_parameter("bias").detach()
+        coarse = shared_precision([before]).relative * float(before.abs().max()) / local.lr
     return behind, [
-        Rows(w, b, scale, shift, precision, coarse) for w, b in zip(weight.double(), bias.double(), strict=True)
+        rows_of_layer(w, b, scale, shift, grid, coarse) for w, b in zip(weight.double(), bias.double(), strict=True)
     ]
 
 
@@ -142,8 +155,11 @@ def _padded(found: Tensor, samples: int, value: float) -> Tensor:
 
 
 def _note(peeled: Peeled, samples: int) -> str:
+    known = f"{len(peeled.inputs)} of {samples} samples certified"
     if peeled.by_space:
-        proof = "by the space of the coefficients"
-    else:
-        proof = "by two units each: the update does not show as many directions as samples"
-    return f"{len(peeled.inputs)} of {samples} samples certified, {proof}; {peeled.passes} passes"
+        known += f", by the space of the coefficients; {peeled.passes} passes"
+    elif peeled.claims is None:
+        known += f", by two units each: the update does not show as many directions as samples; {peeled.passes} passes"
+    if peeled.claims is None:
+        return known
+    return f"{known}; its numbers have 16 bits: {len(peeled.claims.inputs)} more are claimed, on which rows agree"

@@ -8,8 +8,6 @@ from typing import Any
 from leakgauge.defenses.gaussian import knows_noise
 from leakgauge.types import Attack, TamperingServer
 
-_FINER = 0.1  # a clipped update is shorter than the gradient was: the same distance says less
-
 
 def knows_clipping(attack: Attack, norm: float, scope: str, unit: str) -> tuple[Attack, ...]:
     """`attack` told that each sample's gradient, or the client's update, was clipped to `norm`.
@@ -26,8 +24,6 @@ def knows_clipping(attack: Attack, norm: float, scope: str, unit: str) -> tuple[
     elif known:
         for distance in ("scaled-each", "cosine-each") if each else ("scaled",):
             informed = informed or _with_choice(known, "distance", distance)
-    if informed and (threshold := getattr(attack, "threshold", None)) is not None:
-        informed = informed.with_fields(threshold=_FINER * threshold)
     if each:
         informed = informed or attack.with_fields(fit_scale=True, combine="least-squares")
     else:

@@ -29,7 +29,8 @@ from leakgauge.engine.randomness import generator
 from leakgauge.settings import setting
 from leakgauge.types import Attack, Batch, Defense, SharedUpdate, Step
 
-_EXACT = 1e-8  # a gradient distance; to first order other weights fit as well, and only what is left tells them apart
+# Of the squared norm of the update: to first order other weights fit as well, and only what is left tells them apart.
+_EXACT = 1e-10
 
 
 @dataclass(frozen=True)

@@ -31,8 +31,6 @@ from leakgauge.models._bottleneck import VariationalBottleneck
 from leakgauge.settings import setting
 from leakgauge.types import Attack, Defense, Step
 
-_SMALLER = 100  # times the squared distance without the bottleneck's gradients, which outweigh the others
-
 
 @dataclass(frozen=True)
 class Precode(Defense):
@@ -70,8 +68,6 @@ class Precode(Defense):
     def adaptive(self, attack: Attack) -> tuple[Attack, ...]:
         # The bottleneck's own gradients are large and hard to match, and the layers before it say enough.
         informed = attack.with_fields(skip="bottleneck")
-        if informed and (threshold := getattr(attack, "threshold", None)):
-            informed = informed.with_fields(threshold=threshold / _SMALLER)
         ways = [informed.with_fields(bottleneck=way) for way in ("read", "search")] if informed else []
         fitted = attack.with_fields(combine="least-squares")  # the first layer's ratio never saw the noise
         solved = attack.with_fields(coefficients="solved")  # nor did what a sample leaves in the first layer

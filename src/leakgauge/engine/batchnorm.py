@@ -44,6 +44,11 @@ def fix_statistics(model: nn.Module) -> None:
             module.__class__ = _FIXED[type(module)]
 
 
+def has_batchnorm(model: nn.Module) -> bool:
+    """Is there a layer that `batchnorm` in the client's training is about?"""
+    return any(isinstance(m, _BatchNorm) for m in model.modules())
+
+
 def uses_batch_statistics(model: nn.Module) -> bool:
     """Does any layer normalise by the batch at hand, so that samples change one another's results?"""
     return any(isinstance(m, _BatchNorm) and m.running_mean is None for m in model.modules())

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-_LEAST = 1e-10  # pairs with less curvature are not remembered
+LEAST = 1e-10  # pairs with less curvature are not remembered, where the objective is of the size of 1
 
 
 @dataclass
@@ -50,13 +50,15 @@ class Curvature:
         self.count *= stays
         self.gamma.copy_(torch.where(rows, torch.ones_like(self.gamma), self.gamma))
 
-    def store_and_direct(self, s: Tensor, y: Tensor, rows: Tensor, g: Tensor) -> Tensor:
+    def store_and_direct(self, s: Tensor, y: Tensor, rows: Tensor, g: Tensor, least: Tensor | float = LEAST) -> Tensor:
         """Remember the pair of each row where `rows` is True, then give -H g for every row (-g if it has no pairs).
+
+        Pairs with no more curvature than `least` are not remembered.
 
         The pairs are by far the largest thing here, so they are read twice an iteration and no more.
         """
         curvature = (s * y).sum(1)
-        rows = rows & (curvature > _LEAST)
+        rows = rows & (curvature > least)
         a, slot = torch.arange(len(rows), device=rows.device), self.count % self.curvatures.shape[1]
         for place, value in ((2 * slot, s), (2 * slot + 1, y)):
             self.pairs[a, place] = torch.where(rows[:, None], value, self.pairs[a, place])

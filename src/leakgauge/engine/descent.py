@@ -39,7 +39,6 @@ class Descent:
     sign: str
     decay: str
     project: Callable[[Tensor], Tensor]
-    stop_below: float
     momentum: float | None
     per_step: int = 1
 
@@ -57,7 +56,7 @@ class Descent:
         assert isinstance(state, _State)
         value, gradient = evaluate(state.x)
         state.note(value)
-        state.done |= (value < self.stop_below) | ~torch.isfinite(value)
+        state.done |= (value < state.goal) | ~torch.isfinite(value)
         x = self.project(self._step(state, _signed(gradient, self.sign)))
         overwrite(state.x, ~state.done, x)
         state.taken += 1
@@ -102,7 +101,8 @@ def descend(
     sign: str = "none",
     decay: str = "steps",
     project: Callable[[Tensor], Tensor] = lambda x: x,
-    stop_below: float = -math.inf,
+    stop_below: float | Tensor = -math.inf,
+    stop_share: float | Tensor = math.inf,
     momentum: float | None = None,
     attempts: int = 1,
     until: float = math.inf,
@@ -111,11 +111,11 @@ def descend(
     """Take `steps` steps from `start`; each trial keeps its best point by its own value.
 
     The problem's value is what ranks points; its gradient may belong to more (value + a prior). A trial ends early when
-    its value falls below `stop_below` or is no longer finite. `momentum` is that of "sgd", 0.9 unless given, and of
-    "rmsprop", none unless given.
+    its value falls below `stop_below` and `stop_share` of its first, or is no longer finite. `momentum` is that of
+    "sgd", 0.9 unless given, and of "rmsprop", none unless given.
     """
-    method = Descent(steps, lr, rule, sign, decay, project, stop_below, momentum)
-    return drive(method, problem, start, Budget(steps, stop_below, until, attempts, progress))
+    method = Descent(steps, lr, rule, sign, decay, project, momentum)
+    return drive(method, problem, start, Budget(steps, stop_below, stop_share, until, attempts, progress))
 
 
 def _signed(gradient: Tensor, sign: str) -> Tensor:

@@ -19,6 +19,7 @@ from torch import Tensor
 from leakgauge.engine.halving import outrun, rungs
 from leakgauge.engine.repeating import Repeated
 
+_TINY = 1e-30
 Evaluate = Callable[[Tensor], tuple[Tensor, Tensor]]  # x (A, D) -> value (A,), gradient (A, D)
 # Given the indices of some rows, returns the function that evaluates just those.
 Problem = Callable[[Tensor], Evaluate]
@@ -47,6 +48,8 @@ class State:
     evaluations: Tensor  # (A,)
     done: Tensor  # (A,) has come to its end; set by the method at any time
     left: Tensor  # (A,) has ended and is known to have: no longer counted
+    goal: Tensor  # (A,) a value below this ends the row: it is solved
+    share: Tensor  # (A,) and below this share of its first value: some begin so low that any start would do
 
     @staticmethod
     def common(start: Tensor) -> dict[str, Tensor]:
@@ -59,10 +62,14 @@ class State:
             "evaluations": torch.zeros(rows, dtype=torch.long, device=start.device),
             "done": flags[0].clone(),
             "left": flags[1].clone(),
+            "goal": each(-math.inf, start),
+            "share": each(math.inf, start),
         }
 
     def note(self, value: Tensor) -> None:
         """Count an evaluation at x and remember it where it is the best so far."""
+        first = (self.evaluations == 0) & torch.isfinite(value)
+        self.goal.copy_(torch.where(first, torch.minimum(self.goal, self.share * value.clamp_min(_TINY)), self.goal))
         self.evaluations += ~self.left
         better = (value < self.best) & ~self.left  # False for nan
         overwrite(self.best_x, better, self.x)
@@ -71,6 +78,11 @@ class State:
     def keep(self, rows: Tensor) -> None:
         for name, tensor in vars(self).items():
             setattr(self, name, tensor[rows])
+
+
+def each(number: float | Tensor, start: Tensor) -> Tensor:
+    """(R,), one for each row of `start`, from one for all or one for each."""
+    return number.to(start).clone() if isinstance(number, Tensor) else start.new_full((len(start),), number)
 
 
 def overwrite(target: Tensor, rows: Tensor, source: Tensor) -> None:
@@ -112,7 +124,8 @@ class Budget:
     """When to stop besides convergence."""
 
     steps: int
-    stop_below: float = -math.inf
+    stop_below: float | Tensor = -math.inf  # one for all rows, or (R,)
+    stop_share: float | Tensor = math.inf  # and below this share of a row's first value
     until: float = math.inf  # on the clock of time.monotonic
     attempts: int = 1  # rows that belong to one trial and race by successive halving
     progress: Callable[[float], None] = field(default=lambda _: None)
@@ -125,15 +138,19 @@ def drive(method: Method, problem: Problem, start: Tensor, budget: Budget) -> Mi
     finished = torch.zeros(len(start), dtype=torch.bool, device=start.device)
     index = torch.arange(len(start), device=start.device)
     limit = budget.steps * method.per_step
+    solved_below = each(budget.stop_below, start)
     cuts = {step * method.per_step: kept for step, kept in rungs(budget.steps, budget.attempts).items()}
     trace: list[Tensor] = []
     interrupted = moving = False
 
     state = method.begin(start)
+    state.goal.copy_(solved_below)
+    state.share.copy_(each(budget.stop_share, start))
     iterate = _iteration(method, state, problem(index))
 
     def collect() -> None:
         best_x[index], best[index], evaluations[index] = state.best_x, state.best, state.evaluations
+        solved_below[index] = state.goal
 
     try:
         for iteration in range(limit + 1):
@@ -146,7 +163,7 @@ def drive(method: Method, problem: Problem, start: Tensor, budget: Budget) -> Mi
             if budget.attempts > 1:
                 passed = [kept for at, kept in cuts.items() if at <= iteration]
                 kept = min(passed, default=budget.attempts)
-                state.done |= outrun(best, budget.attempts, kept, budget.stop_below)[index]
+                state.done |= outrun(best, budget.attempts, kept, solved_below)[index]
             trace.append(
                 torch.full_like(best, torch.nan).index_copy(0, index, torch.where(state.left, torch.nan, state.best))
             )

@@ -17,6 +17,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from leakgauge.engine.batchnorm import fix_statistics, use_batch_statistics
 from leakgauge.engine.layerwise import fits, has_convolution, layerwise_gradients
 from leakgauge.engine.penalties import collecting, with_penalties
+from leakgauge.engine.written_out_norms import WrittenOutNorms
 from leakgauge.types import CROSS_ENTROPY, NLL_ON_LOGITS
 
 _LOOPED: WeakSet[nn.Module] = WeakSet()  # models whose trials cannot run side by side
@@ -97,7 +98,7 @@ def trial_gradients(
                 return layerwise
 
     def loss(parameters: Mapping[str, Tensor], own: Mapping[str, Tensor], x: Tensor, y: Tensor) -> Tensor:
-        with collecting() as penalties:
+        with collecting() as penalties, WrittenOutNorms():
             logits = functional_call(model, {**parameters, **own}, (x,))
         return with_penalties(loss_of(logits, y), penalties)
 

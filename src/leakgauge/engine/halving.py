@@ -20,11 +20,12 @@ def rungs(steps: int, attempts: int) -> dict[int, int]:
     return found
 
 
-def outrun(best: Tensor, attempts: int, kept: int, solved_below: float) -> Tensor:
+def outrun(best: Tensor, attempts: int, kept: int, solved_below: float | Tensor) -> Tensor:
     """(rows,) True for attempts that end here: not among the `kept` best of their trial, or a brother has solved it."""
     groups = best.reshape(-1, attempts)  # a row without any value holds infinity
     place = groups.argsort(dim=1, stable=True).argsort(dim=1)
-    solved = (groups < solved_below).any(1, keepdim=True)
+    goals = solved_below.reshape(-1, attempts) if isinstance(solved_below, Tensor) else solved_below
+    solved = (groups < goals).any(1, keepdim=True)
     ended: Tensor = (place >= kept) | (solved & (place > 0))
     return ended.flatten()
 

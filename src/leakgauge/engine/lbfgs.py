@@ -2,6 +2,9 @@
 
 With `line_search="fixed"` a trial follows `torch.optim.LBFGS` without line search, run on it alone (a test says so). A
 search takes one evaluation per iteration: a trial that shortens its step does so while its neighbours go on.
+
+With a line search an objective that begins below 1 is measured in units of where it begins: else the first step would
+be lost in rounding, no curvature be large enough to remember, and every slope pass for none.
 """
 
 from __future__ import annotations
@@ -13,10 +16,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from leakgauge.engine.curvature import Curvature
+from leakgauge.engine.curvature import LEAST, Curvature
 from leakgauge.engine.driving import Budget, Evaluate, Minimum, Problem, State, drive
 from leakgauge.engine.line_search import Trial, judge
 
+_SMALLEST_UNIT = 1e-20
 INNER = 20  # iterations that make one "step", as one optimiser.step(closure) of published code does
 
 
@@ -29,6 +33,7 @@ class _State(State):
     moves: Tensor  # (A,) points accepted
     idle: Tensor  # (A,) looks since the best value last fell by 1 %
     mark: Tensor  # (A,) the best value `idle` compares with
+    unit: Tensor  # (A,) of the objective
     memory: Curvature
     line: Trial
 
@@ -47,7 +52,6 @@ class Lbfgs:
     lr: float = 1.0
     history: int = 100
     line_search: str = "fixed"
-    stop_below: float = -math.inf
     tolerance: float = 1e-9
     patience: int | None = None
     per_check: int = INNER
@@ -61,6 +65,7 @@ class Lbfgs:
             base_x=start.clone(), base_value=torch.full_like(nothing, torch.inf),
             base_gradient=torch.zeros_like(start), direction=torch.zeros_like(start),
             moves=count, idle=count.clone(), mark=torch.full_like(nothing, torch.inf),
+            unit=torch.ones_like(nothing),
             memory=Curvature.empty(start, self.history), line=Trial.new(start, self.line_search),
         )  # fmt: skip
 
@@ -101,16 +106,22 @@ class Lbfgs:
         self, state: _State, x: Tensor, value: Tensor, gradient: Tensor, rows: Tensor, learn: Tensor, first: Tensor
     ) -> None:
         """From the point accepted (where `rows`): next direction, next length."""
-        direction = state.memory.store_and_direct(x - state.base_x, gradient - state.base_gradient, learn, gradient)
+        if self.line_search != "fixed":
+            begun = value.clamp(_SMALLEST_UNIT, 1.0)
+            state.unit.copy_(torch.where(rows & first, begun, state.unit))
+        direction = state.memory.store_and_direct(
+            x - state.base_x, gradient - state.base_gradient, learn, gradient, LEAST * state.unit
+        )
         slope = (gradient * direction).sum(1)
         uphill = slope >= 0  # rounding spoilt the memory: fall back on the gradient
         direction = torch.where(uphill[:, None], -gradient, direction)
         slope = torch.where(uphill, -(gradient**2).sum(1), slope)
         # torch shortens its very first step only; with a line search so is every step without a memory.
         fresh = first if self.line_search == "fixed" else first | (state.memory.count == 0)
-        short = (1.0 / gradient.abs().sum(1).clamp_min(1e-30)).clamp_max(1.0)
+        short = torch.minimum(1.0 / gradient.abs().sum(1).clamp_min(1e-30), 1.0 / state.unit)
         length = torch.where(fresh, short, torch.ones_like(short)) * self.lr
-        state.done |= rows & ((value < self.stop_below) | (slope > -self.tolerance * self.tolerance))
+        flat = slope > -self.tolerance * self.tolerance * state.unit
+        state.done |= rows & ((value < state.goal) | flat)
         state.line.begin(rows, length, slope, value, gradient)
         state.base_x.copy_(torch.where(rows[:, None], x, state.base_x))
         state.base_gradient.copy_(torch.where(rows[:, None], gradient, state.base_gradient))
@@ -139,14 +150,18 @@ def minimise(
     lr: float = 1.0,
     history: int = 100,
     line_search: str = "fixed",
-    stop_below: float = -math.inf,
+    stop_below: float | Tensor = -math.inf,
+    stop_share: float | Tensor = math.inf,
     tolerance: float = 1e-9,
     patience: int | None = None,
     attempts: int = 1,
     until: float = math.inf,
     progress: Callable[[float], None] = lambda _: None,
 ) -> Minimum:
-    """Minimise T objectives. A trial ends when its value falls below `stop_below`, its slope vanishes, it diverges,
-    it has not improved by 1 % for `patience` steps, or its steps are spent; ended trials cost nothing more."""
-    method = Lbfgs(lr, history, line_search, stop_below, tolerance, patience)
-    return drive(method, problem, start, Budget(steps, stop_below, until, attempts, progress))
+    """Minimise T objectives.
+
+    A trial ends when its value falls below `stop_below` and `stop_share` of its first value, its slope vanishes, it
+    diverges, it has not improved by 1 % for `patience` steps, or its steps are spent; ended trials cost nothing more.
+    """
+    method = Lbfgs(lr, history, line_search, tolerance, patience)
+    return drive(method, problem, start, Budget(steps, stop_below, stop_share, until, attempts, progress))

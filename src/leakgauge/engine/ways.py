@@ -1,24 +1,32 @@
 """Which way the trials of a model go, found by trying: layer by layer, side by side, or one after another.
 
 A model of the user's own may hold a layer that cannot run side by side: it branches on data, changes things in place or
-mixes the samples of different clients. Such a layer is named, and the trials run one after another instead: slower,
-never wrong. Only a layer that cannot be differentiated twice stops an attack, and it is named too.
+mixes the samples of different clients, or its gradient may be right side by side and the derivative of that gradient,
+which every search follows, wrong. Such a layer is named, and the trials run one after another instead: slower, never
+wrong. Only a layer that cannot be differentiated twice stops an attack, and it is named too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import warnings
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 
 import torch
 from torch import Tensor, nn
 
-from leakgauge.engine.gradients import one_by_one, run_one_by_one, trial_gradients, working_model
+from leakgauge.engine.batchnorm import has_batchnorm
+from leakgauge.engine.gradients import one_by_one, run_one_by_one, runs_one_by_one, trial_gradients, working_model
 from leakgauge.engine.layerwise import has_convolution, without_rule
 from leakgauge.errors import BadInput
 
 _TRIALS = 3
 _ALIKE = 1e-3  # relative; rounding is far below, mixed trials far above
+_SAME_SLOPE = {torch.float64: 1e-5}  # relative, of second derivatives in double precision; in any other:
+_ROUGHLY = 1e-2
+_SMALL = 1e-3  # a gradient this much smaller than the largest is not made to count more: it may be rounding alone
+
+Gradients = Callable[[Tensor], Mapping[str, Tensor]]
 
 
 def choose_way(model: nn.Module, shape: tuple[int, ...], classes: int) -> str:
@@ -29,7 +37,8 @@ def choose_way(model: nn.Module, shape: tuple[int, ...], classes: int) -> str:
     targets = torch.randint(classes, (_TRIALS, 1), generator=g).to(like.device)
     worker = working_model(model, "eval")
     expected = _twice(worker, inputs, lambda x: one_by_one(worker, x, targets))
-    with _tracking(worker) as running:
+    with _tracking(worker) as running, warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of a batched way that torch is slow in: it is only tried
         try:
             found = trial_gradients(worker, inputs, targets)
         except (RuntimeError, NotImplementedError) as error:
@@ -39,6 +48,9 @@ def choose_way(model: nn.Module, shape: tuple[int, ...], classes: int) -> str:
         if float((found[name] - slow).abs().max()) > _ALIKE * float(slow.abs().max()) + 1e-6:
             run_one_by_one(model)
             return f"one after another, because the gradient of {name!r} would mix the samples of different clients"
+    if not runs_one_by_one(worker) and (why := _wrong_slope(model, shape, classes)) is not None:
+        run_one_by_one(model)
+        return f"one after another, because {why}"
     return usual_way(model)
 
 
@@ -51,6 +63,51 @@ def usual_way(model: nn.Module) -> str:
         return "one after another: wide convolutions fill the cores by themselves"
     missing = without_rule(model)
     return f"side by side, because {missing[0]} has no rule of its own" if missing else "layer by layer"
+
+
+def _wrong_slope(model: nn.Module, shape: tuple[int, ...], classes: int) -> str | None:
+    """What makes the derivatives of the gradients differ from those of the plain loop; None where they agree.
+
+    In double precision if the model can be had in it, and in train mode too where that is another function.
+    """
+    like = next(model.parameters())
+    g = torch.Generator().manual_seed(1)
+    inputs = torch.rand(2, 2, *shape, generator=g).to(like)  # of two trials, with two samples: the batch has a spread
+    targets = torch.randint(classes, (2, 2), generator=g).to(like.device)
+    for batchnorm in ("eval", "train") if has_batchnorm(model) else ("eval",):
+        for dtype in dict.fromkeys((torch.float64, like.dtype)):
+            worker, x = working_model(model, batchnorm).to(dtype), inputs.to(dtype)
+            try:
+                expected = second_derivatives(lambda z, w=worker: one_by_one(w, z, targets), x)  # type: ignore[misc]
+            except (RuntimeError, NotImplementedError):
+                continue  # it cannot be had in this type, or no client trains it in this mode
+            with _tracking(worker) as running, warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                try:
+                    found = second_derivatives(lambda z, w=worker: trial_gradients(w, z, targets), x)  # type: ignore[misc]
+                except (RuntimeError, NotImplementedError) as error:
+                    return (
+                        f"{_named(worker, running)} cannot be differentiated twice side by side: {_first_line(error)}"
+                    )
+            if float((found - expected).norm()) > _SAME_SLOPE.get(dtype, _ROUGHLY) * float(expected.norm()):
+                return "the derivatives of its gradients, which a search follows, would be wrong side by side"
+            break
+    return None
+
+
+def second_derivatives(gradients: Gradients, inputs: Tensor) -> Tensor:
+    """The derivative in the inputs (T, N, ...) of one fixed combination of the gradients, to which each adds alike."""
+    x = inputs.clone().requires_grad_()
+    found = list(gradients(x).values())
+    sizes = torch.stack([gradient.detach().norm() for gradient in found])
+    sizes = sizes.clamp_min(_SMALL * float(sizes.max()) + torch.finfo(sizes.dtype).tiny)
+    g = torch.Generator().manual_seed(2)
+    weights = [torch.randn(gradient.shape, generator=g, dtype=torch.float64).to(gradient) for gradient in found]
+    total = torch.stack([(w * gradient).sum() / size for w, gradient, size in zip(weights, found, sizes, strict=True)])
+    if not total.requires_grad:
+        return torch.zeros_like(x)
+    (slope,) = torch.autograd.grad(total.sum(), x, materialize_grads=True)
+    return slope
 
 
 def _twice(worker: nn.Module, inputs: Tensor, gradients: Callable[[Tensor], dict[str, Tensor]]) -> dict[str, Tensor]:

@@ -58,7 +58,7 @@ def with_answers(recovered: Tensor, answers: Tensor) -> Tensor:
 
 def answers_in(kept: Tensor, records: int) -> Tensor:
     """What is kept of T trials with N records each -> (T, A, N, *shape), A = 1 for an attack with one answer."""
-    answers = kept.unflatten(1, (-1, records))
+    answers = kept.reshape(len(kept), -1, records, *kept.shape[2:])
     return answers if answers.shape[1] == 1 else answers[:, 1:]
 
 

@@ -1,7 +1,7 @@
 """From the findings of all victims of a cell to one number with its 95 % interval, in the papers' conventions.
 
 A statistic is written as in a recipe: `asr`, or with an argument `asr_within(30)`. Success is what CPL calls so: the
-attack's own objective ended below the attack's threshold. A failed trial is a failure and never left out; only
+attack's own objective ended below the attack's absolute threshold. A failed trial is a failure and never left out; only
 statistics whose name says `of_successes`, and `iterations`, look at successes alone, as the paper does.
 """
 
@@ -78,15 +78,18 @@ def is_failed(finding: Finding) -> bool:
 
 
 def succeeded(finding: Finding) -> bool:
-    """Did the attack's own objective end below its threshold? Attacks without one never succeed in this sense."""
-    threshold = _threshold(finding.spec)
+    """Did the attack's own objective end below its absolute threshold? Without one it never succeeds in this sense."""
+    threshold = _absolute_threshold(finding.spec)
     return threshold is not None and finding.objective is not None and finding.objective < threshold
 
 
 @cache
-def _threshold(spec: str) -> float | None:
-    found: float | None = getattr(catalog.build("attacks", spec), "threshold", None)
-    return found
+def _absolute_threshold(spec: str) -> float | None:
+    """As papers state it; a cosine is measured against nothing, so that its threshold is absolute by itself."""
+    attack = catalog.build("attacks", spec)
+    if getattr(attack, "distance", None) == "cosine":
+        return getattr(attack, "threshold", None)
+    return getattr(attack, "absolute_threshold", None)
 
 
 def recognised(record: dict[str, float | None]) -> bool:

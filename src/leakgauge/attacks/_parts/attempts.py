@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import Protocol
 
 import torch
 from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
 from leakgauge.attacks._parts.puzzle import Opening, Puzzle
-from leakgauge.engine.driving import Minimum, Problem
+from leakgauge.engine.driving import Minimum
 from leakgauge.engine.halving import winners
 from leakgauge.types import Progress, Reconstruction
 
@@ -23,14 +22,9 @@ SCHEDULES = ("in-turn", "halving")
 AVERAGED = "averaged"  # of searches over the inputs themselves; the mean of two generators draws nothing
 
 
-class Minimise(Protocol):
-    """An optimiser with its settings: (problem, start (R, D)) -> what it found, R rows in groups of `attempts`."""
-
-    def __call__(
-        self, problem: Problem, start: Tensor, *, attempts: int, until: float, progress: Progress
-    ) -> Minimum: ...
-
-
+# An optimiser with its settings: (problem, start (R, D), attempts=, until=, progress=) -> what it found, R rows in
+# groups of `attempts`; with goals=(R, ...) where `solve` was told what ends a row.
+Minimise = Callable[..., Minimum]
 Start = Callable[[Sequence[int], int], Tensor]  # (seeds of some trials, number of the attempt) -> (A, D)
 Settled = Callable[[Tensor, Tensor], Tensor]  # (best values, values at the start) -> True where no attempt need follow
 
@@ -46,18 +40,22 @@ def solve(
     settled: Settled,
     time_budget: float | None,
     progress: Progress,
+    goals: Tensor | None = None,
 ) -> Reconstruction:
-    """Up to `attempts` at every trial within `time_budget` seconds for all trials together."""
+    """Up to `attempts` at every trial within `time_budget` seconds for all trials together.
+
+    `goals` (T, ...) is handed to `minimise`, for the rows it is called with: what ends each.
+    """
     began = time.perf_counter()
     until = float("inf") if time_budget is None else time.monotonic() + time_budget
     if (opening := puzzle.opening) is not None:
         start = _opened(start, opening)
     if schedule == "halving":
-        found = _side_by_side(puzzle, seeds, start, minimise, attempts, until, progress)
+        found = _side_by_side(puzzle, seeds, start, minimise, attempts, until, progress, goals)
     elif schedule == AVERAGED:
-        found = _averaged(puzzle, seeds, start, minimise, attempts, until, progress)
+        found = _averaged(puzzle, seeds, start, minimise, attempts, until, progress, goals)
     else:
-        found = _in_turn(puzzle, seeds, start, minimise, attempts, settled, until, progress)
+        found = _in_turn(puzzle, seeds, start, minimise, attempts, settled, until, progress, goals)
     inputs, logits = puzzle.split(found.x)
     labels = puzzle.labels if logits is None else logits.argmax(-1)
     if puzzle.finish is not None:
@@ -73,13 +71,14 @@ def _opened(start: Start, opening: Opening) -> Start:
 
 def _side_by_side(
     puzzle: Puzzle, seeds: Sequence[int], start: Start, minimise: Minimise, attempts: int, until: float,
-    progress: Progress,
+    progress: Progress, goals: Tensor | None,
 ) -> Minimum:  # fmt: skip
     """All attempts at once; the worse half of each trial's is given up again and again."""
     begun = torch.stack([start(seeds, attempt) for attempt in range(attempts)], 1).flatten(0, 1)  # trial by trial
     found = minimise(
-        lambda rows: puzzle.evaluator(rows // attempts), begun, attempts=attempts, until=until, progress=progress
-    )
+        lambda rows: puzzle.evaluator(rows // attempts), begun, attempts=attempts, until=until, progress=progress,
+        **_told(goals, torch.arange(len(seeds)), attempts),
+    )  # fmt: skip
     best = winners(found.value, attempts)
     spent = {name: getattr(found, name).reshape(-1, attempts) for name in ("steps", "evaluations", "finished")}
     return Minimum(
@@ -90,7 +89,7 @@ def _side_by_side(
 
 def _in_turn(
     puzzle: Puzzle, seeds: Sequence[int], start: Start, minimise: Minimise, attempts: int, settled: Settled,
-    until: float, progress: Progress,
+    until: float, progress: Progress, goals: Tensor | None,
 ) -> Minimum:  # fmt: skip
     """One attempt after another, each at the trials that are not settled yet."""
     trials, like = len(seeds), puzzle.like
@@ -103,9 +102,10 @@ def _in_turn(
     rows = torch.arange(trials, device=like.device)
     for attempt in range(attempts):
         found = minimise(
-            lambda some, rows=rows: puzzle.evaluator(rows[some]),  # type: ignore[misc]
+            lambda some, rows=rows: puzzle.evaluator(rows[some]),
             start([seeds[t] for t in rows.tolist()], attempt),
             attempts=1, until=until, progress=part_of(progress, attempt, attempts),
+            **_told(goals, rows),
         )  # fmt: skip
         steps[rows] += found.steps
         evaluations[rows] += found.evaluations
@@ -129,7 +129,7 @@ def _in_turn(
 
 def _averaged(
     puzzle: Puzzle, seeds: Sequence[int], start: Start, minimise: Minimise, attempts: int, until: float,
-    progress: Progress,
+    progress: Progress, goals: Tensor | None,
 ) -> Minimum:  # fmt: skip
     """Every attempt to its end, then their mean, with its own value; the samples of a batch in the best one's order."""
     every: list[Minimum] = []
@@ -138,7 +138,7 @@ def _averaged(
         every.append(
             minimise(
                 puzzle.evaluator, start(seeds, attempt), attempts=1, until=left,
-                progress=part_of(progress, attempt, attempts),
+                progress=part_of(progress, attempt, attempts), **_told(goals, torch.arange(len(seeds))),
             )
         )  # fmt: skip
         if every[-1].interrupted or time.monotonic() >= until:
@@ -158,6 +158,11 @@ def _averaged(
         torch.stack([getattr(found, name) for found in every]) for name in ("steps", "evaluations", "finished")
     )
     return Minimum(mean, value, steps.sum(0), evaluations.sum(0) + 1, trace, finished.all(0), every[-1].interrupted)
+
+
+def _told(goals: Tensor | None, trials: Tensor, attempts: int = 1) -> dict[str, Tensor]:
+    """What an optimiser is told of the values that end its rows: nothing where there are none."""
+    return {} if goals is None else {"goals": goals[trials.to(goals.device)].repeat_interleave(attempts, 0)}
 
 
 def in_order(point: Tensor, like: Tensor, puzzle: Puzzle) -> Tensor:

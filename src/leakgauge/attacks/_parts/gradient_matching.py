@@ -7,6 +7,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor, cat, nn
 
 from leakgauge.attacks._parts.attempts import SCHEDULES, Start, solve
@@ -39,6 +40,7 @@ from leakgauge.types import Attack, Batch, Fact, Observation, Progress, Reconstr
 
 _LABEL_STRETCH = 10.0  # the optimiser moves label logits in units of 10: a one-hot label lies far out and flat
 _PATIENCE = 12  # steps (of 20 iterations) without 1 % of progress, after which an attempt is given up
+_FALLEN = 1e-4  # of where an attempt began: it is not solved before
 _RATES = {"lbfgs": 1.0, "sgd": 0.1}  # of the others: 0.01
 
 
@@ -60,7 +62,13 @@ class GradientMatching(Attack):
         "armijo", "how L-BFGS chooses its step: shorten it until it goes down, strong Wolfe, or never change it",
         choices=line_search.RULES,
     )  # fmt: skip
-    threshold: float = setting(1e-6, "gradient distance that counts as solved", above=0)
+    threshold: float = setting(
+        1e-8, "gradient distance that counts as solved, beside that of an update of zeros (for l2 the squared norm)",
+        above=0,
+    )  # fmt: skip
+    absolute_threshold: float | None = setting(
+        None, "the distance itself that counts as solved, instead: as papers state it", above=0
+    )
     labels: str = setting("infer", "where hidden labels come from: the last layer or the search", choices=SOURCES)
     distance: str = setting("l2", "how gradients are compared", choices=("l2", "l1", "cosine", "scaled", "scaled-each"))
     tv: float = setting(0.0, "weight of total variation beside the distance, for pictures", low=0)
@@ -119,29 +127,33 @@ class GradientMatching(Attack):
         if puzzle.clipping is not None:
             puzzle = dataclasses.replace(puzzle, length_unit=puzzle.clipping.length(observation))
         public = observation.fact(Fact.PUBLIC_DATA) if observation.knows(Fact.PUBLIC_DATA) else None
-        solved_below = self._solved_below(puzzle)
 
-        def minimise(problem: Problem, start: Tensor, *, attempts: int, until: float, progress: Progress) -> Minimum:
+        def minimise(
+            problem: Problem, start: Tensor, *, attempts: int, until: float, progress: Progress, goals: Tensor
+        ) -> Minimum:
             if self.optimizer == "lbfgs":
                 return lbfgs.minimise(
                     problem, start, steps=self.steps, lr=self._rate, history=self.history,
-                    line_search=self.line_search, stop_below=solved_below, patience=_PATIENCE, attempts=attempts,
-                    until=until, progress=progress,
+                    line_search=self.line_search, stop_below=goals[:, 0], stop_share=goals[:, 1],
+                    patience=_PATIENCE, attempts=attempts, until=until, progress=progress,
                 )  # fmt: skip
             return descent.descend(
-                problem, start, steps=self.steps, lr=self._rate, rule=self.optimizer, stop_below=solved_below,
-                attempts=attempts, until=until, progress=progress,
+                problem, start, steps=self.steps, lr=self._rate, rule=self.optimizer, stop_below=goals[:, 0],
+                stop_share=goals[:, 1], attempts=attempts, until=until, progress=progress,
             )  # fmt: skip
 
-        def settled(value: Tensor, begun: Tensor) -> Tensor:
-            """Is another attempt pointless? With a prior there is no threshold: half the start will do."""
-            solved = value < solved_below
-            return solved | (value < 0.5 * begun) if self.tv else solved
-
         def search(puzzle: Puzzle, start: Start, progress: Progress) -> Reconstruction:
+            solved_below, share = self._solved_below(puzzle)
+
+            def settled(value: Tensor, begun: Tensor) -> Tensor:
+                """Is another attempt pointless? With a prior there is no threshold: half the start will do."""
+                solved = (value < solved_below) & (value < share * begun)
+                return solved | (value < 0.5 * begun) if self.tv else solved
+
             return solve(
                 puzzle, seeds, start=start, minimise=minimise, attempts=self.restarts, schedule=self.schedule,
                 settled=settled, time_budget=self.time_budget, progress=progress,
+                goals=torch.stack((solved_below, share), 1),
             )  # fmt: skip
 
         def own_start(some: Sequence[int], attempt: int) -> Tensor:
@@ -178,11 +190,20 @@ class GradientMatching(Attack):
     def _rate(self) -> float:
         return _RATES.get(self.optimizer, 0.01) if self.lr is None else self.lr
 
-    def _solved_below(self, puzzle: Puzzle) -> float:
-        """The threshold, or the distance that known noise alone explains, if that is larger."""
+    def _solved_below(self, puzzle: Puzzle) -> tuple[Tensor, Tensor]:
+        """(T,) twice: the threshold, or what known noise alone explains if that is larger; and a share of the start.
+
+        Where the update hardly depends on the inputs every start lies below the threshold: it has to fall as well.
+        """
+        size = puzzle.size()
+        if self.absolute_threshold is None:
+            limit, share = self.threshold * size, torch.full_like(size, _FALLEN)
+        else:
+            limit, share = torch.full_like(size, self.absolute_threshold), torch.full_like(size, torch.inf)
         entries = sum(math.prod(g.shape[1:]) for g in puzzle.observed.values())
         noise = self.noise_std**2 if self.distance != "l1" else self.noise_std
-        return max(self.threshold, entries * noise / puzzle.length_unit**2)
+        explained = entries * noise / puzzle.length_unit**2
+        return limit.clamp_min(explained), torch.where(limit < explained, torch.inf, share)
 
     def _start(self, puzzle: Puzzle, public: Batch | None, seeds: Sequence[int], attempt: int) -> Tensor:
         """Inputs as the attack begins them and label logits at N(0, 1), as a flat vector: (A, D)."""

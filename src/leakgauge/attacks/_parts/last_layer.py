@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from leakgauge.attacks._parts.shared_precision import shared_precision
 from leakgauge.attacks._parts.updates import classifier_layer, observed_gradient
 from leakgauge.engine.gradients import working_model
 from leakgauge.engine.randomness import normal
@@ -23,7 +24,7 @@ from leakgauge.types import CROSS_ENTROPY, Batch, DataSpec, Fact, LocalTraining,
 _DUMMIES = 16  # of each kind: black, white, noise
 _PASS = 128  # samples in one forward pass
 _DEVIATIONS = 8.0  # of the noise that an entry must be below zero to prove its label
-_ROUNDING = 1e-3  # relative to the largest entry: above the rounding of half precision
+_ROUNDING = 1e-3  # relative to the largest entry; or the step of the numbers shared, if that is coarser
 _RIDGE = 1e-3  # of the stand-in for a bias, relative to the features' mean square
 
 
@@ -116,7 +117,8 @@ def proven_labels(observation: Observation) -> Tensor | None:
         return None
     if not clues.has_bias:
         return None
-    rounding = _ROUNDING * clues.bias.abs().amax(1)
+    step = shared_precision(observation.update.tensors.values()).relative  # a client may also have computed in it
+    rounding = max(_ROUNDING, step) * clues.bias.abs().amax(1)
     surely = clues.bias < -torch.maximum(_DEVIATIONS * clues.noise, rounding)[:, None]
     return surely.sum(1).clamp_max(clues.samples)
 

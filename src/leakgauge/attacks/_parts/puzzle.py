@@ -130,6 +130,15 @@ class Puzzle:
         """Value and slope for rows that belong to these trials (A,); a trial may stand there several times."""
         return side_by_side([self], torch.zeros_like(trials), trials)
 
+    def size(self) -> Tensor:
+        """How far an update of zeros is from what was observed (T,), as values are measured: what they are relative to.
+
+        The squared norm for squared distances, the sum of magnitudes for l1, 1 for the cosine.
+        """
+        observed = _weighed(self.observed, self.weights)
+        nothing = {name: torch.zeros_like(g) for name, g in observed.items()}
+        return self.distance_to(observed)(nothing).detach() / self.length_unit**2
+
     def distance_to(self, observed: Mapping[str, Tensor]) -> Callable[[Mapping[str, Tensor]], Tensor]:
         """(gradients of a guess, by name) -> (A,), for rows that stand for these updates."""
         named, names = self.distance, list(observed)

@@ -16,6 +16,8 @@ from torch import Tensor
 from leakgauge.attacks._parts.always_on_units import off_rows
 from leakgauge.attacks._parts.behind_first_layer import BehindFirstLayer
 from leakgauge.attacks._parts.coefficient_space import CoefficientSpace, coefficient_space
+from leakgauge.attacks._parts.row_clusters import Claims, claimed_by_clusters
+from leakgauge.attacks._parts.shared_precision import Precision
 
 _ROUNDING = 4.0  # units of the precision by which an entry is off, beside the sum of what was added up in it
 _UNEXPLAINED = 8.0  # noise this many times the precision of a usual entry did not come from it
@@ -43,10 +45,23 @@ class Rows:
     precision: float  # of the numbers that were shared, relative
     coarse: float  # what an entry of the bias is off by besides, absolute: weights that were rounded, say
     size: Tensor | None = None  # (2 H,) what was added up in each row, where that is not its bias
+    grid: Precision | None = None  # that all numbers lie on, if it is coarse: they went through 16 bits
 
     @property
     def added_up(self) -> Tensor:
         return self.bias.abs() if self.size is None else self.size
+
+
+def rows_of_layer(
+    weight: Tensor, bias: Tensor, scale: Tensor, shift: Tensor, grid: Precision, coarse: float
+) -> Rows:  # fmt: skip
+    """Rows with what is known of how their numbers were rounded."""
+    if not grid.is_coarse:
+        return Rows(weight, bias, scale, shift, grid.relative, coarse)
+    # One rounding is half a step at most; `rounding` multiplies by what adding up in float32 does.
+    return Rows(
+        weight, bias, scale, shift, grid.relative / (2 * _ROUNDING), coarse + grid.spacing / 2, grid=grid
+    )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -57,6 +72,7 @@ class Peeled:
     labels: Tensor  # (K,), -1 where they were not asked for
     passes: int
     by_space: bool  # proven by the space of the coefficients; else by two units that name the same sample
+    claims: Claims | None = None  # what else rows agree on, without proof
 
 
 @dataclass(frozen=True)
@@ -77,12 +93,25 @@ def peel(rows: Rows, behind: BehindFirstLayer, shape: tuple[int, ...], solve: bo
         return Peeled(none.inputs, none.labels, 0, False)
     if space is not None:
         rows = dataclasses.replace(rows, coarse=max(rows.coarse, _coarser(rows, space)))
+    if space is None and rows.grid is not None:  # two units that agree within so much prove nothing
+        none = _nothing(rows)
+        return Peeled(none.inputs, none.labels, 0, False, _claims(rows, behind, shape, none))
     narrow = _Peeling(rows, dataclasses.replace(behind, second=None), shape, space, solve)
     found, passes = _peeled(narrow, _nothing(rows))
     if not solve and len(found.inputs) < behind.samples and (wide := _wide(narrow, behind, found)) is not None:
         found, more = _peeled(wide, wide.again(found))
         passes += more
-    return Peeled(found.inputs, found.labels, passes, space is not None)
+    claims = None
+    if rows.grid is not None and not solve and len(found.inputs) < behind.samples:
+        claims = _claims(rows, behind, shape, found)
+    return Peeled(found.inputs, found.labels, passes, space is not None, claims)
+
+
+def _claims(rows: Rows, behind: BehindFirstLayer, shape: tuple[int, ...], found: _Found) -> Claims:
+    assert rows.grid is not None
+    return claimed_by_clusters(
+        rows.weight, rows.bias, rows.scale, rows.shift, rows.grid, behind, shape, (found.inputs, found.labels)
+    )
 
 
 def _coarser(rows: Rows, space: CoefficientSpace) -> float:

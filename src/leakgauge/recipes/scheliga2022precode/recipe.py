@@ -15,7 +15,7 @@ _COLUMNS = {  # column -> defence, what the attacker knows
     "noise searched": (_PRECODE, _SEARCHED),
 }  # fmt: skip
 _COSINE = "inverting-gradients:sign=hard,decay=steps,lr=0.01,tv=1e-06,steps=1000"
-_CPL = "cpl:threshold=1e-06"
+_CPL = "cpl:absolute_threshold=1e-06"
 _VICTIMS = {1: 50, 2: 50, 4: 50, 8: 25}  # batch size -> clients
 
 

@@ -29,7 +29,7 @@ TABLE_6 = Table(
             attacked("lfw", cpl(), batch_size=size, trials=trials, seeds=seeds)
             if size == 1
             else attacked(
-                "lfw", f"{cpl()}:labels=optimise", batch_size=size, batch_labels=word, trials=trials, seeds=seeds
+                "lfw", f"{cpl()},labels=optimise", batch_size=size, batch_labels=word, trials=trials, seeds=seeds
             ),
             {"asr": asr, "ssim": ssim, "recognised": None, "label_accuracy": None},
             quick=1 if size == 1 and word == "distinct" else 0,

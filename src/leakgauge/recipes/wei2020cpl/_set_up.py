@@ -10,12 +10,13 @@ from leakgauge.types import Scenario
 DATA = {"mnist": "MNIST", "cifar10": "CIFAR-10", "cifar100": "CIFAR-100", "lfw": "LFW"}
 TRIALS = 100  # the paper: 100 images x 10 seeds
 FEWER = 50  # where a defence makes every victim use up its steps
-DLG = "dlg:restarts=1,threshold=1e-4"
+CPL = "cpl:absolute_threshold=0.0001"  # as published: of the squared distance, whatever the gradient's size
+DLG = "dlg:restarts=1,absolute_threshold=0.0001"
 INVERTING = "inverting-gradients:sign=hard,decay=steps"  # as published
 
 
 def cpl(start: str = "patterned-2") -> str:
-    return "cpl" if start == "patterned-2" else f"cpl:init={start}"
+    return CPL if start == "patterned-2" else f"{CPL},init={start}"
 
 
 def started(data: str, start: str = "patterned-2") -> Run:

@@ -75,7 +75,7 @@ TABLE_2 = Table(
             dict(zip(("iterations", "asr", "ssim_of_successes", "mse_of_successes"), figures, strict=True)),
             quick=2 if data == "mnist" and row in ("CPL", "DLG") else 0,
         )
-        for row, attack in (("CPL", cpl()), ("CPL, full steps", "cpl:line_search=fixed"))
+        for row, attack in (("CPL", cpl()), ("CPL, full steps", f"{cpl()},line_search=fixed"))
         for data, figures in _CPL.items()
     )
     + tuple(
