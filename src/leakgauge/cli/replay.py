@@ -89,14 +89,14 @@ def folder_of(scenario: Scenario, update_file: Path, out: Path | None) -> Path:
 
 
 def keep(result: Reconstruction, data: DataSpec, folder: Path, name: str) -> None:
-    """What was recovered, for its owner only."""
+    """What was recovered, for its owner only; of several answers all, since nobody can say which is closest."""
     make_folder(folder)
-    tensors = {"inputs": result.inputs, "labels": result.labels, "claimed": result.claimed}
+    tensors = {name: getattr(result, name) for name in ("inputs", "labels", "claimed", "answers")}
     kept = {n: t.detach().cpu().contiguous() for n, t in tensors.items() if t is not None}
     write_whole(folder / f"{name}.safetensors", save(kept), private=True)
     if data.kind == "image" and "inputs" in kept:
-        rows = kept["inputs"].flatten(0, 1)
-        rows = rows[kept["claimed"].flatten()] if "claimed" in kept else rows
+        rows = kept["answers"].flatten(0, 2) if "answers" in kept else kept["inputs"].flatten(0, 1)
+        rows = rows[kept["claimed"].flatten()] if "claimed" in kept and "answers" not in kept else rows
         if len(rows):
             sheet = sheet_png(rows[:64].nan_to_num(0.5).clamp(0, 1))
             write_whole(folder / f"{name}.png", sheet, private=True)
