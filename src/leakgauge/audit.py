@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from leakgauge import catalog
 from leakgauge.applicability import refuse_unfit, sorted_out, without_empty_floors
+from leakgauge.belonging import origin_of
 from leakgauge.bounds import contradicted
 from leakgauge.cell import compared
 from leakgauge.chunks import Executor, InProcess
@@ -22,7 +23,7 @@ from leakgauge.evidence import exposures, upper_sides, weighed
 from leakgauge.flags import FLAGS
 from leakgauge.gate import Gate
 from leakgauge.ledger import CHANGEABLE, ledger
-from leakgauge.own_update import IN_PYTHON, is_only_alike, recorded_stage, stage_of
+from leakgauge.own_update import IN_PYTHON, recorded_stage, stage_of
 from leakgauge.pacing import Pace, pace_of, searches
 from leakgauge.plan import Cell, configurations, parse_chain, plan
 from leakgauge.resuming import Resuming, Watch, Work
@@ -238,12 +239,14 @@ def _report(
     attacked = {f.defense for f in findings if f.attack not in catalog.baselines()}  # own attacks are in no catalogue
     run = [c for c in configurations(stage.scenario) if c in attacked]
     guarantees = {c: next((g for d in reversed(parse_chain(c)) if (g := d.guarantee())), None) for c in run}
-    verdict = conclude(rows, findings, run, guarantees, gate, stage.data, upper_sides(stage, run))
+    origin = origin_of(stage, findings)
+    unproven = "" if origin.sure else origin.why
+    verdict = conclude(rows, findings, run, guarantees, gate, stage.data, upper_sides(stage, run), unproven)
     raised = {flag for row in rows for flag in row.flags}
     if any(contradicted(c["lower"], c["upper"]) for c in verdict.configurations):
         raised.add("bound-exceeded")
-    if is_only_alike(stage):
-        raised.add("batch-only-alike")
+    if origin.flag:
+        raised.add(origin.flag)
     lent = stage.public is not None  # an own update comes without samples to lend
     told = tuple(sorted(f.value for f in stage.threat_model.facts if lent or f is not Fact.PUBLIC_DATA))
     return AuditReport(

@@ -89,9 +89,20 @@ FLAGS: Mapping[str, Flag] = {
         ),
         Flag(
             "batch-only-alike",
-            "the batch gives an update that is only like the one under audit (a cosine below 0.99), so the attacks may "
-            "have replayed the client wrongly, and a score below a recovery shows nothing",
-            "say the client's training exactly with --local; the order of mini-batches, dropout and augmentation count",
+            "the batch gives an update that is near the one under audit, nearer than other batches, but not the same: "
+            "the order of mini-batches or dropout was not told, so the attacks replay the client in part wrongly",
+            "say the client's training exactly with --local, or share what it drew",
+        ),
+        Flag(
+            "batch-unproven",
+            "it cannot be told whether the update came from this batch, so what was not recovered shows nothing",
+            "check the batch and --local; where noise hides the batch, audit simulated clients instead of this update",
+        ),
+        Flag(
+            "explained-by-others",
+            "an attack found other records that give the update to the last digit: it came from another batch, or "
+            "several batches give the same one, so a record that was not recovered shows nothing",
+            "check that batch, weights and update belong together",
         ),
         Flag(
             "no-ground-truth",

@@ -83,8 +83,11 @@ class _Worst:
     best: str  # where the most exposed record is, and its score
 
 
-def gate_result(gate: Gate, findings: Sequence[Finding], tested: Sequence[str]) -> dict[str, Any]:
-    """Does it hold? `findings` are those of attacks: neither floors nor controls. One sentence says why."""
+def gate_result(gate: Gate, findings: Sequence[Finding], tested: Sequence[str], unproven: str = "") -> dict[str, Any]:
+    """Does it hold? `findings` are those of attacks: neither floors nor controls. One sentence says why.
+
+    It does not where the update may have come from other records; `unproven` says why that cannot be told.
+    """
     counted = [found for defense in tested if (found := _count(gate, findings, defense)) is not None]
     result: dict[str, Any] = {
         "metric": gate.metric, "threshold": gate.threshold, "confidence": gate.confidence,
@@ -98,6 +101,12 @@ def gate_result(gate: Gate, findings: Sequence[Finding], tested: Sequence[str]) 
     worst = max(counted, key=lambda c: (at_most(c.reached, c.records, confidence), c.reached))
     limit = at_most(worst.reached, worst.records, confidence)
     passed = worst.reached == 0 if gate.confidence is None else limit <= gate.share
+    if passed and unproven:
+        said = f"Gate {gate} not shown: whether the update came from these records cannot be told: {unproven}."
+        return result | {
+            "passed": False, "reached": 0, "records": worst.records, "at_most": None, "defense": worst.defense,
+            "sentence": said,
+        }  # fmt: skip
     unsure = next((c for c in counted if c.undecided), None)
     if passed and unsure is not None:
         said = (

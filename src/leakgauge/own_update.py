@@ -18,14 +18,14 @@ from torch import Tensor, nn
 
 import leakgauge
 from leakgauge import catalog
+from leakgauge.belonging import belonging
 from leakgauge.data import Dataset, load, public_batch
 from leakgauge.data._arrays import own_spec
 from leakgauge.data.loading import load_whole
 from leakgauge.engine.precision import dtype_of, set_precision
 from leakgauge.engine.ways import choose_way, usual_way
 from leakgauge.errors import BadInput
-from leakgauge.fl.chain import client_step, prepared
-from leakgauge.fl.fedavg import local_steps
+from leakgauge.fl.chain import prepared
 from leakgauge.fl.observe import check_update, observe
 from leakgauge.fl.recorded import read_update
 from leakgauge.models import load_model
@@ -46,10 +46,6 @@ from leakgauge.types import (
 )
 
 IN_PYTHON = "given-in-python"  # the name of a model or batch that no file holds
-_SAME = 0.99  # cosine from which the batch gives the update; half-precision updates and dropped digits are above it
-_SCALE = 0.02  # relative: how far its length may be off then; rounding is far below
-_UNLIKE = 0.5  # cosine below which they have nothing to do with one another, also where mini-batches were shuffled
-_LONGER = 2.0  # and how much longer or shorter it may be then
 
 
 def holds_batch(scenario: Scenario) -> bool:
@@ -61,8 +57,11 @@ def holds_batch(scenario: Scenario) -> bool:
     return not scenario.blind and (own or _kept_its_samples(scenario))
 
 
-def recorded_stage(scenario: Scenario, data_root: Path | None, device: str) -> Stage:
-    """Load the model, the update and the batch behind it; every mistake is found here, before anything runs."""
+def recorded_stage(scenario: Scenario, data_root: Path | None, device: str, *, checked: bool = True) -> Stage:
+    """Load the model, the update and the batch behind it; every mistake is found here, before anything runs.
+
+    Whether the batch belongs to the update is not asked where that was `checked` elsewhere: it takes replays.
+    """
     refuse_what_a_file_fixes(scenario)
     if not holds_batch(scenario):
         raise BadInput(
@@ -70,7 +69,7 @@ def recorded_stage(scenario: Scenario, data_root: Path | None, device: str) -> S
             got=repr(scenario.data), do="give the batch, or --blind for what can be said without it",
         )  # fmt: skip
     if is_recording(scenario.update):
-        return _stage_of_clients(scenario, data_root, device)
+        return _stage_of_clients(scenario, data_root, device, checked)
     samples, public = load_whole(scenario.data)
     model, spec = _model_and_spec(scenario, samples.spec)
     update = _read(scenario, model)
@@ -84,7 +83,7 @@ def recorded_stage(scenario: Scenario, data_root: Path | None, device: str) -> S
     size = len(samples) // trials
     batch = Batch(*samples.take(torch.arange(len(samples)).reshape(trials, size)))
     scenario = dataclasses.replace(scenario, trials=trials, batch_size=size)
-    return _stage(scenario, model, update, batch, spec, public, device)
+    return _stage(scenario, model, update, batch, spec, public, device, checked)
 
 
 def is_recording(update: str | Path | None) -> bool:
@@ -139,71 +138,13 @@ def saved_observation(
     return observe(model.to(where, dtype), update, told, facts, scenario.shared_layers), spec
 
 
-def check_batch(stage: Stage) -> None:
-    """Does the batch give the update under the claimed local step? Asked where no defence is declared to change it."""
-    likeness = likeness_to_batch(stage)
-    if likeness is None:
-        return
-    alike, factor = likeness
-    local, allowed = stage.scenario.local, "what the batch in --data gives"
-    exact = _replayed_exactly(stage)
-    if abs(alike) < (_SAME if exact else _UNLIKE) or (abs(alike) < _SAME and not 1 / _LONGER < factor < _LONGER):
-        claimed = ""
-        if local.kind == "fedavg":
-            claimed = f" (claimed: lr={local.lr:g}, epochs={local.epochs}, batch_size={local.batch_size}, no momentum)"
-        raise BadInput(
-            "update", allowed=allowed, got=f"one with a cosine of {alike:.3g} to that, and {factor:.2g} times as long",
-            do=f"check the batch, --weights, --local{claimed}, and batchnorm=train if there is BatchNorm; name a "
-            "defence that changed it with --defenses",
-        )  # fmt: skip
-    if alike < 0:
-        do = "a weight difference is weights after minus weights before, and is said with --local kind=fedavg"
-        if local.kind == "fedavg":
-            do = (
-                "a gradient is said with --local kind=fedsgd; a weight difference is weights after minus weights before"
-            )
-        raise BadInput("update", allowed=allowed, got=f"its opposite, {factor:.3g} times as long", do=do)
-    if alike >= _SAME and abs(factor - 1) > _SCALE:
-        do = "share the mean gradient, not a sum, or say --local kind=fedavg for a weight difference"
-        if local.kind == "fedavg":
-            do = f"if it is the learning rate, say --local lr={factor * local.lr:.3g} (now {local.lr:g})"
-        raise BadInput("update", allowed=allowed, got=f"{factor:.3g} times that", do=do)
-
-
-def is_only_alike(stage: Stage) -> bool:
-    """Does the batch give another update, near enough to go on with and too far off to be sure of it?"""
-    likeness = likeness_to_batch(stage)
-    return likeness is not None and likeness[0] < _SAME
-
-
-def likeness_to_batch(stage: Stage) -> tuple[float, float] | None:
-    """Cosine of the update with what the batch gives, and its length over that one's; of the client that fits worst.
-
-    None where a declared defence may have changed it, and for updates of simulated clients.
-    """
-    if stage.recorded is None or stage.scenario.defenses:
-        return None
-    made = client_step(stage.scenario.local)(stage.model, stage.batch, stage.scenario.seeds)
-    mine, theirs = (_flat(u, stage.recorded) for u in (made, stage.recorded))
-    cosine = torch.nn.functional.cosine_similarity(mine, theirs, dim=1)
-    least = int(cosine.abs().argmin())
-    return float(cosine[least]), float(theirs[least].norm() / mine[least].norm().clamp_min(1e-30))
-
-
-def _replayed_exactly(stage: Stage) -> bool:
-    """One step without dropout has no order of mini-batches and draws nothing: the same batch gives the same update."""
-    local = stage.scenario.local
-    drops = any(isinstance(m, nn.modules.dropout._DropoutNd) and m.p > 0 for m in stage.model.modules())
-    return not drops and (local.kind == "fedsgd" or local_steps(stage.scenario.batch_size, local) == 1)
-
-
 def _kept_its_samples(scenario: Scenario) -> bool:
     if scenario.update is None or not is_recording(scenario.update):
         return False
     return all(client.private is not None for client in clients_of(Path(scenario.update), scenario))
 
 
-def _stage_of_clients(scenario: Scenario, data_root: Path | None, device: str) -> Stage:
+def _stage_of_clients(scenario: Scenario, data_root: Path | None, device: str, checked: bool) -> Stage:
     """Recorded clients side by side, with the samples that were kept, or those of `data` in whatever order."""
     folder = Path(str(scenario.update))
     scenario = filled_in(scenario, folder)
@@ -227,16 +168,12 @@ def _stage_of_clients(scenario: Scenario, data_root: Path | None, device: str) -
     if not kept:
         batches = batches.take(told_apart(model, update, batches, scenario.local).tolist())
     scenario = dataclasses.replace(scenario, batch_size=batches.labels.shape[1])
-    return _stage(scenario, model, update, batches, spec, public, device)
-
-
-def _flat(update: SharedUpdate, like: SharedUpdate) -> Tensor:
-    return torch.cat([update.tensors[name].double().flatten(1) for name in like.tensors], 1)
+    return _stage(scenario, model, update, batches, spec, public, device, checked)
 
 
 def _stage(
     scenario: Scenario, model: nn.Module, update: SharedUpdate, batch: Batch, spec: DataSpec, public: Dataset | None,
-    device: str,
+    device: str, checked: bool = True,
 ) -> Stage:  # fmt: skip
     where, dtype = pick_device(device), dtype_of(scenario.precision)
     set_precision(scenario.precision)
@@ -262,8 +199,7 @@ def _stage(
         metrics_for(scenario.metrics, spec), key,
         "as it was given" if scenario.model == IN_PYTHON else initial_state(scenario), engine, others, update,
     )  # fmt: skip
-    check_batch(stage)
-    return stage
+    return dataclasses.replace(stage, belonging=belonging(stage)) if checked else stage
 
 
 def _public_half(scenario: Scenario, data_root: Path | None) -> tuple[Dataset | None, DataSpec]:

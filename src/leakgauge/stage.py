@@ -32,7 +32,7 @@ from leakgauge.models import load_model
 from leakgauge.models.loading import logits_of
 from leakgauge.plan import parse_chain, split_chain
 from leakgauge.store import content_of, key_of, tensors_of
-from leakgauge.types import Batch, DataSpec, Defense, Fact, Scenario, SharedUpdate, ThreatModel, threat_model
+from leakgauge.types import Batch, Belonging, DataSpec, Defense, Fact, Scenario, SharedUpdate, ThreatModel, threat_model
 
 PUBLIC_SAMPLES = 512
 OTHERS, OTHERS_NUMBERS = 2000, 2**26  # samples to compare recoveries with, and what they may hold together
@@ -56,6 +56,7 @@ class Stage:
     engine: str = "side by side"  # how the trials run, and why if it is not the fast way
     others: Batch | None = None  # (1, K): private samples that nobody attacks, to compare recoveries with
     recorded: SharedUpdate | None = None  # what the victims really shared, where it was saved; see `own_update`
+    belonging: Belonging | None = None  # does the saved update come from this batch? None for simulated clients
     believed: Mapping[Fact, Any] = field(default_factory=dict)  # facts that the attacker takes for true; see `ledger`
 
     def update(

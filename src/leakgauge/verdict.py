@@ -63,10 +63,12 @@ def conclude(
     gate: Gate | None,
     data: DataSpec,
     uppers: Mapping[str, dict[str, Any]] | None = None,
+    unproven: str = "",
 ) -> Verdict:
     """The verdict: the worst attack decides for each configuration; the ones under test decide for the whole.
 
     `uppers` has the upper side of each configuration (`bounds.upper_side`); one that is missing has no guarantee.
+    `unproven` says why it is not known that the update came from these records, if so: then nothing is cleared.
     """
     controls = {f.attack for f in findings if f.control}  # whatever they score is no leak
     floors = catalog.baselines()
@@ -85,14 +87,19 @@ def conclude(
         sides = both_sides(lower, upper)
         entries.append(
             entry
-            | {"lower": lower, "upper": upper, "sides": sides}
+            | {"lower": lower, "upper": upper, "sides": sides, "unproven": unproven}
             | {"standing": standing(entry["leaks"], upper, entry["undecided"])}
+            | {"sentence": entry["sentence"] + _said_of_doubt(unproven)}
         )
     decide = [e for e in entries if e["defense"] != UNDEFENDED] or entries
     leaking = [e for e in decide if e["leaks"]]
     sentence = " ".join(e["sentence"] for e in gravest_first(decide)) or "Nothing was measured."
-    judgement = None if gate is None else gate_result(gate, under_test, [e["defense"] for e in decide])
+    judgement = None if gate is None else gate_result(gate, under_test, [e["defense"] for e in decide], unproven)
     return Verdict(bool(leaking), sentence, tuple(entries), judgement)
+
+
+def _said_of_doubt(unproven: str) -> str:
+    return f" Whether the update came from these records cannot be told: {unproven}." if unproven else ""
 
 
 def _row(
@@ -215,7 +222,10 @@ def headline(verdict: Verdict) -> str:
     if states == {"not tested"}:
         return "Not tested: no attack could be carried out"
     if "cannot tell" in states:
-        words = f"Cannot tell{_in_state(tested, 'cannot tell')}: too few other samples to compare with"
+        why = "too few other samples to compare with"
+        if any(c.get("unproven") for c in tested):
+            why = "the update may not belong to these records"
+        words = f"Cannot tell{_in_state(tested, 'cannot tell')}: {why}"
         return words + (", but labels read" if any(c.get("labels") for c in tested) else "")
     if "labels read" in states:
         return f"No record recovered, but labels read{_in_state(tested, 'labels read')}"
@@ -238,13 +248,18 @@ def in_a_row(names: Sequence[str]) -> str:
     return " and ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))
 
 
+def _is_unproven(configuration: Mapping[str, Any]) -> bool:
+    """A guarantee holds whoever the records belong to; nothing else does."""
+    return bool(configuration.get("unproven")) and configuration.get("standing") != "protected"
+
+
 def state_of(configuration: Mapping[str, Any]) -> str:
     """One configuration's verdict. Labels that were read are no recovered record, but no clean bill either."""
     if configuration["leaks"]:
         return "leaks"
     if not configuration.get("tested", True):
         return "not tested"
-    if configuration.get("undecided"):
+    if configuration.get("undecided") or _is_unproven(configuration):
         return "cannot tell"
     if configuration.get("labels"):
         return "labels read"

@@ -58,7 +58,7 @@ class Setup:
         """The stage, on a device of this process."""
         plan(self.scenario)  # own attacks and defences have to be imported before a chunk that holds one arrives
         if self.scenario.update is not None:
-            stage = recorded_stage(self.scenario, self.data_root, device)
+            stage = recorded_stage(self.scenario, self.data_root, device, checked=False)
         else:
             stage = set_stage(self.scenario, self.data_root, device, self.trained)
         if stage.key != self.key:

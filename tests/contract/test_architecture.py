@@ -63,6 +63,8 @@ LAYERS = (  # each may import what stands above it, and its own line as long as 
         "settling",
         "ledger",
         "recorded_clients",
+        "replays",
+        "belonging",
         "own_update",
     ),
     ("report", "scale"),

@@ -35,8 +35,12 @@ _PLAIN: Mapping[str, str] = {
     "rank-deficient": "the equations that the attack solves leave the record open: a poor result is its limit and no "
     "protection",
     "time-budget-spent": "the attack was stopped when its time was up: more time may rebuild more",
-    "batch-only-alike": "the records at hand give an update that only resembles the one examined: where nothing was "
-    "rebuilt, this may be why, and it clears nothing",
+    "batch-only-alike": "the attacks did not know in which order the client used its records, or what it left out: "
+    "where nothing was rebuilt, this may be why",
+    "batch-unproven": "whether what was shared came from the records at hand could not be told: where nothing was "
+    "rebuilt, this clears nothing",
+    "explained-by-others": "an attack found other records that explain what was shared: the records at hand may not be "
+    "those behind it, so where nothing was rebuilt, this clears nothing",
     "no-ground-truth": "the true records were not at hand, so nothing could be compared with them",
 }
 

@@ -220,6 +220,11 @@ def came_out(configuration: Mapping[str, Any], drawn: bool = True) -> list[str]:
     if not lower or not lower["records"]:
         return [str(configuration["sentence"])]
     lines = [_rebuilt(configuration, drawn)]
+    if configuration.get("unproven") and not configuration["leaks"]:
+        lines.append(
+            "Whether what was shared came from these records at all could not be told, so this clears nothing: "
+            f"{configuration['unproven']}."
+        )
     if proven := min(lower["certified"] or 0, lower["recovered"]):
         lines.append(f"For {proven} of the rebuilt records the attacker could prove that they are right.")
     if traces := configuration.get("traces"):

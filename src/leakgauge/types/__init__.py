@@ -5,6 +5,7 @@ samples behind one update. One victim is T = 1.
 """
 
 from leakgauge.types.attack import BLANK, NO_LABEL, Attack, Progress, Reconstruction, TamperingServer, no_progress
+from leakgauge.types.belonging import Belonging
 from leakgauge.types.client import (
     CROSS_ENTROPY,
     NLL_ON_LOGITS,
@@ -61,6 +62,7 @@ __all__ = [
     "Attack",
     "AuditReport",
     "Batch",
+    "Belonging",
     "Clue",
     "Control",
     "Cost",

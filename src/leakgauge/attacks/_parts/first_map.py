@@ -110,7 +110,8 @@ def leading(product: Tensor, rounds: int = _ROUNDS) -> tuple[Tensor, Tensor]:
 def longest_row(product: Tensor) -> Tensor:
     """(T, out, in) -> (T, in), at length one: the right factor itself, where there is one product."""
     right = product[torch.arange(len(product)), torch.linalg.vector_norm(product, dim=2).argmax(1)]
-    return right / right.norm(dim=1, keepdim=True).clamp_min(_TINY)
+    unit: Tensor = right / right.norm(dim=1, keepdim=True).clamp_min(_TINY)
+    return unit
 
 
 def beyond(product: Tensor, left: Tensor, right: Tensor) -> Tensor:
@@ -168,7 +169,8 @@ class _Directions:
         solved = torch.linalg.lstsq(towards, first[:, None]).solution
         if not bool((towards @ solved - first[:, None]).norm() <= _PARALLEL):
             return None
-        return solved[0] * end
+        found: Tensor = solved[0] * end
+        return found
 
     def _at(self, samples: Tensor) -> Tensor:
         gradients = self.probing.gradients(samples, (self.name,))

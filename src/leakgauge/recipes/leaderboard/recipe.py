@@ -85,7 +85,7 @@ STRENGTHS = {
     "sign": Strengths("scale=mean", "scale=none", "with each tensor's size sent along, and without (signSGD)"),
     "clip": Strengths("norm=1", "norm=0.1", "the bound of dp-sgd without its noise; the defence's default"),
     "dp-sgd": Strengths(_ACCOUNTED, _ACCOUNTED, "epsilon 8 and 1 by the plain conversion"),
-    "fed-cdp": Strengths(_ACCOUNTED, _ACCOUNTED, "epsilon 8 and 1 by the plain conversion, noise for all tensors together"),
+    "fed-cdp": Strengths(_ACCOUNTED, _ACCOUNTED, "epsilon 8 and 1 by the plain conversion, noise for all tensors"),
     "fed-sdp": Strengths(_ACCOUNTED, _ACCOUNTED, "epsilon 8 and 1 by the plain conversion, promised to a client"),
     "soteria": Strengths("share=0.6", "share=0.8", "Wang et al. 2022 (DGA and GIA)"),
     "sensitivity": Strengths(

@@ -48,4 +48,4 @@ class Accounting(Measurement):
 
 def plain_epsilon(q: float, sigma: float, steps: int, delta: float) -> float:
     """Mironov 2017, proposition 3: steps * RDP(a) + log(1 / delta) / (a - 1), the least over whole orders a."""
-    return min(steps * rdp(q, sigma, a) + math.log(1 / delta) / (a - 1) for a in ORDERS)
+    return float(min(steps * rdp(q, sigma, a) + math.log(1 / delta) / (a - 1) for a in ORDERS))

@@ -1,0 +1,192 @@
+"""What a client would have shared with some batch: its step replayed, exactly, in coarser arithmetic or drawn anew.
+
+A replay is a mapping from parameter names to (R, P) in double precision, one row for each batch that was put in.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.dropout import _DropoutNd
+
+from leakgauge.engine.gradients import LOSSES, run_one_by_one, runs_one_by_one
+from leakgauge.engine.randomness import derived_seed, generator
+from leakgauge.fl.chain import client_step, prepared
+from leakgauge.fl.fedavg import mini_batches
+from leakgauge.fl.summed import seen_step
+from leakgauge.types import Batch, Defense, LocalTraining, SharedUpdate
+
+Rows = Mapping[str, Tensor]  # parameter name -> (R, P), double
+NOISE = 0.2  # of the range, in samples that are changed a little
+POOLED = 2  # other batches that are taken from samples at hand
+
+
+@dataclasses.dataclass(frozen=True)
+class Client:
+    """One way of training, to be replayed with any batch."""
+
+    model: nn.Module
+    local: LocalTraining
+    defenses: tuple[Defense, ...]
+    names: tuple[str, ...]  # parameters of the update
+
+    def replay(self, batch: Batch, seeds: Sequence[int], *, bits: int | None = None, drops: bool = False) -> Rows:
+        """In double precision; with `bits` weights and samples are rounded to so many bits of mantissa first.
+
+        With `drops` the model's own dropout is at work, drawn from the first of `seeds`.
+        """
+        model, inputs = copy.deepcopy(self.model).double(), batch.inputs.double()
+        if bits is not None:
+            inputs = rounded(inputs, bits)
+            with torch.no_grad():
+                for parameter in model.parameters():
+                    parameter.copy_(rounded(parameter, bits))
+        return self._shared(model, Batch(inputs, batch.labels), seeds, drops)
+
+    def replay_single(self, batch: Batch, seeds: Sequence[int]) -> Rows:
+        """In single precision, as clients compute."""
+        return self._shared(copy.deepcopy(self.model).float(), Batch(batch.inputs.float(), batch.labels), seeds, False)
+
+    def drawing(self, batch: Batch, seeds: Sequence[int]) -> tuple[Defense, ...]:
+        """The defences that answer two seeds in two ways."""
+        found = []
+        for defense in self.defenses:
+            alone = dataclasses.replace(self, defenses=(defense,))
+            one, other = (alone.replay(batch, s) for s in (seeds, [derived_seed(seed, "again") for seed in seeds]))
+            if any(not torch.equal(one[name], other[name]) for name in one):
+                found.append(defense)
+        return tuple(found)
+
+    def shuffles(self, samples: int) -> bool:
+        """Are there several mini-batches, in an order that nobody told?"""
+        return self.local.kind == "fedavg" and 0 < self.local.batch_size < samples
+
+    def drops(self) -> bool:
+        return any(isinstance(m, _DropoutNd) and m.p > 0 for m in self.model.modules())
+
+    def under(self, defenses: Sequence[Defense]) -> Client:
+        return dataclasses.replace(self, defenses=tuple(defenses))
+
+    def _shared(self, model: nn.Module, batch: Batch, seeds: Sequence[int], drops: bool) -> Rows:
+        looped = runs_one_by_one(self.model)
+        if drops:
+            model, looped = _with_dropout(model), True  # draws under vmap would need its own rules
+        if looped:
+            run_one_by_one(model)
+        step = seen_step(client_step(self.local), *self.defenses)
+        with torch.random.fork_rng(enabled=drops):
+            if drops:
+                torch.manual_seed(seeds[0])
+            shared = step(prepared(model, *self.defenses), batch, list(seeds))
+        return flat(shared, self.names)
+
+
+def flat(update: SharedUpdate, names: Sequence[str]) -> Rows:
+    return {name: update.tensors[name].detach().double().flatten(1) for name in names if name in update.tensors}
+
+
+def with_momentum(client: Client, batch: Batch, momentum: float) -> Rows:
+    """Undefended FedAvg by torch's own SGD, which knows momentum; one client after another."""
+    rows = []
+    for inputs, labels in zip(batch.inputs.double(), batch.labels, strict=True):
+        model = copy.deepcopy(client.model).double().eval()
+        for module in model.modules():
+            if isinstance(module, _BatchNorm):
+                module.train(client.local.batchnorm == "train")
+        before = {n: p.detach().clone() for n, p in model.named_parameters() if p.requires_grad}
+        optimiser = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], client.local.lr, momentum)
+        for part in mini_batches(len(inputs), client.local):
+            optimiser.zero_grad()
+            with torch.enable_grad():
+                LOSSES[client.local.loss](model(inputs[part]), labels[part]).backward()  # type: ignore[no-untyped-call]
+            optimiser.step()
+        rows.append({n: p.detach() - before[n] for n, p in model.named_parameters() if n in before})
+    return {n: torch.stack([row[n] for row in rows]).flatten(1) for n in client.names if n in rows[0]}
+
+
+def rounded(tensor: Tensor, bits: int) -> Tensor:
+    """To the nearest number with so many bits of mantissa behind the leading one."""
+    mantissa, exponent = torch.frexp(tensor)
+    scale = 2.0 ** (bits + 1)
+    return torch.ldexp((mantissa * scale).round() / scale, exponent)
+
+
+def shuffled(batch: Batch, seeds: Sequence[int]) -> Batch:
+    """The samples of each row in an order of its own."""
+    size = batch.labels.shape[1]
+    order = torch.stack([torch.randperm(size, generator=generator(seed, "order")) for seed in seeds])
+    order = order.to(batch.labels.device)
+    row = torch.arange(len(order), device=order.device)[:, None]
+    return Batch(batch.inputs[row, order], batch.labels[row, order])
+
+
+def repeated(batch: Batch, times: int) -> Batch:
+    """One row, so many times."""
+    return Batch(batch.inputs.repeat_interleave(times, 0), batch.labels.repeat_interleave(times, 0))
+
+
+def redrawn(seed: int, role: str, count: int) -> list[int]:
+    return [derived_seed(seed, f"{role}/{k}") for k in range(count)]
+
+
+def other_batches(batch: Batch, pools: Sequence[Batch], seed: int, is_image: bool) -> list[Batch]:
+    """Batches (1, N) with the labels of this one (1, N) that it has to be told apart from.
+
+    Samples of the same labels where there are any at hand; the batch itself mirrored, and under noise; and the batch
+    with one sample changed so, because a batch that is right but for one sample is wrong.
+    """
+    found = list(_pooled(batch, pools, seed))
+    g = generator(seed, "other batches")
+    noise = torch.rand(batch.inputs.shape, generator=g).to(batch.inputs)
+    noisy = ((1 - NOISE) * batch.inputs + NOISE * noise).clamp(0, 1)
+    turned = batch.inputs.flip(-1) if is_image else batch.inputs.roll(1, -1)
+    for changed in (turned, noisy):
+        found.append(Batch(changed, batch.labels))
+        if (size := batch.labels.shape[1]) > 1:
+            one = batch.inputs.clone()
+            place = int(torch.randint(size, (), generator=g))
+            one[:, place] = changed[:, place]
+            found.append(Batch(one, batch.labels))
+    return [other for other in found if float((other.inputs - batch.inputs).abs().max()) > 1e-3]
+
+
+def _pooled(batch: Batch, pools: Sequence[Batch], seed: int) -> Iterator[Batch]:
+    pools = [pool for pool in pools if pool.labels.shape[1]]
+    if not pools:
+        return
+    inputs = torch.cat([pool.inputs[0] for pool in pools]).to(batch.inputs)
+    labels = torch.cat([pool.labels[0] for pool in pools]).to(batch.labels)
+    places = {label: (labels == label).nonzero()[:, 0] for label in set(batch.labels[0].tolist())}
+    if not all(len(p) for p in places.values()):
+        return
+    for number in range(POOLED):
+        g = generator(seed, f"pooled/{number}")
+        rows = torch.stack(
+            [places[y][torch.randint(len(places[y]), (), generator=g)] for y in batch.labels[0].tolist()]
+        )
+        yield Batch(inputs[rows][None], batch.labels)
+
+
+class _Dropping(nn.Module):
+    """A dropout layer that drops in eval mode too."""
+
+    def __init__(self, layer: _DropoutNd) -> None:
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, x: Tensor) -> Tensor:
+        dropped: Tensor = type(self.layer)(self.layer.p).train()(x)
+        return dropped
+
+
+def _with_dropout(model: nn.Module) -> nn.Module:
+    for parent in list(model.modules()):
+        for name, child in list(parent.named_children()):
+            if isinstance(child, _DropoutNd):
+                setattr(parent, name, _Dropping(child))
+    return model
