@@ -376,7 +376,7 @@ class _Draws:
                 seen, own = (self.seen[name] - middle) / unit, (rows - middle) / unit * (k / (k - 1))
                 gain += ((seen - away).pow(2) - seen.pow(2)).sum().cpu()
                 gains += ((own - away).pow(2) - own.pow(2)).sum(1).cpu()
-            if float(gains.min()) <= 0:
+            if float(gains.quantile(0.25)) <= 0:
                 return _HIDDEN
             if float(gain) < _NEARER * float(gains.median()):
                 return _FARTHER

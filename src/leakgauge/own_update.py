@@ -103,7 +103,8 @@ def stage_of(
             do="leave out parameters without a gradient: if p.grad is not None",
         )  # fmt: skip
     shared = SharedUpdate(kind, {n: t.detach()[None].clone() for n, t in update.items()})
-    check_update(model, shared, scenario.shared_layers)
+    chain = parse_chain(scenario.defenses[0] if scenario.defenses else UNDEFENDED)
+    check_update(prepared(model, *chain), shared, scenario.shared_layers)
     _refuse_zeros(shared)
     spec = own_spec("your batch", tuple(inputs.shape[1:]), _classes(model, inputs))
     samples = Dataset(spec, inputs.detach().float().cpu(), labels.detach().long().cpu())
