@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from leakgauge.attacks._parts.attempts import _in_order, merge_trace, part_of, solve
+from leakgauge.attacks._parts.attempts import in_order, merge_trace, part_of, solve
 from leakgauge.attacks.dlg import DLG
 from leakgauge.attacks.inverting_gradients import InvertingGradients
 from leakgauge.engine.descent import descend
@@ -108,7 +108,7 @@ def test_samples_of_a_batch_are_averaged_with_those_they_resemble_and_keep_their
     second = torch.tensor([[1.0, 1.1, 0.1, 0, 5.1, 5]]) if labels is None else torch.tensor([[5.0, 5, 1, 1, 0, 0.1]])
     searched = torch.tensor([[10.0, 11, 12]])[:, : puzzle.visible - 6]
     hidden = torch.tensor([[7.0]])
-    moved = _in_order(torch.cat((second, searched, hidden), 1), torch.cat((first, searched, hidden), 1), puzzle)
+    moved = in_order(torch.cat((second, searched, hidden), 1), torch.cat((first, searched, hidden), 1), puzzle)
     assert torch.equal(moved[:, :6].reshape(3, 2), second.reshape(3, 2)[order])
     if labels is None:
         assert moved[0, 6:].tolist() == [11, 10, 12, 7]
