@@ -18,6 +18,7 @@ from leakgauge.belonging import origin_of
 from leakgauge.bounds import contradicted
 from leakgauge.cell import compared
 from leakgauge.chunks import Executor, InProcess
+from leakgauge.engine.batchnorm import has_batchnorm
 from leakgauge.errors import BadInput
 from leakgauge.evidence import exposures, upper_sides, weighed
 from leakgauge.flags import FLAGS
@@ -207,6 +208,17 @@ def _among(watch: Watch, number: int, cells: int) -> Watch:
     return lambda _, __, name, share: watch(number, cells, name, share)
 
 
+def _told(stage: Stage) -> tuple[str, ...]:
+    """The facts that an attacker has besides model and update, or reads off what was shared."""
+    facts = set(stage.threat_model.facts)
+    if stage.public is None:
+        facts.discard(Fact.PUBLIC_DATA)  # an own update comes without samples to lend
+    local = stage.scenario.local
+    if local.kind == "fedavg" and local.batchnorm == "train" and has_batchnorm(stage.model):
+        facts |= first_observation(stage).revealed.keys() & {Fact.BATCHNORM_STATISTICS}
+    return tuple(sorted(fact.value for fact in facts))
+
+
 def _with_ledger(
     stage: Stage, report: AuditReport, cells: Sequence[Cell], store: Store | None, fresh: bool, resuming: Resuming,
     watch: Watch,
@@ -247,8 +259,6 @@ def _report(
         raised.add("bound-exceeded")
     if origin.flag:
         raised.add(origin.flag)
-    lent = stage.public is not None  # an own update comes without samples to lend
-    told = tuple(sorted(f.value for f in stage.threat_model.facts if lent or f is not Fact.PUBLIC_DATA))
     return AuditReport(
         scenario=stage.scenario,
         data=stage.data,
@@ -256,7 +266,7 @@ def _report(
         summary=rows,
         verdict=verdict,
         flags=tuple(FLAGS[flag] for flag in sorted(raised)),
-        told=told,
+        told=_told(stage),
         environment=environment(stage.batch.inputs.device) | {"model state": stage.state, "engine": stage.engine},
         interrupted=interrupted,
         exposure=() if interrupted else exposures(stage, rows, findings),

@@ -18,6 +18,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from leakgauge import catalog
 from leakgauge.plan import Cell
 from leakgauge.stage import Stage
+from leakgauge.triage import first_observation
 from leakgauge.types import CRITERION, Ablation, Attack, Fact, Finding, Summary, Verdict
 from leakgauge.verdict import summarise
 
@@ -65,7 +66,9 @@ def changes(stage: Stage, attack: Attack) -> Iterator[Change]:
     told, local = stage.threat_model.facts, stage.scenario.local
     yield Change("input-spec", "told", "", why_not="nothing can be searched without the shape of an input")
     yield _switched(stage, attack, Fact.LABELS, "inferred or searched for")
-    if any(isinstance(m, _BatchNorm) for m in stage.model.modules()):
+    if Fact.BATCHNORM_STATISTICS not in told and first_observation(stage).knows(Fact.BATCHNORM_STATISTICS):
+        yield Change(Fact.BATCHNORM_STATISTICS.value, "read off the shared averages", "", why_not="they are shared")
+    elif any(isinstance(m, _BatchNorm) for m in stage.model.modules()):
         yield _switched(stage, attack, Fact.BATCHNORM_STATISTICS, "not told")
     else:
         yield Change(Fact.BATCHNORM_STATISTICS.value, "not told", "", why_not="the model has no BatchNorm")

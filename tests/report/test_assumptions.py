@@ -102,15 +102,22 @@ def test_every_fact_is_either_told_or_not_told_and_in_words(made, fact):
     given, bare = with_told(made.report, fact), with_told(made.report)
     (said,) = told(given)
     (words,) = set(not_told(bare)) - set(not_told(given))
-    assert said.removesuffix(" (an oracle: real attackers do not have it)") == words
+    assert said.partition(" (")[0] == words
     assert len(not_told(given)) == len(Fact) - 1
     assert words != fact.value
 
 
 @pytest.mark.parametrize("fact", Fact)
 def test_oracles_and_only_they_are_confessed(made, fact):
-    (said,) = told(with_told(made.report, fact))
+    word = {Fact.LABELS: "+labels", Fact.BATCHNORM_STATISTICS: "+batchnorm"}.get(fact, "")
+    report = with_scenario(made.report, threat_model=f"honest-but-curious{word}")
+    (said,) = told(with_told(report, fact))
     assert (ORACLE in said) == (fact in ORACLES)
+
+
+def test_statistics_that_nobody_gave_were_read_off_the_shared_averages(made):
+    (said,) = told(with_told(made.report, Fact.BATCHNORM_STATISTICS))
+    assert said.endswith("(read off the running averages that were shared)")
 
 
 def test_facts_are_told_in_the_order_of_the_report(made):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -11,7 +11,8 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from leakgauge.engine.gradients import working_model
 from leakgauge.errors import BadInput
-from leakgauge.fl.partial import ALL, only_shared, shared_names
+from leakgauge.fl.partial import ALL, SEPARATOR, layers_of, only_shared, shared_names
+from leakgauge.fl.running_averages import shared_statistics
 from leakgauge.types import Batch, DataSpec, Fact, LocalTraining, Observation, SharedUpdate, ThreatModel
 
 
@@ -20,10 +21,13 @@ def observe(
 ) -> Observation:
     """What an attacker of this kind sees. Facts the threat model does not name are dropped here.
 
-    So are the tensors of other layers than `layers` (see `fl/partial.py`); an update without them is fine too.
+    So are the tensors of other layers than `layers` (see `fl/partial.py`); an update without them is fine too. Running
+    averages that the client shared tell the batch's BatchNorm statistics: nobody has to reveal those.
     """
     check_update(model, update, layers)
     revealed = {fact: value for fact, value in facts.items() if fact in threat_model.facts}
+    if Fact.BATCHNORM_STATISTICS not in revealed and (read := shared_statistics(model, update, facts)):
+        revealed[Fact.BATCHNORM_STATISTICS] = read
     return Observation(model, only_shared(update, model, layers), threat_model, revealed)
 
 
@@ -73,6 +77,22 @@ def batchnorm_statistics(model: nn.Module, inputs: Tensor, batchnorm: str = "eva
     return {name: (torch.stack([m for m, _ in rows]), torch.stack([v for _, v in rows])) for name, rows in seen.items()}
 
 
+def _remedy(model: nn.Module, update: SharedUpdate, extra: Sequence[str]) -> str:
+    """What to do about tensors that are missing or unknown, by what they look like."""
+    buffers, frozen = {n for n, _ in model.named_buffers()}, {n for n, p in model.named_parameters()}
+    if extra and set(extra) <= buffers:
+        return "leave buffers out of a gradient; a weight difference is said with --local kind=fedavg"
+    if extra and set(extra) <= frozen:
+        return f"{extra[0]!r} is frozen, or the logits do not depend on it: it cannot move; leave it out"
+    if not extra and update.tensors:
+        layers = [layer for layer, names in layers_of(model).items() if set(names) <= update.tensors.keys()]
+        if {n for layer in layers for n in layers_of(model)[layer]} == update.tensors.keys():
+            return f"if only these layers were shared, say --shared-layers {SEPARATOR.join(layers)}"
+        shared = SEPARATOR.join(update.tensors)
+        return f"save a tensor for every parameter, or name those that were shared: --shared-layers {shared}"
+    return "check that --model is the model this update belongs to"
+
+
 def check_update(model: nn.Module, update: SharedUpdate, layers: str = ALL) -> None:
     """Does the update belong to this model: names, shapes, one trials axis, finite values? It must have `layers`."""
     if update.kind not in ("gradient", "weight_delta"):
@@ -88,7 +108,7 @@ def check_update(model: nn.Module, update: SharedUpdate, layers: str = ALL) -> N
         got = "; ".join([f"missing {n!r}" for n in missing[:1]] + [f"unknown {n!r}" for n in extra[:1]])
         raise BadInput(
             "update tensors", allowed=f"the model's {len(expected)} parameters by name", got=got,
-            do="check that --model is the model this update belongs to",
+            do=_remedy(model, update, extra),
         )  # fmt: skip
     trials = next((len(t) for t in update.tensors.values() if t.dim()), 1)
     for name, tensor in update.tensors.items():

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from leakgauge.errors import BadInput, Unreadable
+from leakgauge.fl.naming import by_own_names, shared_as
 from leakgauge.fl.observe import check_update
 from leakgauge.fl.partial import ALL
 from leakgauge.reading.npz import read_npz
@@ -21,22 +22,21 @@ def read_update(path: Path, kind: str, model: nn.Module, layers: str = ALL) -> S
 
     `layers` are those it must hold; see `fl/partial.py`.
     """
-    tensors = _read(path)
+    tensors = by_own_names(model, _read(path))
     shapes = {n: p.dim() for n, p in model.named_parameters() if p.requires_grad}
     one_client = all(t.dim() == shapes.get(n, t.dim()) for n, t in tensors.items())
-    floats = {n: (t[None] if one_client else t) for n, t in tensors.items()}
-    floats = {n: t if t.dtype == torch.float64 else t.float() for n, t in floats.items()}
-    buffers = {n: floats.pop(n) for n, _ in model.named_buffers() if n in floats}
-    if not floats:
+    update = shared_as(kind, model, {n: (t[None] if one_client else t) for n, t in tensors.items()})
+    if not update.tensors:
         raise BadInput(
             f"update file {str(path)!r}",
             allowed="a mapping from parameter names to tensors",
             got="no tensors",
             do="save one tensor per parameter",
         )
-    update = SharedUpdate(kind, floats, buffers)
     check_update(model, update, layers)
-    if empty := [t for t in range(update.trials) if not any(bool(tensor[t].any()) for tensor in floats.values())]:
+    if empty := [
+        t for t in range(update.trials) if not any(bool(tensor[t].any()) for tensor in update.tensors.values())
+    ]:
         raise BadInput(
             f"update file {str(path)!r}",
             allowed="with entries other than zero",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from leakgauge.report.subject import SIMULATED, counted, data_of, kind_of_update, model_of, update_of
-from leakgauge.types import ORACLES, AuditReport, Fact, Scenario
+from leakgauge.types import ORACLES, AuditReport, Fact, Scenario, threat_model
 
 _FACTS = {
     Fact.INPUT_SPEC: "the shape and range of an input and the number of classes",
@@ -71,10 +71,14 @@ def local_training(scenario: Scenario) -> str:
 
 
 def told(report: AuditReport) -> list[str]:
-    """What the attacker was given besides the model and the update; oracles are named as such."""
-    oracles = {fact.value for fact in ORACLES}
+    """What the attacker had besides the model and the update; oracles are named as such."""
+    given = {fact.value for fact in threat_model(report.scenario.threat_model).oracles}
+    read = {Fact.BATCHNORM_STATISTICS.value} - given
+    oracles = {fact.value for fact in ORACLES} - read
     return [
-        _WORDS.get(fact, fact) + (" (an oracle: real attackers do not have it)" if fact in oracles else "")
+        _WORDS.get(fact, fact)
+        + (" (an oracle: real attackers do not have it)" if fact in oracles else "")
+        + (" (read off the running averages that were shared)" if fact in read else "")
         for fact in report.told
     ]
 

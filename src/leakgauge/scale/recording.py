@@ -32,9 +32,8 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from leakgauge.errors import BadInput
 from leakgauge.files import make_folder, write_whole
+from leakgauge.fl.naming import plain_name
 from leakgauge.fl.recorded_folder import LEFT_OUT, SCHEMA, Origin, left_out_of
-
-_PREFIXES = ("_orig_mod.", "_module.", "module.")  # what torch.compile, Opacus and data parallelism put before names
 
 
 class Recorder:
@@ -157,13 +156,6 @@ def fractions(model: nn.Module) -> list[str]:
 
 def batchnorm_mode(model: nn.Module) -> str:
     return "train" if any(isinstance(m, _BatchNorm) and m.training for m in model.modules()) else "eval"
-
-
-def plain_name(name: str) -> str:
-    """A parameter's name without what wrappers put before it."""
-    while prefix := next((p for p in _PREFIXES if name.startswith(p)), ""):
-        name = name.removeprefix(prefix)
-    return name
 
 
 def _packed(tensors: Mapping[str, Tensor]) -> bytes:

@@ -19,9 +19,10 @@ from torch import Tensor, nn
 from leakgauge import catalog
 from leakgauge.chunked import reconstruct
 from leakgauge.errors import BadInput, LeakgaugeError
+from leakgauge.fl.naming import plain_name
 from leakgauge.fl.observe import facts_about, observe
 from leakgauge.metrics.scoring import Scores, score
-from leakgauge.scale.recording import batchnorm_mode, plain_name, trainable
+from leakgauge.scale.recording import batchnorm_mode, trainable
 from leakgauge.types import Attack, Batch, DataSpec, LocalTraining, SharedUpdate, threat_model
 from leakgauge.types.attack import no_progress
 
