@@ -20,16 +20,17 @@ import leakgauge
 from leakgauge import catalog
 from leakgauge.belonging import belonging
 from leakgauge.data import Dataset, load, public_batch
-from leakgauge.data._arrays import own_spec
+from leakgauge.data._arrays import own_spec, refuse_kind, refuse_labels
 from leakgauge.data.loading import load_whole
 from leakgauge.engine.precision import dtype_of, set_precision
 from leakgauge.engine.ways import choose_way, usual_way
 from leakgauge.errors import BadInput
 from leakgauge.fl.chain import prepared
+from leakgauge.fl.naming import by_own_names, shared_as
 from leakgauge.fl.observe import check_update, observe
 from leakgauge.fl.recorded import read_update
 from leakgauge.models import load_model
-from leakgauge.models.loading import logits_of
+from leakgauge.models.loading import freeze_unused, logits_of, refuse_output
 from leakgauge.plan import parse_chain
 from leakgauge.recorded_clients import clients_of, filled_in, kept_by, lent_by, told_apart, update_of
 from leakgauge.stage import PUBLIC_SAMPLES, Stage, initial_state, metrics_for, pick_device, to_device
@@ -96,17 +97,20 @@ def stage_of(
 ) -> Stage:
     """The same from what a training loop holds: one client's update and its batch (N, *shape), (N,)."""
     model = copy.deepcopy(model).eval()  # the loop goes on training its own
+    spec = _spec_of(model, inputs, labels)
+    freeze_unused(model, spec.shape)
     kind = "gradient" if scenario.local.kind == "fedsgd" else "weight_delta"
     if missing := [name for name, t in update.items() if not isinstance(t, Tensor)]:
         raise BadInput(
             "update", allowed="a tensor for each name", got=f"{type(update[missing[0]]).__name__} for {missing[0]!r}",
             do="leave out parameters without a gradient: if p.grad is not None",
         )  # fmt: skip
-    shared = SharedUpdate(kind, {n: t.detach()[None].clone() for n, t in update.items()})
     chain = parse_chain(scenario.defenses[0] if scenario.defenses else UNDEFENDED)
-    check_update(prepared(model, *chain), shared, scenario.shared_layers)
+    trained = prepared(model, *chain)
+    named = by_own_names(trained, {n: t.detach()[None].clone() for n, t in update.items()})
+    shared = shared_as(kind, trained, named)
+    check_update(trained, shared, scenario.shared_layers)
     _refuse_zeros(shared)
-    spec = own_spec("your batch", tuple(inputs.shape[1:]), _classes(model, inputs))
     samples = Dataset(spec, inputs.detach().float().cpu(), labels.detach().long().cpu())
     batch = Batch(samples.inputs[None], samples.labels[None])
     scenario = dataclasses.replace(scenario, trials=1, batch_size=len(inputs))
@@ -127,7 +131,7 @@ def saved_observation(
     else:
         kind = "gradient" if scenario.local.kind == "fedsgd" else "weight_delta"
         read = read_update(update_file, kind, model, scenario.shared_layers)
-    update = SharedUpdate(read.kind, {n: t.to(where, dtype) for n, t in read.tensors.items()})
+    update = _moved_to(read, where, dtype)
     facts: dict[Fact, Any] = {
         Fact.INPUT_SPEC: spec,
         Fact.NUM_SAMPLES: scenario.batch_size,
@@ -179,7 +183,7 @@ def _stage(
     where, dtype = pick_device(device), dtype_of(scenario.precision)
     set_precision(scenario.precision)
     model = model.to(where, dtype).eval()
-    update = SharedUpdate(update.kind, {n: t.to(where, dtype) for n, t in update.tensors.items()})
+    update = _moved_to(update, where, dtype)
     batch = to_device(batch, where, dtype)
     known, others = None, None
     if public is not None:  # half for the attacker, half to compare recoveries with
@@ -253,6 +257,11 @@ def refuse_what_a_file_fixes(scenario: Scenario) -> None:
         )  # fmt: skip
 
 
+def _moved_to(update: SharedUpdate, where: torch.device, dtype: torch.dtype) -> SharedUpdate:
+    tensors, buffers = ({n: t.to(where, dtype) for n, t in named.items()} for named in (update.tensors, update.buffers))
+    return SharedUpdate(update.kind, tensors, buffers)
+
+
 def _refuse_zeros(update: SharedUpdate) -> None:
     if not any(bool(t.any()) for t in update.tensors.values()):
         raise BadInput(
@@ -261,6 +270,17 @@ def _refuse_zeros(update: SharedUpdate) -> None:
         )  # fmt: skip
 
 
-def _classes(model: nn.Module, inputs: Tensor) -> int:
+def _spec_of(model: nn.Module, inputs: Any, labels: Any) -> DataSpec:
+    """What the samples of a training loop are, refused where the audit cannot take their kind yet."""
+    if not isinstance(inputs, Tensor) or not isinstance(labels, Tensor):
+        got = type(labels if isinstance(inputs, Tensor) else inputs).__name__
+        raise BadInput(
+            "inputs and labels", allowed="one tensor each", got=got,
+            do="put several inputs into one tensor that the model takes apart",
+        )  # fmt: skip
+    refuse_kind("your batch", tuple(inputs.shape[1:]), inputs.is_floating_point())
+    refuse_labels("your batch", tuple(labels.shape), labels.is_floating_point(), len(inputs))
     with torch.no_grad():
-        return int(model(inputs[:1].to(next(model.parameters()))).shape[1])
+        logits = model(inputs[:1].to(next(model.parameters())))
+    refuse_output("of your model", logits, 1)
+    return own_spec("your batch", tuple(inputs.shape[1:]), int(logits.shape[1]))

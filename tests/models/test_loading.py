@@ -150,8 +150,11 @@ class TestOwnModels:
         [
             ("broken", "RuntimeError: first line second line"),
             ("crashes", "must be runnable on (1, 30), got RuntimeError"),
-            ("wrong_classes", "must be of shape (1, 2), got (1, 5); take (30,) samples and return 2 logits"),
-            ("not_a_tensor", "must be of shape (1, 2), got tuple"),
+            (
+                "wrong_classes",
+                "must be of shape (1, 2), got (1, 5); return one row of class logits for each sample, here 2",
+            ),
+            ("not_a_tensor", "must be a tensor of shape (1, 2), got tuple; wrap the model"),
             ("not_finite", "must be finite"),
             ("text", "must be a factory that returns a torch.nn.Module, got str"),
             ("instance", "wrap it in a function"),

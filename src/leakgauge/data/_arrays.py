@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -37,13 +38,7 @@ def from_npz(path: Path, split: str | None) -> Dataset:
 def from_arrays(name: str, inputs: Any, labels: Any, split: str | None) -> Dataset:
     """Images (M, C, H, W), (M, H, W, C) or (M, H, W), or tables (M, features). `split` None takes all."""
     x, y = _array(name, "inputs", inputs), _array(name, "labels", labels)
-    if y.ndim != 1 or not np.issubdtype(y.dtype, np.integer) or len(x) != len(y) or len(y) == 0:
-        raise BadInput(
-            f"labels of {name!r}",
-            allowed=f"{len(x) or 'some'} whole numbers, one per sample",
-            got=f"{y.dtype} of shape {y.shape}",
-            do="give one class number per sample",
-        )
+    refuse_labels(name, y.shape, not np.issubdtype(y.dtype, np.integer), len(x), y.dtype)
     y = y.astype(np.int64)
     if not 0 <= int(y.min()) <= int(y.max()) < MOST_CLASSES:
         raise BadInput(
@@ -54,6 +49,36 @@ def from_arrays(name: str, inputs: Any, labels: Any, split: str | None) -> Datas
     spec = own_spec(name, x.shape[1:], max(2, int(y.max()) + 1))
     index = np.arange(len(y)) if split is None else half(y, split)
     return Dataset(spec, torch.from_numpy(_scaled_type(name, x)[index]), torch.from_numpy(y[index]))
+
+
+def refuse_labels(name: str, shape: tuple[int, ...], fractions: bool, samples: int, dtype: Any = "numbers") -> None:
+    """One class number for each sample is what can be audited today."""
+    if len(shape) == 1 and not fractions and shape[0] == samples > 0:
+        return
+    do = "give one class number per sample"
+    if fractions or len(shape) > 1:
+        do += "; regression, several labels a sample and labels of sequences cannot be audited yet"
+    raise BadInput(
+        f"labels of {name!r}", allowed=f"{samples or 'some'} whole numbers, one per sample",
+        got=f"{dtype} of shape {tuple(shape)}", do=do,
+    )  # fmt: skip
+
+
+def refuse_kind(name: str, shape: tuple[int, ...], fractions: bool) -> None:
+    """Pictures (1 or 3, H, W) and rows of a table, as fractions, are what can be audited today."""
+    if not fractions:
+        raise BadInput(
+            f"inputs of {name!r}", allowed="floats between 0 and 1", got="whole numbers",
+            do="scale bytes to [0, 1]; tokens cannot be audited yet, but what an embedding makes of them can, as a row",
+        )  # fmt: skip
+    if len(shape) == 1 or (len(shape) == 3 and shape[0] in (1, 3)):
+        return
+    do = "reshape them, and back inside the model"
+    if len(shape) == 2:
+        do = f"give series as pictures of shape {(1, *shape)}, and let the model drop the first axis again"
+    raise BadInput(
+        f"inputs of {name!r}", allowed="(N, features) or (N, 1 or 3, H, W)", got=("N", *shape), do=do,
+    )  # fmt: skip
 
 
 def own_spec(name: str, shape: tuple[int, ...], classes: int) -> DataSpec:
@@ -80,15 +105,20 @@ def _pick(path: Path, arrays: dict[str, Any], keys: tuple[str, ...]) -> Any:
 def _array(name: str, what: str, values: Any) -> np.ndarray[Any, np.dtype[Any]]:
     if isinstance(values, Tensor):
         values = values.detach().cpu().numpy()
-    array = np.asarray(values)
-    if array.ndim == 0 or array.dtype.hasobject:
-        raise BadInput(
-            f"{what} of {name!r}",
-            allowed="an array of numbers",
-            got=type(values).__name__,
-            do="convert it first",
-        )
+    several = isinstance(values, (tuple, list, dict)) and any(isinstance(v, (Tensor, np.ndarray)) for v in _in(values))
+    try:
+        array = None if several else np.asarray(values)
+    except ValueError:  # rows of several lengths
+        array = None
+    if array is None or array.ndim == 0 or array.dtype.hasobject:
+        do = "put several inputs into one array that the model takes apart" if several else "convert it first"
+        got = f"{type(values).__name__} of {len(values)}" if several else type(values).__name__
+        raise BadInput(f"{what} of {name!r}", allowed="one array of numbers", got=got, do=do)
     return array
+
+
+def _in(values: Any) -> Iterable[Any]:
+    return values.values() if isinstance(values, dict) else values
 
 
 def _channels_first(name: str, x: np.ndarray[Any, np.dtype[Any]]) -> np.ndarray[Any, np.dtype[Any]]:
@@ -115,5 +145,5 @@ def _scaled_type(name: str, x: np.ndarray[Any, np.dtype[Any]]) -> np.ndarray[Any
         f"inputs of {name!r}",
         allowed="uint8 (images only) or floats between 0 and 1",
         got=x.dtype,
-        do="scale them to [0, 1]",
+        do="scale them to [0, 1]; tokens cannot be audited yet, but what an embedding makes of them can, as a row",
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -24,6 +25,7 @@ def load_model(spec: str, data: DataSpec, seed: int, weights: str | None = None)
     if catalog.is_own(spec):
         model = _own_model(spec, data, seed)
         _check_forward(spec, model, data)  # also fills in lazy layers, before a checkpoint is held against them
+        freeze_unused(model, data.shape)
     else:
         model = catalog.build("models", spec).build(data, seed)
     if weights is not None:
@@ -41,6 +43,19 @@ def logits_of(spec: str, data: DataSpec, seed: int) -> int:
     except Exception:  # said properly by the check of its forward pass
         return data.classes
     return int(logits.shape[1]) if isinstance(logits, Tensor) and logits.dim() == 2 else data.classes
+
+
+def freeze_unused(model: nn.Module, shape: Sequence[int]) -> None:
+    """Parameters that the logits do not depend on are no part of an update: they have no gradient."""
+    named = [p for p in model.parameters() if p.requires_grad]
+    if not named:
+        return
+    like = named[0]
+    with seeded(0), torch.enable_grad():
+        logits = model(torch.rand(1, *shape).to(like))
+        found = torch.autograd.grad(logits.sum(), named, allow_unused=True) if logits.requires_grad else ()
+    for parameter, gradient in zip(named, found, strict=False):
+        parameter.requires_grad_(gradient is not None)
 
 
 def parameter_count(model: nn.Module) -> int:
@@ -136,18 +151,33 @@ def _parse(text: str) -> Any:
 
 def _check_forward(what: str, model: nn.Module, data: DataSpec) -> None:
     """One zero sample must give (1, classes) finite logits."""
-    wanted = (1, data.classes)
     do = f"take {tuple(data.shape)} samples and return {data.classes} logits (num_classes={data.classes})"
     try:
         with seeded(0), torch.no_grad():
             logits = model(torch.zeros(1, *data.shape))
     except Exception as error:
         got = f"{type(error).__name__}: {error}"
+        if len(data.shape) == 3 and data.shape[0] == 1:
+            do += "; arrays (M, H, W) are read as grey pictures (M, 1, H, W): a model of series drops that axis"
         raise BadInput(
             f"model {what!r}", allowed=f"runnable on (1, {', '.join(map(str, data.shape))})", got=got, do=do
         ) from error
-    if not isinstance(logits, Tensor) or tuple(logits.shape) != wanted:
-        shape = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
-        raise BadInput(f"logits of model {what!r}", allowed=f"of shape {wanted}", got=shape, do=do)
+    refuse_output(f"of model {what!r}", logits, 1, data.classes)
     if not bool(torch.isfinite(logits).all()):
         raise BadInput(f"logits of model {what!r}", allowed="finite", got="nan or infinity", do="check its parameters")
+
+
+def refuse_output(of: str, logits: Any, samples: int, classes: int | None = None) -> None:
+    """A model must return a tensor with one row of logits for each sample."""
+    wanted = f"({samples}, {classes or 'classes'})"
+    if not isinstance(logits, Tensor):
+        raise BadInput(
+            f"logits {of}", allowed=f"a tensor of shape {wanted}", got=type(logits).__name__,
+            do="wrap the model in a module that returns the logits alone",
+        )  # fmt: skip
+    shape = tuple(logits.shape)
+    if len(shape) != 2 or shape[0] != samples or (classes is not None and shape[1] != classes):
+        do = "return one row of class logits for each sample"
+        if classes is not None:
+            do += f", here {classes} (num_classes={classes})"
+        raise BadInput(f"logits {of}", allowed=f"of shape {wanted}", got=shape, do=do)
