@@ -11,13 +11,14 @@ from leakgauge.data import draw_victims, load
 from leakgauge.fl.chain import client_step
 from leakgauge.fl.observe import facts_about, observe
 from leakgauge.models import load_model
-from leakgauge.types import LocalTraining, threat_model
+from leakgauge.types import Batch, LocalTraining, threat_model
 
 
 def seen(trials=2, samples=1, model="lenet-dlg:activation=relu,init=default", defense=None):
     local, data = LocalTraining(), load("digits")
-    batch = draw_victims(data, trials, samples, seed=3)
-    net = load_model(model, data.spec, seed=0)
+    drawn = draw_victims(data, trials, samples, seed=3)
+    batch = Batch(drawn.inputs.double(), drawn.labels)  # signs of small entries hang on rounding
+    net = load_model(model, data.spec, seed=0).double()
     step = client_step(local) if defense is None else defense.wrap(client_step(local))
     update = step(net, batch, range(trials))
     return observe(net, update, threat_model("honest-but-curious"), facts_about(net, batch, data.spec, local, None))

@@ -32,6 +32,7 @@ SMALL = {  # every model of the zoo, as small as it goes; a new one must be adde
     "resnet20-4": ("resnet20-4:width=2", GREY8),
     "resnet32": ("resnet32:width=2", GREY8),
     "vgg16-mkor": ("vgg16-mkor:width=2,hidden=8", COLOUR32),
+    "vit": ("vit:patch=4,embedding=4,depth=1,heads=2", GREY8),
 }
 BATCHNORM = ["convnet", "resnet18-grnn", "resnet20", "resnet20-4", "resnet32"]
 

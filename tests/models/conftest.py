@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
+from leakgauge.engine.written_out_norms import WrittenOutNorms
 from leakgauge.models import load_model, parameter_count
 from leakgauge.types import DataSpec
 
@@ -54,7 +55,8 @@ def check_twice_differentiable() -> Callable[..., None]:
         def loss(parameters: dict[str, Tensor], x: Tensor, y: Tensor) -> Tensor:
             return F.cross_entropy(functional_call(model, parameters, (x,)), y)
 
-        together = vmap(grad(loss), (None, 0, 0))(parameters, inputs, labels)
+        with WrittenOutNorms():
+            together = vmap(grad(loss), (None, 0, 0))(parameters, inputs, labels)
         (slope,) = torch.autograd.grad(sum(g.square().sum() for g in together.values()), inputs)
         for t in range(2):
             x = inputs[t].detach().requires_grad_(True)

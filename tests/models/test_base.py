@@ -29,6 +29,7 @@ TINY = {  # every model of the zoo, small enough to build in a blink
     "resnet20-4": "resnet20-4:width=2",
     "resnet32": "resnet32:width=2",
     "vgg16-mkor": "vgg16-mkor:width=2,hidden=8",
+    "vit": "vit:patch=1,embedding=4,depth=1,heads=2",
 }
 
 

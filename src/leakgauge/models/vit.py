@@ -16,7 +16,6 @@ from leakgauge.settings import setting
 from leakgauge.types import DataSpec
 
 _SPREAD = 0.02  # standard deviation of positions and class token at the start
-_SMALL = 1e-5  # what LayerNorm adds to a variance
 _WIDER = 4  # the layer between two of a block, beside the embedding
 
 
@@ -56,7 +55,7 @@ class ViT(ModelSpec):
             ("patches", nn.Conv2d(channels, self.embedding, self.patch, self.patch)),  # (N, D, h, w)
             ("places", _Places(places, self.embedding, self.token)),  # (N, P, D)
             *blocks,
-            ("norm", _Norm(self.embedding)),
+            ("norm", nn.LayerNorm(self.embedding)),
             ("pool", _Pool(self.token)),  # (N, D)
             ("fc", nn.Linear(self.embedding, data.classes)),
         )
@@ -82,30 +81,16 @@ class _Places(nn.Module):
         return tokens + self.positions.weight
 
 
-class _Norm(nn.Module):
-    """LayerNorm in plain operations: torch's own has a wrong second derivative where victims run side by side."""
-
-    def __init__(self, embedding: int) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.ones(embedding))
-        self.bias = nn.Parameter(torch.zeros(embedding))
-
-    def forward(self, x: Tensor) -> Tensor:
-        centred = x - x.mean(-1, keepdim=True)
-        scale = (centred.square().mean(-1, keepdim=True) + _SMALL).rsqrt()
-        return centred * scale * self.weight + self.bias
-
-
 class _Block(nn.Module):
     """Attention, then two linear layers, each behind a LayerNorm and added to what came in: (N, P, D)."""
 
     def __init__(self, embedding: int, heads: int, act: nn.Module) -> None:
         super().__init__()
         self.heads = heads
-        self.norm1 = _Norm(embedding)
+        self.norm1 = nn.LayerNorm(embedding)
         self.qkv = nn.Linear(embedding, 3 * embedding)
         self.out = nn.Linear(embedding, embedding)
-        self.norm2 = _Norm(embedding)
+        self.norm2 = nn.LayerNorm(embedding)
         self.wide = nn.Linear(embedding, _WIDER * embedding)
         self.act = act
         self.narrow = nn.Linear(_WIDER * embedding, embedding)
