@@ -38,7 +38,7 @@ NETWORKS = (
     "resnet20:width=8",
     "vit",
 )
-SHUFFLED = LocalTraining(kind="fedavg", lr=0.02, epochs=3, batch_size=4)
+SHUFFLED = LocalTraining(kind="fedavg", lr=0.01, epochs=3, batch_size=4)
 DECLARED = {  # as declared -> as applied, if at another strength
     "gaussian:std=0.001": "gaussian:std=0.003",
     "gaussian:std=0.1": "gaussian:std=0.05",

@@ -13,37 +13,28 @@ noise, and the batch with one sample changed. Where those fit as well, nobody ca
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import torch
-from torch import Tensor
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from leakgauge import catalog
-from leakgauge.attacks._parts.shared_precision import shared_precision
 from leakgauge.credible import meets
 from leakgauge.errors import BadInput, LeakgaugeError
 from leakgauge.fl.fedavg import local_steps
 from leakgauge.fl.summed import in_sum
+from leakgauge.lookalikes import near_batches, other_batches, unlike_batches
+from leakgauge.matching import LEAST, Matching, left_out_of
 from leakgauge.plan import parse_chain
-from leakgauge.replays import Client, Rows, flat, other_batches, redrawn, repeated, shuffled, with_momentum
+from leakgauge.redrawn import FARTHER, Redrawn
+from leakgauge.replays import Client, Rows, with_momentum
 from leakgauge.stage import Stage
-from leakgauge.types import NLL_ON_LOGITS, Batch, Belonging, Finding, LocalTraining, SharedUpdate
+from leakgauge.types import NLL_ON_LOGITS, Batch, Belonging, Defense, Finding, LocalTraining
 
-_ARITHMETIC = {"float32": 23, "tf32 or float16": 10, "bfloat16": 7}  # bits of mantissa
-_ROUNDING = 8.0  # an entry may be off by so many times what rounding does to its tensor on average
-_LEAST = 2e-5  # of a tensor's average entry: kernels of other machines add up in another order
-_STRAY = 0.02  # share of a tensor's entries that may be further off: a compression's threshold flips some
-_FEW = 2  # and so many entries of a small tensor
 _APART = 3.0  # another batch must have so many times as many entries that are off
 _SURELY = 5  # and so many more
-_DRAWS, _FEWEST_DRAWS = 16, 6
-_OTHERS_DRAWS, _FEWEST_OTHERS_DRAWS = 4, 2
-_SPREAD, _SLACK = 4.0, 0.15  # of a logarithm: standard deviations and a margin, within which a size fits the draws
-_NEARER = 0.5  # of what the batch's own replays are nearer to it than to another batch
-_PATIENCE = 60.0  # seconds that drawing anew may take, by the time of the first replay
-_PLACES = 2**28  # numbers in all replays of one client
+_LEFT_OUT = 0.05  # share of entries that are zero from which some count as left out
 _SOLVED = 1e-7  # of where a search began: what is left of the objective then is rounding
 _OPPOSITE, _TIMES = "its opposite", "times that"
 _UNLIKE, _LONGER = 0.5, 2.0  # a cosine and a ratio of lengths beyond which draws explain nothing
@@ -56,7 +47,9 @@ def belonging(stage: Stage) -> Belonging | None:
     chain = parse_chain(stage.scenario.defenses[0]) if stage.scenario.defenses else ()
     if in_sum(chain) > 1:
         return Belonging(False, "batch-unproven", "the other clients of the sum are not at hand")
-    return _Check(stage, stage.recorded, Client(stage.model, stage.scenario.local, chain, _names(stage))).result()
+    names = tuple(stage.recorded.tensors)
+    matching = Matching(stage.recorded, names, stage.batch, tuple(stage.scenario.seeds))
+    return _Check(stage, Client(stage.model, stage.scenario.local, chain, names), matching).result()
 
 
 def origin_of(stage: Stage, findings: Sequence[Finding]) -> Belonging:
@@ -81,121 +74,59 @@ def _explains_with_others(stage: Stage, finding: Finding) -> bool:
     return solved and bool(claimed) and not any(meets(stage.data, r) for r in claimed)
 
 
-def _names(stage: Stage) -> tuple[str, ...]:
-    assert stage.recorded is not None
-    return tuple(stage.recorded.tensors)
-
-
-@dataclass(frozen=True)
-class _Match:
-    """How far a replay is from what was shared, trial by trial."""
-
-    off: Tensor  # (T,) entries that rounding does not explain
-    fits: Tensor  # (T,) bool
-
-    @property
-    def all_fit(self) -> bool:
-        return bool(self.fits.all())
-
-
 @dataclass
 class _Check:
     stage: Stage
-    shared: SharedUpdate
     client: Client
+    matching: Matching
 
     def __post_init__(self) -> None:
-        self.seen = flat(self.shared, self.client.names)
-        self.seeds = list(self.stage.scenario.seeds)
-        self.batch = self.stage.batch
-        self.grids = self._grids()
+        self.batch, self.seeds, self.seen = self.matching.batch, self.matching.seeds, self.matching.seen
         began = time.perf_counter()
         self.exact = self.client.replay(self.batch, self.seeds)
         self.seconds = (time.perf_counter() - began) / self.batch.trials
 
     def result(self) -> Belonging:
         """In order: is it rounding; can it be what was drawn; else what would fit."""
-        arithmetic = self._explained(self.exact, self.client)
-        if arithmetic is not None:
-            return self._told_apart(arithmetic)
         drawing = self.client.drawing(self.batch.take([0]), self.seeds[:1])
+        if not drawing and (arithmetic := self.matching.explained(self.exact, self.client)) is not None:
+            return self._told_apart(arithmetic)
         self._refuse_defence_that_did_nothing(drawing)
         size = self.batch.labels.shape[1]
         if drawing or self.client.shuffles(size) or self.client.drops():
-            return self._drawn(drawing=bool(drawing), order=self.client.shuffles(size), drops=self.client.drops())
+            return self._drawn(drawing, order=self.client.shuffles(size), drops=self.client.drops())
         raise self._refusal()
 
     # --- what can be recomputed ----------------------------------------------------------------------
 
-    def _grids(self) -> Rows:
-        """(T, P) how far rounding moved each number that was shared."""
-        grids: dict[str, Tensor] = {}
-        for t in range(self.shared.trials):
-            precision = shared_precision([tensor[t] for tensor in self.shared.tensors.values()])
-            for name, rows in self.seen.items():
-                own = 0.5 * (precision.relative * rows[t].abs() + precision.spacing)
-                grids[name] = own[None] if t == 0 else torch.cat([grids[name], own[None]])
-        return grids
-
-    def _explained(self, exact: Rows, client: Client) -> str | None:
-        """The coarsest arithmetic that has to be assumed for the rest to be rounding; None if none does."""
-        for name in _ARITHMETIC:
-            if self._match(exact, self._tolerance(name, exact, client)).all_fit:
-                return name
-        return None
-
-    def _tolerance(self, arithmetic: str, exact: Rows, client: Client) -> Rows:
-        bits = _ARITHMETIC[arithmetic]
-        if arithmetic == "float32":
-            coarse = client.replay_single(self.batch, self.seeds)
-        else:
-            coarse = client.replay(self.batch, self.seeds, bits=bits)
-        before = dict(client.model.named_parameters()) if self.shared.kind == "weight_delta" else {}
-        found = {}
-        for name, rows in exact.items():
-            average = rows.pow(2).mean(1, keepdim=True).sqrt()
-            moved = (coarse[name] - rows).pow(2).mean(1, keepdim=True).sqrt()
-            found[name] = 1.01 * self.grids[name] + _ROUNDING * moved + _LEAST * average
-            if name in before and before[name].numel() == rows.shape[1]:  # weights are stored before they are compared
-                found[name] = found[name] + 2.0**-bits * before[name].detach().double().flatten().abs()
-        return found
-
-    def _match(self, made: Rows, tolerance: Rows) -> _Match:
-        off, fits = torch.zeros(len(self.seeds)), torch.ones(len(self.seeds), dtype=torch.bool)
-        for name, rows in made.items():
-            wrong = ((self.seen[name] - rows).abs() > tolerance[name]).sum(1).cpu()
-            off += wrong
-            fits &= wrong <= _STRAY * rows.shape[1] + _FEW
-        return _Match(off, fits)
-
     def _told_apart(self, arithmetic: str) -> Belonging:
         """The batch gives the update. Do other batches as well?"""
-        tolerance = self._tolerance(arithmetic, self.exact, self.client)
-        mine = self._match(self.exact, tolerance).off
-        for others in self._others_side_by_side():
-            theirs = self._match(self.client.replay(others, self.seeds), tolerance).off
+        tolerance = self.matching.tolerance(arithmetic, self.exact, self.client)
+        mine = self.matching.match(self.exact, tolerance).off
+        for others in self._near_side_by_side():
+            theirs = self.matching.match(self.client.replay(others, self.seeds), tolerance).off
             if bool((theirs <= _APART * mine + _SURELY).any()):
                 return Belonging(False, "batch-unproven", "other batches give the same update")
         return Belonging(True)
 
-    def _others_side_by_side(self) -> Iterator[Batch]:
+    def _near_side_by_side(self) -> Iterator[Batch]:
         """The same kind of other batch for all trials at once; a trial that has fewer goes on with its last."""
-        each = [self._others(t) for t in range(self.batch.trials)]
+        each = [self._look_alikes(near_batches, t) for t in range(self.batch.trials)]
         for number in range(max(map(len, each))):
             chosen = [o[min(number, len(o) - 1)] if o else self.batch.take([t]) for t, o in enumerate(each)]
             yield Batch(torch.cat([b.inputs for b in chosen]), torch.cat([b.labels for b in chosen]))
 
-    def _others(self, trial: int) -> list[Batch]:
+    def _look_alikes(self, kind: Callable[..., list[Batch]], trial: int) -> list[Batch]:
         pools = [pool for pool in (self.stage.public, self.stage.others) if pool is not None]
-        image = self.stage.data.kind == "image"
-        return other_batches(self.batch.take([trial]), pools, self.seeds[trial], image)
+        return kind(self.batch.take([trial]), pools, self.seeds[trial], self.stage.data)
 
     # --- what was drawn ------------------------------------------------------------------------------
 
-    def _drawn(self, *, drawing: bool, order: bool, drops: bool) -> Belonging:
+    def _drawn(self, drawing: Sequence[Defense], *, order: bool, drops: bool) -> Belonging:
         kinds = [w for w, there in (("the order of mini-batches", order), ("dropout", drops)) if there]
+        left_out = bool(drawing) and not kinds and self._is_left_out(drawing)
         for trial in range(self.batch.trials):
-            told = _Draws(self, trial, order, drops)
+            told = self._redrawn(trial, order, drops)
             size = told.size()
             if drawing and size.low:
                 raise self._contradiction(trial, "less was added to it or left out of it than that does")
@@ -204,19 +135,56 @@ class _Check:
                     raise self._contradiction(trial, "it is further from what the batch gives than that explains")
                 if self._is_far(trial):
                     raise self._refusal()
-                return self._unlike(" and ".join(kinds))
+                unlike = f"it is further from what the batch gives than {' and '.join(kinds)} would explain"
+                return Belonging(False, "batch-unproven", unlike)
+            if left_out:
+                continue
             if (why := told.no_nearer()) is not None:
-                if why == _FARTHER and not drawing and self._is_far(trial):
+                if why == FARTHER and not drawing and self._is_far(trial):
                     raise self._refusal()
-                if why == _FARTHER and drawing:
+                if why == FARTHER and drawing:
                     raise self._contradiction(trial, "other batches with these labels explain it as well as this one")
                 explained = f"{why}" if drawing else f"{why}; {' and '.join(kinds)} cannot be replayed"
                 return Belonging(False, "batch-unproven", explained)
         return Belonging(True, "batch-only-alike" if kinds else "")
 
-    def _unlike(self, kinds: str) -> Belonging:
-        why = f"it is further from what the batch gives than {kinds} would explain"
-        return Belonging(False, "batch-unproven", why)
+    def _is_left_out(self, drawing: Sequence[Defense]) -> bool:
+        """Is what was shared, where it is not zero, the batch's update without what is drawn, and no near batch's?"""
+        plain = self.client.under([d for d in self.client.defenses if d not in drawing])
+        made = plain.replay(self.batch, self.seeds)
+        if not _alike(made, self.seen):
+            return False
+        gone, expected = left_out_of(made, self.seen), left_out_of(made, self.exact)
+        if bool((torch.minimum(gone, expected) < _LEFT_OUT).any()):
+            return False
+        if (other := (gone - expected).abs() > _LEFT_OUT).any():
+            trial = int(other.int().argmax())
+            raise self._contradiction(
+                trial, f"{gone[trial]:.0%} of it is left out, where {expected[trial]:.0%} should be"
+            )
+        kept, factor = self.matching.kept_of(made)
+        rounding = self.matching.tolerance("tf32 or float16", made, plain)
+        tolerance = {n: factor.abs().clamp_min(1) * rows for n, rows in rounding.items()}
+        mine = self.matching.match(kept, tolerance)
+        if not mine.all_fit:
+            return False
+        for others in self._near_side_by_side():
+            theirs, _ = self.matching.kept_of(plain.replay(others, self.seeds))
+            if bool((self.matching.match(theirs, tolerance).off <= _APART * mine.off + _SURELY).any()):
+                return False
+        return True
+
+    def _redrawn(self, trial: int, order: bool, drops: bool) -> Redrawn:
+        rounding = {
+            n: float((g[trial].pow(2).mean() + (LEAST * self.exact[n][trial]).pow(2).mean()).sqrt())
+            for n, g in self.matching.grids.items()
+        }
+        batch, seed = self.batch.take([trial]), self.seeds[trial]
+        return Redrawn(
+            self.client, batch, seed, {name: rows[trial] for name, rows in self.seen.items()}, rounding,
+            self._look_alikes(other_batches, trial), unlike_batches(batch, seed, self.stage.data), self.seconds, order,
+            drops,
+        )  # fmt: skip
 
     def _is_far(self, trial: int) -> bool:
         cosine, factor = _likeness(self.exact, self.seen, trial)
@@ -224,7 +192,7 @@ class _Check:
 
     # --- what to say ---------------------------------------------------------------------------------
 
-    def _refuse_defence_that_did_nothing(self, drawing: Sequence[object]) -> None:
+    def _refuse_defence_that_did_nothing(self, drawing: Sequence[Defense]) -> None:
         """Is it the update without the defences, or without what they draw?"""
         chain = self.client.defenses
         if not chain:
@@ -235,9 +203,9 @@ class _Check:
                 continue
             plain = self.client.under(kept)
             made = plain.replay(self.batch, self.seeds)
-            if made.keys() != self.seen.keys() or any(made[n].shape != self.seen[n].shape for n in made):
+            if not _alike(made, self.seen):
                 continue
-            if self._explained(made, plain) is not None:
+            if self.matching.explained(made, plain, unlike=self.exact) is not None:
                 missing = "the defence" if not kept else "what it draws"
                 raise BadInput(
                     "update", allowed=f"what the batch gives under --defenses {declared}",
@@ -282,9 +250,9 @@ class _Check:
         if factor == 0:
             return False
         made = {name: factor * rows for name, rows in self.exact.items()}
-        tolerance = self._tolerance("tf32 or float16", self.exact, self.client)
-        return self._match(
-            made, {name: abs(factor) * rows + self.grids[name] for name, rows in tolerance.items()}
+        tolerance = self.matching.tolerance("tf32 or float16", self.exact, self.client)
+        return self.matching.match(
+            made, {name: abs(factor) * rows + self.matching.grids[name] for name, rows in tolerance.items()}
         ).all_fit
 
     def _causes(self) -> Iterator[str]:
@@ -302,98 +270,17 @@ class _Check:
                 made = client.replay(self.batch, self.seeds)
             except (LeakgaugeError, ValueError, RuntimeError):  # BatchNorm of one value, say
                 continue
-            if self._explained(made, client) is not None:
+            if self.matching.explained(made, client) is not None:
                 yield do
         if local.kind == "fedavg" and not self.client.defenses and local_steps(self.batch.labels.shape[1], local) > 1:
             for momentum in (0.9, 0.5, 0.99):
                 made = with_momentum(self.client, self.batch, momentum)
-                if self._match(made, self._tolerance("tf32 or float16", made, self.client)).all_fit:
+                if self.matching.match(made, self.matching.tolerance("tf32 or float16", made, self.client)).all_fit:
                     yield f"it fits SGD with momentum {momentum:g}, which cannot be claimed: train without, or --blind"
 
 
-_HIDDEN = "what is drawn hides which batch it was: other batches fit as well"
-_FARTHER = "other batches with these labels fit as well as this one"
-
-
-@dataclass(frozen=True)
-class _Size:
-    low: bool
-    high: bool
-
-
-class _Draws:
-    """Replays of one client with everything drawn anew, beside the update that was shared."""
-
-    def __init__(self, check: _Check, trial: int, order: bool, drops: bool) -> None:
-        self._check, self._order, self._drops = check, order, drops
-        self._batch, self._seed = check.batch.take([trial]), check.seeds[trial]
-        self._others = check._others(trial)
-        numbers = sum(rows.shape[1] for rows in check.seen.values())
-        affordable = min(_PATIENCE / max(check.seconds, 1e-6), _PLACES / numbers)
-        every = affordable >= _DRAWS + _OTHERS_DRAWS * len(self._others)
-        self._count, self._of_others = (_DRAWS, _OTHERS_DRAWS) if every else (_FEWEST_DRAWS, _FEWEST_OTHERS_DRAWS)
-        self.made = self._redrawn(self._batch, "replay", self._count)
-        self.seen = {name: check.seen[name][trial] for name in self.made}
-        middle = {name: rows.mean(0) for name, rows in self.made.items()}
-        spread = {name: (rows - middle[name]).pow(2).mean().sqrt() for name, rows in self.made.items()}
-        floor = {name: check.grids[name][trial].pow(2).mean().sqrt() + _LEAST * m.pow(2).mean().sqrt()
-                 for name, m in middle.items()}  # fmt: skip
-        self._unit = {n: (spread[n].pow(2) + floor[n].pow(2)).sqrt().clamp_min(1e-30) for n in self.made}
-        self._middle = middle
-
-    def size(self) -> _Size:
-        """Is the update as far from the middle of the replays as they are themselves?"""
-        k = self._count
-        low = high = False
-        whole, wholes = torch.zeros(()).double(), torch.zeros(k).double()
-        for name, rows in self.made.items():
-            unit, middle = self._unit[name], self._middle[name]
-            # each replay beside the mean of the others, which is k / (k - 1) times as far as beside the mean of all
-            own = ((rows - middle) / unit).pow(2).mean(1).cpu() * (k / (k - 1)) ** 2 + 1e-12
-            seen = ((self.seen[name] - middle) / unit).pow(2).mean().cpu() * k / (k - 1) * (k / (k + 1)) + 1e-12
-            whole, wholes = whole + seen.log(), wholes + own.log()
-            if rows.shape[1] >= 100:
-                low |= _beyond(seen, own, below=True)
-                high |= _beyond(seen, own, below=False, times=2.0)
-        count = len(self.made)
-        low |= bool(whole / count < wholes.mean() / count - _SPREAD * wholes.std() / count - _SLACK)
-        high |= bool(whole / count > wholes.mean() / count + _SPREAD * wholes.std() / count + _SLACK)
-        return _Size(low, high)
-
-    def no_nearer(self) -> str | None:
-        """Why the batch is not clearly nearer to the update than other batches are; None if it is.
-
-        For each other batch: how much nearer is the update to the middle of the batch's replays than to the other's,
-        and how much is each of the batch's own replays?
-        """
-        k = self._count
-        for number, other in enumerate(self._others):
-            theirs = self._redrawn(other, f"other/{number}", self._of_others)
-            gain, gains = torch.zeros(()).double(), torch.zeros(k).double()
-            for name, rows in self.made.items():
-                unit, middle = self._unit[name], self._middle[name]
-                away = (theirs[name].mean(0) - middle) / unit
-                seen, own = (self.seen[name] - middle) / unit, (rows - middle) / unit * (k / (k - 1))
-                gain += ((seen - away).pow(2) - seen.pow(2)).sum().cpu()
-                gains += ((own - away).pow(2) - own.pow(2)).sum(1).cpu()
-            if float(gains.quantile(0.25)) <= 0:
-                return _HIDDEN
-            if float(gain) < _NEARER * float(gains.median()):
-                return _FARTHER
-        return None
-
-    def _redrawn(self, batch: Batch, role: str, count: int) -> Mapping[str, Tensor]:
-        seeds = redrawn(self._seed, role, count)
-        many = repeated(batch, count)
-        many = shuffled(many, seeds) if self._order else many
-        return self._check.client.replay(many, seeds, drops=self._drops)
-
-
-def _beyond(seen: Tensor, own: Tensor, *, below: bool, times: float = 1.0) -> bool:
-    logs = own.log()
-    reach = times * (_SPREAD * float(logs.std()) + _SLACK)
-    distance = float(seen.log() - logs.mean())
-    return distance < -reach if below else distance > reach
+def _alike(made: Rows, seen: Rows) -> bool:
+    return made.keys() == seen.keys() and all(made[n].shape == seen[n].shape for n in made)
 
 
 def _likeness(made: Rows, seen: Rows, trial: int) -> tuple[float, float]:

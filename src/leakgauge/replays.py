@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -16,7 +16,7 @@ from torch.nn.modules.dropout import _DropoutNd
 
 from leakgauge.engine.gradients import LOSSES, run_one_by_one, runs_one_by_one
 from leakgauge.engine.randomness import derived_seed, generator
-from leakgauge.fl.chain import client_step, prepared
+from leakgauge.fl.chain import ClientStep, prepared
 from leakgauge.fl.fedavg import mini_batches
 from leakgauge.fl.summed import seen_step
 from leakgauge.types import Batch, Defense, LocalTraining, SharedUpdate
@@ -35,10 +35,14 @@ class Client:
     defenses: tuple[Defense, ...]
     names: tuple[str, ...]  # parameters of the update
 
-    def replay(self, batch: Batch, seeds: Sequence[int], *, bits: int | None = None, drops: bool = False) -> Rows:
+    def replay(
+        self, batch: Batch, seeds: Sequence[int], *, bits: int | None = None, drops: bool = False,
+        shuffled: bool = False,
+    ) -> Rows:  # fmt: skip
         """In double precision; with `bits` weights and samples are rounded to so many bits of mantissa first.
 
-        With `drops` the model's own dropout is at work, drawn from the first of `seeds`.
+        With `drops` the model's own dropout is at work, drawn from the first of `seeds`. If `shuffled`, each epoch
+        visits the samples in an order of its own.
         """
         model, inputs = copy.deepcopy(self.model).double(), batch.inputs.double()
         if bits is not None:
@@ -46,11 +50,11 @@ class Client:
             with torch.no_grad():
                 for parameter in model.parameters():
                     parameter.copy_(rounded(parameter, bits))
-        return self._shared(model, Batch(inputs, batch.labels), seeds, drops)
+        return self._shared(model, Batch(inputs, batch.labels), seeds, drops, shuffled)
 
     def replay_single(self, batch: Batch, seeds: Sequence[int]) -> Rows:
         """In single precision, as clients compute."""
-        return self._shared(copy.deepcopy(self.model).float(), Batch(batch.inputs.float(), batch.labels), seeds, False)
+        return self._shared(copy.deepcopy(self.model).float(), Batch(batch.inputs.float(), batch.labels), seeds)
 
     def drawing(self, batch: Batch, seeds: Sequence[int]) -> tuple[Defense, ...]:
         """The defences that answer two seeds in two ways."""
@@ -72,13 +76,15 @@ class Client:
     def under(self, defenses: Sequence[Defense]) -> Client:
         return dataclasses.replace(self, defenses=tuple(defenses))
 
-    def _shared(self, model: nn.Module, batch: Batch, seeds: Sequence[int], drops: bool) -> Rows:
+    def _shared(
+        self, model: nn.Module, batch: Batch, seeds: Sequence[int], drops: bool = False, shuffled: bool = False
+    ) -> Rows:
         looped = runs_one_by_one(self.model)
         if drops:
             model, looped = _with_dropout(model), True  # draws under vmap would need its own rules
         if looped:
             run_one_by_one(model)
-        step = seen_step(client_step(self.local), *self.defenses)
+        step = seen_step(ClientStep(self.local, shuffled), *self.defenses)
         with torch.random.fork_rng(enabled=drops):
             if drops:
                 torch.manual_seed(seeds[0])
@@ -130,46 +136,8 @@ def repeated(batch: Batch, times: int) -> Batch:
     return Batch(batch.inputs.repeat_interleave(times, 0), batch.labels.repeat_interleave(times, 0))
 
 
-def redrawn(seed: int, role: str, count: int) -> list[int]:
-    return [derived_seed(seed, f"{role}/{k}") for k in range(count)]
-
-
-def other_batches(batch: Batch, pools: Sequence[Batch], seed: int, is_image: bool) -> list[Batch]:
-    """Batches (1, N) with the labels of this one (1, N) that it has to be told apart from.
-
-    Samples of the same labels where there are any at hand; the batch itself mirrored, and under noise; and the batch
-    with one sample changed so, because a batch that is right but for one sample is wrong.
-    """
-    found = list(_pooled(batch, pools, seed))
-    g = generator(seed, "other batches")
-    noise = torch.rand(batch.inputs.shape, generator=g).to(batch.inputs)
-    noisy = ((1 - NOISE) * batch.inputs + NOISE * noise).clamp(0, 1)
-    turned = batch.inputs.flip(-1) if is_image else batch.inputs.roll(1, -1)
-    for changed in (turned, noisy):
-        found.append(Batch(changed, batch.labels))
-        if (size := batch.labels.shape[1]) > 1:
-            one = batch.inputs.clone()
-            place = int(torch.randint(size, (), generator=g))
-            one[:, place] = changed[:, place]
-            found.append(Batch(one, batch.labels))
-    return [other for other in found if float((other.inputs - batch.inputs).abs().max()) > 1e-3]
-
-
-def _pooled(batch: Batch, pools: Sequence[Batch], seed: int) -> Iterator[Batch]:
-    pools = [pool for pool in pools if pool.labels.shape[1]]
-    if not pools:
-        return
-    inputs = torch.cat([pool.inputs[0] for pool in pools]).to(batch.inputs)
-    labels = torch.cat([pool.labels[0] for pool in pools]).to(batch.labels)
-    places = {label: (labels == label).nonzero()[:, 0] for label in set(batch.labels[0].tolist())}
-    if not all(len(p) for p in places.values()):
-        return
-    for number in range(POOLED):
-        g = generator(seed, f"pooled/{number}")
-        rows = torch.stack(
-            [places[y][torch.randint(len(places[y]), (), generator=g)] for y in batch.labels[0].tolist()]
-        )
-        yield Batch(inputs[rows][None], batch.labels)
+def seeds_of_replays(seed: int, count: int) -> list[int]:
+    return [derived_seed(seed, f"replay/{k}") for k in range(count)]
 
 
 class _Dropping(nn.Module):

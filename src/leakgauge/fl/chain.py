@@ -17,10 +17,11 @@ class ClientStep:
     """The undefended step. It shows the training it runs, so that a defence can act inside it, not only around it."""
 
     local: LocalTraining
+    shuffled: bool = False  # does it draw the order of its samples anew in every epoch?
 
     def __call__(self, model: nn.Module, batch: Batch, seeds: Sequence[int]) -> SharedUpdate:
         local = self.local
-        step = fedsgd(local.batchnorm, local.loss) if local.kind == "fedsgd" else fedavg(local)
+        step = fedsgd(local.batchnorm, local.loss) if local.kind == "fedsgd" else fedavg(local, self.shuffled)
         return step(model, batch, seeds)
 
 
