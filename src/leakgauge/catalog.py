@@ -92,15 +92,34 @@ def build(kind: str, spec: str) -> Any:
                 got=repr(cls),
                 do="see docs: adding an attack",
             )
+        _refuse_incomplete(cls, base)
         return cls.from_text(fields)
     name, _, fields = spec.partition(":")
     return get(kind, name).from_text(fields)
+
+
+def _refuse_incomplete(cls: type[Settings], base: type[Settings]) -> None:
+    """A class of the user's own must set what its base only declares, before anything is run with it."""
+    hints = {n: hint for owner in base.__mro__ for n, hint in vars(owner).get("__annotations__", {}).items()}
+    declared = [n for n, hint in hints.items() if "ClassVar" in str(hint) and not hasattr(base, n)]
+    missing = [n for n in declared if not hasattr(cls, n)] + sorted(getattr(cls, "__abstractmethods__", ()))
+    if missing:
+        raise BadInput(
+            f"class {cls.__name__!r}", allowed=f"one that sets {', '.join(declared)}",
+            got=f"one without {missing[0]!r}",
+            do="set it in the class body; see docs: adding an attack",
+        )  # fmt: skip
 
 
 def is_own(spec: str) -> bool:
     """Does `spec` point at the user's own code: `file.py:thing` or `package.module:thing`?"""
     head, sep, _ = spec.partition(":")
     return head.endswith(".py") or (bool(sep) and "." in head and "/" not in head)
+
+
+def is_users(thing: Settings) -> bool:
+    """Was it written by the user, and is not of the house?"""
+    return type(thing).__module__.partition(".")[0] != __package__
 
 
 def own(spec: str) -> Callable[..., Any]:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 import torch
 from torch import Tensor
 
+from leakgauge import catalog
 from leakgauge.credible import beats, meets
 from leakgauge.engine.memory import is_out_of_memory
 from leakgauge.errors import BadInput, LeakgaugeError, NotApplicable
@@ -77,10 +78,10 @@ def run_cell(
             scores = dataclasses.replace(scores, records=dict(scores.records) | more)
     except BadInput:
         raise
-    except (LeakgaugeError, RuntimeError) as error:  # this cell failed; it stays in the table as failed
+    except Exception as error:
         if not isinstance(error, LeakgaugeError) and not is_out_of_memory(error):
-            raise
-        kind = NOT_APPLICABLE if isinstance(error, NotApplicable) else ""
+            raise _mistake_of(attack, error) from error
+        kind = NOT_APPLICABLE if isinstance(error, NotApplicable) else ""  # this cell failed; it stays in the table
         text = f"{kind}{str(error) or type(error).__name__}"
         return [failed(stage, cell, trial, text) for trial in wanted], None
     flags = [*oracle_flags(told), *meeting.concerns(wanted[0]), *generator_flags(attack, truth.take(ran))]
@@ -94,6 +95,16 @@ def run_cell(
     if own is not None and worst is not None:
         own = with_answers(own, worst.matched[:, :, :size])
     return findings, None if own is None else own.cpu()
+
+
+def _mistake_of(attack: Attack, error: Exception) -> Exception:
+    """A mistake in the user's own attack is said in one line; one of ours is not hidden."""
+    if not catalog.is_users(attack):
+        return error
+    return BadInput(
+        f"attack {attack.name!r}", allowed="one that runs", got=f"{type(error).__name__}: {error}",
+        do="mend it; --debug shows where",
+    )  # fmt: skip
 
 
 class LastMeeting:

@@ -144,8 +144,11 @@ def _hints(owner: type) -> dict[str, Any]:
 def unknown_name(what: str, got: str, known: typing.Iterable[str]) -> BadInput:
     """The error for a name that does not exist, with the nearest one that does."""
     names = sorted(known)
-    near = difflib.get_close_matches(got, names, n=1, cutoff=0.5)
+    near = [name for name in names if sorted(name) == sorted(got)]  # letters that changed places
+    near = near or difflib.get_close_matches(got, names, n=1, cutoff=0.5)
     do = f"did you mean {near[0]!r}?" if near else "choose one of these"
+    if "," in got and {part.strip() for part in got.split(",")} <= set(names):
+        do = f"put spaces between several: {got.replace(',', ' ')!r}"
     return BadInput(what, allowed=f"one of {', '.join(names) or '(none)'}", got=repr(got), do=do)
 
 

@@ -5,17 +5,21 @@ from __future__ import annotations
 import struct
 import sys
 
+import click
 import numpy as np
 import pytest
 import torch
+import typer
 from safetensors.torch import save_file
 
+from leakgauge.cli.main import app
 from leakgauge.errors import BadInput
 from leakgauge.types import LocalTraining
 
 ATTACK = ("attack", "linear", "--model", "mlp:hidden=4", "--data", "digits", "--trials", "1")
 REPLAY = ("attack", "linear", "--model", "mlp:hidden=4", "--data", "digits", "--update")
 OWN = """
+import click
 import numpy as np
 from torch import nn
 
@@ -33,6 +37,46 @@ def negative():
 
 def too_bright():
     return 255 * np.random.rand(8, 8, 8), np.array([0, 1] * 4)
+
+class Wrapped(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inside = nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
+
+    def forward(self, x):
+        return {"logits": self.inside(x)}
+
+def series():
+    return nn.Sequential(nn.Conv1d(2, 4, 3), nn.Flatten(), nn.Linear(40, 3))
+
+def of_series():
+    return np.random.rand(4, 2, 12), np.array([0, 1, 2, 0])
+
+def two():
+    return (np.random.rand(4, 3), np.random.rand(4, 3)), np.array([0, 1, 2, 0])
+
+def tokens():
+    return np.array([[1, 5, 9]] * 4), np.array([0, 1, 2, 0])
+
+def regression():
+    return np.random.rand(4, 3), np.random.rand(4)
+"""
+OWN_ATTACKS = """
+from dataclasses import dataclass
+from leakgauge.types import Attack
+
+@dataclass(frozen=True)
+class NoNeeds(Attack):
+    name = "mine"
+    summary = "half written"
+    paper = "none"
+
+    def reconstruct(self, observation, seeds, progress):
+        raise AttributeError("of mine")
+
+@dataclass(frozen=True)
+class Fails(NoNeeds):
+    needs = frozenset()
 """
 
 
@@ -70,6 +114,7 @@ def mess(tmp_path):
     broken_mnist(tmp_path)
     updates(tmp_path)
     (tmp_path / "own.py").write_text(OWN)
+    (tmp_path / "attacks.py").write_text(OWN_ATTACKS)
     (tmp_path / "syntax.py").write_text("def net(:\n")
     (tmp_path / "text.txt").write_text("not what you think")
     (tmp_path / "text.npz").write_text("not what you think")
@@ -94,6 +139,9 @@ BAD = {
     # names
     "unknown attack": (("attack", "idgl"), ["attack must be one of", "'idgl'", "did you mean 'idlg'?"]),
     "unknown attack in a list": (("audit", "--attacks", "linaer"), ["did you mean 'linear'?"]),
+    "letters that changed places": (("audit", "--attacks", "dgl"), ["did you mean 'dlg'?"]),
+    "commas between attacks": (("audit", "--attacks", "idlg,dlg"), ["put spaces between several: 'idlg dlg'"]),
+    "own attack without needs": (("audit", "--attacks", "attacks.py:NoNeeds"), ["one without 'needs'"]),
     "unknown defence": ((*ATTACK, "--defense", "gausian"), ["defence", "did you mean 'gaussian'?"]),
     "unknown model": ((*ATTACK, "--model", "lenet-dgl"), ["model must be one of", "did you mean 'lenet-dlg'?"]),
     "unknown data": ((*ATTACK, "--data", "digit"), ["data set must be one of", "did you mean 'digits'?"]),
@@ -133,6 +181,7 @@ BAD = {
         ["defenses must be", "transforms pictures"],
     ),
     # scenario files
+    "an attack for a scenario": (("audit", "dlg"), ["'dlg'", "--attacks dlg"]),
     "no scenario": (("audit", "nothing.toml"), ["nothing.toml", "No such file"]),
     "folder for a scenario": (("audit", "broken"), ["broken"]),
     "unknown TOML key": (("audit", "unknown.toml"), ["scenario key", "'modle'", "did you mean 'model'?"]),
@@ -153,12 +202,23 @@ BAD = {
     "labels that are fractions": ((*ATTACK, "--data", "fraction.npz"), ["labels", "whole numbers"]),
     "pixels that are nan": ((*ATTACK, "--data", "nan.npz"), ["finite"]),
     "labels out of range from own code": ((*ATTACK, "--data", "own.py:negative"), ["must be 0 to"]),
+    "two inputs": ((*ATTACK, "--data", "own.py:two"), ["one array of numbers, got tuple of 2", "takes apart"]),
+    "tokens": ((*ATTACK, "--data", "own.py:tokens"), ["int64", "tokens cannot be audited yet"]),
+    "regression": ((*ATTACK, "--data", "own.py:regression"), ["regression", "cannot be audited yet"]),
     "bytes as floats": ((*ATTACK, "--data", "own.py:too_bright"), ["between 0 and 1", "divide by 255"]),
     "text for an archive": ((*ATTACK, "--data", "text.npz"), ["text.npz", "readable .npz"]),
     "text for data": ((*ATTACK, "--data", "./text.txt"), ["text.txt"]),
     "folder without images": ((*ATTACK, "--data", "./broken"), ["broken"]),
     # models and weights
     "own model of the wrong shape": ((*ATTACK, "--model", "own.py:three"), ["of shape (1, 10), got (1, 3)"]),
+    "own model that returns an object": (
+        (*ATTACK, "--model", "own.py:Wrapped"),
+        ["a tensor of shape (1, 10), got dict", "returns the logits alone"],
+    ),
+    "own model of series": (
+        (*ATTACK, "--model", "own.py:series", "--data", "own.py:of_series"),
+        ["own.py:series", "Expected 2D (unbatched) or 3D (batched) input", "a model of series drops that axis"],
+    ),
     "own model that is none": ((*ATTACK, "--model", "own.py:text"), ["torch.nn.Module", "str"]),
     "own model that fails": ((*ATTACK, "--model", "own.py:broken"), ["RuntimeError: out of luck"]),
     "own model that is not in the file": ((*ATTACK, "--model", "own.py:tree"), ["did you mean 'three'?"]),
@@ -193,6 +253,14 @@ def test_bad_input_is_one_clear_line_and_nothing_is_written(case, leakgauge, mes
     for word in words:
         assert word in line, line
     assert [name for name in files_in(mess) if name not in before and "__pycache__" not in name] == []
+
+
+def test_an_own_attack_that_fails_is_bad_input_and_says_how(leakgauge, mess, small):
+    done = leakgauge("audit", *small, "--attacks", "attacks.py:Fails", "--defenses", "none", "--out", "out")
+    assert done.code == 2
+    last = done.err.strip().splitlines()[-1]
+    assert "attack 'mine' must be one that runs, got AttributeError: of mine; mend it; --debug shows where" in last
+    assert "Traceback" not in done.err
 
 
 def test_output_folder_that_is_a_file_is_refused_before_anything_runs(leakgauge, mess, one_line):
@@ -254,3 +322,44 @@ def test_an_interrupt_is_said_with_what_is_kept(leakgauge, monkeypatch, argument
     assert outcome.code == 130
     assert "interrupted; " in outcome.err
     assert said in outcome.err
+
+
+# --- every command ----------------------------------------------------------------------------------
+
+
+def every_command() -> list[tuple[str, ...]]:
+    found: list[tuple[str, ...]] = []
+    for name, command in typer.main.get_command(app).commands.items():
+        found += [(name, *rest) for rest in ([(sub,) for sub in getattr(command, "commands", ())] or [()])]
+    return found
+
+
+def option_of(words: tuple[str, ...], kinds: tuple[type, ...]) -> str | None:
+    """The first option of a command that takes such a value."""
+    command = typer.main.get_command(app)
+    for word in words:
+        command = command.commands[word]
+    return next((p.opts[0] for p in command.params if isinstance(p.type, kinds) and p.opts[0].startswith("--")), None)
+
+
+@pytest.mark.parametrize("words", every_command(), ids=" ".join)
+class TestEveryCommand:
+    def test_an_unknown_flag_is_one_line_and_bad_input(self, words, leakgauge, one_line):
+        assert "--no-such-flag" in one_line(leakgauge(*words, "--no-such-flag"))
+
+    def test_a_word_for_a_number_is_one_line_and_bad_input(self, words, leakgauge, one_line):
+        option = option_of(words, (click.types.IntParamType, click.types.FloatParamType))
+        if option is None:
+            pytest.skip("takes no number")
+        assert option in one_line(leakgauge(*words, option, "many"))
+
+    def test_a_defect_of_ours_never_ends_with_the_exit_code_of_a_gate(self, words, leakgauge, monkeypatch):
+        def defect(*_, **__):
+            raise AssertionError("nobody foresaw\nthis")
+
+        monkeypatch.setattr(click.Command, "invoke", defect)
+        done = leakgauge(*words)
+        assert done.code in (2, 70)  # 2 where an argument is missing, which comes first
+        assert len(done.err.strip().splitlines()) == 1
+        if done.code == 70:
+            assert "unforeseen AssertionError: nobody foresaw this; please report it" in done.err

@@ -178,6 +178,8 @@ def _named(words: list[str]) -> tuple[str, ...]:
 def read_scenario(path: Path) -> Scenario:
     """A scenario from TOML; unknown keys are refused."""
     do = "see docs: the scenario file"
+    if not path.exists() and str(path) in catalog.find("attacks"):
+        do = f"an attack is named by a flag: --attacks {path}"
     try:
         text = path.read_text(encoding="utf-8")
         if any(max(line.count("."), line.count("[")) > _NESTED for line in text.splitlines()):

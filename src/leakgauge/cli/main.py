@@ -1,6 +1,6 @@
 """Entry point: parse, run, and turn every expected failure into one clear line and an exit code.
 
-0 fine, 1 the gate failed (it leaks) or a model is tampered with, 2 bad input, 130 interrupted.
+0 fine, 1 the gate failed (it leaks) or a model is tampered with, 2 bad input, 70 a defect of ours, 130 interrupted.
 """
 
 from __future__ import annotations
@@ -39,6 +39,8 @@ from leakgauge.errors import LeakgaugeError
 
 _KEEPING = ("audit", "attack", "reproduce", "search-policy", "train-model", "data")
 _KEEPING_IN_OUT = ("train", "train-locked")
+UNFORESEEN = 70  # what sysexits.h calls an internal software error
+_LONGEST = 400  # characters of an unforeseen error
 
 app = typer.Typer(
     help="Measure what a federated-learning update gives away.",
@@ -132,6 +134,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # the reader of our output went away
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115
         return 0
+    except Exception as error:  # nobody foresaw it; 1 would say that a gate failed
+        if debug:
+            raise
+        what = _one_line(f"{type(error).__name__}: {error}")[:_LONGEST]
+        say(f"leakgauge: unforeseen {what}; please report it with what --debug shows behind the same command")
+        return UNFORESEEN
 
 
 def _what_is_kept(given: Sequence[str]) -> str:
