@@ -99,20 +99,48 @@ def test_batchnorm_in_the_other_mode_is_named_as_the_cause(digits):
     assert belonging(model, update, inputs, labels, local=LocalTraining(batchnorm="train")).sure
 
 
-def test_momentum_is_named_as_the_cause(digits):
+def squared(logits, labels):
+    return F.mse_loss(logits, F.one_hot(labels, logits.shape[1]).float())
+
+
+@pytest.mark.parametrize(
+    ("loss", "optimiser", "said"),
+    [
+        (F.cross_entropy, lambda p: torch.optim.SGD(p, 0.1, momentum=0.9), r"fits SGD with momentum 0\.9, which"),
+        (
+            F.cross_entropy,
+            lambda p: torch.optim.SGD(p, 0.1, 0.9, weight_decay=5e-4),
+            r"0\.9 and a weight decay of 0\.0005",
+        ),
+        (F.cross_entropy, lambda p: torch.optim.SGD(p, 0.1, weight_decay=1e-2), r"fits a weight decay of 0\.01"),
+        (F.cross_entropy, lambda p: torch.optim.Adam(p, 0.1), "fits Adam"),
+        (squared, lambda p: torch.optim.SGD(p, 0.1), "fits the squared error against one-hot labels"),
+        (nn.CrossEntropyLoss(label_smoothing=0.1), lambda p: torch.optim.SGD(p, 0.1), "labels smoothed by 0.1"),
+    ],
+    ids=["momentum", "momentum and decay", "decay", "adam", "squared", "smoothed"],
+)
+def test_a_training_that_cannot_be_claimed_is_named_as_the_cause(digits, loss, optimiser, said):
     inputs, labels, _ = drawn(digits, 4)
     model = load_model(NETWORKS[1], digits.spec, 1)
-    local = LocalTraining(kind="fedavg", lr=0.1, epochs=3)
     before = {n: p.detach().clone() for n, p in model.named_parameters()}
-    optimiser = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9)
+    moving = optimiser(model.parameters())
     for _ in range(3):
-        optimiser.zero_grad()
-        F.cross_entropy(model(inputs), labels).backward()
-        optimiser.step()
+        moving.zero_grad()
+        loss(model(inputs), labels).backward()
+        moving.step()
     update = {n: p.detach() - before[n] for n, p in model.named_parameters()}
     model.load_state_dict(before)
-    with pytest.raises(BadInput, match=r"SGD with momentum 0\.9"):
-        belonging(model, update, inputs, labels, local=local)
+    with pytest.raises(BadInput, match=said):
+        belonging(model, update, inputs, labels, local=LocalTraining(kind="fedavg", lr=0.1, epochs=3))
+
+
+def test_a_gradient_of_another_loss_is_named_too(digits):
+    inputs, labels, _ = drawn(digits, 4)
+    model = load_model(NETWORKS[1], digits.spec, 1)
+    named = dict(model.named_parameters())
+    update = dict(zip(named, torch.autograd.grad(squared(model(inputs), labels), list(named.values())), strict=True))
+    with pytest.raises(BadInput, match="fits the squared error against one-hot labels, which cannot be claimed yet"):
+        belonging(model, update, inputs, labels)
 
 
 # --- something is drawn -----------------------------------------------------------------------------

@@ -26,9 +26,10 @@ from leakgauge.fl.fedavg import local_steps
 from leakgauge.fl.summed import in_sum
 from leakgauge.lookalikes import near_batches, other_batches, unlike_batches
 from leakgauge.matching import LEAST, Matching, left_out_of
+from leakgauge.other_training import other_trainings
 from leakgauge.plan import parse_chain
 from leakgauge.redrawn import FARTHER, Redrawn
-from leakgauge.replays import Client, Rows, with_momentum
+from leakgauge.replays import Client, Rows
 from leakgauge.stage import Stage
 from leakgauge.types import NLL_ON_LOGITS, Batch, Belonging, Defense, Finding, LocalTraining
 
@@ -272,11 +273,15 @@ class _Check:
                 continue
             if self.matching.explained(made, client) is not None:
                 yield do
-        if local.kind == "fedavg" and not self.client.defenses and local_steps(self.batch.labels.shape[1], local) > 1:
-            for momentum in (0.9, 0.5, 0.99):
-                made = with_momentum(self.client, self.batch, momentum)
-                if self.matching.match(made, self.matching.tolerance("tf32 or float16", made, self.client)).all_fit:
-                    yield f"it fits SGD with momentum {momentum:g}, which cannot be claimed: train without, or --blind"
+        if self.client.defenses:
+            return
+        for training in other_trainings(self.client, self.batch.labels.shape[1]):
+            try:
+                made = training.replay(self.client, self.batch)
+            except (ValueError, RuntimeError):
+                continue
+            if self.matching.match(made, self.matching.roughly(made, self.client)).all_fit:
+                yield f"it fits {training.words}, which cannot be claimed yet: train without it, or --blind"
 
 
 def _alike(made: Rows, seen: Rows) -> bool:

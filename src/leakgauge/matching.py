@@ -19,6 +19,7 @@ from leakgauge.types import Batch, SharedUpdate
 ARITHMETIC = {"float32": 23, "tf32 or float16": 10, "bfloat16": 7}  # bits of mantissa, finest first
 LEAST = 2e-5  # of a tensor's average entry: kernels of other machines add up in another order
 _ROUNDING = 8.0  # an entry may be off by so many times what rounding does to its tensor on average
+_ROUGHLY = 2e-3  # of a tensor's average entry
 _STRAY = 0.02  # share of a tensor's entries that may be further off: a compression's threshold flips some
 _FEW = 2  # and so many entries of a small tensor
 
@@ -78,14 +79,23 @@ class Matching:
             coarse = client.replay_single(self.batch, self.seeds)
         else:
             coarse = client.replay(self.batch, self.seeds, bits=bits)
-        before = dict(client.model.named_parameters()) if self.shared.kind == "weight_delta" else {}
+        moved = {n: _ROUNDING * (coarse[n] - rows).pow(2).mean(1, keepdim=True).sqrt() for n, rows in exact.items()}
+        return self._around(exact, client, moved)
+
+    def roughly(self, made: Rows, client: Client) -> Rows:
+        """(T, P) the same for a replay by another training, whose own rounding was not tried."""
+        moved = {n: _ROUGHLY * rows.pow(2).mean(1, keepdim=True).sqrt() for n, rows in made.items()}
+        return self._around(made, client, moved)
+
+    def _around(self, exact: Rows, client: Client, moved: Rows) -> Rows:
+        before = {n: p.detach().double() for n, p in client.model.named_parameters()}
+        stored = shared_precision(list(client.model.parameters()))  # a difference is of weights, on their own grid
         found = {}
         for name, rows in exact.items():
             average = rows.pow(2).mean(1, keepdim=True).sqrt()
-            moved = (coarse[name] - rows).pow(2).mean(1, keepdim=True).sqrt()
-            found[name] = 1.01 * self.grids[name] + _ROUNDING * moved + LEAST * average
-            if name in before and before[name].numel() == rows.shape[1]:  # weights are stored before they are compared
-                found[name] = found[name] + 2.0**-bits * before[name].detach().double().flatten().abs()
+            found[name] = 1.01 * self.grids[name] + moved[name] + LEAST * average
+            if self.shared.kind == "weight_delta" and before[name].numel() == rows.shape[1]:
+                found[name] = found[name] + stored.relative * before[name].abs().flatten() + stored.spacing
         return found
 
     def match(self, made: Rows, tolerance: Rows, seen: Rows | None = None) -> Match:

@@ -11,13 +11,11 @@ from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 
-from leakgauge.engine.gradients import LOSSES, run_one_by_one, runs_one_by_one
+from leakgauge.engine.gradients import run_one_by_one, runs_one_by_one
 from leakgauge.engine.randomness import derived_seed, generator
 from leakgauge.fl.chain import ClientStep, prepared
-from leakgauge.fl.fedavg import mini_batches
 from leakgauge.fl.summed import seen_step
 from leakgauge.types import Batch, Defense, LocalTraining, SharedUpdate
 
@@ -94,25 +92,6 @@ class Client:
 
 def flat(update: SharedUpdate, names: Sequence[str]) -> Rows:
     return {name: update.tensors[name].detach().double().flatten(1) for name in names if name in update.tensors}
-
-
-def with_momentum(client: Client, batch: Batch, momentum: float) -> Rows:
-    """Undefended FedAvg by torch's own SGD, which knows momentum; one client after another."""
-    rows = []
-    for inputs, labels in zip(batch.inputs.double(), batch.labels, strict=True):
-        model = copy.deepcopy(client.model).double().eval()
-        for module in model.modules():
-            if isinstance(module, _BatchNorm):
-                module.train(client.local.batchnorm == "train")
-        before = {n: p.detach().clone() for n, p in model.named_parameters() if p.requires_grad}
-        optimiser = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], client.local.lr, momentum)
-        for part in mini_batches(len(inputs), client.local):
-            optimiser.zero_grad()
-            with torch.enable_grad():
-                LOSSES[client.local.loss](model(inputs[part]), labels[part]).backward()  # type: ignore[no-untyped-call]
-            optimiser.step()
-        rows.append({n: p.detach() - before[n] for n, p in model.named_parameters() if n in before})
-    return {n: torch.stack([row[n] for row in rows]).flatten(1) for n in client.names if n in rows[0]}
 
 
 def rounded(tensor: Tensor, bits: int) -> Tensor:

@@ -65,6 +65,7 @@ LAYERS = (  # each may import what stands above it, and its own line as long as 
         "recorded_clients",
         "replays",
         "matching",
+        "other_training",
         "lookalikes",
         "redrawn",
         "belonging",
