@@ -3,7 +3,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from leakgauge.data import Dataset, draw_crowds, draw_others, draw_victims, public_batch
+from leakgauge.data import Dataset, draw_crowds, draw_others, draw_victims, load, public_batch
 from leakgauge.errors import BadInput
 from leakgauge.types import DataSpec
 
@@ -141,3 +141,13 @@ def test_the_others_are_those_that_no_trial_attacks(kind):
 
 def test_where_all_are_attacked_there_are_no_others():
     assert draw_others(numbered([0, 1] * 3), 10, 3, 2, 0) is None
+
+
+def test_victims_come_from_different_photographs_as_long_as_there_are_any():
+    photos = load("photos32")
+    for seed in range(20):
+        labels = draw_victims(photos, 18, 1, seed).labels.flatten().tolist()  # the label is the photograph
+        assert sorted(labels[:9]) == sorted(labels[9:]) == list(range(9))
+    assert len(set(draw_victims(photos, 3, 3, 0).labels.flatten().tolist())) == 9
+    whole = draw_victims(photos, len(photos), 1, 0)
+    assert whole.labels.flatten().bincount().tolist() == photos.labels.bincount().tolist()

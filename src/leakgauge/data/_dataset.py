@@ -28,6 +28,7 @@ class Dataset:
     inputs: Tensor  # (M, *shape), uint8 in 0..255, or float32 in [0, 1]
     labels: Tensor  # (M,), int64
     resample: bool = False  # pictures have another resolution than the spec says; those taken are brought to it
+    origins: Tensor | None = None  # (M,) the photograph each was cut from; None where every sample is one of its own
 
     def __post_init__(self) -> None:
         what = f"data set {self.spec.name!r}"

@@ -1,6 +1,7 @@
 """Draws the private batches of the trials, and the public sample, from a data set.
 
-No sample is drawn twice, and the victims of trial t are the same however many trials follow it.
+No sample is drawn twice, and the victims of trial t are the same however many trials follow it. Crops of one photograph
+are victims only where there are no others left.
 """
 
 from __future__ import annotations
@@ -82,7 +83,7 @@ def _victims(
         raise BadInput(
             "batch_labels", allowed="one of any, distinct, same", got=repr(batch_labels), do="choose one of these"
         )
-    order = _shuffled(len(dataset), seed)
+    order = _apart(dataset, _shuffled(len(dataset), seed))
     orders = [order[torch.isin(order, share)] for share in shares] or [order]
     return _in_turn(dataset, orders, trials, batch_size, batch_labels)
 
@@ -109,6 +110,16 @@ def public_batch(dataset: Dataset, limit: int, seed: int) -> Batch:
 
 def _shuffled(samples: int, seed: int) -> Tensor:
     return torch.randperm(samples, generator=torch.Generator().manual_seed(seed))
+
+
+def _apart(dataset: Dataset, order: Tensor) -> Tensor:
+    """The same samples, those cut from one photograph as far apart as can be: crops of one cat are not two victims."""
+    if dataset.origins is None:
+        return order
+    origins = dataset.origins[order]
+    same = origins[:, None] == origins
+    turns = same.tril(-1).sum(1)  # how many crops of its photograph come before it
+    return order[turns.argsort(stable=True)]
 
 
 def _draw(labels: Tensor, order: Tensor, trials: int, batch_size: int, batch_labels: str) -> list[list[int]]:

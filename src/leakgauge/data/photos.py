@@ -67,7 +67,8 @@ def read(root: Path | None, split: str, shown_at: int | None = None, *, size: in
             shown = crop if shown_at == size else _crop(part, box, shown_at)
             crops.append(torch.from_numpy(shown).permute(2, 0, 1))
         labels += [label] * len(kept)
-    return Dataset(_spec(size, shown_at), torch.stack(crops), torch.tensor(labels))  # (M, 3, shown_at, shown_at)
+    pictures = torch.stack(crops)  # (M, 3, shown_at, shown_at)
+    return Dataset(_spec(size, shown_at), pictures, torch.tensor(labels), origins=torch.tensor(labels))
 
 
 def _part(photo: _Photo, split: str) -> Image.Image:
