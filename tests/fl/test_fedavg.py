@@ -93,3 +93,21 @@ def test_mini_batches_visit_every_sample_once_an_epoch_and_the_last_may_be_small
     assert [(s.start, s.stop) for s in slices] == [(0, 2), (2, 4), (4, 5)] * 2
     assert local_steps(5, LocalTraining(kind="fedavg", epochs=2, batch_size=2)) == 6
     assert local_steps(5, LocalTraining(kind="fedavg", epochs=3)) == 3
+
+
+@pytest.mark.parametrize("mode", ["eval", "train"])
+def test_a_client_that_shuffles_draws_an_order_for_every_epoch(model, victims, mode):
+    net, batch = model("resnet20:width=2"), victims(2, 4)
+    local = LocalTraining(kind="fedavg", lr=0.05, epochs=2, batch_size=2, batchnorm=mode)
+    given, mixed, again, other = (
+        fedavg(local, shuffled)(net, batch, seeds).tensors
+        for shuffled, seeds in ((False, (0, 1)), (True, (0, 1)), (True, (0, 1)), (True, (5, 6)))
+    )
+    assert all(torch.equal(mixed[n], again[n]) for n in mixed)
+    assert not torch.allclose(mixed["fc.weight"], other["fc.weight"])
+    assert not torch.allclose(mixed["fc.weight"], given["fc.weight"])
+    alone = fedavg(local, True)(net, batch.take([1]), (1,)).tensors
+    torch.testing.assert_close(alone["fc.weight"][0], mixed["fc.weight"][1], rtol=1e-5, atol=1e-7)
+    whole = LocalTraining(kind="fedavg", lr=0.05, epochs=2)
+    one, two = (fedavg(whole, shuffled)(net, batch, (0, 1)).tensors["fc.weight"] for shuffled in (False, True))
+    torch.testing.assert_close(one, two)
