@@ -29,6 +29,7 @@ from leakgauge.fl.chain import prepared
 from leakgauge.fl.naming import by_own_names, shared_as
 from leakgauge.fl.observe import check_update, observe
 from leakgauge.fl.recorded import read_update
+from leakgauge.marks import refuse_unmarked
 from leakgauge.models import load_model
 from leakgauge.models.loading import freeze_unused, logits_of, refuse_output
 from leakgauge.plan import parse_chain
@@ -125,7 +126,9 @@ def saved_observation(
     set_precision(scenario.precision)
     public, spec = _public_half(scenario, data_root)
     model, spec = _model_and_spec(scenario, spec)
-    model = prepared(model, *parse_chain(scenario.defenses[0] if scenario.defenses else UNDEFENDED))
+    declared = scenario.defenses[0] if scenario.defenses else UNDEFENDED
+    chain = parse_chain(declared)
+    model = prepared(model, *chain)
     if is_recording(update_file):
         read = update_of(clients_of(update_file, scenario), model)
     else:
@@ -140,7 +143,9 @@ def saved_observation(
     if public is not None:
         facts[Fact.PUBLIC_DATA] = to_device(public_batch(public, PUBLIC_SAMPLES, scenario.seed), where, dtype)
     told = threat_model(scenario.threat_model)
-    return observe(model.to(where, dtype), update, told, facts, scenario.shared_layers), spec
+    seen = observe(model.to(where, dtype), update, told, facts, scenario.shared_layers)
+    refuse_unmarked(seen, chain, declared)
+    return seen, spec
 
 
 def _kept_its_samples(scenario: Scenario) -> bool:

@@ -28,7 +28,7 @@ _PATIENCE = 60.0  # seconds that drawing anew may take, by the time of the first
 _PLACES = 2**28  # numbers in all replays of one client
 _MANY = 100  # numbers in a tensor from which its own size is judged too
 _TINY = 1e-30
-HIDDEN = "what is drawn hides which batch it was: other batches fit as well"
+HIDDEN = "what is drawn hides it, as other batches fit as well"
 FARTHER = "other batches with these labels fit as well as this one"
 
 

@@ -64,6 +64,7 @@ LAYERS = (  # each may import what stands above it, and its own line as long as 
         "ledger",
         "recorded_clients",
         "replays",
+        "marks",
         "matching",
         "other_training",
         "lookalikes",
