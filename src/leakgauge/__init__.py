@@ -3,6 +3,11 @@
 The public names below are loaded when first used, so that importing the package (or asking for its version) is quick.
 """
 
+import sys
+
+if sys.argv[:1] == ["-m"] and not sys.flags.safe_path:
+    del sys.path[0]  # `python -m leakgauge` would run what lies in the working folder in place of what is imported next
+
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any

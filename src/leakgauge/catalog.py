@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from leakgauge.errors import BadInput, LeakgaugeError
+from leakgauge.search_path import look_here_last
 from leakgauge.settings import Settings, unknown_name
 from leakgauge.types import Attack, Defense
 
@@ -137,9 +138,11 @@ def own(spec: str) -> Callable[..., Any]:
             assert loader_spec is not None
             assert loader_spec.loader is not None
             module = importlib.util.module_from_spec(loader_spec)
+            look_here_last()
             sys.modules[loader_spec.name] = module  # dataclasses look their module up here
             loader_spec.loader.exec_module(module)
         else:
+            look_here_last()
             module = importlib.import_module(head)
     except BadInput:
         raise

@@ -22,6 +22,7 @@ from leakgauge.engine.precision import dtype_of, set_precision
 from leakgauge.engine.repeating import Repeated
 from leakgauge.errors import LeakgaugeError
 from leakgauge.models import load_model
+from leakgauge.search_path import safe_children
 from leakgauge.types import DataSpec
 
 
@@ -76,7 +77,8 @@ def measure_growth(point: Point, device: torch.device, seconds: float, precision
     context = multiprocessing.get_context("spawn")
     mine, theirs = context.Pipe(duplex=False)
     process = context.Process(target=_answer, args=(theirs, point, str(device), seconds, precision))
-    process.start()
+    with safe_children():
+        process.start()
     theirs.close()
     try:
         row: GrowthRow | str = mine.recv()

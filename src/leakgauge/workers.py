@@ -25,6 +25,7 @@ import torch
 
 from leakgauge.chunks import Chunk, Part, Told, failed_part
 from leakgauge.errors import BadInput, LeakgaugeError
+from leakgauge.search_path import safe_children
 from leakgauge.stage import Stage, pick_device
 from leakgauge.worker import (
     OVER_MEMORY,
@@ -136,7 +137,7 @@ class Workers:
         process = multiprocessing.get_context("spawn").Process(
             target=work, args=(theirs, self._setup, device, self.slots, self._memory), daemon=True
         )
-        with _no_interrupts(), _no_main_module():
+        with _no_interrupts(), _no_main_module(), safe_children():
             process.start()
         theirs.close()  # the worker's copy is the only one: when it dies, the pipe ends
         self._workers.append(_Worker(process, ours, device))

