@@ -47,6 +47,7 @@ class Case:
     command: str  # its first word is a command of leakgauge
     files: Files | None = None
     suite: bool = False  # does it play the suite that is asked for?
+    because: str = ""  # words of a refusal that is right
 
 
 def own_update(model: str, size: int, change: Callable[[dict[str, Tensor]], dict[str, Tensor]]) -> Files:
@@ -127,9 +128,12 @@ CASES = (
         "generator under noise", "unknown",
         f"{AUDIT} --model lenet-dlg --attacks ggl:steps=300,restarts=1 --defenses gaussian:std=1",
     ),
-    Case("zeros", "refused", OWN, own_update("lenet-dlg", 1, times(0.0))),
-    Case("not a number", "refused", OWN, own_update("lenet-dlg", 1, times(torch.nan))),
-    Case("another model's update", "refused", OWN, own_update("lenet-dlg", 1, another_models)),
+    Case("zeros", "refused", OWN, own_update("lenet-dlg", 1, times(0.0)), because="zeros"),
+    Case("not a number", "refused", OWN, own_update("lenet-dlg", 1, times(torch.nan)), because="finite"),
+    Case(
+        "another model's update", "refused", OWN, own_update("lenet-dlg", 1, another_models),
+        because="what the batch in --data gives",
+    ),
 )  # fmt: skip
 
 
@@ -186,7 +190,8 @@ def _run(case: Case, folder: Path, suite: str, device: str) -> None:
         entry, environment = plain["verdict"]["configurations"][-1], plain["environment"]
         found = Outcome(entry["standing"], entry["sides"], minutes, f"{environment['device']}, {environment['commit']}")
     else:
-        came = "refused" if done.returncode == 2 else "failed"
+        right = done.returncode == 2 and case.because in _last_line(done.stderr)
+        came = "refused" if right else "failed"
         found = Outcome(came, _last_line(done.stderr), minutes, where)
     (folder / "outcome.json").write_text(json.dumps(vars(found), indent=2), encoding="utf-8")
 

@@ -353,3 +353,14 @@ def test_an_archive_whole(tmp_path):
     np.savez(tmp_path / "a.npz", x=np.zeros((3, 2), np.float32), y=np.array([1, 0, 1]))
     whole, public = load_whole(str(tmp_path / "a.npz"))
     assert (whole.labels.tolist(), public) == ([1, 0, 1], None)
+
+
+def test_an_npz_may_say_how_many_classes_there_are(tmp_path):
+    arrays = {"inputs": np.random.default_rng(0).random((2, 5)), "labels": np.array([0, 3])}
+    np.savez(tmp_path / "few.npz", **arrays, classes=10)
+    assert load(str(tmp_path / "few.npz")).spec.classes == 10
+    np.savez(tmp_path / "none.npz", **arrays, classes=2)
+    assert load(str(tmp_path / "none.npz")).spec.classes == 4
+    np.savez(tmp_path / "odd.npz", **arrays, classes=np.array([1.5]))
+    with pytest.raises(BadInput, match=r"classes in .*odd\.npz' must be one whole number"):
+        load(str(tmp_path / "odd.npz"))

@@ -21,7 +21,10 @@ INPUT_KEYS, LABEL_KEYS = ("inputs", "x", "images"), ("labels", "y")
 
 
 def from_npz(path: Path, split: str | None) -> Dataset:
-    """An .npz with inputs (or x, images) and labels (or y); half of each class is the public split. None takes all."""
+    """An .npz with inputs (or x, images) and labels (or y); half of each class is the public split. None takes all.
+
+    A number `classes` in it says how many there are where not all of them occur.
+    """
     try:
         arrays = read_npz(path)
     except Unreadable as error:
@@ -32,11 +35,14 @@ def from_npz(path: Path, split: str | None) -> Dataset:
             do="write it with numpy.savez(path, inputs=..., labels=...)",
         ) from error
     inputs, labels = (_pick(path, arrays, keys) for keys in (INPUT_KEYS, LABEL_KEYS))
-    return from_arrays(path.stem, inputs, labels, split)
+    return from_arrays(path.stem, inputs, labels, split, _classes(path, arrays.get("classes")))
 
 
-def from_arrays(name: str, inputs: Any, labels: Any, split: str | None) -> Dataset:
-    """Images (M, C, H, W), (M, H, W, C) or (M, H, W), or tables (M, features). `split` None takes all."""
+def from_arrays(name: str, inputs: Any, labels: Any, split: str | None, classes: int = 0) -> Dataset:
+    """Images (M, C, H, W), (M, H, W, C) or (M, H, W), or tables (M, features). `split` None takes all.
+
+    There are as many classes as the largest label asks for, or `classes` if that is more.
+    """
     x, y = _array(name, "inputs", inputs), _array(name, "labels", labels)
     refuse_labels(name, y.shape, not np.issubdtype(y.dtype, np.integer), len(x), y.dtype)
     y = y.astype(np.int64)
@@ -46,7 +52,7 @@ def from_arrays(name: str, inputs: Any, labels: Any, split: str | None) -> Datas
         )
     x = _channels_first(name, x)
     # One class alone would make cross-entropy, and with it every gradient, zero: so at least two outputs.
-    spec = own_spec(name, x.shape[1:], max(2, int(y.max()) + 1))
+    spec = own_spec(name, x.shape[1:], max(2, int(y.max()) + 1, classes))
     index = np.arange(len(y)) if split is None else half(y, split)
     return Dataset(spec, torch.from_numpy(_scaled_type(name, x)[index]), torch.from_numpy(y[index]))
 
@@ -88,6 +94,17 @@ def own_spec(name: str, shape: tuple[int, ...], classes: int) -> DataSpec:
     grey = shape[0] == 1
     mean, std = ((0.449,), (0.226,)) if grey else (IMAGENET_MEAN, IMAGENET_STD)
     return DataSpec(name, tuple(shape), classes, "image", mean=mean, std=std)
+
+
+def _classes(path: Path, told: Any) -> int:
+    if told is None:
+        return 0
+    if told.ndim or not np.issubdtype(told.dtype, np.integer) or not 0 < int(told) <= MOST_CLASSES:
+        raise BadInput(
+            f"classes in {str(path)!r}", allowed=f"one whole number from 1 to {MOST_CLASSES}",
+            got=f"{told.dtype} of shape {told.shape}", do="write classes=10, say, or leave it out",
+        )  # fmt: skip
+    return int(told)
 
 
 def _pick(path: Path, arrays: dict[str, Any], keys: tuple[str, ...]) -> Any:

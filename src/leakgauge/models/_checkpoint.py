@@ -27,7 +27,11 @@ def load_weights(model: nn.Module, path: str) -> None:
         raise _misfit(path, f"{got} ({len(missing)} missing, {len(extra)} unknown)")
     for name, tensor in tensors.items():
         if tensor.shape != expected[name].shape:
-            raise _misfit(path, f"{name!r} of shape {tuple(tensor.shape)}, not {tuple(expected[name].shape)}")
+            wanted = tuple(expected[name].shape)
+            hint = ""
+            if tensor.dim() and tuple(tensor.shape[1:]) == wanted[1:]:
+                hint = f"; if it has {len(tensor)} classes, an .npz says so by an entry classes={len(tensor)}"
+            raise _misfit(path, f"{name!r} of shape {tuple(tensor.shape)}, not {wanted}", hint)
     model.load_state_dict(tensors, strict=False)
 
 
@@ -70,10 +74,10 @@ def _strip_parallel(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     return tensors
 
 
-def _misfit(path: str, got: str) -> BadInput:
+def _misfit(path: str, got: str, hint: str = "") -> BadInput:
     return BadInput(
         f"weights {path!r}",
         allowed="a checkpoint of this model",
         got=got,
-        do="choose the model, its fields and the data it was saved for",
+        do=f"choose the model, its fields and the data it was saved for{hint}",
     )
