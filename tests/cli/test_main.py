@@ -13,7 +13,6 @@ import typer
 from safetensors.torch import save_file
 
 from leakgauge.cli.main import app
-from leakgauge.errors import BadInput
 from leakgauge.types import LocalTraining
 
 ATTACK = ("attack", "linear", "--model", "mlp:hidden=4", "--data", "digits", "--trials", "1")
@@ -270,10 +269,11 @@ def test_output_folder_that_is_a_file_is_refused_before_anything_runs(leakgauge,
 
 
 def test_debug_shows_the_traceback(leakgauge):
-    with pytest.raises(BadInput, match="did you mean 'gaussian'"):
-        leakgauge("--debug", *ATTACK, "--defense", "gausian")
-    with pytest.raises(BadInput, match="did you mean 'gaussian'"):
-        leakgauge(*ATTACK, "--defense", "gausian", "--debug")
+    for words in (("--debug", *ATTACK, "--defense", "gausian"), (*ATTACK, "--defense", "gausian", "--debug")):
+        done = leakgauge(*words)
+        assert done.code == 2
+        assert done.err.startswith("Traceback")
+        assert "did you mean 'gaussian'" in done.err.strip().splitlines()[-1]
 
 
 @pytest.mark.parametrize("arguments", [(), ("attack",), ("data",)], ids=" ".join)

@@ -15,7 +15,7 @@ SOURCE = Path(leakgauge.__file__).parent
 ROOT = Path(__file__).parents[2]
 LAYERS = (  # each may import what stands above it, and its own line as long as that makes no circle
     ("errors",),
-    ("files", "settings", "claiming", "reading", "search_path"),
+    ("files", "settings", "claiming", "reading", "search_path", "visible"),
     ("types", "catalog"),
     ("engine", "metrics", "models", "data", "generators", "encryption", "policies"),
     ("attacks", "servers", "defenses", "fl", "inspect"),

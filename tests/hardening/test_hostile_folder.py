@@ -23,7 +23,8 @@ for words in (
     "list attacks", "attack linear --model mlp --data digits --trials 1 --out a", "inspect mlp --data digits",
     "triage --model mlp --data digits", "data list", "reproduce wei2020cpl --list",
     "train --data digits --model mlp:hidden=4 --defense gaussian:std=0.1 --rounds 1",
-    "audit --model mlp --data digits --attacks linear --defenses none --trials 1 --out b", "report b --out e", "bench --help",
+    "audit --model mlp --data digits --attacks linear --defenses none --trials 1 --out b",
+    "report b --out e", "bench --help",
 ):
     assert main(words.split()) == 0, words
 """

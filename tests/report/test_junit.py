@@ -94,7 +94,7 @@ def test_any_text_gives_valid_xml(make):
     made = make(model="<a & 'b' \"c\">]]>\x00\x08\ud800\ufffe")
     root = ET.fromstring(to_junit(made.report).encode())
     value = root.find(".//property[@name='model']").get("value")
-    assert value == "<a & 'b' \"c\">]]>????"
+    assert value == "<a & 'b' \"c\">]]>\\u0000\\u0008\\ud800?"
 
 
 def test_an_attack_on_labels_alone_says_what_it_read(labels_only):

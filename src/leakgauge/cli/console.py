@@ -6,36 +6,47 @@ import json
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TextIO
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
 from leakgauge.audit import Watch
+from leakgauge.visible import shortened, visible, visible_lines
+
+_WIDEST = 2_000  # characters in one place of a table
 
 
 def say(text: str) -> None:
     """A line for the person, on stderr."""
-    sys.stderr.write(text + "\n")
-    sys.stderr.flush()
+    _write(sys.stderr, shortened(visible(text)))
 
 
 def show(text: str) -> None:
     """A line of the result, on stdout."""
-    sys.stdout.write(text + "\n")
-    sys.stdout.flush()
+    _write(sys.stdout, shortened(visible(text)))
+
+
+def say_lines(text: str) -> None:
+    """Several lines of our own on stderr: a command's help, a traceback."""
+    _write(sys.stderr, visible_lines(text))
 
 
 def show_json(value: Any) -> None:
-    show(json.dumps(value, indent=2, allow_nan=False))
+    _write(sys.stdout, json.dumps(value, indent=2, allow_nan=False))
+
+
+def _write(stream: TextIO, text: str) -> None:
+    stream.write(text + "\n")
+    stream.flush()
 
 
 def show_table(columns: list[str], rows: list[list[str]]) -> None:
     """A table on stdout, as wide as the terminal; piped, as wide as it needs to be."""
     table = Table(*columns, box=None, pad_edge=False, header_style="bold")
     for row in rows:
-        table.add_row(*row)
+        table.add_row(*(shortened(visible(word), _WIDEST) for word in row))
     width = None if sys.stdout.isatty() else 240
     Console(width=width, soft_wrap=False, highlight=False, markup=False, emoji=False).print(table)
 
@@ -54,7 +65,7 @@ def watching() -> Iterator[Watch]:
         yield line
         return
     columns = (
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(),
         TimeElapsedColumn(),
         TextColumn("left"),
@@ -64,6 +75,8 @@ def watching() -> Iterator[Watch]:
         task = bar.add_task("setting up", total=None)
 
         def update(number: int, cells: int, name: str, share: float) -> None:
-            bar.update(task, total=cells, completed=number + share, description=f"[{number + 1}/{cells}] {name}")
+            bar.update(
+                task, total=cells, completed=number + share, description=f"[{number + 1}/{cells}] {visible(name)}"
+            )
 
         yield update

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
+import traceback
 from collections.abc import Sequence
 from typing import Annotated
 
@@ -17,7 +18,7 @@ import typer
 from leakgauge.cli.attack import AttackGroup
 from leakgauge.cli.audit import audit
 from leakgauge.cli.bench import bench
-from leakgauge.cli.console import say
+from leakgauge.cli.console import say, say_lines
 from leakgauge.cli.data import data
 from leakgauge.cli.detection import detection
 from leakgauge.cli.inspect import inspect
@@ -113,17 +114,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except click.exceptions.Exit as done:  # --help and --version
         return done.exit_code
     except click.exceptions.NoArgsIsHelpError as error:  # bare `leakgauge` or `leakgauge attack`
-        say(error.format_message())
+        say_lines(error.format_message())
         return 2
     except click.ClickException as error:
-        if debug:
-            raise
+        _show_traceback(debug)
         hint = getattr(getattr(error, "ctx", None), "command_path", "leakgauge")
         say(f"leakgauge: {_one_line(error.format_message())} (see '{hint} --help')")
         return 2
     except LeakgaugeError as error:
-        if debug:
-            raise
+        _show_traceback(debug)
         say(f"leakgauge: {_one_line(str(error))}")
         return 2
     except (KeyboardInterrupt, click.exceptions.Abort):
@@ -133,11 +132,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115
         return 0
     except Exception as error:  # nobody foresaw it; 1 would say that a gate failed
-        if debug:
-            raise
+        _show_traceback(debug)
         what = _one_line(f"{type(error).__name__}: {error}")[:_LONGEST]
         say(f"leakgauge: unforeseen {what}; please report it with what --debug shows behind the same command")
         return UNFORESEEN
+
+
+def _show_traceback(wanted: bool) -> None:
+    """Of the error at hand, with nothing in it that a terminal would obey."""
+    if wanted:
+        say_lines(traceback.format_exc().rstrip())
 
 
 def _what_is_kept(given: Sequence[str]) -> str:

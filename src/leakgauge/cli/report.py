@@ -50,7 +50,8 @@ def report(
     if as_json:
         show_json({form: str(path) for form, path in files.items()})
     else:
-        show("\n".join(str(path) for path in files.values()))
+        for path in files.values():
+            show(str(path))
 
 
 def _spare_pictures(folder: Path) -> None:

@@ -92,7 +92,8 @@ def _show(result: Mapping[str, Any]) -> None:
             **result
         )
     )
-    show("Generator: {file}\nPictures: {sheet}".format(**result))
+    show("Generator: {file}".format(**result))
+    show("Pictures: {sheet}".format(**result))
     show("Use it: leakgauge attack ggl --data {data} --generator {file}".format(**result))
 
 

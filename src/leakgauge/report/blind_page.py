@@ -12,7 +12,7 @@ from torch import Tensor
 
 from leakgauge.flags import FLAGS
 from leakgauge.metrics.scoring import claims_of
-from leakgauge.report.html import TEMPLATES
+from leakgauge.report.html import rendered
 from leakgauge.report.pictures import data_uri
 from leakgauge.report.subject import counted
 from leakgauge.report.toml import scenario_toml
@@ -40,7 +40,7 @@ def to_blind_page(
         "toml": scenario_toml(scenario),
         "environment": document["environment"],
     }
-    return TEMPLATES.get_template("blind.html.j2").render(page)
+    return rendered("blind.html.j2", page)
 
 
 def _banner(document: Mapping[str, Any], samples: int, clients: int) -> dict[str, str]:

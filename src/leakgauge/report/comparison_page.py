@@ -7,7 +7,7 @@ from typing import Any
 
 from leakgauge.report.cells import CONTROL_NOTE, CREDIBLE_NOTE, Cell, cells
 from leakgauge.report.comparing import Comparison, Difference, compare, settled
-from leakgauge.report.html import SCRIPT, TEMPLATES
+from leakgauge.report.html import SCRIPT, rendered
 from leakgauge.report.numbers import NOTHING, bounds, number, percent, rate_bounds
 from leakgauge.report.rows import columns, table_rows
 from leakgauge.report.subject import title_of
@@ -26,7 +26,7 @@ def to_comparison(first: AuditReport, second: AuditReport, names: tuple[str, str
         "rows": [_row(d, found) for d in found.differences],
         "score_name": found.score.upper(),
     }
-    return TEMPLATES.get_template("comparison.html.j2").render(page)
+    return rendered("comparison.html.j2", page)
 
 
 def _audit(report: AuditReport, name: str) -> dict[str, Any]:

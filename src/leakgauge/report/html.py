@@ -28,9 +28,10 @@ from leakgauge.report.toml import scenario_toml
 from leakgauge.report.tradeoff import tradeoff
 from leakgauge.types import AuditReport, Flag, Pictures, threat_model
 from leakgauge.verdict import headline, state_of
+from leakgauge.visible import visible_lines
 
 _FOLDER = Path(__file__).parent / "templates"
-TEMPLATES = Environment(
+_TEMPLATES = Environment(
     loader=FileSystemLoader(_FOLDER),
     autoescape=True,  # names, paths and errors come from users
     undefined=StrictUndefined,
@@ -47,6 +48,11 @@ _TONES = {
     "leaks": "bad", "labels read": "warn", "no leak found": "warn", "cannot tell": "warn", "not tested": "warn",
     "protected": "good",
 }  # fmt: skip
+
+
+def rendered(template: str, page: Mapping[str, Any]) -> str:
+    """A page, in which nothing that came from outside is read as HTML or stays unseen."""
+    return visible_lines(_TEMPLATES.get_template(template).render(page))
 
 
 def to_html(report: AuditReport, pictures: Pictures | None = None) -> str:
@@ -88,7 +94,7 @@ def to_html(report: AuditReport, pictures: Pictures | None = None) -> str:
         "in_python": in_python(report.scenario),
         "toml": scenario_toml(report.scenario),
     }
-    return TEMPLATES.get_template("report.html.j2").render(page)
+    return rendered("report.html.j2", page)
 
 
 def _banner(report: AuditReport) -> dict[str, str]:

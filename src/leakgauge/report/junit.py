@@ -17,6 +17,7 @@ from leakgauge.report.cells import Cell, by_defense
 from leakgauge.report.numbers import percent, rate_bounds
 from leakgauge.report.subject import counted
 from leakgauge.types import NOT_APPLICABLE, UNDEFENDED, AuditReport
+from leakgauge.visible import visible_lines
 
 # Everything that XML 1.0 cannot hold, escaped or not.
 _ILLEGAL = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
@@ -105,4 +106,4 @@ def _count(root: ET.Element) -> None:
 
 
 def _clean(text: str) -> str:
-    return _ILLEGAL.sub("?", text)
+    return _ILLEGAL.sub("?", visible_lines(text))

@@ -18,6 +18,7 @@ from leakgauge.report.toml import scenario_toml
 from leakgauge.report.tradeoff import tradeoff
 from leakgauge.types import AuditReport, threat_model
 from leakgauge.verdict import headline, state_of
+from leakgauge.visible import visible, visible_lines
 
 
 def to_markdown(report: AuditReport) -> str:
@@ -35,7 +36,7 @@ def to_markdown(report: AuditReport) -> str:
         _tradeoff(report),
         _repeat(report),
     ]
-    return "\n\n".join(filter(None, parts)) + "\n"
+    return visible_lines("\n\n".join(filter(None, parts)) + "\n")
 
 
 def _headline(report: AuditReport) -> str:
@@ -217,4 +218,4 @@ def table_line(values: list[str]) -> str:
 
 def one_line(text: object) -> str:
     """One line of plain text: nothing in it is read as Markdown, HTML or the end of a table cell."""
-    return re.sub(r"([\\`*_\[\]<>|&#~])", r"\\\1", " ".join(str(text).split()))
+    return re.sub(r"([\\`*_\[\]<>|&#~])", r"\\\1", visible(" ".join(str(text).split())))

@@ -14,7 +14,7 @@ from leakgauge.report import assumptions
 from leakgauge.report.cells import BASELINES
 from leakgauge.report.criterion import criterion
 from leakgauge.report.doubts import doubts
-from leakgauge.report.html import TEMPLATES
+from leakgauge.report.html import rendered
 from leakgauge.report.not_run import plain_lines
 from leakgauge.report.numbers import number, percent
 from leakgauge.report.rows import most_exposed_of
@@ -64,7 +64,7 @@ def to_officer(report: AuditReport) -> str:
         "gate": gate_words(report),
         "interrupted": report.interrupted,
     }
-    return TEMPLATES.get_template("officer.html.j2").render(page)
+    return rendered("officer.html.j2", page)
 
 
 def overall(report: AuditReport) -> str:
