@@ -18,6 +18,7 @@ from leakgauge.cell import FLOOR, run_cell
 from leakgauge.credible import is_recovered
 from leakgauge.errors import BadInput
 from leakgauge.plan import Cell
+from leakgauge.sealed import opened
 from leakgauge.stage import set_stage
 from leakgauge.store import Store
 from leakgauge.suites import SUITES, Suite
@@ -411,7 +412,7 @@ def test_another_defence_reuses_the_undefended_cells(tmp_path, monkeypatch):
 
 def test_a_broken_cell_is_done_again(tmp_path, monkeypatch):
     run_audit(TINY, out=tmp_path)
-    key = json.loads((tmp_path / "cells.json").read_text())["linear | none | plain"]
+    key = opened(tmp_path / "cells.json")["linear | none | plain"]
     (path,) = (tmp_path / "cells").glob(f"{key}.*")
     path.write_bytes(path.read_bytes()[:50])
     ran, told = count_runs(monkeypatch), []

@@ -160,7 +160,7 @@ def test_a_chunk_is_claimed_by_one(store):
 
 
 def test_private_files_can_be_read_by_their_owner_only(store):
-    store.save_truth(torch.rand(1, 1, 3))
+    store.save_truth(torch.rand(1, 1, 3), "a stage")
     store.save("abc", trials(0))
     for path in store.folder.rglob("*.safetensors"):
         assert stat.S_IMODE(path.stat().st_mode) == 0o600, path
@@ -181,12 +181,12 @@ def test_values_that_are_not_finite_never_reach_the_disk(store):
 
 def test_pictures_come_back_by_cell_name_each_at_its_place(store, told):
     truth = torch.rand(4, 1, 1, 8, 8)
-    store.save_truth(truth)
+    store.save_truth(truth, "a stage")
     saved = trials(1, 3)
     store.save("abc", saved[:1])
     store.save("abc", saved[1:])
     store.save("def", trials(0, pictures=False))
-    store.save_cells_of_report({"dlg | none | plain": "abc", "labels | none | plain": "def", "lost": "ghi"})
+    store.save_cells_of_report({"dlg | none | plain": "abc", "labels | none | plain": "def", "lost": "ghi"}, "a stage")
     pictures = Store(store.folder, make=False).pictures()
     assert torch.equal(pictures.true, truth)
     assert list(pictures.recovered) == ["dlg | none | plain"]
@@ -237,3 +237,29 @@ def test_the_hash_of_tensors_sees_values_and_order():
 def test_reading_makes_no_folder(tmp_path):
     assert Store(tmp_path / "none", make=False).pictures() is None
     assert not (tmp_path / "none").exists()
+
+
+def test_a_whole_file_in_the_place_of_another_cells_is_not_believed(store, told):
+    for key in ("abc", "def"):
+        store.save(key, trials(0))
+    one, other = cells(store)
+    spare = one.with_suffix(".spare")
+    one.rename(spare)
+    other.rename(one)
+    spare.rename(other)
+    again = Store(store.folder, notice=told.append)
+    assert again.load("abc") == again.load("def") == {}
+    assert len(told) == 2
+    assert all("it is the file of another cell" in line for line in told)
+    assert not cells(store)
+
+
+def test_pictures_of_another_runs_samples_are_left_out_and_named(store, tmp_path, told):
+    other = Store(tmp_path / "other")
+    for kept, of in ((store, "a stage"), (other, "another stage")):
+        kept.save_truth(torch.rand(1, 1, 1, 8, 8), of)
+        kept.save("abc", trials(0))
+        kept.save_cells_of_report({"dlg | none | plain": "abc"}, of)
+    (other.folder / "truth.safetensors").replace(store.folder / "truth.safetensors")
+    assert Store(store.folder, make=False, notice=told.append).pictures() is None
+    assert "it belongs to something else" in told[0]

@@ -28,6 +28,7 @@ from leakgauge.recipes import _measured, _running
 from leakgauge.recipes._recipe import pieces_of
 from leakgauge.report import to_json
 from leakgauge.scale.recording import Recorder
+from leakgauge.sealed import DIGEST, sealed, with_digest
 from leakgauge.store import Store
 from leakgauge.types import Federation, Partition, Scenario, Training
 
@@ -116,22 +117,21 @@ def read_store(folder: Path) -> object:
     """As a report reads a run, and as the same audit goes on with it."""
     pictures = Store(folder / "one", make=False).pictures()
     store = Store(folder / "one")
-    keys = json.loads(finished_run()["cells.json"]).values()
+    keys = json.loads(finished_run()["cells.json"])["content"].values()
     return pictures, [store.load(key) for key in keys]
 
 
 def read_cell(folder: Path) -> None:
     """The same, where a file of finished trials is damaged."""
-    key = next(iter(json.loads(finished_run()["cells.json"]).values()))
+    key = min(name for name in finished_run() if name.startswith("cells/") and name != "cells/first")[6:].split(".")[0]
     os.replace(folder / "one/cells/first", folder / f"one/cells/{key}.00000.damaged.safetensors")
     read_store(folder)
 
 
 def cells_traps(folder: Path) -> Traps:
-    return (
-        b'{"linear | none | plain": "../../x"}', b'{"linear | none | plain": "/tmp"}', b'{"a": {}}', b'{"a": "**/*"}',
-        b'{"a": 1}', *json_traps(folder),
-    )  # fmt: skip
+    of = json.loads(finished_run()["cells.json"])["of"]
+    contents = [{"linear | none | plain": key} for key in ("../../x", "/tmp", {}, "**/*", 1)] + [[], None, "x"]
+    return (*(sealed(of, content) for content in contents), *json_traps(folder))
 
 
 def read_report(folder: Path) -> None:
@@ -154,7 +154,7 @@ def report_traps(_: Path) -> Traps:
         for step in path[:-1]:
             inner = inner[step]
         inner[path[-1]] = to
-        return json.dumps(copy).encode()
+        return json.dumps(with_digest({k: v for k, v in copy.items() if k != DIGEST})).encode()
 
     return (
         *json_traps(Path()),
@@ -194,11 +194,9 @@ def read_search(folder: Path) -> object:
 
 
 def scores_traps(folder: Path) -> Traps:
-    return (
-        b'[{"policy": 1, "privacy": "x", "accuracy": []}, {"policy": "1", "privacy": 1, "accuracy": null}]',
-        b'[{"policy": "", "privacy": NaN, "accuracy": 1}, {"policy": "", "privacy": 1, "accuracy": 1}]',
-        *json_traps(folder),
-    )
+    of = policy_search._block_of(folder, SEARCH.blocks[0])
+    wrong = ([{"policy": 1, "privacy": "x", "accuracy": []}], [{"policy": "", "privacy": 1}], {}, None, [3])
+    return (*(sealed(of, rows * 2 if isinstance(rows, list) else rows) for rows in wrong), *json_traps(folder))
 
 
 def make_measured(folder: Path) -> None:

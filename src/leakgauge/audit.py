@@ -86,7 +86,7 @@ def run_audit(
             notice(f"{clue.what}: {clue.value}: {clue.meaning}")
     store = Store(out, notice=notice) if out else None
     if store:
-        store.save_truth(stage.batch.inputs if keep_private else None)
+        store.save_truth(stage.batch.inputs if keep_private else None, stage.key)
     cells, skipped = sorted_out(stage, cells) if in_suite(scenario) else without_empty_floors(stage, cells)
     pace = _pace(stage) if in_suite(scenario) else None
     results = _Results(stage)
@@ -112,7 +112,7 @@ def run_audit(
         except KeyboardInterrupt:
             interrupted = True
         if store:
-            store.save_cells_of_report(results.keys)
+            store.save_cells_of_report(results.keys, stage.key)
         report = _report(stage, results.findings, results.recovered, gate, interrupted)
         where = {**report.environment, **executor.environment}
         report = dataclasses.replace(report, environment=where, triage=clues, skipped=tuple(skipped))

@@ -33,7 +33,9 @@ from leakgauge.policies.operations import COUNT
 from leakgauge.policies.policy import LENGTH, NOTHING, Triple, applied, draw, written
 from leakgauge.policies.scores import accuracy_scores, privacy_scores
 from leakgauge.reading.plain import read_json
+from leakgauge.sealed import opened, sealed
 from leakgauge.stage import pick_device
+from leakgauge.store import key_of
 from leakgauge.types import Training
 
 BLOCK = 10  # candidates that are scored together
@@ -100,6 +102,7 @@ def search_policies(
     device: str = "auto",
     data_root: Path | None = None,
     watch: Callable[[int, int], None] = lambda _, __: None,
+    notice: Callable[[str], None] = lambda _: None,
 ) -> list[Scored]:
     """Score what is not in `folder` yet; gives untransformed pictures and all candidates with their scores, in order.
 
@@ -110,7 +113,7 @@ def search_policies(
     samples = _samples_for(search, data_root)  # what is refused leaves nothing behind
     untrained = load_model(search.model, samples.spec, search.seed, None).to(where)
     _belongs(search, folder)
-    missing = [block for block in search.blocks if _read(folder, block) is None]
+    missing = [block for block in search.blocks if _read(folder, block, notice) is None]
     if missing:
         bench = _Bench.set_up(search, samples, untrained)
         for wait in (False, True):  # first what nobody works on, then what another process has or had
@@ -224,15 +227,23 @@ def _path(folder: Path, block: range) -> Path:
     return folder / "scores" / f"{block.start:06d}.json"
 
 
+def _block_of(folder: Path, block: range) -> str:
+    """Whose scores these are: of this search, from here to there."""
+    return f"{key_of(search=read_json(folder / 'search.json'))} {block.start} {block.stop}"
+
+
 def _write(folder: Path, block: range, rows: Sequence[Scored]) -> None:
-    write_whole(_path(folder, block), json.dumps([dataclasses.asdict(r) for r in rows]).encode())
+    write_whole(_path(folder, block), sealed(_block_of(folder, block), [dataclasses.asdict(r) for r in rows]))
 
 
-def _read(folder: Path, block: range) -> list[Scored] | None:
-    """A finished block; None if it is not there or cannot be read, and then it is scored again."""
+def _read(folder: Path, block: range, notice: Callable[[str], None] = lambda _: None) -> list[Scored] | None:
+    """A finished block; None if it is not there, or cannot be believed: `notice` is told, and it is scored again."""
+    if not _path(folder, block).exists():
+        return None
     try:
-        rows = [Scored(**row) for row in read_json(_path(folder, block))]
-    except (Unreadable, TypeError):
+        rows = [Scored(**row) for row in opened(_path(folder, block), _block_of(folder, block))]
+    except (Unreadable, TypeError) as error:
+        notice(f"{_path(folder, block)} is damaged ({error}): its policies are scored again")
         return None
     return rows if len(rows) == len(block) and all(map(_sound, rows)) else None
 

@@ -31,7 +31,7 @@ from torch import Tensor
 from leakgauge.claiming import claimed
 from leakgauge.errors import Unreadable
 from leakgauge.files import make_folder, write_whole
-from leakgauge.reading.plain import read_json
+from leakgauge.sealed import opened, sealed
 from leakgauge.trial_index import Held, TrialIndex
 from leakgauge.types import Finding, Pictures
 
@@ -84,7 +84,7 @@ class Store:
         found: dict[int, Trial] = {}
         for name in sorted(set(held.values())):
             try:
-                trials = _read(self._cells / name)[1]
+                trials = _read(self._cells / name, key)[1]
             except Damaged as error:
                 self._throw_away(name, error)
                 continue
@@ -105,24 +105,27 @@ class Store:
         for path in self._cells.glob(f"{key}.*.safetensors"):
             path.unlink(missing_ok=True)
 
-    def save_truth(self, truth: Tensor | None) -> None:
-        """The private samples, where they are to be kept; None removes those of a run before."""
+    def save_truth(self, truth: Tensor | None, of: str) -> None:
+        """The private samples of the stage with this key, where they are to be kept; None removes those of before."""
         if truth is None:
             (self.folder / "truth.safetensors").unlink(missing_ok=True)
-        else:
-            self._write(self.folder / "truth.safetensors", {"inputs": truth.detach().cpu().contiguous()}, {})
+            return
+        kept = {"inputs": truth.detach().cpu().contiguous()}
+        self._write(self.folder / "truth.safetensors", kept, {"of": of, "digest": _digest(of, "", kept)})
 
-    def save_cells_of_report(self, names: Mapping[str, str]) -> None:
-        """Which cell of the table has which key: cell name -> key."""
-        write_whole(self.folder / "cells.json", json.dumps(dict(names), indent=2).encode())
+    def save_cells_of_report(self, names: Mapping[str, str], of: str) -> None:
+        """Which cell of the table has which key, of the stage with this key: cell name -> key."""
+        write_whole(self.folder / "cells.json", sealed(of, dict(names)))
 
     def pictures(self) -> Pictures | None:
         """The pictures of a finished run, for `leakgauge report`; None if there are none. Needs no index."""
+        if not (self.folder / "truth.safetensors").exists():
+            return None
         try:
-            with safe_open(self.folder / "truth.safetensors", framework="pt") as file:
-                truth = file.get_tensor("inputs")
-            names = read_json(self.folder / "cells.json")
-        except (OSError, SafetensorError, Unreadable):
+            truth, of = self._truth()
+            names = opened(self.folder / "cells.json", of)
+        except (OSError, SafetensorError, Unreadable, LookupError, TypeError) as error:
+            self._notice(f"{self.folder}: its pictures are left out, as a file of theirs is not whole ({error})")
             return None
         if not isinstance(names, dict) or not all(_KEY.fullmatch(str(key)) for key in names.values()):
             return None  # a key is part of a file's name: no other text may be
@@ -131,13 +134,21 @@ class Store:
             trials: dict[int, Trial] = {}
             for path in sorted(self._cells.glob(f"{key}.*.safetensors")):
                 try:
-                    trials = _read(path)[1] | trials
+                    trials = _read(path, key)[1] | trials
                 except Damaged as error:
                     self._notice(f"{path} is damaged ({error}): its pictures are left out")
             pictures = in_place(trials, len(truth))
             if pictures is not None:
                 recovered[name] = pictures[:, : truth.shape[1]]
         return Pictures(truth, recovered)
+
+    def _truth(self) -> tuple[Tensor, str]:
+        """The private samples, and the key of the stage whose they are."""
+        with safe_open(self.folder / "truth.safetensors", framework="pt") as file:
+            said, truth = file.metadata() or {}, file.get_tensor("inputs")
+        if said["digest"] != _digest(said["of"], "", {"inputs": truth}):
+            raise Unreadable("the private samples are not what their digest says")
+        return truth, said["of"]
 
     @property
     def _writing(self) -> TrialIndex:
@@ -177,14 +188,19 @@ def in_place(trials: Mapping[int, Trial], count: int) -> Tensor | None:
     return blank
 
 
-def _read(path: Path) -> tuple[str, dict[int, Trial]]:
-    """The cell of a file and its trials by number; raises if it is not exactly what was written."""
+def _read(path: Path, key: str | None = None) -> tuple[str, dict[int, Trial]]:
+    """The cell of a file, which is `key` if that is given, and its trials by number.
+
+    Raises if it is not exactly what was written, or lies where another one was.
+    """
     try:
         with safe_open(path, framework="pt") as file:
             said = file.metadata()
             tensors = {name: file.get_tensor(name) for name in file.keys() if name != "empty"}  # noqa: SIM118
         if said["digest"] != _digest(said["cell"], said["findings"], tensors):
             raise Damaged("its content is not what its digest says")
+        if said["cell"] != (path.name.partition(".")[0] if key is None else key):
+            raise Damaged("it is the file of another cell")
         rows = json.loads(said["findings"])
         findings = [Finding(**row | {name: tuple(row.get(name, ())) for name in _LISTS}) for row in rows]
     except (OSError, SafetensorError, ValueError, KeyError, TypeError) as error:

@@ -103,6 +103,14 @@ def test_damaged_report_is_refused(leakgauge, tmp_path, one_line, files_in, cont
 
 def test_report_of_another_program_says_what_is_missing(leakgauge, run, one_line):
     plain = json.loads((run / "report.json").read_text())
-    del plain["verdict"]
+    del plain["verdict"], plain["digest"]
     (run / "report.json").write_text(json.dumps(plain))
     assert "verdict" in one_line(leakgauge("report", "run"))
+
+
+def test_a_report_that_was_changed_by_hand_is_refused(leakgauge, run, one_line):
+    text = (run / "report.json").read_text()
+    (run / "report.json").write_text(
+        text.replace('"leaks": false', '"leaks": true').replace('"leaks": true', '"leaks": false', 1)
+    )
+    assert "not what its digest says" in one_line(leakgauge("report", "run"))

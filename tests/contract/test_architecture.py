@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 LAYERS = (  # each may import what stands above it, and its own line as long as that makes no circle
     ("errors",),
     ("files", "settings", "claiming", "reading", "search_path", "visible"),
-    ("types", "catalog"),
+    ("types", "catalog", "sealed"),
     ("engine", "metrics", "models", "data", "generators", "encryption", "policies"),
     ("attacks", "servers", "defenses", "fl", "inspect"),
     (

@@ -43,6 +43,7 @@ def test_what_was_spent_is_in_the_row_as_median_and_quartiles(made):
 
 def test_a_report_written_before_steps_were_counted_still_loads(made):
     plain = json.loads(to_json(made.report))
+    del plain["digest"]
     for row in plain["summary"]:
         del row["steps_median"], row["evaluations_median"]
     nothing = Interval(None, None, None)

@@ -108,7 +108,7 @@ def reproduce(
         ):
             missing = run_all(
                 pieces_of(tables), kept, device=device, data_root=data_root, fresh=fresh, executor=executor,
-                watch=watch, finished=tell_finished,
+                watch=watch, finished=tell_finished, notice=say,
             )  # fmt: skip
         for reason in missing.values():
             refused[reason] = refused.get(reason, 0) + 1

@@ -23,7 +23,7 @@ from leakgauge.fl.locked_training import LockedTraining, train_locked
 from leakgauge.fl.partition import iid
 from leakgauge.models import load_model
 from leakgauge.plan import parse_chain
-from leakgauge.reading.plain import read_json
+from leakgauge.sealed import opened, sealed
 from leakgauge.stage import environment, pick_device
 from leakgauge.store import key_of
 from leakgauge.types import UNDEFENDED
@@ -73,7 +73,7 @@ def train_with_locks(
             watch(place, len(configurations), name, 0.0)
             key = key_of(asked=asked, how=dataclasses.asdict(how), lock=name, seed=number, v=leakgauge.__version__)
             kept = None if out is None else out / f"{key[:12]}.json"
-            row = _finished(kept)
+            row = _finished(kept, key)
             if row is None:
                 locked = start
                 for defense in parse_chain(name):
@@ -81,7 +81,7 @@ def train_with_locks(
                 found = train_locked(locked, train, test, shares, _beginning(how, name), number)
                 row = {"configuration": name, **dataclasses.asdict(found)}
                 if kept is not None:
-                    write_whole(kept, json.dumps(row).encode())
+                    write_whole(kept, sealed(key, row))
             rows.append(row)
     result = {
         **asked, **dataclasses.asdict(how), "seed": number, "tested": len(test), "configurations": rows,
@@ -115,14 +115,15 @@ def _beginning(how: LockedTraining, name: str) -> LockedTraining:
     return dataclasses.replace(how, init=found[0]) if found else how
 
 
-def _finished(kept: Path | None) -> dict[str, Any] | None:
+def _finished(kept: Path | None, key: str) -> dict[str, Any] | None:
     """What an earlier call has left, if it can be read."""
     if kept is None or not kept.exists():
         return None
     try:
-        row: dict[str, Any] = read_json(kept)
+        row: dict[str, Any] = opened(kept, key)
         return row if {"own", "other_key", "server", "round_seconds"} <= row.keys() else None
-    except (Unreadable, AttributeError):
+    except (Unreadable, AttributeError) as error:
+        say(f"{kept} is damaged ({error}): its configuration is trained again")
         return None
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import base64
 import dataclasses
-import json
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -25,10 +24,10 @@ from leakgauge.chunks import Executor
 from leakgauge.claiming import claimed
 from leakgauge.errors import LeakgaugeError, Unreadable
 from leakgauge.files import make_folder, write_whole
-from leakgauge.reading.plain import read_json
 from leakgauge.recipes._measurement import Figures
 from leakgauge.recipes._recipe import Cell, Piece, Run, Study
 from leakgauge.report.pictures import png_bytes
+from leakgauge.sealed import opened, sealed
 from leakgauge.stage import environment, pick_device
 from leakgauge.store import key_of
 from leakgauge.types import Finding, Pictures, Scenario, cell_name
@@ -59,6 +58,7 @@ def run_all(
     executor: Executor | None = None,
     watch: Watch = lambda *_: None,
     finished: Callable[[Piece], None] = lambda _: None,
+    notice: Callable[[str], None] = lambda _: None,
 ) -> dict[Piece, str]:
     """Run what is not yet in `runs`; gives the pieces that cannot be run here, with the reason.
 
@@ -78,7 +78,7 @@ def run_all(
                 if not mine:
                     elsewhere.append(piece)
                     continue
-                if fresh or load(piece, runs) is None:
+                if fresh or load(piece, runs, notice) is None:
                     now = _within(watch, done, len(wanted), describe(piece))
                     now(0, 1, "", 0.0)
                     try:
@@ -189,13 +189,17 @@ def save(piece: Piece, runs: Path, result: Result) -> None:
         "figures": dict(result.figures),
         "exposed": [dict(shown) for shown in result.exposed],
     }
-    write_whole(_path(piece, runs), json.dumps(plain, allow_nan=False).encode())
+    path = _path(piece, runs)
+    write_whole(path, sealed(path.stem, plain), private=True)  # it may show the most exposed pictures
 
 
-def load(piece: Piece, runs: Path) -> Result | None:
-    """What is finished, or None if it is not there or cannot be read (then it is done again)."""
+def load(piece: Piece, runs: Path, notice: Callable[[str], None] = lambda _: None) -> Result | None:
+    """What is finished; None if it is not there, or cannot be believed: `notice` is told, and it is done again."""
+    path = _path(piece, runs)
+    if not path.exists():
+        return None
     try:
-        plain: dict[str, Any] = read_json(_path(piece, runs))
+        plain: dict[str, Any] = opened(path, path.stem)
         if plain["schema"] != SCHEMA:
             return None
         findings = tuple(
@@ -204,7 +208,8 @@ def load(piece: Piece, runs: Path) -> Result | None:
         figures = {name: tuple(sample) for name, sample in plain.get("figures", {}).items()}
         exposed = tuple(plain.get("exposed", ()))
         return Result(findings, plain["environment"], plain["seconds"], figures, exposed)
-    except (Unreadable, LookupError, TypeError, AttributeError, ValueError):
+    except (Unreadable, LookupError, TypeError, AttributeError, ValueError) as error:
+        notice(f"{path} is damaged ({error}): its run is done again")
         return None
 
 

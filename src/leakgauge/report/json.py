@@ -7,7 +7,8 @@ import math
 from collections.abc import Mapping
 from typing import Any, NoReturn
 
-from leakgauge.errors import BadInput, LeakgaugeError
+from leakgauge.errors import BadInput, LeakgaugeError, Unreadable
+from leakgauge.sealed import DIGEST, check_digest, with_digest
 from leakgauge.types import AuditReport
 
 
@@ -15,7 +16,7 @@ def to_json(report: AuditReport) -> str:
     """Keys in the order the report has them; plain ASCII, so it survives every encoding."""
     plain = report.as_dict()
     try:
-        return json.dumps(plain, indent=2, allow_nan=False) + "\n"
+        return json.dumps(with_digest(plain), indent=2, allow_nan=False) + "\n"
     except ValueError as error:
         where = _not_finite(plain, "report")
         raise LeakgaugeError(f"{where or 'the report'} cannot be written as JSON: {error}") from None
@@ -27,9 +28,12 @@ def from_json(text: str) -> AuditReport:
         plain = json.loads(text, parse_constant=_refuse_constant)
         if not isinstance(plain, dict):
             raise TypeError(f"a {type(plain).__name__} at the top, not an object")
-        return AuditReport.from_dict(plain)
+        check_digest(plain)
+        return AuditReport.from_dict({name: value for name, value in plain.items() if name != DIGEST})
     except BadInput:
         raise
+    except Unreadable as error:
+        raise _malformed(str(error)) from None
     except KeyError as error:
         raise _malformed(f"no key {error}") from None
     except (ValueError, TypeError, AttributeError, LookupError, ArithmeticError, RecursionError) as error:
