@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+from contextlib import ExitStack, suppress
 
 import pytest
 
+from leakgauge import claiming
 from leakgauge.claiming import claimed
+from leakgauge.errors import BadInput
 
 pytest.importorskip("fcntl")
 HOLD = """
@@ -39,3 +43,56 @@ def test_the_claim_of_a_killed_process_is_free(tmp_path):
         other.kill()
     with claimed(path, wait=True) as mine:
         assert mine
+
+
+COUNT = """
+import sys, time
+from pathlib import Path
+from leakgauge.claiming import claimed
+path = Path(sys.argv[1])
+for _ in range(60):
+    with claimed(path, wait=True):
+        number = int(path.read_text())
+        time.sleep(0.001)
+        path.write_text(str(number + 1))  # lost where two hold it
+"""
+
+
+def test_many_who_wait_hold_it_one_at_a_time(tmp_path):
+    """Who removed the lock before freeing it let one waiter have the old file and another a new one."""
+    path = tmp_path / "number"
+    path.write_text("0")
+    every = [subprocess.Popen([sys.executable, "-c", COUNT, str(path)]) for _ in range(5)]
+    assert [process.wait() for process in every] == [0] * 5
+    assert path.read_text() == "300"
+    assert [p.name for p in tmp_path.iterdir()] == ["number"]
+
+
+def test_who_waits_is_told_for_whom_and_how_long(tmp_path, monkeypatch):
+    monkeypatch.setattr(claiming, "_LONG", 0.1)
+    told: list[str] = []
+    holder = ExitStack()
+    holder.enter_context(claimed(tmp_path / "work", wait=True))
+
+    def notice(line: str) -> None:
+        told.append(line)
+        if len(told) == 2:
+            holder.close()
+
+    with claimed(tmp_path / "work", wait=True, notice=notice) as mine:
+        assert mine
+    assert f"waiting for .work.lock, which process {os.getpid()} (for 0 s) holds; 0 s so far" in told[0]
+
+
+def test_a_link_in_the_place_of_the_lock_is_not_followed(tmp_path):
+    (tmp_path / "precious").write_text("kept")
+    (tmp_path / ".work.lock").symlink_to(tmp_path / "precious")
+    with pytest.raises(BadInput, match="writable"), claimed(tmp_path / "work", wait=True):
+        pass
+    assert (tmp_path / "precious").read_text() == "kept"
+
+
+def test_a_pipe_in_its_place_keeps_nobody_waiting(tmp_path):
+    os.mkfifo(tmp_path / ".work.lock")
+    with suppress(BadInput), claimed(tmp_path / "work", wait=False):
+        pass

@@ -7,8 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from leakgauge import files
 from leakgauge.errors import BadInput
-from leakgauge.files import VARIABLE, data_root, make_folder, write_whole
+from leakgauge.files import VARIABLE, data_root, make_folder, regular, write_whole
+
+fcntl = pytest.importorskip("fcntl")
 
 
 def test_the_content_is_there_and_nothing_beside_it(tmp_path):
@@ -57,7 +60,8 @@ def test_a_private_file_is_never_readable_by_others(tmp_path, monkeypatch):
     (tmp_path / "secret").write_bytes(b"old")
     (tmp_path / "secret").chmod(0o644)
     write_whole(tmp_path / "secret", b"new", private=True)
-    assert [stat.S_IMODE(mode) for mode in seen] == [0o600]  # not even while it is written
+    written = [mode for mode in seen if stat.S_ISREG(mode)]
+    assert [stat.S_IMODE(mode) for mode in written] == [0o600]  # not even while it is written
     assert stat.S_IMODE((tmp_path / "secret").stat().st_mode) == 0o600
 
 
@@ -84,3 +88,47 @@ def test_a_file_in_the_way_of_a_folder_is_said_to_be_one(tmp_path):
     (tmp_path / "here").write_text("")
     with pytest.raises(BadInput, match="must be a folder, got a file"):
         make_folder(tmp_path / "here")
+
+
+def test_what_a_killed_process_left_is_removed_and_what_a_living_one_writes_is_not(tmp_path):
+    left, held = (tmp_path / f".truth.safetensors.{name}.part" for name in ("0a", "0b"))
+    left.write_text("private")
+    with held.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        make_folder(tmp_path)
+        assert not left.exists()
+        assert held.exists()
+    make_folder(tmp_path)
+    assert not held.exists()
+
+
+def test_a_part_that_was_taken_for_a_dead_ones_is_begun_again(tmp_path, monkeypatch):
+    real, swept = files._hold, []
+
+    def hold(handle):
+        if not swept:
+            swept.extend(tmp_path.glob(".*.part"))
+            swept[0].unlink()
+        return real(handle)
+
+    monkeypatch.setattr(files, "_hold", hold)
+    write_whole(tmp_path / "a", b"whole")
+    assert (tmp_path / "a").read_bytes() == b"whole"
+    assert len(swept) == 1
+
+
+def test_the_name_is_on_disk_too(tmp_path, monkeypatch):
+    order = []
+    real, replace = os.fsync, os.replace
+    monkeypatch.setattr(os, "fsync", lambda h: (order.append(stat.S_ISDIR(os.fstat(h).st_mode)), real(h)))
+    monkeypatch.setattr(os, "replace", lambda *a: (order.append("renamed"), replace(*a)))
+    write_whole(tmp_path / "a", b"whole")
+    assert order == [False, "renamed", True]
+
+
+def test_pipes_and_devices_are_no_files_to_read(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path / "pipe", Path("/dev/zero")):
+        with pytest.raises(OSError, match="no regular file"):
+            regular(path)
+    assert regular(tmp_path / "missing") == tmp_path / "missing"

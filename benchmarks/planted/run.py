@@ -15,7 +15,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -193,6 +193,7 @@ def _run(case: Case, folder: Path, suite: str, device: str) -> None:
         right = done.returncode == 2 and case.because in _last_line(done.stderr)
         came = "refused" if right else "failed"
         found = Outcome(came, _last_line(done.stderr), minutes, where)
+    found = replace(found, says=found.says.replace(f"{folder}/", ""))
     (folder / "outcome.json").write_text(json.dumps(vars(found), indent=2), encoding="utf-8")
 
 

@@ -5,11 +5,19 @@ from __future__ import annotations
 import errno
 import os
 import secrets
+from contextlib import suppress
 from pathlib import Path
 
 from leakgauge.errors import BadInput
 
+try:
+    import fcntl
+except ImportError:  # no such locks on this system
+    fcntl = None  # type: ignore[assignment]
+
 VARIABLE = "LEAKGAUGE_DATA"
+_PART = ".part"
+_NO_LINKS = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
 
 
 def data_root(root: Path | None = None) -> Path:
@@ -30,27 +38,89 @@ def make_folder(folder: Path) -> None:
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
     except OSError as error:
         raise cannot_write(folder, error) from error
+    remove_leftovers(folder)
 
 
 def write_whole(path: Path, content: bytes, *, private: bool = False) -> None:
     """To a neighbour first, then renamed: a reader never sees half a file, and a full disk leaves none.
 
-    A `private` file can be read by its owner only.
+    On disk when this returns, its name too. A `private` file can be read by its owner only.
     """
-    part = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
+    part = path.with_name(f".{path.name}.{secrets.token_hex(4)}{_PART}")
     try:
         try:
-            handle = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600 if private else 0o666)
-            with os.fdopen(handle, "wb") as file:
+            with os.fdopen(_new(part, 0o600 if private else 0o666), "wb") as file:
                 file.write(content)
                 file.flush()
                 os.fsync(file.fileno())
-            os.replace(part, path)
+                os.replace(part, path)
+            _settle(path.parent)
         except BaseException:
             part.unlink(missing_ok=True)
             raise
     except OSError as error:
         raise cannot_write(path, error) from error
+
+
+def remove_leftovers(folder: Path) -> None:
+    """Parts of files whose process was killed before it could rename them; they may hold private samples."""
+    for part in folder.glob(f".*{_PART}"):
+        with suppress(OSError):
+            handle = os.open(part, os.O_RDONLY | _NO_LINKS)
+            try:
+                if _hold(handle):
+                    part.unlink(missing_ok=True)
+            finally:
+                os.close(handle)
+
+
+def regular(path: Path) -> Path:
+    """The path, unless it leads to a pipe or a device, which would keep a reader waiting for ever."""
+    if path.exists() and not path.is_file():
+        raise OSError(errno.EINVAL, "no regular file", str(path))
+    return path
+
+
+def _new(part: Path, mode: int) -> int:
+    """A new file, open and held until it is closed: a part that nobody holds is a dead process's."""
+    while True:
+        handle = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _NO_LINKS, mode)
+        if _hold(handle) and is_file_at(part, handle):
+            return handle
+        os.close(handle)  # taken for a dead process's before it was held
+
+
+def is_file_at(path: Path, handle: int) -> bool:
+    """Is this open file the one that the path leads to now?"""
+    try:
+        there, ours = os.stat(path, follow_symlinks=False), os.fstat(handle)
+    except FileNotFoundError:
+        return False
+    return (there.st_dev, there.st_ino) == (ours.st_dev, ours.st_ino)
+
+
+def _hold(handle: int) -> bool:
+    """Lock an open file for as long as it is open; False if another process has it. True where there are no locks."""
+    if fcntl is None:
+        return True
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
+
+
+def _settle(folder: Path) -> None:
+    """A name is on disk once its folder is; where a folder cannot be opened so, the system does it by itself."""
+    with suppress(PermissionError, NotImplementedError):
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        except OSError as error:
+            if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # a file system without it
+                raise
+        finally:
+            os.close(handle)
 
 
 def cannot_write(path: Path, error: OSError) -> BadInput:

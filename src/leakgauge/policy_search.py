@@ -118,7 +118,7 @@ def search_policies(
         bench = _Bench.set_up(search, samples, untrained)
         for wait in (False, True):  # first what nobody works on, then what another process has or had
             for block in [b for b in missing if _read(folder, b) is None]:
-                with claimed(_path(folder, block), wait=wait) as mine:
+                with claimed(_path(folder, block), wait=wait, notice=notice) as mine:
                     if mine and _read(folder, block) is None:
                         _write(folder, block, bench.score([candidate(n, search.seed) for n in block]))
                 watch(sum(len(b) for b in search.blocks if _path(folder, b).exists()), search.candidates + 1)

@@ -30,7 +30,7 @@ from torch import Tensor
 
 from leakgauge.claiming import claimed
 from leakgauge.errors import Unreadable
-from leakgauge.files import make_folder, write_whole
+from leakgauge.files import make_folder, regular, write_whole
 from leakgauge.sealed import opened, sealed
 from leakgauge.trial_index import Held, TrialIndex
 from leakgauge.types import Finding, Pictures
@@ -63,6 +63,7 @@ class Store:
         self._notice = notice
         self._index: TrialIndex | None = None
         if make:
+            make_folder(folder)
             make_folder(self._cells)
             self._index = TrialIndex(folder / "index.sqlite", self._unknown, notice)
 
@@ -144,7 +145,7 @@ class Store:
 
     def _truth(self) -> tuple[Tensor, str]:
         """The private samples, and the key of the stage whose they are."""
-        with safe_open(self.folder / "truth.safetensors", framework="pt") as file:
+        with safe_open(regular(self.folder / "truth.safetensors"), framework="pt") as file:
             said, truth = file.metadata() or {}, file.get_tensor("inputs")
         if said["digest"] != _digest(said["of"], "", {"inputs": truth}):
             raise Unreadable("the private samples are not what their digest says")
@@ -194,7 +195,7 @@ def _read(path: Path, key: str | None = None) -> tuple[str, dict[int, Trial]]:
     Raises if it is not exactly what was written, or lies where another one was.
     """
     try:
-        with safe_open(path, framework="pt") as file:
+        with safe_open(regular(path), framework="pt") as file:
             said = file.metadata()
             tensors = {name: file.get_tensor(name) for name in file.keys() if name != "empty"}  # noqa: SIM118
         if said["digest"] != _digest(said["cell"], said["findings"], tensors):

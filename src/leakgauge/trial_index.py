@@ -49,7 +49,8 @@ class TrialIndex:
         self.path = path
         self._contents = contents
         self._notice = notice
-        with claimed(path, wait=True):  # of two processes that find it damaged, one mends it
+        _refuse_link(path)
+        with claimed(path, wait=True, notice=notice):  # of two processes that find it damaged, one mends it
             why = self._damage()
             if why is not None:
                 self._put_aside(why)
@@ -81,7 +82,7 @@ class TrialIndex:
         try:
             return self._do(action)
         except sqlite3.DatabaseError as error:
-            with claimed(self.path, wait=True):
+            with claimed(self.path, wait=True, notice=self._notice):
                 if self._damage() is not None:
                     self._put_aside(str(error))
                 self._fill()
@@ -126,6 +127,13 @@ class TrialIndex:
 
     def _refusal(self, error: sqlite3.DatabaseError) -> BadInput:
         return cannot_write(self.path, OSError(_MEANS.get(_code(error), errno.EIO), str(error)))
+
+
+def _refuse_link(path: Path) -> None:
+    """A link in the index's place would lead its writer to another file."""
+    for name in ("", "-wal", "-shm"):
+        if path.with_name(path.name + name).is_symlink():
+            raise cannot_write(path, OSError(errno.ELOOP, f"{path.name}{name} is a link"))
 
 
 def _insert(file: str, cell: str, trials: Sequence[int]) -> Callable[[sqlite3.Connection], object]:

@@ -1,11 +1,15 @@
 """A run directory from somebody else: nothing that its files name is read, written or removed outside it."""
 
+import os
 import sqlite3
+import subprocess
+import sys
 from contextlib import closing
 
 import pytest
 import torch
 
+from leakgauge.errors import BadInput
 from leakgauge.sealed import sealed
 from leakgauge.store import Store, Trial
 from leakgauge.types import Finding
@@ -51,3 +55,30 @@ def test_a_list_of_cells_that_names_other_files_gives_no_pictures(run, key):
     (run / "cells.json").write_bytes(sealed("a stage", {"dlg | none | plain": key}))
     pictures = Store(run, make=False).pictures()
     assert pictures is None or not pictures.recovered
+
+
+@pytest.mark.parametrize("name", ["report.json", "cells.json", "truth.safetensors"])
+def test_a_pipe_in_the_place_of_a_file_keeps_nobody_waiting(run, name, tmp_path):
+    """In a process of its own, which would be waited for in vain."""
+    (run / name).unlink(missing_ok=True)
+    os.mkfifo(run / name)
+    words = [sys.executable, "-m", "leakgauge", "report", str(run), "--out", str(tmp_path / "out")]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 2
+    assert len(done.stderr.strip().splitlines()) == 1
+
+
+def test_a_link_in_the_place_of_the_index_is_not_followed(run):
+    (run / "index.sqlite").unlink()
+    (run / "index.sqlite").symlink_to(run.parent / "precious")
+    with pytest.raises(BadInput, match="is a link"):
+        Store(run)
+    assert (run.parent / "precious").read_text() == "kept"
+
+
+def test_private_leftovers_go_with_the_next_run(run):
+    left = [run / ".truth.safetensors.0a.part", run / "cells/.abc.00000.0b.safetensors.0c.part"]
+    for part in left:
+        part.write_text("private")
+    Store(run)
+    assert not any(part.exists() for part in left)

@@ -16,6 +16,7 @@ from leakgauge.cli.executing import executing
 from leakgauge.cli.running import run
 from leakgauge.cli.template import write_template
 from leakgauge.errors import BadInput
+from leakgauge.files import regular
 from leakgauge.own_update import holds_batch, is_recording
 from leakgauge.recorded_clients import left_aside
 from leakgauge.types import Federation, Scenario
@@ -181,7 +182,7 @@ def read_scenario(path: Path) -> Scenario:
     if not path.exists() and str(path) in catalog.find("attacks"):
         do = f"an attack is named by a flag: --attacks {path}"
     try:
-        text = path.read_text(encoding="utf-8")
+        text = regular(path).read_text(encoding="utf-8")
         if any(max(line.count("."), line.count("[")) > _NESTED for line in text.splitlines()):
             raise BadInput(f"scenario {str(path)!r}", allowed="a few tables", got="one nested far deeper", do=do)
         values: dict[str, Any] = tomllib.loads(text)

@@ -12,7 +12,7 @@ from leakgauge.cli import options
 from leakgauge.cli.console import say, show, show_json, show_table
 from leakgauge.cli.running import interval
 from leakgauge.errors import BadInput
-from leakgauge.files import make_folder, write_whole
+from leakgauge.files import make_folder, regular, write_whole
 from leakgauge.identification import STEPS
 from leakgauge.reidentification import FinishedRun, ReidentificationReport
 from leakgauge.reidentification import reidentify as reidentify_runs
@@ -55,7 +55,7 @@ def reidentify(
 
 def _read(folder: Path) -> FinishedRun:
     try:
-        report = from_json((folder / "report.json").read_text(encoding="utf-8"))
+        report = from_json(regular(folder / "report.json").read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
         raise BadInput(
             f"run {str(folder)!r}",

@@ -12,6 +12,7 @@ import typer
 from leakgauge.cli import options
 from leakgauge.cli.console import say, show, show_json
 from leakgauge.errors import BadInput, LeakgaugeError
+from leakgauge.files import regular
 from leakgauge.report import from_json, write, write_comparison
 from leakgauge.store import Store
 from leakgauge.types import AuditReport
@@ -57,7 +58,7 @@ def report(
 def _spare_pictures(folder: Path) -> None:
     """A page that has pictures is not replaced by one without: only another run would bring them back."""
     try:
-        there = (folder / "report.html").read_text(encoding="utf-8")
+        there = regular(folder / "report.html").read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):
         return
     if "data:image/" in there:
@@ -85,7 +86,7 @@ def _as_written(*folders: Path) -> Iterator[None]:
 
 def _read(folder: Path) -> AuditReport:
     try:
-        text = (folder / "report.json").read_text(encoding="utf-8")
+        text = regular(folder / "report.json").read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise BadInput(
             f"run {str(folder)!r}",

@@ -141,7 +141,7 @@ def _write(book: Recipe, folder: Path, new: Sequence[_measured.Entry], asked: Se
     if not new and not folder.is_dir():
         return
     make_folder(folder)
-    with claimed(folder / _measured.FILE, wait=True):
+    with claimed(folder / _measured.FILE, wait=True, notice=say):
         entries = _measured.merged(_measured.read(folder), new, book)
         if entries:
             _measured.write(folder, book, entries)

@@ -8,6 +8,7 @@ import zlib
 from pathlib import Path
 
 from leakgauge.data._root import damaged
+from leakgauge.files import regular
 
 _PIECE = 1 << 20
 
@@ -16,7 +17,7 @@ def checksum_of(path: Path, algorithm: str, *, unzip: bool = False) -> str:
     """Of the file, or of what a .gz file holds: the same data compressed anew is still the same data."""
     digest = hashlib.new(algorithm, usedforsecurity=False)
     try:
-        with gzip.open(path) if unzip and path.suffix == ".gz" else path.open("rb") as file:
+        with gzip.open(regular(path)) if unzip and path.suffix == ".gz" else regular(path).open("rb") as file:
             while piece := file.read(_PIECE):
                 digest.update(piece)
     except (OSError, EOFError, zlib.error) as error:

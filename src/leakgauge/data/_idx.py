@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from leakgauge.data._root import damaged
+from leakgauge.files import regular
 
 _SHRINKS = 1032  # deflate packs at most so many bytes into one
 _LARGEST = 1 << 30  # bytes; the largest set in this format has two thirds of that
@@ -23,7 +24,7 @@ def read_idx(path: Path, dimensions: int) -> NDArray[np.uint8]:
     zipped = path.suffix == ".gz"
     header = 4 + 4 * dimensions
     try:
-        with gzip.open(path) if zipped else path.open("rb") as file:
+        with gzip.open(regular(path)) if zipped else regular(path).open("rb") as file:
             begin = file.read(header)
             if begin[:4] != bytes((0, 0, _BYTES, dimensions)) or len(begin) < header:
                 magic = begin[:4].hex() or "an empty file"

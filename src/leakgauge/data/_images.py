@@ -11,6 +11,7 @@ from PIL import Image
 from torch import Tensor
 
 from leakgauge.errors import BadInput, Unreadable
+from leakgauge.files import regular
 
 SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm"})
 
@@ -22,7 +23,7 @@ _MOST_PIXELS = 1 << 25  # a quarter of a gigabyte while it is read; a few kiloby
 def read_image(path: Path) -> Image.Image:
     """The file as RGB."""
     try:
-        with path.open("rb") as file:
+        with regular(path).open("rb") as file:
             _refuse_large(*_webp_size(file.read(30)))  # Pillow makes room for these before they can be asked for
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about damage that it can live with

@@ -14,13 +14,14 @@ import numpy as np
 
 from leakgauge.data._root import damaged
 from leakgauge.errors import Unreadable
+from leakgauge.files import regular
 from leakgauge.reading.pickles import Buildable, unpickle
 
 
 def read_pickle(path: Path) -> dict[bytes, Any]:
     """The dictionary in the file; keys as bytes, whichever Python wrote them."""
     try:
-        content = unpickle(path.read_bytes(), _NAMES)
+        content = unpickle(regular(path).read_bytes(), _NAMES)
     except (OSError, Unreadable) as error:
         raise damaged(path, "a pickle of arrays and lists", error) from error
     if not isinstance(content, dict):

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from leakgauge.data._dataset import Dataset, DataSource, Download, StandardFile, check_split
 from leakgauge.data._root import damaged, require
 from leakgauge.data._scaling import min_max
+from leakgauge.files import regular
 from leakgauge.types import DataSpec
 
 COLUMNS = (
@@ -43,7 +44,7 @@ def read(root: Path | None, split: str) -> Dataset:
 def _rows(path: Path) -> tuple[NDArray[np.str_], list[int]]:
     """Cells (M, 14) as text, and labels. The test file has a line to skip and a dot behind its labels."""
     try:
-        lines = path.read_text(encoding="ascii").splitlines()
+        lines = regular(path).read_text(encoding="ascii").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise damaged(path, "a readable text file", f"{type(error).__name__}: {error}") from error
     cells, labels = [], []

@@ -20,6 +20,7 @@ from leakgauge.data._dataset import (
 from leakgauge.data._halves import half
 from leakgauge.data._images import read_image, stack
 from leakgauge.data._root import damaged, require
+from leakgauge.files import regular
 from leakgauge.types import DataSpec
 
 SPEC = DataSpec("tiny-imagenet", (3, 64, 64), 200, "image", mean=IMAGENET_MEAN, std=IMAGENET_STD)
@@ -96,7 +97,7 @@ def _classes(folder: Path) -> dict[str, int]:
 
 def _lines(path: Path) -> list[str]:
     try:
-        return path.read_text(encoding="utf-8").splitlines()
+        return regular(path).read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise damaged(path, "a readable text file", f"{type(error).__name__}: {error}") from error
 

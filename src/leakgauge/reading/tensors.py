@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 from leakgauge.errors import Unreadable
+from leakgauge.files import regular
 from leakgauge.reading.pickles import Buildable, unpickle
 from leakgauge.reading.unpacked import most_unpacked, open_zip
 
@@ -34,7 +35,7 @@ _ZIP = b"PK\x03\x04"
 def read_safetensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
     """Tensors and the texts in the header. Sizes are checked by the library, the kinds of numbers here."""
     try:
-        with safetensors.safe_open(path, framework="pt") as file:
+        with safetensors.safe_open(regular(path), framework="pt") as file:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
             texts = dict(file.metadata() or {})
     except Exception as error:  # SafetensorError, and whatever torch says about a kind that it does not have
@@ -53,7 +54,7 @@ def check_kinds(tensors: Mapping[str, Tensor]) -> None:
 def read_torch(path: Path) -> Any:
     """What `torch.save` was given: tensors, numbers and texts in mappings and lists. Anything else is refused."""
     try:
-        with path.open("rb") as file:
+        with regular(path).open("rb") as file:
             if file.read(4) != _ZIP:
                 raise Unreadable("no archive as torch.save writes it; a bare pickle was not run")
         with open_zip(path) as archive:

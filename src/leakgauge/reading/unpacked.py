@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from leakgauge.errors import Unreadable
+from leakgauge.files import regular
 
 _TIMES = 100  # what arrays, pictures and weights shrink to when packed stays far above a hundredth
 _ALWAYS = 64 << 20  # bytes that any file may unpack to
@@ -37,7 +38,7 @@ def most_unpacked(path: Path) -> int:
 def open_zip(path: Path) -> Iterator[zipfile.ZipFile]:
     """An archive whose members have names of their own and do not unpack to too much; each gives what it declares."""
     size = path.stat().st_size
-    with path.open("rb", buffering=0) as raw, _Bounded(raw, size) as file, zipfile.ZipFile(file) as archive:
+    with regular(path).open("rb", buffering=0) as raw, _Bounded(raw, size) as file, zipfile.ZipFile(file) as archive:
         names = archive.namelist()
         if len(set(names)) < len(names):
             raise Unreadable("an archive with two members of one name")
@@ -50,5 +51,5 @@ def open_zip(path: Path) -> Iterator[zipfile.ZipFile]:
 def open_tar(path: Path) -> Iterator[tarfile.TarFile]:
     """A packed archive (.tar.gz, .tgz); what its members add up to is for the caller to count."""
     most = most_unpacked(path)
-    with gzip.open(path) as raw, _Bounded(raw, most) as file, tarfile.open(fileobj=file, mode="r:") as archive:
+    with gzip.open(regular(path)) as raw, _Bounded(raw, most) as file, tarfile.open(fileobj=file, mode="r:") as archive:
         yield archive

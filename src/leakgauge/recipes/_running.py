@@ -74,7 +74,7 @@ def run_all(
     for wait in (False, True):
         elsewhere = []
         for piece in left:
-            with claimed(_path(piece, runs), wait=wait) as mine:
+            with claimed(_path(piece, runs), wait=wait, notice=notice) as mine:
                 if not mine:
                     elsewhere.append(piece)
                     continue

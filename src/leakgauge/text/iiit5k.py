@@ -13,7 +13,7 @@ from PIL import Image
 from leakgauge.data._images import read_image, stack
 from leakgauge.data._root import damaged
 from leakgauge.errors import BadInput, Unreadable
-from leakgauge.files import VARIABLE, data_root
+from leakgauge.files import VARIABLE, data_root, regular
 from leakgauge.text.alphabet import ALPHABET
 from leakgauge.text.matlab import read_records
 from leakgauge.text.rendering import HEIGHT, Pictures
@@ -43,7 +43,7 @@ def _listed(folder: Path) -> list[tuple[str, str]]:
             do=f"unpack the published archive there, or point {VARIABLE} at the folder that holds it",
         )  # fmt: skip
     try:
-        texts = [path.read_text(encoding="utf-8") for path in lists]
+        texts = [regular(path).read_text(encoding="utf-8") for path in lists]
     except (OSError, UnicodeDecodeError) as error:
         raise damaged(lists[0], "a readable text file", type(error).__name__) from error
     lines = [line.split() for text in texts for line in text.splitlines() if line.strip()]

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from leakgauge.errors import Unreadable
+from leakgauge.files import regular
 from leakgauge.reading.unpacked import most_unpacked
 
 _HEADER = 128  # bytes before the first variable
@@ -25,7 +26,7 @@ _LETTERS = {1: "latin-1", 2: "latin-1", 4: "utf-16-le", 16: "utf-8", 17: "utf-16
 def read_records(path: Path, variable: str, fields: Sequence[str]) -> list[tuple[str, ...]]:
     """The named fields of every record of an array of records; each must be a text."""
     try:
-        content = path.read_bytes()[_HEADER:]
+        content = regular(path).read_bytes()[_HEADER:]
         for kind, part in _parts(content):
             if kind == _PACKED:
                 kind, part = next(_parts(_unpacked(part, most_unpacked(path))))
