@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
+from leakgauge.errors import BadInput
 from leakgauge.types import SharedUpdate
 
 _PREFIXES = ("module.", "_module.", "_orig_mod.")  # DataParallel, Opacus, torch.compile
@@ -34,12 +35,17 @@ def shared_as(kind: str, model: nn.Module, tensors: Mapping[str, Tensor]) -> Sha
     """
     frozen = {n for n, p in model.named_parameters() if not p.requires_grad}
     held = dict(model.named_buffers())
-    parameters = {n: _floats(t) for n, t in tensors.items() if n not in held and (n not in frozen or bool(t.any()))}
+    parameters = {n: _floats(n, t) for n, t in tensors.items() if n not in held and (n not in frozen or bool(t.any()))}
     if kind != "weight_delta":
         return SharedUpdate(kind, parameters | {n: t for n, t in tensors.items() if n in held})  # refused: it has none
     moved = {n: t for n, t in tensors.items() if n in held}
     return SharedUpdate(kind, parameters, {n: held[n].detach().cpu() + t.cpu() for n, t in moved.items()})
 
 
-def _floats(tensor: Tensor) -> Tensor:
+def _floats(name: str, tensor: Tensor) -> Tensor:
+    if tensor.is_complex():
+        raise BadInput(
+            f"update tensor {name!r}", allowed="of real numbers", got=str(tensor.dtype).removeprefix("torch."),
+            do="share real and imaginary parts as tensors of their own",
+        )  # fmt: skip
     return tensor if tensor.dtype == torch.float64 else tensor.float()

@@ -111,6 +111,10 @@ def check_update(model: nn.Module, update: SharedUpdate, layers: str = ALL) -> N
             do=_remedy(model, update, extra),
         )  # fmt: skip
     trials = next((len(t) for t in update.tensors.values() if t.dim()), 1)
+    if not trials:
+        raise BadInput(
+            "update", allowed="of at least one client", got="tensors with none", do="save it after a client trained"
+        )
     for name, tensor in update.tensors.items():
         if tuple(tensor.shape) != (trials, *expected[name]):
             raise BadInput(
