@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from leakgauge import redrawn
 from leakgauge.belonging import origin_of
 from leakgauge.data import load
 from leakgauge.errors import BadInput
@@ -165,6 +166,15 @@ def test_shuffled_epochs_are_taken_with_a_flag_and_another_batch_is_not(digits, 
     update = shuffled_epochs(model, inputs, labels, seed=5)
     found = belonging(model, update, inputs, labels, local=EPOCHS)
     assert (found.sure, found.flag) == (True, "batch-only-alike")
+    assert not accepted(model, update, others, labels, local=EPOCHS)
+
+
+def test_a_slow_client_is_replayed_less_often(digits, monkeypatch):
+    monkeypatch.setattr(redrawn, "_PATIENCE", 0.0)
+    inputs, labels, others = drawn(digits, 14, seed=3)
+    model = load_model(NETWORKS[1], digits.spec, 1)
+    update = shuffled_epochs(model, inputs, labels, seed=5)
+    assert belonging(model, update, inputs, labels, local=EPOCHS).flag
     assert not accepted(model, update, others, labels, local=EPOCHS)
 
 

@@ -21,6 +21,7 @@ _DRAWS, _FEWEST_DRAWS = 32, 12
 _OTHERS_DRAWS, _FEWEST_OTHERS_DRAWS = 2, 1  # of each other batch, drawn as the batch's first ones
 _SPREAD, _SLACK = 4.0, 0.15  # of a logarithm: standard deviations and a margin, within which a size fits the draws
 _SURELY = 5.0  # times what the replays go themselves, on average
+_NEAR = 0.7  # of that, from which an update is not sure to be the batch's either
 _BEYOND = 1.2  # times that, for another batch to count as seen
 _RIDGE = 1e-9  # of the replays' average square
 _NEVER = 0.02  # of the way to another batch that is never held against an update
@@ -90,8 +91,11 @@ class Redrawn:
         for way in ways:
             gone = torch.tensor([judge.gone(left, way) for left, judge in enumerate(each)])
             limits[way] = max(_SURELY * float(gone.square().mean().sqrt()), _NEVER)
-        if any(abs(seen.gone(update, way)) > limits[way] for way in ways):
+        furthest = max(abs(seen.gone(update, way)) / limits[way] for way in ways)
+        if furthest > 1:
             return FARTHER
+        if furthest > _NEAR:
+            return HIDDEN
         for hidden in ways[:others]:
             if not any(abs(seen.gone(hidden, way)) > _BEYOND * limits[way] for way in ways if way != hidden):
                 return HIDDEN
@@ -152,6 +156,7 @@ class Redrawn:
         parts = [
             self.client.replay(many.take(list(rows)), [seeds[r] for r in rows], drops=self.drops, shuffled=rows is anew)
             for rows in (last, anew)
+            if rows
         ]
         place = torch.tensor([*last, *anew]).argsort()
         return {
