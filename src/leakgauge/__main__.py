@@ -1,5 +1,5 @@
 """`python -m leakgauge`."""
 
-from leakgauge.cli import main
+from leakgauge.entry import main
 
 raise SystemExit(main())

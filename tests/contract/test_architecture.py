@@ -75,6 +75,7 @@ LAYERS = (  # each may import what stands above it, and its own line as long as 
     ("report", "scale"),
     ("recipes",),
     ("cli",),
+    ("entry",),
     ("__main__",),
 )
 RANK = {part: rank for rank, layer in enumerate(LAYERS) for part in layer}

@@ -36,6 +36,7 @@ from leakgauge.cli.train_locked import train_with_locks
 from leakgauge.cli.train_model import train_model
 from leakgauge.cli.triage import triage
 from leakgauge.cli.two_gaussians import two_gaussians
+from leakgauge.engine.memory import free_bytes, is_out_of_memory
 from leakgauge.errors import LeakgaugeError
 
 _KEEPING = ("audit", "attack", "reproduce", "search-policy", "train-model", "data")
@@ -133,6 +134,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     except Exception as error:  # nobody foresaw it; 1 would say that a gate failed
         _show_traceback(debug)
+        if is_out_of_memory(error):
+            free = free_bytes(torch.device("cpu")) / 2**30
+            say(
+                f"leakgauge: memory must be enough for this, got {free:.1f} GiB free; take a smaller --batch-size, "
+                "fewer --trials, a smaller model, or give the process more"
+            )
+            return 2
         what = _one_line(f"{type(error).__name__}: {error}")[:_LONGEST]
         say(f"leakgauge: unforeseen {what}; please report it with what --debug shows behind the same command")
         return UNFORESEEN

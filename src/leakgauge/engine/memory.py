@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import errno
+
 import torch
 
+from leakgauge.engine.allowed_memory import left_by_limits
+
+_SAID = ("not enough memory", "can't allocate memory", "Cannot allocate memory", "bad_alloc", "can't start new thread")
 _SHARE = 0.4  # of the free memory; the rest is for what an estimate misses
 _allowed: int | None = None  # bytes, where somebody said how many this process may use
 _processes = 1  # that share the machine with this one, itself among them
@@ -23,12 +28,17 @@ def free_bytes(device: torch.device) -> int:
     if device.type == "cuda":
         free, there = torch.cuda.mem_get_info(device)
         return int(min(free, _of_gpu * there))
+    there, limit = _available(), left_by_limits()
+    return (there if limit is None else min(there, limit)) // _processes
+
+
+def _available() -> int:
     try:
         with open("/proc/meminfo", encoding="ascii") as lines:
             found = dict(line.split(":", 1) for line in lines)
-        return int(found["MemAvailable"].split()[0]) * 1024 // _processes
+        return int(found["MemAvailable"].split()[0]) * 1024
     except (OSError, KeyError, ValueError):  # not Linux: a modest machine
-        return 4 * 2**30 // _processes
+        return 4 * 2**30
 
 
 def fitting(bytes_per_trial: int, device: torch.device) -> int:
@@ -40,5 +50,6 @@ def is_out_of_memory(error: BaseException) -> bool:
     """torch has an error of its own for GPUs; on the CPU it is a plain RuntimeError from the allocator."""
     if isinstance(error, (torch.OutOfMemoryError, MemoryError)):
         return True
-    said = str(error)
-    return isinstance(error, RuntimeError) and ("not enough memory" in said or "can't allocate memory" in said)
+    if isinstance(error, OSError) and error.errno == errno.ENOMEM:
+        return True
+    return isinstance(error, RuntimeError) and any(words in str(error) for words in _SAID)

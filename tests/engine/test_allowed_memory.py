@@ -1,0 +1,68 @@
+"""Limits of control groups, of both versions and at every level, and of the process itself."""
+
+import resource
+import subprocess
+import sys
+
+import pytest
+
+from leakgauge.engine.allowed_memory import left_by_limits
+
+GB = 2**30
+
+
+@pytest.fixture
+def system(tmp_path):
+    """system(cgroup line, {file: text}): a /proc/self and the groups beside it."""
+
+    def make(line, files, statm="1000 900 1 1 0 900 0"):
+        proc, groups = tmp_path / "proc", tmp_path / "groups"
+        proc.mkdir()
+        (proc / "cgroup").write_text(line)
+        (proc / "statm").write_text(statm)
+        for name, text in files.items():
+            (groups / name).parent.mkdir(parents=True, exist_ok=True)
+            (groups / name).write_text(str(text))
+        return proc, groups
+
+    return make
+
+
+def test_without_limits_there_is_none(system):
+    files = {"memory.max": "max", "memory.current": 5, "a/memory.max": "max", "a/memory.current": 5}
+    assert left_by_limits(*system("0::/a\n", files)) is None
+
+
+def test_the_tightest_group_above_counts(system):
+    files = {
+        "a/memory.max": 2 * GB, "a/memory.current": GB, "a/b/memory.max": 4 * GB, "a/b/memory.current": GB // 2,
+        "a/memory.stat": f"anon 5\ninactive_file {GB // 4}\n",
+    }  # fmt: skip
+    assert left_by_limits(*system("0::/a/b\n", files)) == GB + GB // 4
+
+
+def test_the_first_version_too(system):
+    files = {
+        "memory/x/memory.limit_in_bytes": GB, "memory/x/memory.usage_in_bytes": GB // 4,
+        "memory/memory.limit_in_bytes": 2**63 - 4096, "memory/memory.usage_in_bytes": 7,
+    }  # fmt: skip
+    assert left_by_limits(*system("5:cpu,cpuacct:/x\n4:memory:/x\n", files)) == GB * 3 // 4
+
+
+def test_a_path_of_the_host_that_a_container_does_not_see_leaves_its_own_root(system):
+    files = {"memory.max": GB, "memory.current": 0}
+    assert left_by_limits(*system("0::/docker/abc\n", files)) == GB
+
+
+def test_what_cannot_be_read_sets_no_limit(system, tmp_path):
+    assert left_by_limits(tmp_path / "no", tmp_path / "none") is None
+
+
+def test_the_address_space_of_a_process(tmp_path):
+    code = (
+        "import resource, sys; resource.setrlimit(resource.RLIMIT_AS, (2**32, 2**32));"
+        "from leakgauge.engine.allowed_memory import left_by_limits; print(left_by_limits())"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert 0 < int(done.stdout) < 2**32
+    assert resource.getrlimit(resource.RLIMIT_AS)[0] != 2**32
