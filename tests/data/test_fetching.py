@@ -8,7 +8,7 @@ import zipfile
 import pytest
 
 from leakgauge import catalog
-from leakgauge.data import fetch
+from leakgauge.data import _download, fetch
 from leakgauge.data._dataset import DataSource, Download, StandardFile
 from leakgauge.data._unpack import unpack
 from leakgauge.data.fetching import fetch_source
@@ -106,6 +106,23 @@ def test_a_dropped_connection_is_resumed(server, tmp_path):
     assert server.asked == [None, "bytes=100000-"]
     assert (tmp_path / "set" / "a").read_bytes() == CONTENT
     assert not (tmp_path / "set" / "a.part").exists()
+
+
+def test_a_server_that_drips_is_left(server, tmp_path, monkeypatch):
+    monkeypatch.setattr(_download, "_LOOK", 0.0)
+    monkeypatch.setattr(_download, "_SLOWEST", 10**12)
+    with pytest.raises(LeakgaugeError, match="it sends less than 1,000,000,000,000 bytes a second; run it again"):
+        fetch_source(source(server), tmp_path)
+    assert (tmp_path / "set" / "a.part").stat().st_size > 0
+
+
+def test_a_link_in_the_place_of_the_part_is_not_followed(server, tmp_path):
+    (tmp_path / "precious").write_bytes(CONTENT[:100])
+    (tmp_path / "set").mkdir()
+    (tmp_path / "set" / "a.part").symlink_to(tmp_path / "precious")
+    with pytest.raises(LeakgaugeError, match="could not fetch"):
+        fetch_source(source(server), tmp_path)
+    assert (tmp_path / "precious").read_bytes() == CONTENT[:100]
 
 
 def test_an_interrupt_leaves_the_part_for_resuming(server, tmp_path):

@@ -5,11 +5,13 @@ from __future__ import annotations
 import http
 import http.client
 import os
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from leakgauge.data._checksums import checksum_of
 from leakgauge.data._dataset import Download
@@ -19,6 +21,7 @@ Progress = Callable[[int, int | None], None]  # bytes done, bytes in all if know
 
 _PIECE = 1 << 16
 _TIMEOUT = 30  # seconds without a byte
+_LOOK, _SLOWEST = 60.0, 2_000  # seconds over which so many bytes a second have to come: days for the largest set
 
 
 def download(item: Download, root: Path, progress: Progress) -> Path:
@@ -54,15 +57,40 @@ def _receive(item: Download, part: Path, progress: Progress) -> None:
             raise http.client.HTTPException("the server sent another range than the one asked for")
         if response.status != http.HTTPStatus.PARTIAL_CONTENT:
             done = 0  # the server cannot resume and sends all of it
-        with part.open("ab" if done else "wb") as file:
+        with _opened(part, anew=not done) as file:
             progress(done, item.size)
-            while done <= item.size and (piece := response.read(_PIECE)):  # never fill the disk
+            pace = _Pace(done)
+            while done <= item.size and (piece := response.read1(_PIECE)):  # never fill the disk
                 file.write(piece)
                 done += len(piece)
                 progress(done, item.size)
+                pace.keep(done)
     # A short answer that is complete is left to the checksum; a broken connection can be resumed.
     if done < item.size and response.length:
         raise http.client.HTTPException(f"the connection ended after {done} of {item.size} bytes")
+
+
+@dataclass
+class _Pace:
+    """A server that sends a byte now and then would hold us for ever."""
+
+    bytes_then: int
+    then: float = field(default_factory=time.monotonic)
+
+    def keep(self, done: int) -> None:
+        """Raises if too little came since the last look."""
+        passed = time.monotonic() - self.then
+        if passed < _LOOK:
+            return
+        if done - self.bytes_then < _SLOWEST * passed:
+            raise TimeoutError(f"it sends less than {_SLOWEST:,} bytes a second")
+        self.bytes_then, self.then = done, time.monotonic()
+
+
+def _opened(part: Path, anew: bool) -> BinaryIO:
+    """To go on with, or to write anew; never through a link."""
+    flags = os.O_WRONLY | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0) | (os.O_TRUNC if anew else os.O_APPEND)
+    return os.fdopen(os.open(part, flags, 0o666), "wb" if anew else "ab")
 
 
 def _open(url: str, done: int) -> Any:
