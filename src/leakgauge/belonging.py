@@ -33,8 +33,6 @@ from leakgauge.replays import Client, Rows
 from leakgauge.stage import Stage
 from leakgauge.types import NLL_ON_LOGITS, Batch, Belonging, Defense, Finding, LocalTraining
 
-_APART = 3.0  # another batch must have so many times as many entries that are off
-_SURELY = 5  # and so many more
 _LEFT_OUT = 0.05  # share of entries that are zero from which some count as left out
 _SOLVED = 1e-7  # of where a search began: what is left of the objective then is rounding
 _OPPOSITE, _TIMES = "its opposite", "times that"
@@ -103,10 +101,10 @@ class _Check:
     def _told_apart(self, arithmetic: str) -> Belonging:
         """The batch gives the update. Do other batches as well?"""
         tolerance = self.matching.tolerance(arithmetic, self.exact, self.client)
-        mine = self.matching.match(self.exact, tolerance).off
+        mine = self.matching.match(self.exact, tolerance)
         for others in self._near_side_by_side():
-            theirs = self.matching.match(self.client.replay(others, self.seeds), tolerance).off
-            if bool((theirs <= _APART * mine + _SURELY).any()):
+            theirs = self.matching.match(self.client.replay(others, self.seeds), tolerance)
+            if not theirs.is_clearly_further_than(mine):
                 return Belonging(False, "batch-unproven", "other batches give the same update")
         return Belonging(True)
 
@@ -171,7 +169,7 @@ class _Check:
             return False
         for others in self._near_side_by_side():
             theirs, _ = self.matching.kept_of(plain.replay(others, self.seeds))
-            if bool((self.matching.match(theirs, tolerance).off <= _APART * mine.off + _SURELY).any()):
+            if not self.matching.match(theirs, tolerance).is_clearly_further_than(mine):
                 return False
         return True
 

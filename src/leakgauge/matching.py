@@ -21,6 +21,7 @@ LEAST = 2e-5  # of a tensor's average entry: kernels of other machines add up in
 _ROUNDING = 8.0  # an entry may be off by so many times what rounding does to its tensor on average
 _ROUGHLY = 2e-3  # of a tensor's average entry
 _STRAY = 0.02  # share of a tensor's entries that may be further off: a compression's threshold flips some
+_APART, _SURELY = 3.0, 5  # so many times as many entries are off, and so many more, where another way is no way
 _FEW = 2  # and so many entries of a small tensor
 
 
@@ -34,6 +35,10 @@ class Match:
     @property
     def all_fit(self) -> bool:
         return bool(self.fits.all())
+
+    def is_clearly_further_than(self, other: Match) -> bool:
+        """In every trial."""
+        return bool((self.off > _APART * other.off + _SURELY).all())
 
 
 @dataclass(frozen=True)
@@ -62,14 +67,14 @@ class Matching:
     def explained(self, exact: Rows, client: Client, unlike: Rows | None = None) -> str | None:
         """The finest arithmetic of the client whose rounding explains what `exact` leaves; None if none does.
 
-        None counts in which `unlike`, another way to the update, would look the same.
+        None counts in which `unlike`, another way to the update, would look much the same.
         """
         for name in ARITHMETIC:
             tolerance = self.tolerance(name, exact, client)
-            if unlike is not None and self.match(exact, tolerance, unlike).all_fit:
-                return None
-            if self.match(exact, tolerance).all_fit:
-                return name
+            found = self.match(exact, tolerance)
+            if found.all_fit:
+                other = None if unlike is None else self.match(exact, tolerance, unlike)
+                return name if other is None or other.is_clearly_further_than(found) else None
         return None
 
     def tolerance(self, arithmetic: str, exact: Rows, client: Client) -> Rows:
