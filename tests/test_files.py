@@ -93,6 +93,7 @@ def test_a_file_in_the_way_of_a_folder_is_said_to_be_one(tmp_path):
 def test_what_a_killed_process_left_is_removed_and_what_a_living_one_writes_is_not(tmp_path):
     left, held = (tmp_path / f".truth.safetensors.{name}.part" for name in ("0a", "0b"))
     left.write_text("private")
+    os.mkfifo(tmp_path / ".trap.0c.part")  # opened plainly, it would keep us waiting for a writer
     with held.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         make_folder(tmp_path)

@@ -66,7 +66,7 @@ def remove_leftovers(folder: Path) -> None:
     """Parts of files whose process was killed before it could rename them; they may hold private samples."""
     for part in folder.glob(f".*{_PART}"):
         with suppress(OSError):
-            handle = os.open(part, os.O_RDONLY | _NO_LINKS)
+            handle = os.open(part, os.O_RDONLY | _NO_LINKS | getattr(os, "O_NONBLOCK", 0))
             try:
                 if _hold(handle):
                     part.unlink(missing_ok=True)

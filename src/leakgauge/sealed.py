@@ -31,12 +31,6 @@ def opened(path: Path, of: str | None = None) -> Any:
     return whole["content"]
 
 
-def belongs_to(path: Path) -> str:
-    """What the content of a whole file belongs to."""
-    opened(path)
-    return str(read_json(path)["of"])
-
-
 def with_digest(plain: Mapping[str, Any]) -> dict[str, Any]:
     """The same with a digest of everything else behind it."""
     return {**plain, DIGEST: _digest(plain)}
