@@ -30,6 +30,7 @@ from leakgauge.engine.memory import share_memory
 from leakgauge.errors import LeakgaugeError
 from leakgauge.own_update import recorded_stage
 from leakgauge.plan import plan
+from leakgauge.search_path import look_here_last
 from leakgauge.stage import Stage, set_stage
 from leakgauge.types import Scenario
 
@@ -107,6 +108,7 @@ def work(pipe: Connection, setup: bytes, device: str, processes: int, memory: in
     threading.Thread(target=_watch, args=(os.getppid(), memory), daemon=True).start()
     share_memory(processes, memory)
     try:
+        look_here_last()  # it may name code of the user's
         loaded: Setup = pickle.loads(setup)
         runner = ChunkRunner(loaded.load(device))
         send(pipe, Ready())

@@ -38,7 +38,7 @@ Command = Callable[..., Outcome]
 def leakgauge(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
     """leakgauge("attack", "linear", ...) in a folder of its own, with no data sets but the embedded ones."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", list(sys.path))  # main adds the working folder
+    monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))  # modules of the user's are looked for beside it
     monkeypatch.setenv("LEAKGAUGE_DATA", str(tmp_path / "no-data"))
     monkeypatch.setenv("COLUMNS", "200")
 

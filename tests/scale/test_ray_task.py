@@ -26,7 +26,7 @@ SCENARIO = Scenario(data="digits", model="mlp:hidden=8", trials=3, attacks=("lin
 @pytest.fixture(autouse=True)
 def afterwards(monkeypatch):
     """A task takes over its process; this one goes on."""
-    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
     monkeypatch.setenv("LEAKGAUGE_DATA", os.environ.get("LEAKGAUGE_DATA", "data"))
     for name in ("_allowed", "_processes", "_of_gpu"):
         monkeypatch.setattr(memory, name, getattr(memory, name))
@@ -65,7 +65,7 @@ def test_it_loads_the_stage_and_gives_the_trials_that_another_process_would(stag
 def test_it_works_where_the_run_was_started_and_knows_how_many_share_the_node(stage, tmp_path):
     said(task_for(stage, folder=str(tmp_path), processes=4, gpus=0.5).load())
     assert Path.cwd() == tmp_path
-    assert sys.path[-1] == str(tmp_path)
+    assert sys.meta_path[-1].folder == str(tmp_path)
     assert (memory._processes, memory._of_gpu) == (4, 0.5)
 
 
