@@ -67,6 +67,17 @@ def test_a_killed_training_goes_on_and_ends_the_same(tmp_path, monkeypatch):
     assert accuracies(resumed) == accuracies(whole)
 
 
+def test_a_damaged_state_is_told_and_begun_anew(tmp_path):
+    whole, told = train_federation(SCENARIO, SETTINGS, out=tmp_path / "t"), []
+    kept = tmp_path / "t" / "state.safetensors"
+    kept.write_bytes(kept.read_bytes()[:-3])
+    again = train_federation(SCENARIO, SETTINGS, out=tmp_path / "t", notice=told.append)
+    assert accuracies(again) == accuracies(whole)
+    assert len(told) == 1
+    assert "state.safetensors" in told[0]
+    assert "begins anew" in told[0]
+
+
 def test_another_training_in_the_same_folder_does_not_go_on_from_it(tmp_path):
     first = train_federation(SCENARIO, SETTINGS, out=tmp_path)
     other = Federation(rounds=6, per_round=4, evaluate=2)

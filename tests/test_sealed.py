@@ -3,9 +3,10 @@
 import json
 
 import pytest
+import torch
 
 from leakgauge.errors import Unreadable
-from leakgauge.sealed import check_digest, opened, sealed, with_digest
+from leakgauge.sealed import check_digest, opened, opened_tensors, sealed, sealed_tensors, with_digest
 
 
 def test_what_was_sealed_comes_back(tmp_path):
@@ -40,3 +41,25 @@ def test_a_digest_is_of_everything_else_and_may_be_missing():
     check_digest(json.loads(json.dumps(with_digest(plain))))
     with pytest.raises(Unreadable, match="digest"):
         check_digest({**with_digest(plain), "a": 2})
+
+
+def test_tensors_come_back_and_every_changed_byte_is_noticed(tmp_path):
+    path = tmp_path / "a.training"
+    kept = {"w": torch.randn(2, 3), "half": torch.ones(3, dtype=torch.bfloat16), "on": torch.tensor(True)}
+    whole = sealed_tensors("a key", kept, {"done": 3})
+    path.write_bytes(whole)
+    tensors, content = opened_tensors(path, "a key")
+    assert content == {"done": 3}
+    assert all(torch.equal(tensors[name], kept[name]) and tensors[name].dtype == kept[name].dtype for name in kept)
+    with pytest.raises(Unreadable, match="belongs to something else"):
+        opened_tensors(path, "another key")
+    for place in range(len(whole)):
+        changed = bytearray(whole)
+        changed[place] ^= 1
+        path.write_bytes(bytes(changed))
+        try:
+            again, told = opened_tensors(path, "a key")
+        except Unreadable:
+            continue
+        assert told == content, "white space of the header alone"
+        assert all(torch.equal(again[name], kept[name]) for name in kept)

@@ -13,7 +13,7 @@ from typing import Any
 
 import safetensors.torch
 import torch
-from files_of_tensors import safetensors_traps, torch_traps
+from files_of_tensors import safetensors_traps
 from reader import TABLE, Reader, Traps, json_traps, model, weights
 
 from leakgauge import federated_training, policy_search, recipes
@@ -236,7 +236,7 @@ def trained(folder: Path) -> object:
 def kept_training(folder: Path) -> object:
     samples = load("breast-cancer", "train")
     start = load_model("mlp:hidden=2", samples.spec, 0)
-    return rounds.train(start, samples, Training(rounds=1, clients=1, batch_size=4), 0, kept=folder / "kept.pt")
+    return rounds.train(start, samples, Training(rounds=1, clients=1, batch_size=4), 0, kept=folder / "kept.training")
 
 
 READERS: tuple[Reader, ...] = (
@@ -256,5 +256,5 @@ READERS: tuple[Reader, ...] = (
     Reader("recipe-measured", "measured.json", make_measured, _measured.read, json_traps),
     Reader("recipe-run", "piece.json", make_piece, read_piece, json_traps),
     Reader("training-state", "state/state.safetensors", make_state, trained, safetensors_traps),
-    Reader("training-kept", "kept.pt", kept_training, kept_training, torch_traps),
+    Reader("training-kept", "kept.training", kept_training, kept_training, safetensors_traps),
 )  # fmt: skip

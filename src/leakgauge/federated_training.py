@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +15,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from safetensors.torch import save
 from torch import Tensor
 
 import leakgauge
@@ -31,9 +29,9 @@ from leakgauge.fl.poisoning import Poison
 from leakgauge.fl.rounds import accuracy
 from leakgauge.models import load_model
 from leakgauge.plan import parse_chain
-from leakgauge.reading.tensors import read_safetensors
+from leakgauge.sealed import opened_tensors, sealed_tensors
 from leakgauge.stage import environment, pick_device
-from leakgauge.store import key_of, tensors_of
+from leakgauge.store import key_of
 from leakgauge.types import UNDEFENDED, Federation, Guarantee, Interval, Scenario
 
 _STATE = "state.safetensors"
@@ -121,8 +119,12 @@ def train_federation(
     device: str = "auto",
     data_root: Path | None = None,
     watch: Callable[[int, int, str], None] = lambda *_: None,
+    notice: Callable[[str], None] = lambda _: None,
 ) -> TrainingReport:
-    """Train each configuration of the scenario, and the undefended one with them if `baseline`."""
+    """Train each configuration of the scenario, and the undefended one with them if `baseline`.
+
+    A state in `out` that is damaged or another training's is told to `notice`, and begun anew.
+    """
     where, dtype = pick_device(device), dtype_of(scenario.precision)
     set_precision(scenario.precision)
     train, test = load(scenario.data, "train", data_root), load(scenario.data, "test", data_root)
@@ -146,7 +148,7 @@ def train_federation(
     if out is not None:
         make_folder(out)
         if not fresh:
-            done = _restored(out / _STATE, key, running) or done
+            done = _restored(out / _STATE, key, running, notice) or done
     for number in range(len(done[names[0]]) + 1, federation.rounds + 1):
         for name, federated in running.items():
             seconds = federated.run_round(number)
@@ -262,21 +264,20 @@ def _save(path: Path, key: str, running: Mapping[str, Federated], done: Mapping[
         }
         for client, kept in federated.memory.items():
             tensors |= {f"{place}/memory/{client}/{n}": t for n, t in kept.items()}
-    rounds = json.dumps({name: [dataclasses.asdict(r) for r in rows] for name, rows in done.items()})
-    whole = {name: t.detach().cpu().contiguous().clone() for name, t in tensors.items()}
-    write_whole(path, save(whole, {"key": key, "rounds": rounds, "digest": _digest(whole, rounds)}), private=True)
+    rounds = {name: [dataclasses.asdict(r) for r in rows] for name, rows in done.items()}
+    write_whole(path, sealed_tensors(key, tensors, rounds), private=True)
 
 
-def _restored(path: Path, key: str, running: Mapping[str, Federated]) -> dict[str, list[Round]] | None:
+def _restored(
+    path: Path, key: str, running: Mapping[str, Federated], notice: Callable[[str], None]
+) -> dict[str, list[Round]] | None:
     """The rounds that are done, with models and memories put back; None if there are none of this training."""
+    if not path.exists():
+        return None
     try:
-        tensors, header = read_safetensors(path)
-        if header.get("key") != key:
-            return None
-        if header.get("digest") != _digest(tensors, header.get("rounds", "")):
-            return None
-        rounds = json.loads(header["rounds"])
-    except Unreadable:
+        tensors, rounds = opened_tensors(path, key)
+    except Unreadable as error:
+        notice(f"{path}: {error}; the training begins anew")
         return None
     for place, federated in enumerate(running.values()):
         device = next(federated.model.parameters()).device
@@ -292,9 +293,3 @@ def _restored(path: Path, key: str, running: Mapping[str, Federated]) -> dict[st
                 client, what = name.split("/", 3)[2:]
                 federated.memory.setdefault(int(client), {})[what] = tensor.to(device)
     return {name: [Round(**r) for r in rows] for name, rows in rounds.items()}
-
-
-def _digest(tensors: Mapping[str, Tensor], rounds: str) -> str:
-    """Over all of a state, so that one with a wrong byte is not gone on with."""
-    names = sorted(tensors)
-    return key_of(names=names, tensors=tensors_of(tensors[n] for n in names), rounds=rounds)

@@ -52,6 +52,19 @@ def test_a_kept_state_of_another_model_is_refused(tmp_path):
         train(load_model("mlp:hidden=9", public.spec, 0), public, Training(rounds=2), 0, kept=tmp_path / "kept")
 
 
+def test_a_kept_state_of_another_training_or_a_damaged_one_is_refused(tmp_path):
+    public = load("digits", "train")
+    model = load_model("mlp:hidden=8", public.spec, 0)
+    for name, seed in (("mine", 0), ("other", 1)):
+        train(model, public, Training(rounds=2), seed, kept=tmp_path / name)
+    (tmp_path / "other").replace(tmp_path / "mine")
+    with pytest.raises(BadInput, match="belongs to something else"):
+        train(model, public, Training(rounds=2), 0, kept=tmp_path / "mine")
+    (tmp_path / "mine").write_bytes(b"x")
+    with pytest.raises(BadInput, match="remove that file"):
+        train(model, public, Training(rounds=2), 0, kept=tmp_path / "mine")
+
+
 @pytest.mark.parametrize(
     ("more", "said"),
     [

@@ -74,6 +74,7 @@ def train(
         report = train_federation(
             scenario, settings, baseline=baseline, out=out, fresh=fresh, device=device, data_root=data_root,
             watch=lambda done, of, said: told(done - 1, of, said or "training", 1.0),
+            notice=lambda text: say(f"leakgauge: {text}"),
         )  # fmt: skip
     if out is not None:
         write_whole(out / "train.json", json.dumps(report.as_dict(), indent=2, allow_nan=False).encode())

@@ -12,7 +12,6 @@ A policy transforms every picture before it is used, after the crop and the mirr
 from __future__ import annotations
 
 import copy
-import io
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -29,7 +28,7 @@ from leakgauge.engine.randomness import derived_seed, generator
 from leakgauge.errors import BadInput, Unreadable
 from leakgauge.files import write_whole
 from leakgauge.policies.policy import Triple, applied, draw, parse
-from leakgauge.reading.tensors import read_torch
+from leakgauge.sealed import opened_tensors, sealed_tensors
 from leakgauge.types import Training
 
 _KEPT = 20  # times that the state of a training is written
@@ -118,20 +117,27 @@ def _set_rate(optimiser: torch.optim.Optimizer, training: Training, number: int)
 
 
 def _keep(kept: Path, worker: nn.Module, optimiser: torch.optim.Optimizer, done: int) -> None:
-    buffer = io.BytesIO()
-    torch.save({"done": done, "model": worker.state_dict(), "optimiser": optimiser.state_dict()}, buffer)
-    write_whole(kept, buffer.getvalue())
+    tensors = {f"model/{name}": tensor for name, tensor in worker.state_dict().items()}
+    for place, state in optimiser.state_dict()["state"].items():
+        tensors |= {f"optimiser/{place}/{name}": value for name, value in state.items()}
+    write_whole(kept, sealed_tensors(kept.name, tensors, done))
 
 
 def _resumed(kept: Path | None, worker: nn.Module, optimiser: torch.optim.Optimizer) -> int:
-    """Rounds that `kept` already holds, now in the worker; 0 if there is none or it cannot be read."""
-    if kept is None or not kept.is_file():
+    """Rounds that `kept` already holds, now in the worker; 0 if there is none. Not that of another training."""
+    if kept is None or not kept.exists():
         return 0
     try:
-        state = read_torch(kept)
-        worker.load_state_dict(state["model"])
-        optimiser.load_state_dict(state["optimiser"])
-        return int(state["done"])
+        tensors, done = opened_tensors(kept, kept.name)
+        state: dict[int, dict[str, Tensor]] = {}
+        for name, tensor in tensors.items():
+            if name.startswith("optimiser/"):
+                _, place, what = name.split("/")
+                state.setdefault(int(place), {})[what] = tensor
+        model = {name.removeprefix("model/"): t for name, t in tensors.items() if name.startswith("model/")}
+        worker.load_state_dict(model)
+        optimiser.load_state_dict(optimiser.state_dict() | {"state": state})
+        return int(done)
     except (Unreadable, RuntimeError, LookupError, ValueError, TypeError, AttributeError) as error:
         raise BadInput(
             "state of the training", allowed="that of the same model and training", got=f"{kept} ({error})",
