@@ -7,10 +7,10 @@ import os
 import stat
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from leakgauge.files import cannot_write, is_file_at
+from leakgauge.files import NO_LOCKS, cannot_write, is_file_at
 
 try:
     import fcntl
@@ -38,8 +38,10 @@ def claimed(path: Path, *, wait: bool, notice: Callable[[str], None] = lambda _:
         yield handle is not None
     finally:
         if handle is not None:
-            lock.unlink(missing_ok=True)
-            os.close(handle)
+            with suppress(OSError):  # what stays is free all the same: nobody holds it
+                lock.unlink(missing_ok=True)
+            with suppress(OSError):
+                os.close(handle)
 
 
 def _taken(lock: Path, wait: bool, notice: Callable[[str], None]) -> int | None:
@@ -64,12 +66,17 @@ def _taken(lock: Path, wait: bool, notice: Callable[[str], None]) -> int | None:
                 return None
             time.sleep(_LOOK)
             continue
+        except OSError as error:
+            if error.errno not in NO_LOCKS:
+                os.close(handle)
+                raise cannot_write(lock, error) from error
         except BaseException:
             os.close(handle)
             raise
         if is_file_at(lock, handle):
-            os.truncate(handle, 0)
-            os.write(handle, f"{os.getpid()} {time.time():.0f}".encode())
+            with suppress(OSError):  # a full disk: only who asks is told less
+                os.truncate(handle, 0)
+                os.write(handle, f"{os.getpid()} {time.time():.0f}".encode())
             return handle
         os.close(handle)  # its holder removed it before we had it: another may hold the one that is there now
 

@@ -17,6 +17,7 @@ except ImportError:  # no such locks on this system
 
 VARIABLE = "LEAKGAUGE_DATA"
 _PART = ".part"
+NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP)  # what file systems without locks answer
 _NO_LINKS = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
 
 
@@ -85,8 +86,12 @@ def _new(part: Path, mode: int) -> int:
     """A new file, open and held until it is closed: a part that nobody holds is a dead process's."""
     while True:
         handle = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _NO_LINKS, mode)
-        if _hold(handle) and is_file_at(part, handle):
-            return handle
+        try:
+            if _hold(handle) and is_file_at(part, handle):
+                return handle
+        except OSError:
+            os.close(handle)
+            raise
         os.close(handle)  # taken for a dead process's before it was held
 
 
@@ -105,8 +110,11 @@ def _hold(handle: int) -> bool:
         return True
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
+    except BlockingIOError:
         return False
+    except OSError as error:
+        if error.errno not in NO_LOCKS:
+            raise
     return True
 
 
