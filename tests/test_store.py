@@ -196,6 +196,17 @@ def test_pictures_come_back_by_cell_name_each_at_its_place(store, told):
     cells(store)[0].write_bytes(b"")
     assert Store(store.folder, make=False, notice=told.append).pictures() is not None
     assert "left out" in told[0]
+    assert any("4 of 4 trials of lost are not there" in line for line in told)
+
+
+def test_pictures_of_another_run_than_the_report_are_left_out(store, told):
+    store.save_truth(torch.rand(1, 1, 1, 8, 8), "a stage")
+    store.save_cells_of_report({}, "a stage")
+    reading = Store(store.folder, make=False, notice=told.append)
+    assert reading.kept_private
+    assert reading.pictures("a stage") is not None
+    assert reading.pictures("another stage") is None
+    assert "another run than report.json" in told[0]
 
 
 def test_no_pictures_no_tensor():

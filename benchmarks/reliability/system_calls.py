@@ -5,10 +5,10 @@
 
 Counted are the C library's calls on files of the command's folder, SQLite's among them: opening, writing, making safe
 (fsync), renaming, removing, making folders, cutting, locking, closing. The faults of each: a broken disk (EIO), a full
-one (ENOSPC), half of a write and a full disk from there on, `kill -9` before the call, and a power cut there: `kill -9`,
-then everything that was not made safe is cut to nothing, and files whose names were not are gone. Then the same
-command is run again, undisturbed. Needs a C compiler. Prints one JSON document; exits with 1 if anything was lost, wrong
-or silent:
+one (ENOSPC), half of a write and a full disk from there on, `kill -9` before the call, and a power cut there: `kill
+-9`, then everything that was not made safe is cut to nothing, and files whose names were not are gone. Then the same
+command is run again, undisturbed. Needs a C compiler. Prints one JSON document; exits with 1 if anything was lost,
+wrong or silent:
 
 - silent: the fault ended neither in one line and exit code 2 nor in the whole result
 - wrong: run again, the command does not give the result of an undisturbed one

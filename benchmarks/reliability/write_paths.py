@@ -38,10 +38,11 @@ class WritePath:
     prepare: Callable[[Path], None] = lambda _: None
 
 
-def _record(folder: Path) -> None:
+def record(folder: Path, sample: int = 1) -> None:
+    """The update of a client, with its sample."""
     data, recorder = load("digits", "test", None), Recorder(folder / "recorded", keep_private=True)
     model = load_model("mlp:hidden=4", data.spec, 0)
-    inputs, labels = data.take(torch.tensor([1]))
+    inputs, labels = data.take(torch.tensor([sample]))
     torch.nn.functional.cross_entropy(model(inputs), labels).backward()
     recorder.gradient(model, samples=1, client="c", round=1, private=(inputs, labels))
 
@@ -54,12 +55,15 @@ WRITE_PATHS = {
         "train --data breast-cancer --model mlp:hidden=4 --defense gaussian:std=0.1 --rounds 2 "
         "--partition kind=iid,clients=4 --federation per_round=2 --out t"
     ),
-    "train-model": WritePath("train-model --data breast-cancer --model mlp:hidden=4 --training rounds=3 --out n.safetensors"),
+    "train-model": WritePath(
+        "train-model --data breast-cancer --model mlp:hidden=4 --training rounds=3 --out n.safetensors"
+    ),
     "train-generator": WritePath(
         "train-generator --data digits --steps 2 --latent 3 --width 4 --device cpu --out g.safetensors"
     ),
     "train-locked": WritePath(
-        "train-locked --data digits --model lenet-dlg:filters=4,activation=relu,init=default --rounds 1 --clients 2 --out l"
+        "train-locked --data digits --model lenet-dlg:filters=4,activation=relu,init=default --rounds 1 --clients 2 "
+        "--out l"
     ),
     "search-policy": WritePath(
         f"search-policy {PICTURES} --candidates 2 --pictures 2 --batches 1 --batch-size 4 --least-accuracy -1e9 --out s"
@@ -77,7 +81,7 @@ WRITE_PATHS = {
         "read-words --aggregator fedavg --device cpu --out w --training "
         "rounds=1,words=20,tested=5,longest=3,image_width=48,width=2,batch_size=10"
     ),
-    "recorded": WritePath(f"recorded recorded {PICTURES} --out o", prepare=_record),
+    "recorded": WritePath(f"recorded recorded {PICTURES} --out o", prepare=record),
     "reidentify": WritePath(
         "reidentify run --steps 1 --device cpu --out who",
         (f"attack linear {PICTURES} --trials 2 --keep-private --out run",),
@@ -118,20 +122,25 @@ def run(
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), said.read_text(errors="replace")
 
 
-def result(folder: Path) -> dict[str, Any]:
-    """What the command left, without what differs from one run to the next: times, and what holds them."""
+def result(folder: Path, shown: tuple[str, ...] = ("",)) -> dict[str, Any]:
+    """What the command left, without what differs from one run to the next: times, and what holds them.
+
+    Only of files whose names begin as those in `shown`.
+    """
     found: dict[str, Any] = {}
     for path in sorted(p for p in folder.rglob("*") if p.is_file()):
         name = path.relative_to(folder).as_posix()
+        if not name.startswith(shown):
+            continue
         if path.suffix == ".json":
             found[name] = timeless(json.loads(path.read_text()))
         elif path.suffix == ".safetensors":
             with safe_open(path, framework="pt") as file:
                 found[name] = {key: file.get_tensor(key).tolist() for key in file.keys()}  # noqa: SIM118
-        elif path.suffix == ".png":
+        elif path.suffix == ".png" or shown != ("",):
             found[name] = path.read_bytes()
         elif "sqlite" not in name:
-            found[name] = path.stat().st_size > 0  # pages show times
+            found[name] = path.stat().st_size > 0  # pages show times, which differ between two runs
     return found
 
 

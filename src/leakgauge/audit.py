@@ -270,4 +270,5 @@ def _report(
         environment=environment(stage.batch.inputs.device) | {"model state": stage.state, "engine": stage.engine},
         interrupted=interrupted,
         exposure=() if interrupted else exposures(stage, rows, findings),
+        stage=stage.key,
     )

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from leakgauge.data import Dataset
 from leakgauge.errors import BadInput
 from leakgauge.fl.chain import client_step
-from leakgauge.fl.recorded_folder import Recorded, private_of, read_folder, side_by_side, tensors_of
+from leakgauge.fl.recorded_folder import Recorded, private_of, read_folder, side_by_side, tensors_of, weights_of
 from leakgauge.types import Batch, DataSpec, LocalTraining, Scenario, SharedUpdate
 
 _SIMULATED = 1  # the batch size of a scenario that says none
@@ -44,7 +44,7 @@ def filled_in(scenario: Scenario, folder: Path) -> Scenario:
         raise BadInput(
             f"{first.name}: samples", allowed="known", got="none recorded", do="give their number with --batch-size"
         )
-    weights = scenario.weights or (None if first.weights is None else str(first.weights))
+    weights = scenario.weights or (None if first.weights is None else str(weights_of(first)))
     return dataclasses.replace(
         scenario,
         round=first.origin.round,

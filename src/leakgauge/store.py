@@ -118,15 +118,27 @@ class Store:
         """Which cell of the table has which key, of the stage with this key: cell name -> key."""
         write_whole(self.folder / "cells.json", sealed(of, dict(names)))
 
-    def pictures(self) -> Pictures | None:
-        """The pictures of a finished run, for `leakgauge report`; None if there are none. Needs no index."""
-        if not (self.folder / "truth.safetensors").exists():
+    @property
+    def kept_private(self) -> bool:
+        """Whether the private samples are there, whole or not."""
+        return (self.folder / "truth.safetensors").exists()
+
+    def pictures(self, stage: str = "") -> Pictures | None:
+        """The pictures of a finished run, for `leakgauge report`; None if there are none. Needs no index.
+
+        Only those of the stage with that key, if one is given.
+        """
+        if not self.kept_private:
             return None
+        path = self.folder / "truth.safetensors"
         try:
             truth, of = self._truth()
-            names = opened(self.folder / "cells.json", of)
+            if stage and of != stage:
+                raise Unreadable("it is of another run than report.json")
+            path = self.folder / "cells.json"
+            names = opened(path, of)
         except (OSError, SafetensorError, Unreadable, LookupError, TypeError) as error:
-            self._notice(f"{self.folder}: its pictures are left out, as a file of theirs is not whole ({error})")
+            self._notice(f"{path} cannot be used ({error}): the pictures are left out")
             return None
         if not isinstance(names, dict) or not all(_KEY.fullmatch(str(key)) for key in names.values()):
             return None  # a key is part of a file's name: no other text may be
@@ -138,6 +150,8 @@ class Store:
                     trials = _read(path, key)[1] | trials
                 except Damaged as error:
                     self._notice(f"{path} is damaged ({error}): its pictures are left out")
+            if missing := len(truth) - len(trials):
+                self._notice(f"{missing} of {len(truth)} trials of {name} are not there: their pictures are left out")
             pictures = in_place(trials, len(truth))
             if pictures is not None:
                 recovered[name] = pictures[:, : truth.shape[1]]

@@ -38,6 +38,13 @@ def test_shows_ceiling_floors_and_chance_and_says_what_identity_is(leakgauge, ru
 
 def test_what_is_no_finished_run_is_refused(leakgauge, one_line, run):
     assert "report.json" in one_line(leakgauge("reidentify", "nowhere"))
+    some = min((run / "cells").iterdir())
+    whole = some.read_bytes()
+    some.write_bytes(whole[:-1])
+    assert f"{some.name} is damaged" in one_line(leakgauge("reidentify", "run"))
+    some.unlink()
+    assert "are not there" in one_line(leakgauge("reidentify", "run"))
+    some.write_bytes(whole)
     shutil.rmtree(run / "cells")
     assert "pictures" in one_line(leakgauge("reidentify", "run"))
 

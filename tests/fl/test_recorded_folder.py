@@ -11,7 +11,16 @@ import torch
 from torch import nn
 
 from leakgauge.errors import BadInput
-from leakgauge.fl.recorded_folder import LEFT_OUT, Origin, left_out, private_of, read_folder, side_by_side, tensors_of
+from leakgauge.fl.recorded_folder import (
+    LEFT_OUT,
+    Origin,
+    left_out,
+    private_of,
+    read_folder,
+    side_by_side,
+    tensors_of,
+    weights_of,
+)
 from leakgauge.scale.recording import Recorder
 from leakgauge.types import LocalTraining
 
@@ -80,8 +89,30 @@ def test_an_empty_folder_is_refused(tmp_path: Path) -> None:
 def test_a_description_that_no_recorder_wrote_is_refused(tmp_path: Path, change: dict[str, Any]) -> None:
     record(tmp_path, clients=1)
     path = tmp_path / "update-00000.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    told = json.loads(path.read_text())
+    for digest in ("digest", "sha256"):
+        told.pop(digest)
+    path.write_text(json.dumps(told))
+    assert len(read_folder(tmp_path)) == 1, "who mends a description by hand takes its digest out"
+    path.write_text(json.dumps(told | change))
     with pytest.raises(BadInput):
+        read_folder(tmp_path)
+
+
+def test_a_changed_description_and_files_in_each_others_place_are_named(tmp_path: Path) -> None:
+    net = record(tmp_path)
+    first, second = read_folder(tmp_path)
+    assert weights_of(first) == first.weights
+    for path in (first.update, first.private, first.weights):
+        content = path.read_bytes()
+        path.write_bytes(second.private.read_bytes() if path == first.private else content + b" ")
+        with pytest.raises(BadInput, match="another content") as refused:
+            tensors_of(first, net), private_of([first]), weights_of(first)
+        assert path.name in str(refused.value)
+        path.write_bytes(content)
+    described = tmp_path / "update-00000.json"
+    described.write_text(described.read_text().replace('"client": "0"', '"client": "1"'))
+    with pytest.raises(BadInput, match="digest"):
         read_folder(tmp_path)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -63,7 +64,7 @@ def _read(folder: Path) -> FinishedRun:
             got=getattr(error, "strerror", None) or str(error),
             do="give the folder that audit printed",
         ) from error
-    pictures = Store(folder, make=False).pictures()
+    pictures = Store(folder, make=False, notice=partial(_refuse, folder)).pictures(report.stage)
     if pictures is None or not pictures.recovered:
         raise BadInput(
             f"run {str(folder)!r}",
@@ -72,6 +73,16 @@ def _read(folder: Path) -> FinishedRun:
             do="run it again with the same --out and --keep-private; what is finished is reused",
         )
     return FinishedRun(str(folder), report, pictures)
+
+
+def _refuse(folder: Path, damage: str) -> None:
+    """Pictures that are not there would count as people who were not known again."""
+    raise BadInput(
+        f"run {str(folder)!r}",
+        allowed="a folder with all of its pictures",
+        got=damage,
+        do="run it again with the same --out and --keep-private; what is finished is reused",
+    )
 
 
 def _show(report: ReidentificationReport) -> None:

@@ -42,9 +42,11 @@ def report(
         with _as_written(folder, compare):
             files = {"comparison": write_comparison(run, other, (str(folder), str(compare)), out or folder)}
     else:
-        pictures = Store(folder, make=False).pictures()
+        store = Store(folder, make=False, notice=lambda text: say(f"leakgauge: {text}"))
+        pictures = store.pictures(run.stage)
         if pictures is None and to == "html":
             _spare_pictures(out or folder)
+        if not store.kept_private and to == "html":
             say("leakgauge: the run kept no private samples, so this page has no pictures; see --keep-private of audit")
         with _as_written(folder):
             files = write(run, pictures, out or folder, (to,))

@@ -7,9 +7,10 @@ point at files beside it, and no file is executed.
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +18,11 @@ import torch
 from torch import Tensor, nn
 
 from leakgauge.errors import BadInput, Unreadable
+from leakgauge.files import regular
 from leakgauge.fl.observe import check_update
 from leakgauge.reading.plain import read_json
 from leakgauge.reading.tensors import read_safetensors
+from leakgauge.sealed import check_digest
 from leakgauge.types import Batch, LocalTraining, SharedUpdate
 
 SCHEMA = 1
@@ -69,6 +72,7 @@ class Recorded:
     update: Path
     weights: Path | None  # what the client started from
     private: Path | None  # the samples, where they were kept
+    sha256: Mapping[str, str] = field(default_factory=dict)  # of these files by name, as far as it was written down
 
     def local(self) -> LocalTraining:
         """The client's local training, as the recorder was told."""
@@ -112,7 +116,7 @@ def side_by_side(entries: Sequence[Recorded]) -> list[tuple[Recorded, ...]]:
 
 def tensors_of(entry: Recorded, model: nn.Module) -> SharedUpdate:
     """The update (T = 1), held against the model; zeros only, or what is not finite, is refused."""
-    tensors = {n: (t if t.dtype == torch.float64 else t.float())[None] for n, t in _load(entry.update).items()}
+    tensors = {n: (t if t.dtype == torch.float64 else t.float())[None] for n, t in _load(entry, entry.update).items()}
     named = dict(model.named_parameters())
     buffers = {n: tensors.pop(n) for n, _ in model.named_buffers() if n in tensors}
     for name in [n for n in tensors if n in named and not named[n].requires_grad]:
@@ -125,9 +129,16 @@ def tensors_of(entry: Recorded, model: nn.Module) -> SharedUpdate:
     return update
 
 
+def weights_of(entry: Recorded) -> Path | None:
+    """What the client started from, the file that was written."""
+    if entry.weights is not None:
+        _check_content(entry, entry.weights)
+    return entry.weights
+
+
 def private_of(entries: Sequence[Recorded]) -> Batch | None:
     """What the clients kept to themselves, (T, N, ...); None unless it was kept for all of them."""
-    kept = [_load(entry.private) for entry in entries if entry.private is not None]
+    kept = [_load(entry, entry.private) for entry in entries if entry.private is not None]
     if not kept or len(kept) < len(entries):
         return None
     for entry, batch in zip(entries, kept, strict=True):
@@ -149,10 +160,11 @@ def _is_batch(inputs: Tensor, labels: Tensor, like: Mapping[str, Tensor]) -> boo
 def _read(path: Path) -> Recorded:
     try:
         told = read_json(path)
+        if not isinstance(told, dict) or told.get("schema") != SCHEMA:
+            raise Unreadable("another schema" if isinstance(told, dict) else type(told).__name__)
+        check_digest(told)
     except Unreadable as error:
         raise _refused(path, str(error)) from error
-    if not isinstance(told, dict) or told.get("schema") != SCHEMA:
-        raise _refused(path, "another schema" if isinstance(told, dict) else type(told).__name__)
     if told.get("kind") not in ("gradient", "weight_delta"):
         raise _refused(path, f"kind {told.get('kind')!r}")
     known = {n: told[n] for n in _ORIGIN if n in told}
@@ -162,10 +174,11 @@ def _read(path: Path) -> Recorded:
     update = _beside(path, told.get("update"))
     if update is None:
         raise _refused(path, "no update file")
-    origin = Origin(**known)
-    return Recorded(
-        path.stem, told["kind"], origin, update, _beside(path, told.get("weights")), _beside(path, told.get("private"))
-    )
+    sha256 = told.get("sha256", {})
+    if not isinstance(sha256, dict) or not all(isinstance(value, str) for value in sha256.values()):
+        raise _refused(path, "checksums of another type")
+    weights, private = _beside(path, told.get("weights")), _beside(path, told.get("private"))
+    return Recorded(path.stem, told["kind"], Origin(**known), update, weights, private, sha256)
 
 
 def _beside(description: Path, name: object) -> Path | None:
@@ -181,11 +194,26 @@ def _plain_name(name: str) -> bool:
     return Path(name).name == name and name.endswith(".safetensors") and "\0" not in name and len(name) < 200
 
 
-def _load(path: Path) -> dict[str, Tensor]:
+def _load(entry: Recorded, path: Path) -> dict[str, Tensor]:
+    _check_content(entry, path)
     try:
         return read_safetensors(path)[0]
     except Unreadable as error:
         raise _refused(path, str(error)) from error
+
+
+def _check_content(entry: Recorded, path: Path) -> None:
+    """Refuses a file that is another one than was written there."""
+    wanted = entry.sha256.get(path.name)
+    if wanted is None:
+        return
+    try:
+        with regular(path).open("rb") as file:
+            found = hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise _refused(path, error.strerror or str(error)) from error
+    if found != wanted:
+        raise _refused(path, f"another content than {entry.name}.json says")
 
 
 def _refused(path: Path, got: str) -> BadInput:

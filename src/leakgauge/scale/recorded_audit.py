@@ -17,7 +17,7 @@ from leakgauge.chunked import reconstruct
 from leakgauge.data import Dataset, public_batch
 from leakgauge.errors import BadInput, LeakgaugeError
 from leakgauge.fl.observe import observe
-from leakgauge.fl.recorded_folder import Recorded, private_of, tensors_of
+from leakgauge.fl.recorded_folder import Recorded, private_of, tensors_of, weights_of
 from leakgauge.metrics.scoring import Scores, score
 from leakgauge.models import load_model
 from leakgauge.plan import adaptive_attacks
@@ -90,7 +90,7 @@ def audit_group(
             f"{first.name}: samples", allowed="known", got="none recorded", do="give their number with --batch-size"
         )
     spec = assumed.data.spec
-    weights = str(first.weights) if first.weights else assumed.weights
+    weights = str(weights_of(first)) if first.weights else assumed.weights
     model = load_model(assumed.model, spec, assumed.seed, weights)
     readable: list[tuple[Recorded, SharedUpdate]] = []
     unreadable: list[tuple[str, str]] = []

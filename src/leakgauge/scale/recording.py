@@ -34,6 +34,7 @@ from leakgauge.errors import BadInput
 from leakgauge.files import make_folder, write_whole
 from leakgauge.fl.naming import plain_name
 from leakgauge.fl.recorded_folder import LEFT_OUT, SCHEMA, Origin, left_out_of
+from leakgauge.sealed import with_digest
 
 
 class Recorder:
@@ -121,9 +122,10 @@ class Recorder:
             "tensors": {n: list(t.shape) for n, t in tensors.items()}, "update": f"{name}.safetensors",
             "weights": next((f for f in files if f.startswith("weights-")), None),
             "private": next((f for f in files if f.startswith("private-")), None),
+            "sha256": {file: hashlib.sha256(content).hexdigest() for file, content in files.items()},
         }  # fmt: skip
         # Last of all: an update is there once it is described, so that one that was cut off is written anew.
-        write_whole(self.folder / f"{name}.json", json.dumps(described, indent=1).encode(), private=True)
+        write_whole(self.folder / f"{name}.json", json.dumps(with_digest(described), indent=1).encode(), private=True)
         self.written, self.bytes = self.written + 1, self.bytes + size
         return True
 

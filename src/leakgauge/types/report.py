@@ -196,6 +196,7 @@ class AuditReport:
     triage: tuple[Clue, ...] = ()  # what could be said before any attack, where it was asked for
     skipped: tuple[Skipped, ...] = ()  # attacks of the suite that were not run, and why
     ledger: tuple[Ablation, ...] = ()  # what each fact was worth, where it was asked for
+    stage: str = ""  # the key of what was attacked: model, batch, updates; that of the pictures kept beside it
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON. `from_dict` gives back an equal report."""
@@ -219,6 +220,7 @@ class AuditReport:
             "triage": [dataclasses.asdict(clue) for clue in self.triage],
             "skipped": [dataclasses.asdict(s) for s in self.skipped],
             "ledger": [dataclasses.asdict(a) for a in self.ledger],
+            "stage": self.stage,
         }
 
     @classmethod
@@ -251,6 +253,7 @@ class AuditReport:
             triage=tuple(Clue(**clue) for clue in plain.get("triage", ())),
             skipped=tuple(Skipped(**s) for s in plain.get("skipped", ())),
             ledger=tuple(Ablation(**a) for a in plain.get("ledger", ())),
+            stage=plain.get("stage", ""),
         )
 
 
