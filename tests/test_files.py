@@ -9,7 +9,7 @@ import pytest
 
 from leakgauge import files
 from leakgauge.errors import BadInput
-from leakgauge.files import VARIABLE, data_root, make_folder, regular, write_whole
+from leakgauge.files import VARIABLE, data_root, keep_whole, make_folder, regular, write_whole
 
 fcntl = pytest.importorskip("fcntl")
 
@@ -133,3 +133,16 @@ def test_pipes_and_devices_are_no_files_to_read(tmp_path):
         with pytest.raises(OSError, match="no regular file"):
             regular(path)
     assert regular(tmp_path / "missing") == tmp_path / "missing"
+
+
+def test_a_finished_folder_gets_its_name_with_all_of_it_on_disk(tmp_path, monkeypatch):
+    (tmp_path / "made" / "inner").mkdir(parents=True)
+    (tmp_path / "made" / "inner" / "file").write_text("x")
+    order, real, replace = [], os.fsync, os.replace
+    monkeypatch.setattr(os, "fsync", lambda h: (order.append(os.fstat(h).st_ino), real(h)))
+    monkeypatch.setattr(os, "replace", lambda *a: (order.append("renamed"), replace(*a)))
+    keep_whole(tmp_path / "made", tmp_path / "kept")
+    kept = tmp_path / "kept"
+    inside = {path.stat().st_ino for path in (kept, kept / "inner", kept / "inner" / "file")}
+    assert set(order[:3]) == inside
+    assert order[3:] == ["renamed", tmp_path.stat().st_ino]

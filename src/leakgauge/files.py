@@ -63,6 +63,14 @@ def write_whole(path: Path, content: bytes, *, private: bool = False) -> None:
         raise cannot_write(path, error) from error
 
 
+def keep_whole(finished: Path, target: Path) -> None:
+    """Give a finished file or folder its name; on disk when this returns, with all that is in it."""
+    for path in (finished, *finished.rglob("*")):
+        _settle(path)
+    os.replace(finished, target)
+    _settle(target.parent)
+
+
 def remove_leftovers(folder: Path) -> None:
     """Parts of files whose process was killed before it could rename them; they may hold private samples."""
     for part in folder.glob(f".*{_PART}"):
@@ -118,10 +126,10 @@ def _hold(handle: int) -> bool:
     return True
 
 
-def _settle(folder: Path) -> None:
+def _settle(path: Path) -> None:
     """A name is on disk once its folder is; where a folder cannot be opened so, the system does it by itself."""
     with suppress(PermissionError, NotImplementedError):
-        handle = os.open(folder, os.O_RDONLY)
+        handle = os.open(path, os.O_RDONLY)
         try:
             os.fsync(handle)
         except OSError as error:

@@ -1,4 +1,4 @@
-"""Checksums, written "md5:..." or "sha256:...". Most data sets publish md5 only, which finds damage."""
+"""Checksums, written "md5:..." or "sha256:...". Files that lie unpacked are known by md5, which finds damage."""
 
 from __future__ import annotations
 

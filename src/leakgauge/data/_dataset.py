@@ -62,7 +62,7 @@ class Download:
 
     url: str
     path: str  # where it is kept, relative to the data folder; archives are removed once unpacked
-    checksum: str  # "md5:..." or "sha256:..." of the file as downloaded
+    checksum: str  # "sha256:..." of the file as downloaded
     size: int  # bytes
     unpacks_to: str = ""  # for archives: the folder inside, which lands in the data folder
 

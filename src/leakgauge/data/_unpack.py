@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import tarfile
 import tempfile
@@ -10,6 +9,7 @@ import zipfile
 from pathlib import Path, PurePosixPath
 
 from leakgauge.errors import BadInput
+from leakgauge.files import keep_whole
 from leakgauge.reading.unpacked import most_unpacked, open_tar, open_zip
 
 
@@ -65,12 +65,12 @@ def _stays_inside(name: str) -> bool:
 def _move(source: Path, target: Path) -> None:
     """At once where nothing is there yet, else file by file: a partly filled folder gets completed."""
     if not target.exists():
-        os.replace(source, target)
+        keep_whole(source, target)
         return
     for path in sorted(p for p in source.rglob("*") if p.is_file()):
         place = target / path.relative_to(source)
         place.parent.mkdir(parents=True, exist_ok=True)
-        os.replace(path, place)
+        keep_whole(path, place)
 
 
 def _refused(archive: Path, got: str) -> BadInput:

@@ -99,7 +99,7 @@ CIFAR10 = DataSource(
         Download(
             f"{_HOST}cifar-10-python.tar.gz",
             "cifar-10-python.tar.gz",
-            "md5:c58f30108f718f92721af3b95e74349a",
+            "sha256:6d958be074577803d12ecdefd02955f39262c83c16fe9348329d7fe0b5c001ce",
             170498071,
             unpacks_to=_FOLDER10,
         ),
@@ -117,7 +117,7 @@ CIFAR100 = DataSource(
         Download(
             f"{_HOST}cifar-100-python.tar.gz",
             "cifar-100-python.tar.gz",
-            "md5:eb9058c3a382ffc7106e4002c42a8d85",
+            "sha256:85cd44d02ba6437773c5bbd22e183051d648de2e7d6b014e1ef29b855ba677a7",
             169001437,
             unpacks_to=_FOLDER100,
         ),

@@ -78,9 +78,9 @@ LFW = DataSource(
     files=(StandardFile(("lfw",)),),
     downloads=(
         Download(
-            "http://vis-www.cs.umass.edu/lfw/lfw.tgz",
+            "https://ndownloader.figshare.com/files/5976018",
             "lfw.tgz",
-            "md5:a17d05bd522c52d84eca14327a23d494",
+            "sha256:055f7d9c632d7370e6fb4afc7468d40f970c34a80d4c6f50ffec63f5a8d536c0",
             180566744,
             unpacks_to="lfw",
         ),

@@ -50,8 +50,8 @@ def _standard_files(folders: tuple[str, ...], md5s: tuple[str, ...]) -> tuple[St
 def _downloads(host: str, folder: str, known: tuple[tuple[str, int], ...]) -> tuple[Download, ...]:
     names = _FILES["train"] + _FILES["test"]
     return tuple(
-        Download(f"{host}{file}.gz", f"{folder}/{file}.gz", f"md5:{md5}", size)
-        for file, (md5, size) in zip(names, known, strict=True)
+        Download(f"{host}{file}.gz", f"{folder}/{file}.gz", f"sha256:{sha256}", size)
+        for file, (sha256, size) in zip(names, known, strict=True)
     )
 
 
@@ -75,10 +75,10 @@ MNIST = DataSource(
         "https://ossci-datasets.s3.amazonaws.com/mnist/",
         "mnist",
         (
-            ("f68b3c2dcbeaaa9fbdd348bbdeb94873", 9912422),
-            ("d53e105ee54ea40749a09fcbcd1e9432", 28881),
-            ("9fb629c4189551a2d022fa330f9573f3", 1648877),
-            ("ec29112dd5afa0611ce80d1b7f02629c", 4542),
+            ("440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609", 9912422),
+            ("3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c", 28881),
+            ("8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6", 1648877),
+            ("f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6", 4542),
         ),
     ),
 )
@@ -99,13 +99,13 @@ FASHION_MNIST = DataSource(
         ),
     ),
     downloads=_downloads(
-        "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",
+        "https://fashion-mnist.s3.eu-central-1.amazonaws.com/",
         "fashion-mnist",
         (
-            ("8d4fb7e6c68d591d4c3dfef9ec88bf0d", 26421880),
-            ("25c81989df183df01b3e8a0aad5dffbe", 29515),
-            ("bef4ecab320f06d8554ea6380940ec79", 4422102),
-            ("bb300cfdad3c16e7a12a480ee83cd310", 5148),
+            ("3aede38d61863908ad78613f6a32ed271626dd12800ba2636569512369268a84", 26421880),
+            ("a04f17134ac03560a47e3764e11b92fc97de4d1bfaf8ba1a3aa29af54cc90845", 29515),
+            ("346e55b948d973a97e58d2351dde16a484bd415d4595297633bb08f03db6a073", 4422102),
+            ("67da17c76eaffca5446c3361aaab5c3cd6d1c2608764d35dfb1850b086bf8dd5", 5148),
         ),
     ),
 )

@@ -119,9 +119,9 @@ TINY_IMAGENET = DataSource(
     files=(StandardFile(_FOLDERS),),
     downloads=(
         Download(
-            "http://cs231n.stanford.edu/tiny-imagenet-200.zip",
+            "https://cs231n.stanford.edu/tiny-imagenet-200.zip",
             "tiny-imagenet-200.zip",
-            "md5:90528d7ca1a48142e341f4ef8d21d0de",
+            "sha256:6198c8ae015e2b3e007c7841da39ec069199b9aa3bfa943a462022fe5e43c821",
             248100043,
             unpacks_to="tiny-imagenet-200",
         ),

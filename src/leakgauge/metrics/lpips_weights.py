@@ -11,7 +11,6 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import io
-import os
 import pickle
 import subprocess
 import sys
@@ -23,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from leakgauge.errors import LeakgaugeError, MissingExtra
+from leakgauge.files import keep_whole
 from leakgauge.reading.unpacked import open_tar, open_zip
 
 FOLDER = "lpips"
@@ -65,7 +65,7 @@ def fetch_lpips(root: Path) -> Path:
                 (Path(part) / name).write_bytes(content)
             target.mkdir(exist_ok=True)
             for name in FILES:
-                os.replace(Path(part) / name, target / name)
+                keep_whole(Path(part) / name, target / name)
     except OSError as error:
         raise LeakgaugeError(f"cannot write LPIPS weights to {target}: {error.strerror or error}") from error
     return target
