@@ -62,7 +62,7 @@ RUNS = {  # name: extra, the modules it brings, what is run
     "ray": ("ray", ("ray",), f"{AUDIT} --defenses none --on ray --workers 1".split()),
 }
 NOT_RUN = {
-    "fuzz": "a fuzzer of our own readers, which are run without it above",
+    "fuzz": "feeds our own readers random files, in tests only; it is not installed by default",
     "test": "tools for those who work on this program, and the other extras once more",
     "docs": "tools that build these pages",
 }
@@ -80,8 +80,6 @@ code=$?
 cat /proc/net/dev >packets
 exit $code
 """
-
-
 # All that is started in it ends with it, whatever became of its parents.
 ALONE = ["unshare", "--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
 
@@ -102,6 +100,7 @@ def traced(words: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
     theirs = {name: value for name, value in os.environ.items() if not SETTING.match(name)}
     faster = "--seccomp-bpf" if works("strace", "-f", "--seccomp-bpf", "true") else ""
     told = {"HOME": str(folder), "CLIENTS": "1", "OMP_NUM_THREADS": "1", "FASTER": faster}
+    told["RAY_raylet_start_wait_time_s"] = str(PATIENCE)
     command = [*ALONE, "sh", "-c", NOWHERE, "sh", sys.executable, "-P", *words]
     return subprocess.run(
         command, cwd=folder, env=theirs | told, capture_output=True, text=True, timeout=PATIENCE, check=False
