@@ -28,6 +28,7 @@ import torch
 from leakgauge.audit import run_audit
 from leakgauge.chunks import Chunk, InProcess, Part, Told, chunks_of
 from leakgauge.plan import plan
+from leakgauge.scale.quiet_ray import quiet_ray
 from leakgauge.scale.ray import OnRay
 from leakgauge.scale.ray_cluster import RayCluster, connected, ray_module
 from leakgauge.stage import Stage, set_stage
@@ -174,7 +175,8 @@ def machines(nodes: int) -> Iterator[Any]:
     ray_module()
     from ray.cluster_utils import Cluster
 
-    cluster = Cluster(initialize_head=True, head_node_args={**NODE, "include_dashboard": False})
+    with quiet_ray():
+        cluster = Cluster(initialize_head=True, head_node_args={**NODE, "include_dashboard": False})
     try:
         for _ in range(nodes - 1):
             cluster.add_node(wait=False, **NODE)

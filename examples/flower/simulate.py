@@ -11,7 +11,7 @@ import sys
 from importlib import import_module
 from pathlib import Path
 
-os.environ.update(FLWR_TELEMETRY_ENABLED="0", FLWR_DISABLE_UPDATE_CHECK="1", RAY_USAGE_STATS_ENABLED="0")
+os.environ.update(FLWR_TELEMETRY_ENABLED="0", FLWR_DISABLE_UPDATE_CHECK="1")  # Flower reads them once
 here = Path(__file__).parent
 sys.path.insert(0, str(here))
 os.environ["PYTHONPATH"] = os.pathsep.join([str(here), os.environ.get("PYTHONPATH", "")])  # for Ray's workers
@@ -22,6 +22,7 @@ from flwr.simulation import run_simulation  # noqa: E402
 from leakgauge.defenses.gaussian import Gaussian  # noqa: E402
 from leakgauge.scale.flower import as_mod  # noqa: E402
 from leakgauge.scale.flower_recording import recorded_app  # noqa: E402
+from leakgauge.scale.quiet_ray import quiet_ray  # noqa: E402
 
 APP, CLIENTS = os.environ.get("APP", "digits_app"), int(os.environ.setdefault("CLIENTS", "10"))
 
@@ -32,12 +33,13 @@ def main(folder: str, std: float) -> None:
     if std:
         client = ClientApp(mods=[as_mod(Gaussian(std=std))])
         client.train()(theirs.fit)
-    run_simulation(
-        server_app=recorded_app(import_module(f"{APP}.server_app").app, folder),
-        client_app=client,
-        num_supernodes=CLIENTS,
-        backend_config={"client_resources": {"num_cpus": 1, "num_gpus": 0.0}, "init_args": {"num_cpus": 2}},
-    )
+    with quiet_ray():
+        run_simulation(
+            server_app=recorded_app(import_module(f"{APP}.server_app").app, folder),
+            client_app=client,
+            num_supernodes=CLIENTS,
+            backend_config={"client_resources": {"num_cpus": 1, "num_gpus": 0.0}, "init_args": {"num_cpus": 2}},
+        )
 
 
 if __name__ == "__main__":

@@ -21,27 +21,24 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from functools import cache
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from leakgauge.chunks import Chunk
 from leakgauge.errors import BadInput, LeakgaugeError, MissingExtra
+from leakgauge.scale.quiet_ray import NO_STATISTICS, quiet_ray
 from leakgauge.scale.ray_task import ChunkTask, Loaded, Start
 from leakgauge.search_path import safe_children
 from leakgauge.worker import Finished, Message, Refused, packed
 
 OBJECT_STORE = 200_000_000  # bytes of a local one: chunks and their results pass through, nothing stays
 _PATIENCE = 60.0  # seconds for a cluster to answer, on a machine that may be busy
-_SETTINGS = {
-    "RAY_USAGE_STATS_ENABLED": "0",
+_SETTINGS = NO_STATISTICS | {
     "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",  # nodes have their own environment
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
     "RAY_raylet_start_wait_time_s": "120",
     "RAY_DEDUP_LOGS_SKIP_REGEX": "^",  # it would print to stdout, which is ours
 }
-_ASKS, _DESCRIPTION = "--modules-to-load=UsageStatsHead", "ray_bootstrap_config.yaml"  # names of Ray's own
 
 
 class Lost(Exception):
@@ -174,43 +171,9 @@ def ray_module(own: bool = False) -> ModuleType:
     return module
 
 
-@cache
-def _home_of_no_cloud() -> tempfile.TemporaryDirectory[str]:
-    """A home folder whose description of a cluster says nothing; there as long as this process."""
-    home = tempfile.TemporaryDirectory(prefix="leakgauge-ray-")
-    (Path(home.name) / _DESCRIPTION).write_text("{}\n", encoding="ascii")
-    return home
-
-
-@contextmanager
-def _asking_no_cloud() -> Iterator[None]:
-    """Statistics or not, the process that would send them asks the addresses of three clouds whose machine this is.
-
-    There is no setting against that. It does not ask where a description of the cluster lies in its home folder.
-    """
-    try:
-        from ray._private import services
-
-        start = services.start_ray_process
-    except (ImportError, AttributeError):  # a version that keeps it elsewhere
-        yield
-        return
-
-    def started(command: list[str], *rest: Any, **more: Any) -> Any:
-        if _ASKS in command:
-            more["env_updates"] = {**(more.get("env_updates") or {}), "HOME": _home_of_no_cloud().name}
-        return start(command, *rest, **more)
-
-    services.start_ray_process = started
-    try:
-        yield
-    finally:
-        services.start_ray_process = start
-
-
 def _init(ray: ModuleType, **how: Any) -> None:
     try:
-        with warnings.catch_warnings(), safe_children(), _asking_no_cloud():
+        with warnings.catch_warnings(), safe_children(), quiet_ray():
             warnings.simplefilter("ignore")
             ray.init(log_to_driver=False, logging_level="ERROR", **how)
     except Exception as error:  # it raises all kinds, bare ones among them
