@@ -112,10 +112,29 @@ def test_a_part_that_was_taken_for_a_dead_ones_is_begun_again(tmp_path, monkeypa
             swept[0].unlink()
         return real(handle)
 
+    monkeypatch.setattr(files, "_nameless", lambda *_: None)
     monkeypatch.setattr(files, "_hold", hold)
     write_whole(tmp_path / "a", b"whole")
     assert (tmp_path / "a").read_bytes() == b"whole"
     assert len(swept) == 1
+
+
+@pytest.mark.parametrize("nameless", [True, False])
+def test_what_is_being_written_has_no_name_where_the_system_can_do_that(tmp_path, monkeypatch, nameless):
+    if nameless and (handle := files._nameless(tmp_path, 0o600)) is not None:
+        os.close(handle)
+    elif nameless:
+        pytest.skip("no files without a name here")
+    else:
+        monkeypatch.setattr(files, "_nameless", lambda *_: None)
+    seen, real = [], os.fsync
+    monkeypatch.setattr(os, "fsync", lambda h: (seen.append(len(list(tmp_path.glob(".*.part")))), real(h)))
+    for content in (b"first", b"second"):
+        write_whole(tmp_path / "a", content, private=True)
+        assert (tmp_path / "a").read_bytes() == content
+    assert seen[0] == (0 if nameless else 1)
+    assert [p.name for p in tmp_path.iterdir()] == ["a"]
+    assert stat.S_IMODE((tmp_path / "a").stat().st_mode) == 0o600
 
 
 def test_the_name_is_on_disk_too(tmp_path, monkeypatch):

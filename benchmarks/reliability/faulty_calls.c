@@ -20,7 +20,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-enum { OPEN, WRITE, SYNC, RENAME, UNLINK, MKDIR, TRUNCATE, LOCK, CLOSE, KINDS };
+enum { OPEN, WRITE, SYNC, RENAME, UNLINK, MKDIR, TRUNCATE, LOCK, CLOSE, LINK, KINDS };
 enum { NONE = 0, KILL = -1, HALF = -2 };
 
 static char folder[PATH_MAX];
@@ -126,6 +126,14 @@ int rename(const char *from, const char *to) {
         note('R', from, to);
     }
     return REAL(rename)(from, to);
+}
+
+int linkat(int folder_from, const char *from, int folder_to, const char *to, int flags) {
+    if (inside(to)) {
+        if (struck(LINK)) return -1;
+        note('L', path_of(folder_from), to);  /* a file without a name gets one */
+    }
+    return REAL(linkat)(folder_from, from, folder_to, to, flags);
 }
 
 int unlink(const char *path) {

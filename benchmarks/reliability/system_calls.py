@@ -33,10 +33,13 @@ from pathlib import Path
 from typing import Any
 
 LAYER = "LEAKGAUGE_FAULTY_CALLS"
-KINDS = ("open", "write", "fsync", "rename", "unlink", "mkdir", "truncate", "lock", "close")
+KINDS = ("open", "write", "fsync", "rename", "unlink", "mkdir", "truncate", "lock", "close", "link")
 KILL, HALF, CUT = -1, -2, -3
 FAULTS = {"EIO": errno.EIO, "ENOSPC": errno.ENOSPC, "half": HALF, "kill": KILL, "power": CUT}
-_FEW = {"half": ("write",), "ENOSPC": ("open", "write", "fsync", "rename", "mkdir", "close")}  # where others cannot be
+_FEW = {  # where others cannot be
+    "half": ("write",),
+    "ENOSPC": ("open", "write", "fsync", "rename", "mkdir", "close", "link"),
+}
 _ONCE = 400  # calls of one kind in one command; of more, as many spread evenly
 
 

@@ -18,6 +18,8 @@ except ImportError:  # no such locks on this system
 VARIABLE = "LEAKGAUGE_DATA"
 _PART = ".part"
 NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP)  # what file systems without locks answer
+_NO_NAMELESS = (errno.EISDIR, errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP)  # the same, of such files
+_OPEN_FILES = "/proc/self/fd"
 _NO_LINKS = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
 
 
@@ -43,17 +45,20 @@ def make_folder(folder: Path) -> None:
 
 
 def write_whole(path: Path, content: bytes, *, private: bool = False) -> None:
-    """To a neighbour first, then renamed: a reader never sees half a file, and a full disk leaves none.
+    """To a file without a name first, or a neighbour: a reader never sees half of it, and a full disk leaves none.
 
     On disk when this returns, its name too. A `private` file can be read by its owner only.
     """
     part = path.with_name(f".{path.name}.{secrets.token_hex(4)}{_PART}")
     try:
         try:
-            with os.fdopen(_new(part, 0o600 if private else 0o666), "wb") as file:
+            handle, nameless = _new(part, 0o600 if private else 0o666)
+            with os.fdopen(handle, "wb") as file:
                 file.write(content)
                 file.flush()
-                os.fsync(file.fileno())
+                os.fsync(handle)
+                if nameless:  # a name can be given to it, but not one that is taken
+                    os.link(f"{_OPEN_FILES}/{handle}", part, src_dir_fd=handle)  # which makes Python follow it
                 os.replace(part, path)
             _settle(path.parent)
         except BaseException:
@@ -90,17 +95,41 @@ def regular(path: Path) -> Path:
     return path
 
 
-def _new(part: Path, mode: int) -> int:
-    """A new file, open and held until it is closed: a part that nobody holds is a dead process's."""
+def _new(part: Path, mode: int) -> tuple[int, bool]:
+    """A new file, open and held until it is closed: a part that nobody holds is a dead process's.
+
+    True beside it: it has no name, and whoever is killed while it is written leaves nothing.
+    """
+    handle = _nameless(part.parent, mode)
+    if handle is not None:
+        return handle, True
     while True:
         handle = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _NO_LINKS, mode)
         try:
             if _hold(handle) and is_file_at(part, handle):
-                return handle
+                return handle, False
         except OSError:
             os.close(handle)
             raise
         os.close(handle)  # taken for a dead process's before it was held
+
+
+def _nameless(folder: Path, mode: int) -> int | None:
+    """None where the system has no files without a name."""
+    if not hasattr(os, "O_TMPFILE") or not os.path.isdir(_OPEN_FILES):
+        return None
+    try:
+        handle = os.open(folder, os.O_TMPFILE | os.O_WRONLY | os.O_CLOEXEC, mode)
+    except OSError as error:
+        if error.errno in _NO_NAMELESS:
+            return None
+        raise
+    try:
+        _hold(handle)
+    except OSError:
+        os.close(handle)
+        raise
+    return handle
 
 
 def is_file_at(path: Path, handle: int) -> bool:

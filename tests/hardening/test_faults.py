@@ -14,7 +14,7 @@ from leakgauge.report import write
 from leakgauge.types import Scenario
 
 TINY = Scenario(model="mlp:hidden=4", data="breast-cancer", attacks=("linear",), defenses=("prune",), trials=2)
-CALLS = ("open", "fsync", "replace", "write")
+CALLS = ("open", "fsync", "link", "replace", "write")
 
 
 class Faults:
@@ -23,7 +23,7 @@ class Faults:
     def __init__(self, monkeypatch):
         self.counted = dict.fromkeys(CALLS, 0)
         self.failing, self.number, self.error = "", -1, errno.ENOSPC
-        for name in ("open", "fsync", "replace"):
+        for name in ("open", "fsync", "link", "replace"):
             self._wrap(monkeypatch, name)
         real = os.fdopen
         faults = self
