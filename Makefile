@@ -18,7 +18,7 @@ TEST_DATA := .test-data
 export LEAKGAUGE_DATA ?= $(CURDIR)/$(TEST_DATA)
 
 .DELETE_ON_ERROR:
-.PHONY: audit test lint types without-data unit docs wheel locks clean help
+.PHONY: audit test lint types without-data unit docs wheel built locks clean help
 
 help:
 	@echo "make audit   set up, run the default audit on embedded data, print the verdict and the report's path"
@@ -51,14 +51,17 @@ docs: $(VENV)/.full
 	$(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build/html
 
 # The wheel must install in an empty environment and audit there.
-wheel: $(VENV)/.full
-	rm -rf dist build
-	$(BIN)/python -m build --wheel --outdir dist . > /dev/null
+wheel: built
 	test -x $(WHEEL_VENV)/bin/python || $(PYTHON) -m venv $(WHEEL_VENV)
 	$(call install,$(WHEEL_VENV),core,dist/*.whl)
 	$(WHEEL_VENV)/bin/$(INSTALL) --no-deps --force-reinstall dist/*.whl
 	cd $(WHEEL_VENV) && rm -rf run && bin/leakgauge audit --data digits --trials 2 --attacks "linear idlg:steps=10" \
 		--defenses gaussian:std=1 --out run --fresh > run.log && test -s run/report.html && tail -n 3 run.log
+
+# The same commit gives the same bytes: the times in the wheel are the last commit's, or SOURCE_DATE_EPOCH.
+built: $(VENV)/.full
+	rm -rf dist build
+	$(BIN)/python tools/build_wheel.py dist
 
 # Stamps: a second call installs nothing. Only complete installs leave one.
 $(VENV)/bin/python:
