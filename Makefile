@@ -18,13 +18,14 @@ TEST_DATA := .test-data
 export LEAKGAUGE_DATA ?= $(CURDIR)/$(TEST_DATA)
 
 .DELETE_ON_ERROR:
-.PHONY: audit test lint types without-data unit docs wheel built locks clean help
+.PHONY: audit test lint types without-data unit docs wheel built sbom locks clean help
 
 help:
 	@echo "make audit   set up, run the default audit on embedded data, print the verdict and the report's path"
 	@echo "make test    set up, run everything CI runs: lint, types, tests, docs, the built wheel"
 	@echo "make clean   remove what the two made"
 	@echo "LOCKED=1     with any of them: install only files whose hashes are in locks/ (LOCKED=cpu: torch for the CPU)"
+	@echo "make sbom    build the wheel and write its bill of materials (CycloneDX) beside it"
 	@echo "make locks   write locks/ anew from what pip picks today"
 
 audit: $(VENV)/.core
@@ -62,6 +63,10 @@ wheel: built
 built: $(VENV)/.full
 	rm -rf dist build
 	$(BIN)/python tools/build_wheel.py dist
+
+# What the wheel brings along, with licences and hashes: dist/leakgauge-VERSION.cdx.json.
+sbom: built
+	$(BIN)/python tools/sbom.py dist/*.whl
 
 # Stamps: a second call installs nothing. Only complete installs leave one.
 $(VENV)/bin/python:
