@@ -16,16 +16,14 @@ from leakgauge.errors import LeakgaugeError
 from leakgauge.plan import Cell
 from leakgauge.stage import set_stage
 from leakgauge.types import Scenario, Training
-from leakgauge.worker import Finished, Notice, Progress, Ready, Refused, Setup, receive, resident_bytes, send, work
+from leakgauge.worker import Finished, Notice, Progress, Ready, Refused, Setup, receive, send, work
 
 TINY = Scenario(data="digits", model="mlp:hidden=8", trials=2, attacks=("linear",))
 
 
 @pytest.fixture
 def pipes(monkeypatch):
-    """Our end and the worker's, in this process: it neither takes our signals nor watches us."""
-    monkeypatch.setattr(worker.signal, "signal", lambda *_: None)
-    monkeypatch.setattr(worker, "_watch", lambda *_: None)
+    """Our end and the worker's, in this process."""
     monkeypatch.setattr(worker, "share_memory", lambda *_: None)
     ours, theirs = multiprocessing.Pipe()
     yield ours, theirs
@@ -123,10 +121,3 @@ def test_a_trained_model_is_handed_over_and_not_trained_again(monkeypatch):
     assert loaded.key == stage.key
     for name, tensor in stage.model.state_dict().items():
         assert torch.equal(loaded.model.state_dict()[name], tensor)
-
-
-def test_a_process_knows_what_it_holds():
-    before = resident_bytes()
-    held = torch.ones(50_000_000)
-    assert resident_bytes() - before > 150_000_000
-    assert held.sum() == 50_000_000

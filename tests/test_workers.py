@@ -18,7 +18,8 @@ from leakgauge.own_update import IN_PYTHON
 from leakgauge.plan import Cell
 from leakgauge.stage import set_stage
 from leakgauge.types import Scenario, Training
-from leakgauge.worker import OVER_MEMORY, Finished, Ready, Refused, packed, send
+from leakgauge.worker import Finished, Ready, Refused, packed, send
+from leakgauge.worker_life import OVER_MEMORY
 from leakgauge.workers import Workers, memory_from_text
 
 # A worker that imports nothing of ours and starts in no time. What it does with the n-th asking for a label is told in
@@ -27,7 +28,7 @@ ACTOR = """
 import os, pickle, signal
 from pathlib import Path
 
-def work(pipe, setup, device, processes, memory):
+def begin(starter, pipe, setup, device, processes, memory):
     script = pickle.loads(setup)
     pipe.send_bytes(script["ready"])
     while True:
@@ -70,7 +71,7 @@ def played(stage, tmp_path, monkeypatch):
     """played(acts, chunks): (label, trial, what it says) of all that came back, and the chunks that were handed out."""
     (tmp_path / "actor.py").write_text(ACTOR)
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr(workers, "work", importlib.import_module("actor").work)
+    monkeypatch.setattr(workers, "begin", importlib.import_module("actor").begin)
     given = []
     monkeypatch.setattr(workers, "send", lambda pipe, c: (given.append(c), send(pipe, c)))
 

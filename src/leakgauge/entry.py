@@ -2,19 +2,33 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
 from importlib import import_module
 
 _LEAST = 2**30  # bytes of address space; with less the libraries abort without a word of ours
+_OF_MEMORY = (signal.SIGSEGV, signal.SIGABRT, getattr(signal, "SIGBUS", None))  # how a library ends that gets none
+_TOO_SMALL = (
+    "leakgauge: address space must be enough for this, got {:.1f} GiB, with which a library ended by {}; "
+    "raise ulimit -v, or take a smaller --batch-size or model\n"
+)
 
 
 def main() -> int:
     """Run the command line of this process; returns the exit code."""
-    if (limit := _address_space()) is not None and limit < _LEAST:
+    limit = _address_space()
+    if limit is None or not hasattr(os, "fork"):
+        return _run()
+    if limit < _LEAST:
         sys.stderr.write(
             f"leakgauge: address space must be 1 GiB or more, got {limit / 2**30:.1f} GiB; raise ulimit -v\n"
         )
         return 2
+    return _watched(limit)
+
+
+def _run() -> int:
     try:
         run = import_module("leakgauge.cli.main").main
     except (ImportError, MemoryError, OSError, RuntimeError) as error:
@@ -26,6 +40,32 @@ def main() -> int:
         )
         return 2
     return int(run())
+
+
+def _watched(limit: int) -> int:
+    """The same in a process of its own: libraries that get no memory may end it without a word."""
+    child = os.fork()
+    if child == 0:
+        _end_with_starter()
+        return _run()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to both
+    signal.signal(signal.SIGTERM, lambda number, _: os.kill(child, number))
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    if code >= 0:
+        return code
+    if -code in _OF_MEMORY:
+        sys.stderr.write(_TOO_SMALL.format(limit / 2**30, signal.Signals(-code).name))
+        return 2
+    return 128 - code  # as a shell says it
+
+
+def _end_with_starter() -> None:
+    """Who kills the first process means this one, too."""
+    if sys.platform == "linux":
+        import ctypes
+
+        set_death_signal = 1
+        ctypes.CDLL(None).prctl(set_death_signal, signal.SIGKILL)
 
 
 def _address_space() -> int | None:

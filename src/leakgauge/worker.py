@@ -1,18 +1,14 @@
 """What a worker process does: load the stage as its starter did, then run the chunks it is sent.
 
-It has one torch thread, leaves interrupts to its starter, and ends by itself if its starter is gone or it needs more
-memory than it may. What it says goes through a pipe as plain pickles, tensors by value: nothing is shared with a
+It has one torch thread. What it says goes through a pipe as plain pickles, tensors by value: nothing is shared with a
 process that can be killed at any moment.
 """
 
 from __future__ import annotations
 
 import io
-import os
 import pickle
-import signal
 import sys
-import threading
 import time
 import traceback
 from collections.abc import Mapping
@@ -34,8 +30,6 @@ from leakgauge.search_path import look_here_last
 from leakgauge.stage import Stage, set_stage
 from leakgauge.types import Scenario
 
-OVER_MEMORY = 77  # exit code of a worker that needed more than it may
-_LOOK = 0.1  # seconds between looks at memory and starter
 _TELL = 0.2  # seconds between two words on progress
 
 
@@ -102,10 +96,8 @@ Message = Ready | Progress | Notice | Part | Finished | Refused
 
 
 def work(pipe: Connection, setup: bytes, device: str, processes: int, memory: int | None) -> None:
-    """The whole life of a worker."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to everybody; our starter decides
+    """All that a worker does, from loading to its last chunk."""
     torch.set_num_threads(1)
-    threading.Thread(target=_watch, args=(os.getppid(), memory), daemon=True).start()
     share_memory(processes, memory)
     try:
         look_here_last()  # it may name code of the user's
@@ -162,25 +154,3 @@ def _told(pipe: Connection) -> Told:
             send(pipe, Progress(share))
 
     return Told(progress, lambda line: send(pipe, Notice(line)))
-
-
-def _watch(starter: int, memory: int | None) -> None:
-    """Ends the process if its starter is gone or it holds too much; there is nothing to tidy up."""
-    while True:
-        if os.getppid() != starter:
-            os._exit(1)
-        if memory is not None and resident_bytes() > memory:
-            os._exit(OVER_MEMORY)
-        time.sleep(_LOOK)
-
-
-def resident_bytes() -> int:
-    """What this process holds in memory now; on systems that do not say, the most it ever held."""
-    try:
-        with open("/proc/self/statm", encoding="ascii") as numbers:
-            return int(numbers.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    except OSError:
-        import resource  # not on every system, as little as the file above
-
-        unit = 1 if sys.platform == "darwin" else 1024
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit

@@ -8,6 +8,7 @@ with the reason. A chunk that needs more memory than a worker may use is run aga
 from __future__ import annotations
 
 import multiprocessing
+import os
 import pickle
 import re
 import signal
@@ -28,7 +29,6 @@ from leakgauge.errors import BadInput, LeakgaugeError
 from leakgauge.search_path import safe_children
 from leakgauge.stage import Stage, pick_device
 from leakgauge.worker import (
-    OVER_MEMORY,
     Finished,
     Notice,
     Progress,
@@ -38,8 +38,8 @@ from leakgauge.worker import (
     packed,
     receive,
     send,
-    work,
 )
+from leakgauge.worker_life import OVER_MEMORY, begin
 
 DEATHS = 3  # of workers over one chunk, before any of its trials is done: by then it is the chunk
 KILLS = 30  # the same by SIGKILL, which comes from outside: from somebody, or from a system that is short of memory
@@ -135,7 +135,7 @@ class Workers:
         device = next(d for d in self._devices if d == "cpu" or d not in taken)
         ours, theirs = multiprocessing.get_context("spawn").Pipe()
         process = multiprocessing.get_context("spawn").Process(
-            target=work, args=(theirs, self._setup, device, self.slots, self._memory), daemon=True
+            target=begin, args=(os.getpid(), theirs, self._setup, device, self.slots, self._memory), daemon=True
         )
         with _no_interrupts(), _no_main_module(), safe_children():
             process.start()

@@ -41,6 +41,7 @@ LAYERS = (  # each may import what stands above it, and its own line as long as 
         "meeting",
         "chunks",
         "resuming",
+        "worker_life",
         "worker",
         "workers",
         "solving",
