@@ -40,13 +40,13 @@ _FEW = {  # where others cannot be
     "half": ("write",),
     "ENOSPC": ("open", "write", "fsync", "rename", "mkdir", "close", "link"),
 }
-_ONCE = 400  # calls of one kind in one command; of more, as many spread evenly
 
 
 def main() -> int:
     asked = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     asked.add_argument("--only", nargs="*", default=[])
     asked.add_argument("--faults", nargs="*", default=list(FAULTS))
+    asked.add_argument("--most", type=int, default=1000, help="calls of a kind in a command; of more, so many evenly")
     given = asked.parse_args()
     if LAYER not in os.environ:
         return _with_layer()
@@ -59,7 +59,7 @@ def main() -> int:
         for name, path in WRITE_PATHS.items():
             if not given.only or name in given.only:
                 began = time.monotonic()
-                rows[name], shown = _tried(path, Path(scratch).resolve() / name, layer, given.faults)
+                rows[name], shown = _tried(path, Path(scratch).resolve() / name, layer, given.faults, given.most)
                 rows[name] |= {"seconds": round(time.monotonic() - began)}
                 bad += [f"{name}: {line}" for line in shown]
                 sys.stderr.write(f"{name}: {rows[name]}\n" + "".join(f"  {line}\n" for line in shown))
@@ -80,7 +80,7 @@ def _with_layer() -> int:
         return subprocess.run([sys.executable, *sys.argv], env=environment, check=False).returncode
 
 
-def _tried(path: Any, scratch: Path, layer: Any, faults: list[str]) -> tuple[dict[str, Any], list[str]]:
+def _tried(path: Any, scratch: Path, layer: Any, faults: list[str], most: int) -> tuple[dict[str, Any], list[str]]:
     """One command: what was injected and what came of it, and a line for each that went wrong."""
     from write_paths import result, run
 
@@ -111,10 +111,7 @@ def _tried(path: Any, scratch: Path, layer: Any, faults: list[str]) -> tuple[dic
     expected, told, shown = result(first), Counter[str](calls=sum(calls.values())), []
     shutil.rmtree(first)
     for kind, fault in ((k, f) for k in KINDS for f in faults if k in _FEW.get(f, KINDS)):
-        numbers = range(1, calls[kind] + 1)
-        for number in (
-            numbers if len(numbers) <= _ONCE else sorted({1 + i * calls[kind] // _ONCE for i in range(_ONCE)})
-        ):
+        for number in sorted({1 + i * calls[kind] // most for i in range(most)} if calls[kind] else ()):
             where = f"{kind} {number} {fault}"
             folder = begin("run")
             log.write_text("")
