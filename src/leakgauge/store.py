@@ -137,7 +137,7 @@ class Store:
                 raise Unreadable("it is of another run than report.json")
             path = self.folder / "cells.json"
             names = opened(path, of)
-        except (OSError, SafetensorError, Unreadable, LookupError, TypeError) as error:
+        except (OSError, SafetensorError, RuntimeError, Unreadable, LookupError, TypeError) as error:
             self._notice(f"{path} cannot be used ({error}): the pictures are left out")
             return None
         if not isinstance(names, dict) or not all(_KEY.fullmatch(str(key)) for key in names.values()):
@@ -218,9 +218,11 @@ def _read(path: Path, key: str | None = None) -> tuple[str, dict[int, Trial]]:
             raise Damaged("it is the file of another cell")
         rows = json.loads(said["findings"])
         findings = [Finding(**row | {name: tuple(row.get(name, ())) for name in _LISTS}) for row in rows]
-    except (OSError, SafetensorError, ValueError, KeyError, TypeError) as error:
+    except (OSError, SafetensorError, RuntimeError, ValueError, KeyError, TypeError) as error:
         text = " ".join(str(error).split())
-        raise Damaged(text if isinstance(error, (OSError, SafetensorError)) else "it is not one of ours") from error
+        raise Damaged(
+            text if isinstance(error, (OSError, SafetensorError, RuntimeError)) else "it is not one of ours"
+        ) from error
     recovered = tensors.get("recovered")
     trials = [Trial(f, None if recovered is None else recovered[row]) for row, f in enumerate(findings)]
     return said["cell"], {t.finding.trial: t for t in trials}

@@ -1,6 +1,8 @@
+import errno
 import hashlib
 import http.server
 import io
+import os
 import re
 import tarfile
 import threading
@@ -257,6 +259,39 @@ def test_unsound_archives_are_refused_and_nothing_escapes(tmp_path, name, archiv
     assert "\n" not in str(caught.value)
     assert [p.name for p in root.iterdir()] == [name]
     assert [p.name for p in tmp_path.iterdir()] == ["root"]
+
+
+@pytest.mark.parametrize("error", [errno.ENOSPC, errno.EIO])
+@pytest.mark.parametrize("call", ["open", "mkdir", "fsync", "replace"])
+def test_no_half_set_is_left_whatever_call_fails(server, tmp_path, monkeypatch, call, error):
+    """Each call in turn: one line, no part of the set under its name, and the next try gives all of it."""
+    real, counted, failing = getattr(os, call), [0], [0]
+
+    def fails(*given, **more):
+        if str(tmp_path) in str(given[0]) or call == "fsync":
+            counted[0] += 1
+            if counted[0] == failing[0]:
+                raise OSError(error, os.strerror(error))
+        return real(*given, **more)
+
+    monkeypatch.setattr(os, call, fails)
+    packed = tar_of(**{"set/a": b"inside", "set/b": b"beside"})
+    server.files["/a.tar.gz"] = packed
+    toy = source(server, "/a.tar.gz", "a.tar.gz", packed, "set")
+    fetch_source(toy, tmp_path / "first")
+    assert counted[0] > 0
+    for number in range(1, counted[0] + 1):
+        root, counted[0], failing[0] = tmp_path / f"root{number}", 0, number
+        said = os.strerror(error)
+        try:
+            fetch_source(toy, root)
+        except (BadInput, LeakgaugeError) as refused:
+            said = str(refused)
+        assert os.strerror(error) in said
+        assert "\n" not in said
+        failing[0] = 0
+        fetch_source(toy, root)
+        assert {p.name: p.read_bytes() for p in (root / "set").iterdir()} == {"a": b"inside", "b": b"beside"}
 
 
 # --- the list --------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from typing import Any, BinaryIO
 from leakgauge.data._checksums import checksum_of
 from leakgauge.data._dataset import Download
 from leakgauge.errors import BadInput, LeakgaugeError
-from leakgauge.files import keep_whole
+from leakgauge.files import cannot_write, keep_whole
 
 Progress = Callable[[int, int | None], None]  # bytes done, bytes in all if known
 
@@ -44,7 +44,10 @@ def download(item: Download, root: Path, progress: Progress) -> Path:
             got=got,
             do=f"run it again, or get it elsewhere and put it at {target}",
         )
-    keep_whole(part, target)
+    try:
+        keep_whole(part, target)
+    except OSError as error:
+        raise cannot_write(target, error) from error
     return target
 
 

@@ -9,13 +9,16 @@ import zipfile
 from pathlib import Path, PurePosixPath
 
 from leakgauge.errors import BadInput
-from leakgauge.files import keep_whole
+from leakgauge.files import cannot_write, keep_whole
 from leakgauge.reading.unpacked import most_unpacked, open_tar, open_zip
 
 
 def unpack(archive: Path, root: Path, folder: str) -> Path:
     """Unpack beside its destination, then move `folder` into place; files already there are replaced."""
-    staging = Path(tempfile.mkdtemp(prefix=".unpacking-", dir=root))
+    try:
+        staging = Path(tempfile.mkdtemp(prefix=".unpacking-", dir=root))
+    except OSError as error:
+        raise cannot_write(root, error) from error
     try:
         if archive.suffix == ".zip":
             _unzip(archive, staging)
@@ -27,6 +30,10 @@ def unpack(archive: Path, root: Path, folder: str) -> Path:
         _move(staging / folder, root / folder)
     except BadInput:
         raise
+    except OSError as error:
+        if error.errno is None:  # what gzip says of a damaged archive
+            raise _refused(archive, f"{type(error).__name__}: {error}") from error
+        raise cannot_write(root / folder, error) from error
     except Exception as error:  # a damaged archive can raise nearly anything
         raise _refused(archive, f"{type(error).__name__}: {error}") from error
     finally:

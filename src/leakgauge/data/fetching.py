@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 
 from leakgauge import catalog
@@ -38,6 +39,7 @@ def fetch_source(source: DataSource, root: Path | None = None, progress: Progres
             continue
         if item.unpacks_to:
             archive, target = target, unpack(target, folder, item.unpacks_to)
-            archive.unlink()
+            with suppress(OSError):  # the set is there; the archive is only in the way
+                archive.unlink()
         fetched.append(target)
     return tuple(fetched)
