@@ -9,10 +9,9 @@ import click
 import numpy as np
 import pytest
 import torch
-import typer
 from safetensors.torch import save_file
 
-from leakgauge.cli.main import app
+from leakgauge.cli.commands import HOMES, loaded
 from leakgauge.types import LocalTraining
 
 ATTACK = ("attack", "linear", "--model", "mlp:hidden=4", "--data", "digits", "--trials", "1")
@@ -329,15 +328,15 @@ def test_an_interrupt_is_said_with_what_is_kept(leakgauge, monkeypatch, argument
 
 def every_command() -> list[tuple[str, ...]]:
     found: list[tuple[str, ...]] = []
-    for name, command in typer.main.get_command(app).commands.items():
-        found += [(name, *rest) for rest in ([(sub,) for sub in getattr(command, "commands", ())] or [()])]
+    for name in HOMES:
+        found += [(name, *rest) for rest in ([(sub,) for sub in getattr(loaded(name), "commands", ())] or [()])]
     return found
 
 
 def option_of(words: tuple[str, ...], kinds: tuple[type, ...]) -> str | None:
     """The first option of a command that takes such a value."""
-    command = typer.main.get_command(app)
-    for word in words:
+    command = loaded(words[0])
+    for word in words[1:]:
         command = command.commands[word]
     return next((p.opts[0] for p in command.params if isinstance(p.type, kinds) and p.opts[0].startswith("--")), None)
 

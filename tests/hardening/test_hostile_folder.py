@@ -13,10 +13,10 @@ MARK = "import os\nopen(os.environ['MARK'], 'a').write(__name__ + '\\n')\nraise 
 HERE = {"leakgauge", "__main__"}  # whoever writes `python -m leakgauge` beside a leakgauge.py asks for it
 EVERY = """
 import sys
-from leakgauge.cli.main import app, main
-import typer
-for name, command in typer.main.get_command(app).commands.items():
-    for sub in getattr(command, "commands", {"": None}):
+from leakgauge.cli.commands import HOMES, loaded
+from leakgauge.cli.main import main
+for name in HOMES:
+    for sub in getattr(loaded(name), "commands", None) or [""]:
         words = [name, sub] if sub else [name]
         assert main([*words, "--help"]) == 0, words
 for words in (

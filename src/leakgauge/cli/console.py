@@ -6,14 +6,16 @@ import json
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
-from leakgauge.audit import Watch
 from leakgauge.visible import shortened, visible, visible_lines
+
+if TYPE_CHECKING:
+    from leakgauge.audit import Watch
 
 _WIDEST = 2_000  # characters in one place of a table
 

@@ -21,7 +21,7 @@ from leakgauge.generators.dcgan import NAME as FACES
 from leakgauge.generators.dcgan import fetch_faces
 from leakgauge.metrics.lpips_weights import fetch_lpips
 
-data = typer.Typer(help="Data sets: what is there, is it intact, download it.", no_args_is_help=True)
+data = typer.Typer(no_args_is_help=True)
 LPIPS = "lpips"
 NAMES = Annotated[list[str] | None, typer.Argument(help="Data sets; default all.", show_default=False)]
 

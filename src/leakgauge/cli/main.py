@@ -12,31 +12,10 @@ from collections.abc import Sequence
 from typing import Annotated
 
 import click
-import torch
 import typer
 
-from leakgauge.cli.attack import AttackGroup
-from leakgauge.cli.audit import audit
-from leakgauge.cli.bench import bench
+from leakgauge.cli.commands import Commands
 from leakgauge.cli.console import say, say_lines
-from leakgauge.cli.data import data
-from leakgauge.cli.detection import detection
-from leakgauge.cli.inspect import inspect
-from leakgauge.cli.listing import listing
-from leakgauge.cli.property import infer
-from leakgauge.cli.read_words import read_words
-from leakgauge.cli.recorded import recorded
-from leakgauge.cli.reidentify import reidentify
-from leakgauge.cli.report import report
-from leakgauge.cli.reproduce import reproduce
-from leakgauge.cli.search_policy import search_policy
-from leakgauge.cli.train import train
-from leakgauge.cli.train_generator import train_generator
-from leakgauge.cli.train_locked import train_with_locks
-from leakgauge.cli.train_model import train_model
-from leakgauge.cli.triage import triage
-from leakgauge.cli.two_gaussians import two_gaussians
-from leakgauge.engine.memory import free_bytes, is_out_of_memory
 from leakgauge.errors import LeakgaugeError
 
 _KEEPING = ("audit", "attack", "reproduce", "search-policy", "train-model", "data")
@@ -45,37 +24,13 @@ UNFORESEEN = 70  # what sysexits.h calls an internal software error
 _LONGEST = 400  # characters of an unforeseen error
 
 app = typer.Typer(
+    cls=Commands,
     help="Measure what a federated-learning update gives away.",
     no_args_is_help=True,
     rich_markup_mode="markdown",
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-app.command("audit")(audit)
-app.add_typer(
-    typer.Typer(
-        cls=AttackGroup, help="Run one attack: pictures and scores. Its fields are its flags.", no_args_is_help=True
-    ),
-    name="attack",
-)
-app.command("list")(listing)
-app.command("report")(report)
-app.command("reproduce")(reproduce)
-app.command("inspect")(inspect)
-app.command("triage")(triage)
-app.command("recorded")(recorded)
-app.command("detection")(detection)
-app.command("bench")(bench)
-app.command("property")(infer)
-app.command("reidentify")(reidentify)
-app.command("train")(train)
-app.command("train-generator")(train_generator)
-app.command("train-model")(train_model)
-app.command("train-locked")(train_with_locks)
-app.command("search-policy")(search_policy)
-app.command("two-gaussians")(two_gaussians)
-app.command("read-words")(read_words)
-app.add_typer(data, name="data")
 
 
 def _print_version(wanted: bool) -> None:
@@ -103,9 +58,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in given
     given = [a for a in given if a != "--debug"]
-    if "OMP_NUM_THREADS" not in os.environ:
-        # Threads that spin beside other work cost far more than they bring; half the cores is safe and nearly as fast.
-        torch.set_num_threads(max(1, (os.cpu_count() or 1) // 2))
     try:
         # Not through typer's own main, which turns an interrupt into an exit code before anybody can say a word.
         command = typer.main.get_command(app)
@@ -134,6 +86,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     except Exception as error:  # nobody foresaw it; 1 would say that a gate failed
         _show_traceback(debug)
+        import torch
+
+        from leakgauge.engine.memory import free_bytes, is_out_of_memory
+
         if is_out_of_memory(error):
             free = free_bytes(torch.device("cpu")) / 2**30
             say(
