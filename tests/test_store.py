@@ -1,7 +1,9 @@
 """What is on disk: it comes back as it was, a damaged file is named and done again, and only the owner may read it."""
 
 import dataclasses
+import errno
 import stat
+from pathlib import Path
 
 import pytest
 import torch
@@ -274,3 +276,14 @@ def test_pictures_of_another_runs_samples_are_left_out_and_named(store, tmp_path
     (other.folder / "truth.safetensors").replace(store.folder / "truth.safetensors")
     assert Store(store.folder, make=False, notice=told.append).pictures() is None
     assert "it belongs to something else" in told[0]
+
+
+def test_private_samples_that_cannot_be_removed_are_told(store, monkeypatch):
+    store.save_truth(torch.rand(1, 1, 1, 8, 8), "a stage")
+
+    def broken(*_, **__):
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(Path, "unlink", broken)
+    with pytest.raises(BadInput, match=r"truth\.safetensors.* must be writable, got Permission denied"):
+        store.save_truth(None, "a stage")

@@ -76,6 +76,14 @@ def keep_whole(finished: Path, target: Path) -> None:
     _settle(target.parent)
 
 
+def remove(path: Path) -> None:
+    """Make sure that the file is not there."""
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as error:
+        raise cannot_write(path, error) from error
+
+
 def remove_leftovers(folder: Path) -> None:
     """Parts of files whose process was killed before it could rename them; they may hold private samples."""
     for part in folder.glob(f".*{_PART}"):

@@ -30,7 +30,7 @@ from torch import Tensor
 
 from leakgauge.claiming import claimed
 from leakgauge.errors import Unreadable
-from leakgauge.files import make_folder, regular, write_whole
+from leakgauge.files import make_folder, regular, remove, write_whole
 from leakgauge.sealed import opened, sealed
 from leakgauge.trial_index import Held, TrialIndex
 from leakgauge.types import Finding, Pictures
@@ -104,12 +104,12 @@ class Store:
         """For a run that begins anew."""
         self._writing.drop_cell(key)
         for path in self._cells.glob(f"{key}.*.safetensors"):
-            path.unlink(missing_ok=True)
+            remove(path)
 
     def save_truth(self, truth: Tensor | None, of: str) -> None:
         """The private samples of the stage with this key, where they are to be kept; None removes those of before."""
         if truth is None:
-            (self.folder / "truth.safetensors").unlink(missing_ok=True)
+            remove(self.folder / "truth.safetensors")
             return
         kept = {"inputs": truth.detach().cpu().contiguous()}
         self._write(self.folder / "truth.safetensors", kept, {"of": of, "digest": _digest(of, "", kept)})
@@ -178,14 +178,14 @@ class Store:
                     cell, trials = _read(path)
                 except Damaged as error:
                     self._notice(_done_again(path, error))
-                    path.unlink(missing_ok=True)
+                    remove(path)
                 else:
                     yield path.name, cell, list(trials)
 
     def _throw_away(self, name: str, error: Damaged) -> None:
         self._notice(_done_again(self._cells / name, error))
         self._writing.drop_file(name)
-        (self._cells / name).unlink(missing_ok=True)
+        remove(self._cells / name)
 
     def _write(self, path: Path, tensors: Mapping[str, Tensor], metadata: dict[str, str]) -> None:
         write_whole(path, save(dict(tensors) or {"empty": torch.zeros(0)}, metadata), private=True)

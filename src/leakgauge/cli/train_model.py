@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
@@ -60,7 +61,8 @@ def train_model(
     right = accuracy(net, test)
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in net.state_dict().items()}
     write_whole(out, safetensors.torch.save(tensors))
-    kept.unlink(missing_ok=True)
+    with suppress(OSError):  # the same command would go on from it, and has nothing left to do
+        kept.unlink(missing_ok=True)
     result = {
         "file": str(out), "model": model, "data": data, "training": chosen.as_dict(), "seed": number,
         "accuracy": right, "tested": len(test), "seconds": time.perf_counter() - began, "device": where.type,

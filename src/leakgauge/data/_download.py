@@ -16,7 +16,7 @@ from typing import Any, BinaryIO
 from leakgauge.data._checksums import checksum_of
 from leakgauge.data._dataset import Download
 from leakgauge.errors import BadInput, LeakgaugeError
-from leakgauge.files import cannot_write, keep_whole
+from leakgauge.files import cannot_write, keep_whole, remove
 
 Progress = Callable[[int, int | None], None]  # bytes done, bytes in all if known
 
@@ -37,7 +37,7 @@ def download(item: Download, root: Path, progress: Progress) -> Path:
         raise LeakgaugeError(f"could not fetch {item.url}: {reason}; run it again to resume") from error
     got = checksum_of(part, item.checksum.partition(":")[0])
     if got != item.checksum:
-        part.unlink()
+        remove(part)
         raise BadInput(
             f"the file at {item.url}",
             allowed=f"as published ({item.checksum})",
