@@ -190,6 +190,7 @@ def _findings(
                 control=isinstance(cell.attack, OnDecoy),
                 certified=None if result.certified is None else int(result.certified[t]),
                 labels_proven=None if result.labels_proven is None else int(result.labels_proven[t]),
+                solved=None if result.solved is None else bool(result.solved[t]),
                 trace=traces[t],
             )
         )  # fmt: skip

@@ -98,6 +98,7 @@ def joined(parts: Sequence[Reconstruction], interrupted: bool = False) -> Recons
         finished=torch.cat(whole) if interrupted else None,
         certified=cat("certified"),
         labels_proven=cat("labels_proven"),
+        solved=cat("solved"),
         claimed=_all_claims(parts),
         answers=cat("answers"),
         answer_names=parts[0].answer_names,

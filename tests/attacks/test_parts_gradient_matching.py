@@ -150,6 +150,16 @@ def test_papers_thresholds_are_of_the_distance_itself(scene):
     assert CPL(steps=3, absolute_threshold=1e9)(made.seen, (0, 1)).steps.tolist() == [0, 0]
 
 
+def test_a_start_below_the_threshold_is_not_solved_and_a_search_that_gets_there_is(scene):
+    made = scene("lenet-dlg:filters=3")
+    assert CPL(steps=3, absolute_threshold=1e9)(made.seen, (0, 1)).solved.tolist() == [False, False]
+    searched = CPL(steps=60)(made.seen, (0, 1))
+    relative = searched.objective / sum((t.flatten(1) ** 2).sum(1) for t in made.seen.update.tensors.values())
+    assert searched.solved.tolist() == (relative < 1e-7).tolist()
+    assert searched.solved.any()
+    assert not CPL(steps=1, threshold=1e-12)(made.seen, (0, 1)).solved.any()
+
+
 def test_noise_that_explains_more_than_the_threshold_is_not_fitted(scene):
     made = scene("lenet-dlg:filters=3")
     puzzle = puzzle_of(made.seen, made.batch.labels, distance="l2", prior=lambda _, x, __: x.new_zeros(len(x)))

@@ -35,6 +35,7 @@ class Reconstruction:
     certified: Tensor | None = None  # (T,) records that the attack itself proved right, without the truth
     labels_proven: Tensor | None = None  # (T,) labels that the update itself proves to be there, without statistics
     claimed: Tensor | None = None  # (T, N) bool: the rows of `inputs` that it stands for (None: all)
+    solved: Tensor | None = None  # (T,) bool: the objective met the attack's own threshold, in one step or more
     answers: Tensor | None = None  # (T, A, N, *shape): where there are several and the closest counts; one is `inputs`
     answer_names: tuple[str, ...] = ()  # one for each of the A
 

@@ -54,6 +54,7 @@ class Finding:
     certified: int | None = None  # records that the attack proved right without the truth; None where it proves nothing
     labels_proven: int | None = None  # labels that the update itself proves to be there; None where nothing is proven
     credible: tuple[bool | None, ...] = ()  # per record: is its score evidence? None: too few others to tell
+    solved: bool | None = None  # did the objective meet the attack's own threshold? None where it has none
     trace: tuple[float, ...] = ()  # own objective along the kept attempt: a few values, its first and last among them
 
 
