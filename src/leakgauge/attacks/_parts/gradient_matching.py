@@ -41,6 +41,7 @@ from leakgauge.types import Attack, Batch, Fact, Observation, Progress, Reconstr
 _LABEL_STRETCH = 10.0  # the optimiser moves label logits in units of 10: a one-hot label lies far out and flat
 _PATIENCE = 12  # steps (of 20 iterations) without 1 % of progress, after which an attempt is given up
 _FALLEN = 1e-4  # of where an attempt began: it is not solved before
+DISTANCES = ("l2", "l1", "cosine", "entropy", "scaled", "scaled-each")
 _RATES = {"lbfgs": 1.0, "sgd": 0.1}  # of the others: 0.01
 
 
@@ -70,7 +71,7 @@ class GradientMatching(Attack):
         None, "the distance itself that counts as solved, instead: as papers state it", above=0
     )
     labels: str = setting("infer", "where hidden labels come from: the last layer or the search", choices=SOURCES)
-    distance: str = setting("l2", "how gradients are compared", choices=("l2", "l1", "cosine", "scaled", "scaled-each"))
+    distance: str = setting("l2", "how gradients are compared", choices=DISTANCES)
     tv: float = setting(0.0, "weight of total variation beside the distance, for pictures", low=0)
     noise_std: float = setting(0.0, "scale of the noise known to be in each entry: what it explains is solved", low=0)
     match_nonzero: bool = setting(False, "compare only entries that are not exactly zero in the update")
@@ -159,8 +160,12 @@ class GradientMatching(Attack):
             met = (found.objective < solved_below) & (found.objective < share * found.trace[:, 0])
             return dataclasses.replace(found, solved=met & (found.steps > 0))
 
+        def begun_labels(some: Sequence[int]) -> Tensor | None:
+            """Of some trials, which are named by their seeds."""
+            return None if labels is None else labels[[seeds.index(seed) for seed in some]]
+
         def own_start(some: Sequence[int], attempt: int) -> Tensor:
-            return self._start(puzzle, public, some, attempt)
+            return self._start(puzzle, public, some, attempt, begun_labels(some))
 
         found = search_in_slices(self.noised_slices, puzzle, observation, seeds, search, own_start, progress)
         if self.stretch and found.inputs is not None:
@@ -208,8 +213,10 @@ class GradientMatching(Attack):
         explained = entries * noise / puzzle.length_unit**2
         return limit.clamp_min(explained), torch.where(limit < explained, torch.inf, share)
 
-    def _start(self, puzzle: Puzzle, public: Batch | None, seeds: Sequence[int], attempt: int) -> Tensor:
+    def _start(
+        self, puzzle: Puzzle, public: Batch | None, seeds: Sequence[int], attempt: int, labels: Tensor | None
+    ) -> Tensor:
         """Inputs as the attack begins them and label logits at N(0, 1), as a flat vector: (A, D)."""
-        inputs = start_inputs(self.init, seeds, f"start/{attempt}", puzzle.shape, public)
+        inputs = start_inputs(self.init, seeds, f"start/{attempt}", puzzle.shape, public, labels)
         logits = normal(seeds, f"labels/{attempt}", (puzzle.width - puzzle.pixels,)) / _LABEL_STRETCH
         return cat((inputs.flatten(1), logits), 1).to(puzzle.like)
