@@ -15,8 +15,8 @@ from leakgauge.errors import BadInput, NotApplicable
 from leakgauge.types import Batch
 
 STARTS = (
-    "random", "patterned-2", "patterned-4", "patterned-8", "dark", "light", "red", "green", "blue", "optimal", "same-class",
-    "hybrid",
+    "random", "patterned-2", "patterned-4", "patterned-8", "dark", "light", "red", "green", "blue", "optimal",
+    "same-class", "hybrid",
 )  # fmt: skip
 
 
