@@ -102,6 +102,8 @@ def joined(parts: Sequence[Reconstruction], interrupted: bool = False) -> Recons
         claimed=_all_claims(parts),
         answers=cat("answers"),
         answer_names=parts[0].answer_names,
+        film=cat("film"),
+        film_steps=parts[0].film_steps,
         notes=None if any(p.notes is None for p in parts) else tuple(note for p in parts for note in p.notes or ()),
     )
 

@@ -111,6 +111,7 @@ def descend(
     attempts: int = 1,
     until: float = math.inf,
     progress: Callable[[float], None] = lambda _: None,
+    frames: tuple[int, ...] = (),
 ) -> Minimum:
     """Take `steps` steps from `start`; each trial keeps its best point by its own value.
 
@@ -119,7 +120,7 @@ def descend(
     "sgd", 0.9 unless given, and of "rmsprop", none unless given.
     """
     method = Descent(steps, lr, rule, sign, decay, project, momentum)
-    return drive(method, problem, start, Budget(steps, stop_below, stop_share, until, attempts, progress))
+    return drive(method, problem, start, Budget(steps, stop_below, stop_share, until, attempts, progress, frames))
 
 
 def _signed(gradient: Tensor, sign: str) -> Tensor:

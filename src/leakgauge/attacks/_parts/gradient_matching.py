@@ -34,6 +34,7 @@ from leakgauge.attacks._parts.unrolling import repeat_lr_setting, repeats_settin
 from leakgauge.attacks._parts.untransforming import check_policy, policy_setting, undo_setting
 from leakgauge.engine import descent, lbfgs, line_search
 from leakgauge.engine.driving import Minimum, Problem
+from leakgauge.engine.film import frame_steps
 from leakgauge.engine.randomness import normal
 from leakgauge.settings import setting
 from leakgauge.types import Attack, Batch, Fact, Observation, Progress, Reconstruction
@@ -42,6 +43,7 @@ _LABEL_STRETCH = 10.0  # the optimiser moves label logits in units of 10: a one-
 _PATIENCE = 12  # steps (of 20 iterations) without 1 % of progress, after which an attempt is given up
 _FALLEN = 1e-4  # of where an attempt began: it is not solved before
 DISTANCES = ("l2", "l1", "cosine", "entropy", "scaled", "scaled-each")
+_FRAMES = 12  # at most: a strip is one look
 _RATES = {"lbfgs": 1.0, "sgd": 0.1}  # of the others: 0.01
 
 
@@ -90,6 +92,9 @@ class GradientMatching(Attack):
     noise_on: str = noised_setting()
     noised_slices: str = slices_setting()
     clients: int = clients_setting()
+    film: int = setting(
+        0, "pictures of the search on its way, for the report's film strip; none unless given", low=0, high=_FRAMES
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -129,6 +134,8 @@ class GradientMatching(Attack):
             puzzle = dataclasses.replace(puzzle, length_unit=puzzle.clipping.length(observation))
         public = observation.fact(Fact.PUBLIC_DATA) if observation.knows(Fact.PUBLIC_DATA) else None
 
+        frames = frame_steps(self.steps, self.film)
+
         def minimise(
             problem: Problem, start: Tensor, *, attempts: int, until: float, progress: Progress, goals: Tensor
         ) -> Minimum:
@@ -136,11 +143,11 @@ class GradientMatching(Attack):
                 return lbfgs.minimise(
                     problem, start, steps=self.steps, lr=self._rate, history=self.history,
                     line_search=self.line_search, stop_below=goals[:, 0], stop_share=goals[:, 1],
-                    patience=_PATIENCE, attempts=attempts, until=until, progress=progress,
+                    patience=_PATIENCE, attempts=attempts, until=until, progress=progress, frames=frames,
                 )  # fmt: skip
             return descent.descend(
                 problem, start, steps=self.steps, lr=self._rate, rule=self.optimizer, stop_below=goals[:, 0],
-                stop_share=goals[:, 1], attempts=attempts, until=until, progress=progress,
+                stop_share=goals[:, 1], attempts=attempts, until=until, progress=progress, frames=frames,
             )  # fmt: skip
 
         def search(puzzle: Puzzle, start: Start, progress: Progress) -> Reconstruction:
@@ -158,7 +165,7 @@ class GradientMatching(Attack):
             )  # fmt: skip
             assert found.trace is not None
             met = (found.objective < solved_below) & (found.objective < share * found.trace[:, 0])
-            return dataclasses.replace(found, solved=met & (found.steps > 0))
+            return dataclasses.replace(found, solved=met & (found.steps > 0), film_steps=frames)
 
         def begun_labels(some: Sequence[int]) -> Tensor | None:
             """Of some trials, which are named by their seeds."""
@@ -169,7 +176,7 @@ class GradientMatching(Attack):
 
         found = search_in_slices(self.noised_slices, puzzle, observation, seeds, search, own_start, progress)
         if self.stretch and found.inputs is not None:
-            found = dataclasses.replace(found, inputs=stretched(found.inputs, puzzle))
+            found = dataclasses.replace(found, inputs=stretched(found.inputs, puzzle), film=None, film_steps=())
         return found
 
     def prior(self, model: nn.Module, inputs: Tensor, targets: Tensor) -> Tensor:  # noqa: ARG002
