@@ -184,3 +184,13 @@ def test_a_batch_of_a_hundred_is_not_solved_before_the_first_step(scene):
     result = IDLG(steps=2, restarts=1)(made.seen, (0,))
     assert result.steps.item() == 2
     assert result.objective.item() < 0.01 * result.trace[0, 0].item()
+
+
+@pytest.mark.parametrize("schedule", ["in-turn", "halving"])
+def test_a_film_is_that_of_the_attempt_that_is_kept_and_ends_with_what_is_reported(scene, schedule):
+    made = scene("lenet-dlg:filters=3")
+    found = DLG(steps=8, restarts=3, film=4, schedule=schedule)(made.seen, (0, 1))
+    assert found.film_steps == (0, 1, 3, 8)
+    assert found.film.shape == (2, 4, *found.inputs.shape[1:])
+    assert torch.equal(found.film[:, -1], found.inputs)
+    assert not torch.equal(found.film[:, 0], found.inputs)

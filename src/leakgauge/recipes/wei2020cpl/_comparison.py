@@ -102,7 +102,9 @@ TABLE_3 = Table(
     "We do not know the network of the paper; ours has one hidden layer of 128 sigmoid units, all parameters "
     "U(-0.5, 0.5). Categories are one-hot columns here. CPL solves it in one to three steps and more exactly than the "
     "paper's; seven of the hundred rows of Adult are missed in the one attempt that CPL makes. Total variation means "
-    "nothing between columns and is switched off for Inverting Gradients.",
+    "nothing between columns and is switched off for Inverting Gradients. The claim that all three succeed on Adult: "
+    "supported. The claim that CPL leads on Breast Cancer and DLG recovers a third: contradicted, all three recover "
+    "nearly every row there.",
     tuple(
         Cell(
             {"adult": "Adult", "breast-cancer": "Breast Cancer"}[data], name,
