@@ -6,6 +6,7 @@ import pytest
 
 from leakgauge.credible import judged
 from leakgauge.gate import Gate
+from leakgauge.metrics.intervals import clopper_pearson
 from leakgauge.types import Control, DataSpec, Finding, Guarantee, Interval, cell_name
 from leakgauge.verdict import conclude, criterion, headline, in_a_row, state_of, summarise
 
@@ -72,6 +73,17 @@ def test_a_row_counts_trials_failures_and_names_its_reductions():
     assert row.seconds == 3.0
     assert row.flags == ("diverged",)
     assert row.error is None
+
+
+def test_success_of_content_and_label_are_shares_of_all_trials_failed_ones_too():
+    solved = [True, False, None]
+    findings = [
+        dataclasses.replace(f, solved=s, scores=dict(f.scores) | {"label_accuracy": 1.0 if s is not None else None})
+        for f, s in zip(found("dlg", [0.9, 0.8, 0.1]), solved, strict=True)
+    ]
+    (row,) = summarise(findings, IMAGE)
+    assert row.metrics["asr_content_share_of_trials"].value == pytest.approx(1 / 3)
+    assert row.metrics["asr_label_share_of_trials"] == Interval(2 / 3, *clopper_pearson(2, 3))
 
 
 def test_a_row_says_what_the_median_trial_spent_of_those_that_ran():

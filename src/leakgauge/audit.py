@@ -21,6 +21,7 @@ from leakgauge.chunks import Executor, InProcess
 from leakgauge.engine.batchnorm import has_batchnorm
 from leakgauge.errors import BadInput
 from leakgauge.evidence import exposures, upper_sides, weighed
+from leakgauge.film import film_in
 from leakgauge.flags import FLAGS
 from leakgauge.gate import Gate
 from leakgauge.ledger import CHANGEABLE, ledger
@@ -120,8 +121,7 @@ def run_audit(
             report = _with_ledger(
                 stage, report, results.cells, store, fresh, resuming, _among(watch, len(cells) - 1, len(cells))
             )
-    size = stage.scenario.batch_size
-    return report, Pictures(stage.batch.inputs.cpu(), {n: kept[:, :size] for n, kept in results.recovered.items()})
+    return report, results.pictures()
 
 
 def audit_update(
@@ -189,6 +189,7 @@ class _Results:
         self.findings: list[Finding] = []
         self.recovered: dict[str, Tensor] = {}  # cell name -> (T, (1 + A) N, *shape), blank where it was not run
         self.keys: dict[str, str] = {}
+        self._frames: dict[str, int] = {}  # cell name -> pictures on the way, where there are any
 
     def add(self, works: Sequence[Work]) -> None:
         for work in works:
@@ -200,7 +201,13 @@ class _Results:
             pictures = in_place(work.done, self._stage.scenario.trials)
             if pictures is not None:
                 self.recovered[work.cell.name] = pictures
+                self._frames[work.cell.name] = max(len(f.film) for f in work.findings)
             work.done.clear()  # what it held is here now
+
+    def pictures(self) -> Pictures:
+        size = self._stage.scenario.batch_size
+        film = {n: film_in(kept, f) for n, kept in self.recovered.items() if (f := self._frames[n])}
+        return Pictures(self._stage.batch.inputs.cpu(), {n: k[:, :size] for n, k in self.recovered.items()}, film)
 
 
 def _among(watch: Watch, number: int, cells: int) -> Watch:

@@ -12,6 +12,7 @@ from leakgauge import catalog
 from leakgauge.credible import beats, meets
 from leakgauge.engine.memory import is_out_of_memory
 from leakgauge.errors import BadInput, LeakgaugeError, NotApplicable
+from leakgauge.film import with_film
 from leakgauge.fl.trained_on import scores_beside
 from leakgauge.flags import FLAGS, generator_flags, never_moved, objective_fell, oracle_flags, ran_out_of_time
 from leakgauge.meeting import Meeting
@@ -38,7 +39,7 @@ FLOOR = ThreatModel(
     frozenset({Fact.INPUT_SPEC, Fact.NUM_SAMPLES, Fact.PUBLIC_DATA}),
 )  # fmt: skip
 _TOLD = 24  # values of an objective that a report keeps per trial: enough for a curve, little enough for 500 trials
-# Findings, and beside each what was recovered, its further answers behind it: (findings, (1 + A) N, *shape).
+# Findings, and beside each what was recovered, its further answers or film behind it: (findings, (1 + A) N, *shape).
 Done = tuple[list[Finding], Tensor | None]
 
 
@@ -94,6 +95,8 @@ def run_cell(
     own = None if scores.matched is None else scores.matched[:, :size]
     if own is not None and worst is not None:
         own = with_answers(own, worst.matched[:, :, :size])
+    if own is not None and result.film is not None and scores.order is not None:
+        own = with_film(own, result.film, scores.order)
     return findings, None if own is None else own.cpu()
 
 
@@ -145,7 +148,14 @@ def _as_many_as_there_are(result: Reconstruction, truth: Batch, stage: Stage) ->
     said = torch.ones(claims.shape[:2], dtype=torch.bool) if result.claimed is None else result.claimed[:, :samples]
     claimed = torch.nn.functional.pad(said, (0, missing.shape[1]), value=False)
     return dataclasses.replace(
-        result, inputs=torch.cat((claims, missing), 1), labels=None, claimed=claimed, answers=None, answer_names=()
+        result,
+        inputs=torch.cat((claims, missing), 1),
+        labels=None,
+        claimed=claimed,
+        answers=None,
+        answer_names=(),
+        film=None,
+        film_steps=(),
     )
 
 
@@ -190,6 +200,8 @@ def _findings(
                 control=isinstance(cell.attack, OnDecoy),
                 certified=None if result.certified is None else int(result.certified[t]),
                 labels_proven=None if result.labels_proven is None else int(result.labels_proven[t]),
+                solved=None if result.solved is None else bool(result.solved[t]),
+                film=() if result.film is None else result.film_steps,
                 trace=traces[t],
             )
         )  # fmt: skip

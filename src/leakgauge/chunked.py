@@ -98,9 +98,12 @@ def joined(parts: Sequence[Reconstruction], interrupted: bool = False) -> Recons
         finished=torch.cat(whole) if interrupted else None,
         certified=cat("certified"),
         labels_proven=cat("labels_proven"),
+        solved=cat("solved"),
         claimed=_all_claims(parts),
         answers=cat("answers"),
         answer_names=parts[0].answer_names,
+        film=cat("film"),
+        film_steps=parts[0].film_steps,
         notes=None if any(p.notes is None for p in parts) else tuple(note for p in parts for note in p.notes or ()),
     )
 

@@ -19,6 +19,7 @@ from leakgauge.control import closeness, draw_candidates, judge, nearest_of, ran
 from leakgauge.credible import judged
 from leakgauge.errors import LeakgaugeError
 from leakgauge.exposure import alignment, exposure
+from leakgauge.film import records_in
 from leakgauge.fl.summed import in_sum
 from leakgauge.metrics.worst_case import answers_in
 from leakgauge.plan import parse_chain
@@ -56,7 +57,7 @@ def _controlled(
         trials = [f.trial for f in ran]
         size, like = stage.scenario.batch_size, stage.batch.inputs
         claimed = _claims(ran, size).to(like.device)
-        answers = answers_in(recovered[name][trials].to(like), size).unbind(1)
+        answers = answers_in(records_in(recovered[name][trials], len(ran[0].film)).to(like), size).unbind(1)
         close = nearest_of([closeness(answer, like[trials], candidates.take(trials), claimed) for answer in answers])
         controls[name] = judge(close, candidates.same_label)
         places |= {(name, t): tuple(r) for t, r in zip(trials, ranks_of(close.matched).tolist(), strict=True)}

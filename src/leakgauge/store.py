@@ -1,7 +1,8 @@
 """What a run leaves on disk, so that finished work is never done twice and an interrupted run can go on.
 
 RUN/truth.safetensors            the private samples, for the pictures; only where they are to be kept
-RUN/cells/KEY.*.safetensors      finished trials of one cell: what was recovered, and their findings in the header
+RUN/cells/KEY.*.safetensors      finished trials of one cell: what was recovered, and their findings in the header;
+                                 with a film of the search, if one was asked for, as bytes
 RUN/index.sqlite                 which trial is in which of them; see `leakgauge.trial_index`
 RUN/cells.json                   which cell of the table has which key
 RUN/report.{json,html,md,xml}    written by `leakgauge.report`
@@ -31,12 +32,13 @@ from torch import Tensor
 from leakgauge.claiming import claimed
 from leakgauge.errors import Unreadable
 from leakgauge.files import make_folder, regular, remove, write_whole
+from leakgauge.film import film_in, packed, records_in, unpacked
 from leakgauge.sealed import opened, sealed
 from leakgauge.trial_index import Held, TrialIndex
 from leakgauge.types import Finding, Pictures
 
 _KEY = re.compile("[0-9a-z]+")
-_LISTS = ("records", "flags", "ranks", "trace", "credible")  # of a finding, that JSON knows as lists
+_LISTS = ("records", "flags", "ranks", "trace", "credible", "film")  # of a finding, that JSON knows as lists
 
 
 @dataclass(frozen=True)
@@ -72,7 +74,7 @@ class Store:
         rows = json.dumps([dataclasses.asdict(t.finding) for t in trials], allow_nan=False)
         pictures = [t.recovered for t in trials if t.recovered is not None]
         whole = len(pictures) == len(trials)  # pictures of a convolution lie channels-last, which safetensors refuses
-        tensors = {"recovered": torch.stack(pictures).float().cpu().contiguous()} if whole else {}
+        tensors = _tensors_of(torch.stack(pictures), len(trials[0].finding.film)) if whole else {}
         first = min(t.finding.trial for t in trials)
         name = f"{key}.{first:05d}.{secrets.token_hex(4)}.safetensors"  # never that of another file
         said = {"cell": key, "findings": rows, "digest": _digest(key, rows, tensors)}
@@ -142,7 +144,7 @@ class Store:
             return None
         if not isinstance(names, dict) or not all(_KEY.fullmatch(str(key)) for key in names.values()):
             return None  # a key is part of a file's name: no other text may be
-        recovered = {}
+        recovered, film = dict[str, Tensor](), dict[str, Tensor]()
         for name, key in names.items():
             trials: dict[int, Trial] = {}
             for path in sorted(self._cells.glob(f"{key}.*.safetensors")):
@@ -155,7 +157,9 @@ class Store:
             pictures = in_place(trials, len(truth))
             if pictures is not None:
                 recovered[name] = pictures[:, : truth.shape[1]]
-        return Pictures(truth, recovered)
+                if frames := max(len(t.finding.film) for t in trials.values()):
+                    film[name] = film_in(pictures, frames)
+        return Pictures(truth, recovered, film)
 
     def _truth(self) -> tuple[Tensor, str]:
         """The private samples, and the key of the stage whose they are."""
@@ -224,12 +228,24 @@ def _read(path: Path, key: str | None = None) -> tuple[str, dict[int, Trial]]:
             text if isinstance(error, (OSError, SafetensorError, RuntimeError)) else "it is not one of ours"
         ) from error
     recovered = tensors.get("recovered")
+    if recovered is not None and "film" in tensors:
+        recovered = torch.cat((recovered, unpacked(tensors["film"])), 1)
     trials = [Trial(f, None if recovered is None else recovered[row]) for row, f in enumerate(findings)]
     return said["cell"], {t.finding.trial: t for t in trials}
 
 
+def _tensors_of(kept: Tensor, frames: int) -> dict[str, Tensor]:
+    """(T, rows, *shape) as it lies in a file: the records exactly, the film as bytes."""
+    records = records_in(kept, frames)
+    tensors = {"recovered": records.float().cpu().contiguous()}
+    if frames:
+        tensors["film"] = packed(kept[:, records.shape[1] :]).cpu().contiguous()
+    return tensors
+
+
 def _digest(cell: str, findings: str, tensors: Mapping[str, Tensor]) -> str:
-    return hashlib.sha256(f"{cell}\n{findings}\n{tensors_of(tensors.values())}".encode()).hexdigest()
+    values = tensors_of(tensors[name] for name in sorted(tensors))  # a file may hold them in another order
+    return hashlib.sha256(f"{cell}\n{findings}\n{values}".encode()).hexdigest()
 
 
 def _done_again(path: Path, error: Damaged) -> str:

@@ -13,7 +13,7 @@ from leakgauge.conclusion import LABELS, conclusion
 from leakgauge.credible import is_credible, is_recovered, is_undecided, meets
 from leakgauge.flags import NO_BETTER_THAN_CONTROL
 from leakgauge.gate import Gate, gate_result
-from leakgauge.metrics.intervals import bootstrap_mean, mean_of_shares, rate
+from leakgauge.metrics.intervals import bootstrap_mean, clopper_pearson, mean_of_shares, rate
 from leakgauge.metrics.tail import tail_of
 from leakgauge.types import (
     CRITERION,
@@ -123,7 +123,7 @@ def _row(
         adaptive=adaptive,
         trials=len(group),
         failed=sum(f.error is not None or "diverged" in f.flags for f in group),
-        metrics=_means(group),
+        metrics=_means(group) | _attack_success(group),
         success_rate=rate(recovered, len(scored) + lost, criterion(data)),
         worst=_most_exposed(data, scored),
         floor={} if attack in catalog.baselines() else dict(floors),
@@ -177,6 +177,24 @@ def _means(group: Sequence[Finding]) -> dict[str, Interval]:
         mean = mean_of_shares if name in _REDUCED else bootstrap_mean
         means[_REDUCED.get(name, f"{name}_mean_per_image")] = mean(torch.tensor(values))
     return means
+
+
+def _attack_success(group: Sequence[Finding]) -> dict[str, Interval]:
+    """ASR_c and ASR_l of Wei et al. 2020, as shares of all trials: the objective met its threshold; all labels right.
+
+    Neither looks at the samples, so that a solved trial need not show anything.
+    """
+    shares = {}
+    if any(f.solved is not None for f in group):
+        shares["asr_content_share_of_trials"] = _share(sum(f.solved is True for f in group), len(group))
+    if any(f.scores.get("label_accuracy") is not None for f in group):
+        right = sum(f.scores.get("label_accuracy") == 1 for f in group)
+        shares["asr_label_share_of_trials"] = _share(right, len(group))
+    return shares
+
+
+def _share(count: int, of: int) -> Interval:
+    return Interval(count / of, *clopper_pearson(count, of))
 
 
 def _most_exposed(

@@ -24,7 +24,7 @@ def test_by_hand(distance, expected):
     torch.testing.assert_close(found, torch.tensor(expected).double(), rtol=1e-6, atol=3e-4)
 
 
-@pytest.mark.parametrize("distance", ["l2", "l1", "cosine"])
+@pytest.mark.parametrize("distance", ["l2", "l1", "cosine", "entropy"])
 def test_it_is_zero_for_the_same_and_trials_do_not_mix(distance):
     assert gradient_distance(OBSERVED, OBSERVED, distance).abs().max() < 1e-12
     both = gradient_distance(MINE, OBSERVED, distance)
@@ -48,7 +48,7 @@ def test_a_gradient_of_zeros_is_at_a_cosine_distance_of_one_and_has_a_slope():
     assert all(torch.isfinite(s).all() for s in torch.autograd.grad(found.sum(), list(zero.values())))
 
 
-@pytest.mark.parametrize("distance", ["l2", "l1", "cosine"])
+@pytest.mark.parametrize("distance", ["l2", "l1", "cosine", "entropy"])
 def test_what_is_not_known_does_not_count_whatever_it_is(distance):
     known = {name: g != 0 for name, g in OBSERVED.items()}
     wild = {name: torch.where(known[name], g, 1e3) for name, g in OBSERVED.items()}
@@ -94,3 +94,44 @@ def test_an_opposite_direction_is_no_fit_and_leads_back():
         slopes = torch.autograd.grad(gradient_distance(turned, OBSERVED, distance).sum(), list(back.values()))
         assert any(s.abs().max() > 0 for s in slopes)
     torch.testing.assert_close(gradient_distance(back, OBSERVED, "cosine-each"), torch.tensor([2.0, 2.0]).double())
+
+
+def test_the_entropy_is_that_of_a_loop_over_entries_and_signs():
+    corner = 1e-2
+    for t in range(2):
+        shares = []
+        for gradients in (OBSERVED, MINE):
+            entries = [float(v) for g in gradients.values() for v in g[t].flatten()]
+            e = corner * sum(map(abs, entries)) / len(entries)
+            parts = [(math.hypot(v, e) + sign * v) / 2 for v in entries for sign in (1, -1)]
+            shares.append([part / sum(parts) for part in parts])
+        expected = sum(p * math.log(p / q) for p, q in zip(*shares, strict=True))
+        assert float(gradient_distance(MINE, OBSERVED, "entropy")[t]) == pytest.approx(expected, rel=1e-9)
+
+
+def test_the_entropy_is_blind_to_scale_but_not_to_sign_and_finite_for_zeros():
+    scaled = {name: 7 * g for name, g in OBSERVED.items()}
+    assert gradient_distance(scaled, OBSERVED, "entropy").abs().max() < 1e-12
+    opposite = {name: -g for name, g in OBSERVED.items()}
+    assert (gradient_distance(opposite, OBSERVED, "entropy") > 1).all()
+    zero = {name: torch.zeros_like(g).float().requires_grad_() for name, g in OBSERVED.items()}
+    found = gradient_distance(zero, {n: g.float() for n, g in OBSERVED.items()}, "entropy")
+    assert (found > 0.1).all()
+    assert all(torch.isfinite(s).all() for s in torch.autograd.grad(found.sum(), list(zero.values())))
+
+
+def test_the_entropy_keeps_its_digits_near_the_solution():
+    near = {name: (g * (1 + 1e-4 * torch.arange(g.numel()).reshape(g.shape))) for name, g in OBSERVED.items()}
+    exact = gradient_distance(near, OBSERVED, "entropy")
+    single = gradient_distance(
+        {n: g.float() for n, g in near.items()}, {n: g.float() for n, g in OBSERVED.items()}, "entropy"
+    )
+    torch.testing.assert_close(single.double(), exact, rtol=1e-2, atol=1e-12)
+
+
+def test_the_slope_of_the_entropy_is_that_of_differences():
+    at = {name: g.clone().requires_grad_() for name, g in MINE.items()}
+    assert torch.autograd.gradcheck(
+        lambda *rows: gradient_distance(dict(zip(at, rows, strict=True)), OBSERVED, "entropy"),
+        tuple((g + 0.05).detach().requires_grad_() for g in at.values()),
+    )

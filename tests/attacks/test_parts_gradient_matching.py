@@ -150,6 +150,16 @@ def test_papers_thresholds_are_of_the_distance_itself(scene):
     assert CPL(steps=3, absolute_threshold=1e9)(made.seen, (0, 1)).steps.tolist() == [0, 0]
 
 
+def test_a_start_below_the_threshold_is_not_solved_and_a_search_that_gets_there_is(scene):
+    made = scene("lenet-dlg:filters=3")
+    assert CPL(steps=3, absolute_threshold=1e9)(made.seen, (0, 1)).solved.tolist() == [False, False]
+    searched = CPL(steps=60)(made.seen, (0, 1))
+    relative = searched.objective / sum((t.flatten(1) ** 2).sum(1) for t in made.seen.update.tensors.values())
+    assert searched.solved.tolist() == (relative < 1e-7).tolist()
+    assert searched.solved.any()
+    assert not CPL(steps=1, threshold=1e-12)(made.seen, (0, 1)).solved.any()
+
+
 def test_noise_that_explains_more_than_the_threshold_is_not_fitted(scene):
     made = scene("lenet-dlg:filters=3")
     puzzle = puzzle_of(made.seen, made.batch.labels, distance="l2", prior=lambda _, x, __: x.new_zeros(len(x)))
@@ -174,3 +184,13 @@ def test_a_batch_of_a_hundred_is_not_solved_before_the_first_step(scene):
     result = IDLG(steps=2, restarts=1)(made.seen, (0,))
     assert result.steps.item() == 2
     assert result.objective.item() < 0.01 * result.trace[0, 0].item()
+
+
+@pytest.mark.parametrize("schedule", ["in-turn", "halving"])
+def test_a_film_is_that_of_the_attempt_that_is_kept_and_ends_with_what_is_reported(scene, schedule):
+    made = scene("lenet-dlg:filters=3")
+    found = DLG(steps=8, restarts=3, film=4, schedule=schedule)(made.seen, (0, 1))
+    assert found.film_steps == (0, 1, 3, 8)
+    assert found.film.shape == (2, 4, *found.inputs.shape[1:])
+    assert torch.equal(found.film[:, -1], found.inputs)
+    assert not torch.equal(found.film[:, 0], found.inputs)

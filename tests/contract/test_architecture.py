@@ -21,6 +21,7 @@ LAYERS = (  # each may import what stands above it, and its own line as long as 
     ("attacks", "servers", "defenses", "fl", "inspect"),
     (
         "flags",
+        "film",
         "blind",
         "bounds",
         "conclusion",

@@ -10,6 +10,7 @@ TORCH = {
     "adamw": lambda p, lr: torch.optim.AdamW(p, lr=lr, weight_decay=0.01),
     "sgd": lambda p, lr: torch.optim.SGD(p, lr=lr, momentum=0.9),
     "rmsprop": lambda p, lr: torch.optim.RMSprop(p, lr=lr, alpha=0.99),
+    "adagrad": lambda p, lr: torch.optim.Adagrad(p, lr=lr),
 }
 
 

@@ -55,3 +55,22 @@ def test_a_recipe_may_show_its_tables_in_its_own_way(small_recipe, entry):
     assert page.endswith("small: 1 figures\n")
     assert "the paper's figure → ours" not in page
     assert "Measured: 1 of 4 cells" in page
+
+
+def test_a_papers_figure_is_shown_where_the_run_did_not_keep_ours(small_recipe, entry):
+    table = small_recipe.tables[0]
+    cell = dataclasses.replace(table.cells[0], reported={"psnr": 30.0, "ssim": 0.9})
+    recipe = dataclasses.replace(small_recipe, tables=(dataclasses.replace(table, cells=(cell,)),))
+    page = render(recipe, [entry])
+    assert "SSIM: 0.900<br>n = 4, 1 failed" in page
+    assert "A line without an arrow was not kept when its cell was measured." in page
+    page = render(recipe, [entry, dataclasses.replace(entry, statistic="ssim", trials=5)])
+    assert "n = 4, 1 failed (PSNR, dB)<br>n = 5, 1 failed (SSIM)" in page
+    assert "A line without an arrow" not in page
+
+
+def test_a_papers_figure_is_not_called_a_table(small_recipe):
+    first = dataclasses.replace(small_recipe.tables[0], id="Figure 8")
+    page = render(dataclasses.replace(small_recipe, tables=(first, *small_recipe.tables[1:])), [])
+    assert "## Figure 8: bare updates" in page
+    assert "## Table 2: pruned updates" in page

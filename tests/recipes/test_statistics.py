@@ -18,6 +18,12 @@ def test_success_is_the_attacks_own_objective_below_its_own_absolute_threshold(v
     assert compute("asr", [victim(objective=2e-4, spec="cpl:absolute_threshold=0.001")]).value == 1
 
 
+def test_relative_success_is_what_the_attack_itself_says_and_takes_a_step(victim):
+    victims = [victim(spec="cpl", solved=solved) for solved in (True, False, None)]
+    assert compute("asr", victims).value == pytest.approx(1 / 3)
+    assert compute("asr", [victim(solved=False)]).value == 1, "the absolute threshold keeps its old meaning"
+
+
 def test_attacks_without_a_threshold_never_succeed_in_this_sense(victim):
     assert compute("asr", [victim(spec="inverting-gradients", objective=0.0)]).value == 0
 

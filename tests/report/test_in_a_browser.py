@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from leakgauge.report import to_comparison, to_html, to_officer
 
@@ -138,6 +139,24 @@ def test_nothing_is_wider_than_the_window(browser, page, width):
     assert browser.ask("document.documentElement.scrollWidth") <= width
     wide = browser.ask("(b => b.scrollWidth - b.clientWidth)(document.querySelector('.wide .scroll'))")
     assert wide == 0 if width == 1400 else wide > 0, "on a telephone the table scrolls in its own box"
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_a_film_strip_fits_under_its_pair(browser, made, tmp_path, width):
+    steps = (0, 1, 2, 4, 8, 15, 30, 60, 110, 180, 240, 300)
+    films = {n: torch.rand(r.shape[0], len(steps), *r.shape[1:]) for n, r in made.pictures.recovered.items()}
+    findings = tuple(dataclasses.replace(f, film=steps) for f in made.report.findings)
+    path = tmp_path / "filmed.html"
+    pictures = dataclasses.replace(made.pictures, film=films)
+    path.write_text(to_html(dataclasses.replace(made.report, findings=findings), pictures), encoding="utf-8")
+    browser.open(path, width)
+    assert browser.ask("document.documentElement.scrollWidth") <= width
+    strips = "[...document.querySelectorAll('.film')].filter(f => f.getClientRects().length)"
+    assert browser.ask(f"{strips}.length") > 0
+    assert browser.ask(f"{strips}.every(f => f.scrollWidth <= f.parentNode.clientWidth)")
+    sizes = browser.ask(f"{strips}.flatMap(f => [...f.querySelectorAll('img')].map(i => i.clientWidth))")
+    assert len(sizes) % len(steps) == 0
+    assert min(sizes) >= 30
 
 
 def test_the_name_of_a_flag_stays_on_one_line(browser, page):

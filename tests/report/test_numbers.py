@@ -13,6 +13,7 @@ from leakgauge.types import Interval
         ("ssim", -0.1, "−0.100"),
         ("mse", 0.00012, "1.20e−04"),
         ("label_accuracy_mean_per_trial", 0.125, "12.5 %"),
+        ("asr_label_share_of_trials", 0.125, "12.5 %"),
         ("psnr", None, "–"),
         ("psnr", float("nan"), "–"),
         ("psnr", float("inf"), "∞"),
@@ -58,4 +59,5 @@ def test_bounds_are_empty_where_unknown():
 
 def test_heading_names_the_reduction():
     assert heading("label_accuracy_mean_per_trial") == ("Label accuracy", "mean per trial")
+    assert heading("asr_content_share_of_trials") == ("Solved (ASR_c)", "share of trials")
     assert heading("psnr_mean_per_image") == ("PSNR, dB", "mean per image")

@@ -279,3 +279,12 @@ def test_labels_that_are_proven_stand_beside_their_share(made):
     report = with_row(made.report, "dlg", "none", labels_proven=5)
     assert value_of(report, "Label accuracy", "dlg")[1][-1] == "5 proven"
     assert "proven" not in " ".join(value_of(made.report, "Label accuracy", "dlg")[1])
+
+
+def test_what_was_solved_and_all_labels_right_stand_in_the_small_print(made):
+    shares = {"asr_content_share_of_trials": Interval(0.5, 0.1, 0.9), "asr_label_share_of_trials": Interval(1, 0.3, 1)}
+    rows = tuple(dataclasses.replace(row, metrics=dict(row.metrics) | shares) for row in made.report.summary)
+    report = dataclasses.replace(made.report, summary=rows)
+    assert len(columns(report)) == len(columns(made.report)), "no columns of their own"
+    small = [line for _, lines in table_rows(report)[0].values for line in lines]
+    assert {"solved 50 %", "[10, 90 %]", "all right 100 %", "[30, 100 %]"} <= set(small)

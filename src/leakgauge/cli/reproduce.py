@@ -126,7 +126,7 @@ def show_entries(table: Table, entries: Sequence[_measured.Entry]) -> None:
     """One line per figure on stdout; nothing for a table none of whose cells could run."""
     if not entries:
         return
-    show(f"Table {table.id}: {table.title}")
+    show(f"{table.heading}: {table.title}")
     rows = [
         [e.row, e.column, heading(e.statistic), written(e.statistic, e.reported),
          written(e.statistic, e.value) + _rendering.bounds(e), str(e.trials)]

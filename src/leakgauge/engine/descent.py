@@ -1,4 +1,4 @@
-"""First-order descent on T independent problems at once: Adam, AdamW, SGD with momentum, RMSprop.
+"""First-order descent on T independent problems at once: Adam, AdamW, SGD with momentum, RMSprop, Adagrad.
 
 All state has the trials first, so trials cannot mix. `sign` replaces each gradient before the rule sees it: "hard" by
 its sign, as Inverting Gradients does, "soft" by g / (|g| + mean |g|), which keeps small entries small. The rate falls
@@ -16,10 +16,11 @@ from torch import Tensor
 
 from leakgauge.engine.driving import Budget, Evaluate, Minimum, Problem, State, drive, overwrite
 
-RULES = ("adam", "adamw", "sgd", "rmsprop")
+RULES = ("adam", "adamw", "sgd", "rmsprop", "adagrad")
 SIGNS = ("hard", "soft", "none")
 DECAYS = ("cosine", "steps", "none")
 _BETA1, _BETA2, _EPSILON, _WEIGHT_DECAY, _MOMENTUM, _SMOOTHING = 0.9, 0.999, 1e-8, 0.01, 0.9, 0.99
+_ADAGRAD_EPSILON = 1e-10
 
 
 @dataclass
@@ -78,6 +79,9 @@ class Descent:
         if self.rule == "sgd":
             state.first.mul_(_MOMENTUM if self.momentum is None else self.momentum).add_(g)
             return x - lr * state.first
+        if self.rule == "adagrad":  # every step so far counts alike, so the rate only falls
+            state.second.addcmul_(g, g)
+            return x - lr * g / (state.second.sqrt() + _ADAGRAD_EPSILON)
         if self.rule == "rmsprop":
             state.second.mul_(_SMOOTHING).addcmul_(g, g, value=1 - _SMOOTHING)
             state.first.mul_(self.momentum or 0.0).addcdiv_(g, state.second.sqrt().add_(_EPSILON))
@@ -107,6 +111,7 @@ def descend(
     attempts: int = 1,
     until: float = math.inf,
     progress: Callable[[float], None] = lambda _: None,
+    frames: tuple[int, ...] = (),
 ) -> Minimum:
     """Take `steps` steps from `start`; each trial keeps its best point by its own value.
 
@@ -115,7 +120,7 @@ def descend(
     "sgd", 0.9 unless given, and of "rmsprop", none unless given.
     """
     method = Descent(steps, lr, rule, sign, decay, project, momentum)
-    return drive(method, problem, start, Budget(steps, stop_below, stop_share, until, attempts, progress))
+    return drive(method, problem, start, Budget(steps, stop_below, stop_share, until, attempts, progress, frames))
 
 
 def _signed(gradient: Tensor, sign: str) -> Tensor:

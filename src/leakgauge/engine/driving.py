@@ -16,6 +16,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from leakgauge.engine.film import Film
 from leakgauge.engine.halving import outrun, rungs
 from leakgauge.engine.repeating import Repeated
 
@@ -36,6 +37,7 @@ class Minimum:
     trace: Tensor  # (R, S) best value after each S-th check; nan once the row has ended
     finished: Tensor  # (R,) False where an interrupt cut the row off
     interrupted: bool = False
+    film: Tensor | None = None  # (R, F, D) the best points on the way, where frames were asked for
 
 
 @dataclass
@@ -129,6 +131,7 @@ class Budget:
     until: float = math.inf  # on the clock of time.monotonic
     attempts: int = 1  # rows that belong to one trial and race by successive halving
     progress: Callable[[float], None] = field(default=lambda _: None)
+    frames: tuple[int, ...] = ()  # steps after which the best points are kept
 
 
 def drive(method: Method, problem: Problem, start: Tensor, budget: Budget) -> Minimum:
@@ -141,6 +144,7 @@ def drive(method: Method, problem: Problem, start: Tensor, budget: Budget) -> Mi
     solved_below = each(budget.stop_below, start)
     cuts = {step * method.per_step: kept for step, kept in rungs(budget.steps, budget.attempts).items()}
     trace: list[Tensor] = []
+    film = Film(budget.frames, method.per_step)
     interrupted = moving = False
 
     state = method.begin(start)
@@ -159,6 +163,7 @@ def drive(method: Method, problem: Problem, start: Tensor, budget: Budget) -> Mi
             if iteration % method.per_check and iteration != limit and not late:
                 continue
             collect()
+            film.look(iteration, best_x)
             method.look(state)
             if budget.attempts > 1:
                 passed = [kept for at, kept in cuts.items() if at <= iteration]
@@ -187,7 +192,7 @@ def drive(method: Method, problem: Problem, start: Tensor, budget: Budget) -> Mi
             finished[index] = state.left
     steps = (evaluations - 1).clamp_min(0).add(method.per_step - 1) // method.per_step
     rows = torch.stack(trace, 1) if trace else best[:, None]
-    return Minimum(best_x, best, steps, evaluations, rows, finished, interrupted)
+    return Minimum(best_x, best, steps, evaluations, rows, finished, interrupted, film.developed(best_x))
 
 
 def _iteration(method: Method, state: State, evaluate: Evaluate) -> Repeated:

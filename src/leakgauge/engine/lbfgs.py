@@ -157,6 +157,7 @@ def minimise(
     attempts: int = 1,
     until: float = math.inf,
     progress: Callable[[float], None] = lambda _: None,
+    frames: tuple[int, ...] = (),
 ) -> Minimum:
     """Minimise T objectives.
 
@@ -164,4 +165,4 @@ def minimise(
     diverges, it has not improved by 1 % for `patience` steps, or its steps are spent; ended trials cost nothing more.
     """
     method = Lbfgs(lr, history, line_search, tolerance, patience)
-    return drive(method, problem, start, Budget(steps, stop_below, stop_share, until, attempts, progress))
+    return drive(method, problem, start, Budget(steps, stop_below, stop_share, until, attempts, progress, frames))

@@ -38,6 +38,7 @@ class Scores:
     label_accuracy: Tensor | None  # (T,); None if no labels were claimed
     matched: Tensor | None  # (T, N, *shape), clamped and in the order of the truth; blank where nothing is claimed
     failed: Tensor  # (T,) bool: the reconstruction held values that are not finite
+    order: Tensor | None = None  # (T, N): record i of the truth is record order[t, i] of the reconstruction
 
     def record(self, trial: int, number: int) -> dict[str, float | None]:
         """What one record scored; None where nothing is claimed."""
@@ -76,7 +77,7 @@ def score(truth: Batch, recon: Reconstruction, data: DataSpec, metrics: Sequence
         for m in metrics
         if data.kind in m.applies_to
     }
-    return Scores(records, labels, matched, failed)
+    return Scores(records, labels, matched, failed, order)
 
 
 def claims_of(recon: Reconstruction, like: Tensor) -> tuple[Tensor, Tensor, Tensor]:

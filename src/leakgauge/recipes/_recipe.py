@@ -102,6 +102,11 @@ class Table:
     heavy: str = ""  # why some of its cells have fewer than 50 records, or none of them is quick
     drawn: bool = False  # its quantiles stand beside the page as a picture, see `_distribution`
 
+    @property
+    def heading(self) -> str:
+        """A paper's figure is no table of it, though ours is."""
+        return self.id if self.id.startswith("Figure") else f"Table {self.id}"
+
     def name_of(self, cell: Cell) -> str:
         """What `--cell` patterns are matched with."""
         return f"{self.id} | {cell.row} | {cell.column}"

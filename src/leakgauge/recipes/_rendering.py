@@ -19,6 +19,7 @@ _LEGEND = (
     "figure; a dash behind it, that there was nothing to average; a cell without an arrow was not run. "
     "n counts victims; failed ones are in every figure except those of successes."
 )
+_PARTLY = "A line without an arrow was not kept when its cell was measured."
 _STUDIES = (
     "Where nobody is attacked, n says what was counted instead, such as rounds of training. Round times are medians "
     "with quartiles in brackets, measured in lock step with the undefended federation in the same process; other "
@@ -94,20 +95,43 @@ def _section(table: Table, entries: Sequence[Entry]) -> str:
     if draw(table, entries):
         sheet = f"![the most exposed pictures of each cell, true and recovered]({_exposed.file_of(table)})"
         picture = f"\n\n![{table.title}]({file_of(table)})\n\n{sheet}"
-    return f"## Table {table.id}: {table.title}{picture}\n\n{grid}\n\nConvention: {table.convention}\n\n{table.note}"
+    partly = f" {_PARTLY}" if any(_is_partly_measured(cell, entries) for cell in table.cells) else ""
+    told = f"Convention: {table.convention}{partly}\n\n{table.note}"
+    return f"## {table.heading}: {table.title}{picture}\n\n{grid}\n\n{told}"
 
 
 def _content(cell: Cell | None, entries: Sequence[Entry]) -> str:
     """One line per statistic and the sample behind them; only the paper's figures where nothing was run."""
     if cell is None:
         return ""
-    mine = [e for e in entries if (e.row, e.column) == (cell.row, cell.column)]
-    if not mine:
-        known = {s: r for s, r in cell.reported.items() if r is not None}
-        return "<br>".join(f"{heading(s)}: {written(s, r)}" for s, r in known.items())
-    sample = f"n = {mine[0].trials}{cell.run.sample}"
-    if mine[0].failed:
-        sample += f", {mine[0].failed} failed"
-    if mine[0].state not in ("", "untrained"):
-        sample += f"; {mine[0].state}"
-    return "<br>".join([*(f"{heading(e.statistic)}: {figure(e)}" for e in mine), sample])
+    mine = _of_cell(cell, entries)
+    lines = []
+    for statistic, reported in cell.reported.items():
+        if statistic in mine:
+            lines.append(f"{heading(statistic)}: {figure(mine[statistic])}")
+        elif reported is not None:
+            lines.append(f"{heading(statistic)}: {written(statistic, reported)}")
+    return "<br>".join([*lines, *_samples(cell, list(mine.values()))])
+
+
+def _of_cell(cell: Cell, entries: Sequence[Entry]) -> dict[str, Entry]:
+    """By statistic."""
+    return {e.statistic: e for e in entries if (e.row, e.column) == (cell.row, cell.column)}
+
+
+def _is_partly_measured(cell: Cell, entries: Sequence[Entry]) -> bool:
+    """Has it a figure of the paper that the run behind the others did not keep?"""
+    mine = _of_cell(cell, entries)
+    return bool(mine) and any(r is not None and s not in mine for s, r in cell.reported.items())
+
+
+def _samples(cell: Cell, mine: Sequence[Entry]) -> list[str]:
+    """What stands behind the figures: one line for all of them, or one for each sample."""
+    groups: dict[str, list[str]] = {}
+    for e in mine:
+        sample = f"n = {e.trials}{cell.run.sample}" + (f", {e.failed} failed" if e.failed else "")
+        sample += f"; {e.state}" if e.state not in ("", "untrained") else ""
+        groups.setdefault(sample, []).append(heading(e.statistic))
+    if len(groups) < 2:
+        return list(groups)
+    return [f"{sample} ({', '.join(names)})" for sample, names in groups.items()]

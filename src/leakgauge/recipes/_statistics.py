@@ -1,7 +1,8 @@
 """From the findings of all victims of a cell to one number with its 95 % interval, in the papers' conventions.
 
 A statistic is written as in a recipe: `asr`, or with an argument `asr_within(30)`. Success is what CPL calls so: the
-attack's own objective ended below the attack's absolute threshold. A failed trial is a failure and never left out; only
+attack's own objective ended below the attack's absolute threshold or, where it has none, below its relative one after
+at least one step. A failed trial is a failure and never left out; only
 statistics whose name says `of_successes`, and `iterations`, look at successes alone, as the paper does.
 """
 
@@ -78,9 +79,14 @@ def is_failed(finding: Finding) -> bool:
 
 
 def succeeded(finding: Finding) -> bool:
-    """Did the attack's own objective end below its absolute threshold? Without one it never succeeds in this sense."""
+    """Did the attack's own objective end below its threshold? Without one it never succeeds in this sense.
+
+    An absolute one may lie above where the attack starts, which counts; a relative one asks for a step.
+    """
     threshold = _absolute_threshold(finding.spec)
-    return threshold is not None and finding.objective is not None and finding.objective < threshold
+    if threshold is None:
+        return finding.solved is True
+    return finding.objective is not None and finding.objective < threshold
 
 
 @cache

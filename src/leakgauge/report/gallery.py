@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from leakgauge.report.allowance import Allowance, allowance
@@ -18,6 +19,7 @@ from leakgauge.types import AuditReport, Pictures
 
 _GUESSES = 4
 _FEATURES = 12
+_FRAME_SIDE = 64  # px, of a picture on the way
 _MORE_ROWS = 20  # of a table, between the best and the worst recovered one
 
 Counts = Callable[[Record], bool]  # is this record recovered, as the verdict counts it?
@@ -33,6 +35,7 @@ class Pair:
     met: bool  # counts as recovered
     curve: SmallCurve | None  # of the attack's own objective
     doubt: str = ""  # why a score that meets the criterion does not count
+    film: tuple[tuple[str, str], ...] = ()  # data URI and step of pictures on the way, where they were kept
 
 
 @dataclass(frozen=True)
@@ -71,6 +74,8 @@ class _Hall:
     curves: Mapping[int, SmallCurve | None]  # trial -> its objective
     rule: Criterion
     side: int
+    film: Tensor | None  # (T, F, N, *shape)
+    film_steps: Mapping[int, tuple[int, ...]]  # trial -> steps of its frames
     judged: bool  # False for floors and controls, whose scores count for nothing anyway
 
     def doubt(self, r: Record) -> str:
@@ -125,7 +130,9 @@ def _exhibit(report: AuditReport, pictures: Pictures | None, cell: Cell, rule: C
         return not cell.control and r.credible is True and rule.met(r.scores)
 
     curves = {f.trial: small_curve(f.trace) for f in cell.findings}
-    hall = _Hall(true, recovered, counts, curves, rule, room.side, not (cell.control or cell.baseline))
+    steps = {f.trial: f.film for f in cell.findings}
+    film, judged = pictures.film.get(cell.name), not (cell.control or cell.baseline)
+    hall = _Hall(true, recovered, counts, curves, rule, room.side, film, steps, judged)
     if report.data.kind != "image":
         return _table_exhibit(cell, stored, hall, failed)
     first, more = _chosen(len(stored), room)
@@ -148,7 +155,22 @@ def _pair(k: int, stored: Sequence[Record], hall: _Hall) -> Pair:
     scores = (("SSIM", ssim), ("PSNR", f"{psnr} dB")) if r.claimed else (("Not claimed", ""),)
     true, recovered = (data_uri(images[r.trial, r.record], hall.side) for images in (hall.true, hall.recovered))
     rank = f"{k + 1} of {len(stored)}"
-    return Pair(true, recovered, scores, hall.place(r), rank, hall.counts(r), hall.curves[r.trial], hall.doubt(r))
+    return Pair(
+        true, recovered, scores, hall.place(r), rank, hall.counts(r), hall.curves[r.trial], hall.doubt(r),
+        film=_strip(r, hall),
+    )  # fmt: skip
+
+
+def _strip(r: Record, hall: _Hall) -> tuple[tuple[str, str], ...]:
+    """The frames of a record up to where its search ended: what follows shows the same."""
+    steps = hall.film_steps[r.trial]
+    if hall.film is None or not steps:
+        return ()
+    frames = hall.film[r.trial, :, r.record]  # (F, *shape)
+    moving = [k for k in range(len(steps)) if not torch.equal(frames[k], frames[-1])]
+    shown = range(min(len(steps), (moving[-1] if moving else -1) + 2))
+    side = min(hall.side, _FRAME_SIDE)
+    return tuple((data_uri(frames[k], side), "end" if k == shown[-1] else f"{steps[k]}") for k in shown)
 
 
 def _table_exhibit(cell: Cell, stored: Sequence[Record], hall: _Hall, note: str) -> Exhibit:

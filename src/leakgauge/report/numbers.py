@@ -16,6 +16,8 @@ _NAMES = {
     "lpips": "LPIPS",
     "psnr_aligned": "aligned PSNR, dB",
     "ssim_aligned": "aligned SSIM",
+    "asr_content": "Solved (ASR_c)",
+    "asr_label": "All labels right (ASR_l)",
 }
 
 
@@ -25,7 +27,7 @@ def number(metric: str, value: float | None) -> str:
         return NOTHING
     if math.isinf(value):
         return "∞" if value > 0 else "−∞"
-    if "accuracy" in metric:
+    if "accuracy" in metric or metric.startswith("asr_"):
         return percent(value)
     return _DIGITS.get(base(metric), "{:.3g}").format(value).replace("-", "−")
 
@@ -70,7 +72,7 @@ def rate_bounds(rate: Rate) -> str:
 
 def base(metric: str) -> str:
     """ssim_mean_per_image -> ssim."""
-    return re.split(r"_(?:mean|median|best|min|max|std)_", metric, maxsplit=1)[0]
+    return re.split(r"_(?:mean|median|best|min|max|std|share)_", metric, maxsplit=1)[0]
 
 
 def heading(metric: str) -> tuple[str, str]:

@@ -12,6 +12,7 @@ from leakgauge.report.criterion import criterion
 from leakgauge.report.numbers import NOTHING, base, bounds, count, duration, heading, number, percent, rate_bounds
 from leakgauge.types import UNDEFENDED, AuditReport, Interval, Summary
 
+_SOLVED, _RIGHT = "asr_content", "asr_label"  # shares of trials, told in the small print
 _ORDER = {"image": ("psnr", "ssim", "label_accuracy"), "tabular": ("mse", "label_accuracy")}
 
 
@@ -121,7 +122,7 @@ def _metrics(report: AuditReport) -> list[str]:
     present = dict.fromkeys(m for row in report.summary for m in row.metrics)
     order = _ORDER[report.data.kind]
     known = [m for name in order for m in present if base(m) == name]
-    more = [m for m in present if base(m) not in {*order, "mse", "psnr", "ssim", "detail"}]
+    more = [m for m in present if base(m) not in {*order, "mse", "psnr", "ssim", "detail", _SOLVED, _RIGHT}]
     return known + more
 
 
@@ -133,7 +134,7 @@ def _row(report: AuditReport, cell: Cell) -> Row:
         _rate(report, cell),
         (str(row.trials), ()),
         (str(row.failed), ()),
-        *((number(m, i.value), _lines(bounds(m, i), _proven(row) if m == LABELS else "")) for m, i in measured),
+        *((number(m, i.value), _lines(bounds(m, i), *(_of_labels(row) if m == LABELS else ()))) for m, i in measured),
         _worst(report, cell),
         _control(cell),
         *(_floor(report, cell, name) for name in BASELINES),
@@ -143,9 +144,16 @@ def _row(report: AuditReport, cell: Cell) -> Row:
     return Row(row.attack, cell.style, row.defense, cell.baseline, row.error, tuple(values), _keys(report, cell))
 
 
-def _proven(row: Summary) -> str:
-    """Labels that need no statistics, whatever the interval says."""
-    return f"{row.labels_proven} proven" if row.labels_proven else ""
+def _of_labels(row: Summary) -> tuple[str, ...]:
+    """Labels that need no statistics, whatever the interval says; and in how many trials all of them are right."""
+    proven = f"{row.labels_proven} proven" if row.labels_proven else ""
+    return proven, *_share_of_trials(row, _RIGHT, "all right")
+
+
+def _share_of_trials(row: Summary, name: str, said: str) -> tuple[str, ...]:
+    """ "solved 98 %" and its interval, as small print: Wei et al. call these ASR_c and ASR_l."""
+    found = row.metrics.get(f"{name}_share_of_trials")
+    return () if found is None else (f"{said} {number(name, found.value)}", bounds(name, found))
 
 
 def _keys(report: AuditReport, cell: Cell) -> tuple[float | None, ...]:
@@ -228,7 +236,7 @@ def _floor(report: AuditReport, cell: Cell, name: str) -> Value:
 def _spent(row: Summary) -> Value:
     """The seconds are of all victims together; the counts are what a middling victim took."""
     counts = count("step", row.steps_median.value), count("evaluation", row.evaluations_median.value)
-    return duration(row.seconds), _lines(*counts)
+    return duration(row.seconds), _lines(*counts, *_share_of_trials(row, _SOLVED, "solved"))
 
 
 def _compared(report: AuditReport) -> tuple[str, ...]:

@@ -35,8 +35,11 @@ class Reconstruction:
     certified: Tensor | None = None  # (T,) records that the attack itself proved right, without the truth
     labels_proven: Tensor | None = None  # (T,) labels that the update itself proves to be there, without statistics
     claimed: Tensor | None = None  # (T, N) bool: the rows of `inputs` that it stands for (None: all)
+    solved: Tensor | None = None  # (T,) bool: the objective met the attack's own threshold, in one step or more
     answers: Tensor | None = None  # (T, A, N, *shape): where there are several and the closest counts; one is `inputs`
     answer_names: tuple[str, ...] = ()  # one for each of the A
+    film: Tensor | None = None  # (T, F, N, *shape): `inputs` on the way, one after each of `film_steps`
+    film_steps: tuple[int, ...] = ()
 
     def take(self, rows: Sequence[int]) -> Reconstruction:
         """Only these rows; `seconds` stays what all took together."""
@@ -59,6 +62,17 @@ def _check_answers(name: str, result: Reconstruction) -> None:
         raise LeakgaugeError(
             f"attack {name!r} returned answers of shape {shape} under {len(result.answer_names)} names beside inputs "
             f"of shape {one}: (trials, answers, records, sample) and a name for each answer are wanted"
+        )
+
+
+def _check_film(name: str, result: Reconstruction) -> None:
+    if result.film is None:
+        return
+    shape, one = tuple(result.film.shape), None if result.inputs is None else tuple(result.inputs.shape)
+    if one is None or (shape[0], *shape[2:]) != one or shape[1] != len(result.film_steps) or result.answers is not None:
+        raise LeakgaugeError(
+            f"attack {name!r} returned a film of shape {shape} at {len(result.film_steps)} steps beside inputs of "
+            f"shape {one}: (trials, frames, records, sample), a step for each frame and no further answers are wanted"
         )
 
 
@@ -143,6 +157,7 @@ class Attack(Settings):
                 )
         _check_claims(self.name, result)
         _check_answers(self.name, result)
+        _check_film(self.name, result)
         return result
 
     def reconstruct(self, observation: Observation, seeds: tuple[int, ...], progress: Progress) -> Reconstruction:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Self
 
 from torch import Tensor
@@ -16,6 +16,7 @@ from leakgauge.types.scenario import Scenario
 from leakgauge.types.triage import Clue
 
 SCHEMA = 1
+_LISTS = ("records", "flags", "ranks", "trace", "credible", "film")  # of a finding, that JSON knows as lists
 NOT_APPLICABLE = "not applicable: "  # how the error of an attack begins that does not fit the model
 UNDEFENDED = "none"  # the configuration without any defence
 CRITERION = {"image": ("ssim", 0.6), "tabular": ("mse", 1e-3)}  # when a record counts as recovered
@@ -54,6 +55,8 @@ class Finding:
     certified: int | None = None  # records that the attack proved right without the truth; None where it proves nothing
     labels_proven: int | None = None  # labels that the update itself proves to be there; None where nothing is proven
     credible: tuple[bool | None, ...] = ()  # per record: is its score evidence? None: too few others to tell
+    solved: bool | None = None  # did the objective meet the attack's own threshold? None where it has none
+    film: tuple[int, ...] = ()  # steps whose pictures are kept for a film strip
     trace: tuple[float, ...] = ()  # own objective along the kept attempt: a few values, its first and last among them
 
 
@@ -236,10 +239,7 @@ class AuditReport:
         return cls(
             scenario=Scenario.from_mapping(plain["scenario"]),
             data=DataSpec(**spec),
-            findings=tuple(
-                Finding(**f | {k: tuple(f.get(k, ())) for k in ("records", "flags", "ranks", "trace", "credible")})
-                for f in plain["findings"]
-            ),
+            findings=tuple(Finding(**f | {k: tuple(f.get(k, ())) for k in _LISTS}) for f in plain["findings"]),
             summary=tuple(_summary_from(row) for row in plain["summary"]),
             verdict=Verdict(**plain["verdict"] | {"configurations": tuple(plain["verdict"]["configurations"])}),
             flags=tuple(Flag(**f) for f in plain["flags"]),
@@ -263,6 +263,7 @@ class Pictures:
 
     true: Tensor  # (T, N, *shape)
     recovered: Mapping[str, Tensor]  # cell name -> (T, N, *shape); see `cell_name`
+    film: Mapping[str, Tensor] = field(default_factory=dict)  # the same on the way: cell name -> (T, F, N, *shape)
 
 
 def cell_name(attack: str, defense: str, adaptive: bool) -> str:

@@ -62,7 +62,15 @@ def solve(
         inputs, labels = puzzle.finish(found.x[:, : puzzle.visible])
     finished = found.finished if found.interrupted else None
     seconds = time.perf_counter() - began
-    return Reconstruction(inputs, labels, found.value, found.steps, found.evaluations, seconds, found.trace, finished)
+    return Reconstruction(
+        inputs, labels, found.value, found.steps, found.evaluations, seconds, found.trace, finished,
+        film=None if found.film is None else torch.stack([_shown(puzzle, z) for z in found.film.unbind(1)], 1),
+    )  # fmt: skip
+
+
+def _shown(puzzle: Puzzle, z: Tensor) -> Tensor:
+    """(T, D) -> the inputs (T, N, *shape) that would be reported of it."""
+    return puzzle.split(z)[0] if puzzle.finish is None else puzzle.finish(z[:, : puzzle.visible])[0]
 
 
 def _opened(start: Start, opening: Opening) -> Start:
@@ -83,7 +91,7 @@ def _side_by_side(
     spent = {name: getattr(found, name).reshape(-1, attempts) for name in ("steps", "evaluations", "finished")}
     return Minimum(
         found.x[best], found.value[best], spent["steps"].sum(1), spent["evaluations"].sum(1), found.trace[best],
-        spent["finished"].all(1), found.interrupted,
+        spent["finished"].all(1), found.interrupted, None if found.film is None else found.film[best],
     )  # fmt: skip
 
 
@@ -98,6 +106,7 @@ def _in_turn(
     steps, evaluations = torch.zeros(2, trials, dtype=torch.long, device=like.device)
     finished = torch.ones(trials, dtype=torch.bool, device=like.device)
     trace: Tensor | None = None
+    film: Tensor | None = None
     interrupted = False
     rows = torch.arange(trials, device=like.device)
     for attempt in range(attempts):
@@ -113,6 +122,7 @@ def _in_turn(
         best[rows] = torch.where(better[:, None], found.x, best[rows])
         value[rows] = torch.where(better, found.value, value[rows])
         trace = merge_trace(trace, found.trace, rows, better, trials)
+        film = _merge_film(film, found.film, rows, better)
         begun = trace[:, 0]
         open_trials = ~settled(value, begun)
         interrupted = found.interrupted
@@ -124,7 +134,7 @@ def _in_turn(
         if len(rows) == 0 or time.monotonic() >= until:
             break
     assert trace is not None
-    return Minimum(best, value, steps, evaluations, trace, finished, interrupted)
+    return Minimum(best, value, steps, evaluations, trace, finished, interrupted, film)
 
 
 def _averaged(
@@ -183,6 +193,15 @@ def in_order(point: Tensor, like: Tensor, puzzle: Puzzle) -> Tensor:
 def part_of(progress: Progress, part: int, parts: int) -> Progress:
     """Progress of one part among several equal ones."""
     return lambda share: progress((part + share) / parts)
+
+
+def _merge_film(old: Tensor | None, new: Tensor | None, rows: Tensor, better: Tensor) -> Tensor | None:
+    """The frames of the attempt that is kept."""
+    if new is None or old is None:  # the first attempt is that of all trials
+        return new
+    kept = old.clone()
+    kept[rows[better]] = new[better]
+    return kept
 
 
 def merge_trace(old: Tensor | None, new: Tensor, rows: Tensor, better: Tensor, trials: int) -> Tensor:

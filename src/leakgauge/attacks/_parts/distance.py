@@ -4,6 +4,10 @@ l2           sum r^2                       what DLG minimises; the likelihood un
 l1           sum sqrt(r^2 + e^2) - e       the likelihood under Laplace noise, its corner rounded
 relative-l1  the same over sum |g|, e in units of the mean |g|: small entries count as they do not in a square
 cosine       1 - cosine(g', g)             blind to scale (Inverting Gradients)
+entropy      sum p log(p / q)              Kullback-Leibler divergence of g and g' as shares of their sum, p and q
+
+For the entropy every entry is two shares, of its positive and of its negative part, with corners rounded as for
+relative-l1, both behind each other: 0 where g' is g, and blind to scale.
 
 For updates that were clipped, whose scale says nothing; c is the cosine, and c |c| is c^2 ahead and -c^2 behind:
 
@@ -23,6 +27,8 @@ EACH = ("scaled-each", "cosine-each")  # distances for which every tensor must b
 _CORNER = 1e-4  # e of the rounded l1
 _RELATIVE_CORNER = 1e-3  # the same in units of the mean magnitude
 _TINY = 1e-30
+_SHARE_CORNER = 1e-2  # e of the entropy's parts in units of the mean magnitude
+_LEAST_CORNER = 1e-15  # for an update of zeros, whose shares are all equal
 
 
 def rows_of(tensors: Mapping[str, Tensor], names: Iterable[str], distance: str | None = None) -> list[Tensor]:
@@ -49,6 +55,8 @@ def distance_between(
         own = _total((a * a).sum(1) for a, _ in pairs)
         other = _total((b * b).sum(1) for _, b in pairs)
         return 1 - inner / (own * other).clamp_min(1e-30).sqrt()
+    if distance == "entropy":
+        return _divergence(mine, observed if known is None else [b * m for b, m in zip(observed, known, strict=True)])
     masks: Sequence[Tensor | None] = [None] * len(pairs) if known is None else known
     residuals = (a - (b if mask is None else b * mask) for (a, b), mask in zip(pairs, masks, strict=True))
     if distance == "l2":
@@ -71,6 +79,28 @@ def gradient_distance(
     masks = None if known is None else rows_of(known, names, distance)
     mine, theirs = (rows_of(tensors, names, distance) for tensors in (gradients, observed))
     return distance_between(mine, theirs, distance, masks)
+
+
+def _divergence(mine: Sequence[Tensor], observed: Sequence[Tensor]) -> Tensor:
+    """Kullback-Leibler divergence (T,) of what was observed from a guess, both as shares over all entries and signs.
+
+    As sums of p (d - log(1 + d)) with d = q / p - 1: the differences of logarithms lose all digits near the solution.
+    """
+    ratios = ((p, q / p - 1) for p, q in zip(_shares(observed), _shares(mine), strict=True))
+    return _total((p * (d - torch.log1p(d))).sum(1) for p, d in ratios)
+
+
+def _shares(rows: Sequence[Tensor]) -> list[Tensor]:
+    """Rows (T, p) -> their rounded positive and negative parts (T, 2p), all of them together adding up to 1."""
+    entries = sum(row.shape[1] for row in rows)
+    corner = (_SHARE_CORNER / entries * _total(row.abs().sum(1) for row in rows)).clamp_min(_LEAST_CORNER)[:, None]
+    parts = []
+    for row in rows:
+        twice = (row * row + corner**2).sqrt() + row.abs()
+        large, small = twice / 2, corner**2 / (2 * twice)
+        parts.append(torch.cat((torch.where(row > 0, large, small), torch.where(row > 0, small, large)), 1))
+    whole = _total(part.sum(1) for part in parts)[:, None]
+    return [part / whole for part in parts]
 
 
 def _after_scaling(pairs: Sequence[tuple[Tensor, Tensor]], distance: str) -> Tensor:

@@ -34,6 +34,7 @@ from leakgauge.attacks._parts.unrolling import repeat_lr_setting, repeats_settin
 from leakgauge.attacks._parts.untransforming import check_policy, policy_setting, undo_setting
 from leakgauge.engine import descent, lbfgs, line_search
 from leakgauge.engine.driving import Minimum, Problem
+from leakgauge.engine.film import frame_steps
 from leakgauge.engine.randomness import normal
 from leakgauge.settings import setting
 from leakgauge.types import Attack, Batch, Fact, Observation, Progress, Reconstruction
@@ -41,6 +42,8 @@ from leakgauge.types import Attack, Batch, Fact, Observation, Progress, Reconstr
 _LABEL_STRETCH = 10.0  # the optimiser moves label logits in units of 10: a one-hot label lies far out and flat
 _PATIENCE = 12  # steps (of 20 iterations) without 1 % of progress, after which an attempt is given up
 _FALLEN = 1e-4  # of where an attempt began: it is not solved before
+DISTANCES = ("l2", "l1", "cosine", "entropy", "scaled", "scaled-each")
+_FRAMES = 12  # at most: a strip is one look
 _RATES = {"lbfgs": 1.0, "sgd": 0.1}  # of the others: 0.01
 
 
@@ -70,7 +73,7 @@ class GradientMatching(Attack):
         None, "the distance itself that counts as solved, instead: as papers state it", above=0
     )
     labels: str = setting("infer", "where hidden labels come from: the last layer or the search", choices=SOURCES)
-    distance: str = setting("l2", "how gradients are compared", choices=("l2", "l1", "cosine", "scaled", "scaled-each"))
+    distance: str = setting("l2", "how gradients are compared", choices=DISTANCES)
     tv: float = setting(0.0, "weight of total variation beside the distance, for pictures", low=0)
     noise_std: float = setting(0.0, "scale of the noise known to be in each entry: what it explains is solved", low=0)
     match_nonzero: bool = setting(False, "compare only entries that are not exactly zero in the update")
@@ -89,6 +92,9 @@ class GradientMatching(Attack):
     noise_on: str = noised_setting()
     noised_slices: str = slices_setting()
     clients: int = clients_setting()
+    film: int = setting(
+        0, "pictures of the search on its way, for the report's film strip; none unless given", low=0, high=_FRAMES
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -128,6 +134,8 @@ class GradientMatching(Attack):
             puzzle = dataclasses.replace(puzzle, length_unit=puzzle.clipping.length(observation))
         public = observation.fact(Fact.PUBLIC_DATA) if observation.knows(Fact.PUBLIC_DATA) else None
 
+        frames = frame_steps(self.steps, self.film)
+
         def minimise(
             problem: Problem, start: Tensor, *, attempts: int, until: float, progress: Progress, goals: Tensor
         ) -> Minimum:
@@ -135,11 +143,11 @@ class GradientMatching(Attack):
                 return lbfgs.minimise(
                     problem, start, steps=self.steps, lr=self._rate, history=self.history,
                     line_search=self.line_search, stop_below=goals[:, 0], stop_share=goals[:, 1],
-                    patience=_PATIENCE, attempts=attempts, until=until, progress=progress,
+                    patience=_PATIENCE, attempts=attempts, until=until, progress=progress, frames=frames,
                 )  # fmt: skip
             return descent.descend(
                 problem, start, steps=self.steps, lr=self._rate, rule=self.optimizer, stop_below=goals[:, 0],
-                stop_share=goals[:, 1], attempts=attempts, until=until, progress=progress,
+                stop_share=goals[:, 1], attempts=attempts, until=until, progress=progress, frames=frames,
             )  # fmt: skip
 
         def search(puzzle: Puzzle, start: Start, progress: Progress) -> Reconstruction:
@@ -150,18 +158,25 @@ class GradientMatching(Attack):
                 solved = (value < solved_below) & (value < share * begun)
                 return solved | (value < 0.5 * begun) if self.tv else solved
 
-            return solve(
+            found = solve(
                 puzzle, seeds, start=start, minimise=minimise, attempts=self.restarts, schedule=self.schedule,
                 settled=settled, time_budget=self.time_budget, progress=progress,
                 goals=torch.stack((solved_below, share), 1),
             )  # fmt: skip
+            assert found.trace is not None
+            met = (found.objective < solved_below) & (found.objective < share * found.trace[:, 0])
+            return dataclasses.replace(found, solved=met & (found.steps > 0), film_steps=frames)
+
+        def begun_labels(some: Sequence[int]) -> Tensor | None:
+            """Of some trials, which are named by their seeds."""
+            return None if labels is None else labels[[seeds.index(seed) for seed in some]]
 
         def own_start(some: Sequence[int], attempt: int) -> Tensor:
-            return self._start(puzzle, public, some, attempt)
+            return self._start(puzzle, public, some, attempt, begun_labels(some))
 
         found = search_in_slices(self.noised_slices, puzzle, observation, seeds, search, own_start, progress)
         if self.stretch and found.inputs is not None:
-            found = dataclasses.replace(found, inputs=stretched(found.inputs, puzzle))
+            found = dataclasses.replace(found, inputs=stretched(found.inputs, puzzle), film=None, film_steps=())
         return found
 
     def prior(self, model: nn.Module, inputs: Tensor, targets: Tensor) -> Tensor:  # noqa: ARG002
@@ -205,8 +220,10 @@ class GradientMatching(Attack):
         explained = entries * noise / puzzle.length_unit**2
         return limit.clamp_min(explained), torch.where(limit < explained, torch.inf, share)
 
-    def _start(self, puzzle: Puzzle, public: Batch | None, seeds: Sequence[int], attempt: int) -> Tensor:
+    def _start(
+        self, puzzle: Puzzle, public: Batch | None, seeds: Sequence[int], attempt: int, labels: Tensor | None
+    ) -> Tensor:
         """Inputs as the attack begins them and label logits at N(0, 1), as a flat vector: (A, D)."""
-        inputs = start_inputs(self.init, seeds, f"start/{attempt}", puzzle.shape, public)
+        inputs = start_inputs(self.init, seeds, f"start/{attempt}", puzzle.shape, public, labels)
         logits = normal(seeds, f"labels/{attempt}", (puzzle.width - puzzle.pixels,)) / _LABEL_STRETCH
         return cat((inputs.flatten(1), logits), 1).to(puzzle.like)

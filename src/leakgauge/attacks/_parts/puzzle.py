@@ -133,7 +133,8 @@ class Puzzle:
     def size(self) -> Tensor:
         """How far an update of zeros is from what was observed (T,), as values are measured: what they are relative to.
 
-        The squared norm for squared distances, the sum of magnitudes for l1, 1 for the cosine.
+        The squared norm for squared distances, the sum of magnitudes for l1, 1 for the cosine; for the entropy how far
+        the shares are from equal ones.
         """
         observed = _weighed(self.observed, self.weights)
         nothing = {name: torch.zeros_like(g) for name, g in observed.items()}

@@ -15,22 +15,25 @@ from leakgauge.errors import BadInput, NotApplicable
 from leakgauge.types import Batch
 
 STARTS = (
-    "random", "patterned-2", "patterned-4", "patterned-8", "dark", "light", "red", "green", "blue", "optimal", "hybrid",
+    "random", "patterned-2", "patterned-4", "patterned-8", "dark", "light", "red", "green", "blue", "optimal",
+    "same-class", "hybrid",
 )  # fmt: skip
 
 
 def start_inputs(
-    kind: str, seeds: Sequence[int], role: str, shape: tuple[int, ...], public: Batch | None = None
-) -> Tensor:
+    kind: str, seeds: Sequence[int], role: str, shape: tuple[int, ...], public: Batch | None = None,
+    labels: Tensor | None = None,
+) -> Tensor:  # fmt: skip
     """(T, N, *sample) to begin from.
 
     random: N(0, 1). patterned-k: a U[0, 1) tile repeated k x k. dark, light, red, green, blue: constant. optimal: a
-    public sample of the same kind. hybrid: such a sample with its centre replaced by U[0, 1).
+    public sample of the same kind. same-class: one with the label (T, N) that the attacker knows or has read; of any
+    class where no public sample has that label. hybrid: optimal with its centre replaced by U[0, 1).
     """
     if kind == "random":
         return normal(seeds, role, shape)
-    if kind in ("optimal", "hybrid"):
-        return _from_public(kind, seeds, role, shape, public)
+    if kind in ("optimal", "same-class", "hybrid"):
+        return _from_public(kind, seeds, role, shape, public, labels)
     if kind.startswith("patterned-"):
         return _patterned(int(kind.partition("-")[2]), seeds, role, shape)
     if kind in ("red", "green", "blue") and (len(shape) != 4 or shape[1] != 3):
@@ -54,10 +57,16 @@ def _patterned(repeats: int, seeds: Sequence[int], role: str, shape: tuple[int, 
     return tiled
 
 
-def _from_public(kind: str, seeds: Sequence[int], role: str, shape: tuple[int, ...], public: Batch | None) -> Tensor:
+def _from_public(
+    kind: str, seeds: Sequence[int], role: str, shape: tuple[int, ...], public: Batch | None, labels: Tensor | None
+) -> Tensor:
     if public is None:
         raise NotApplicable(f"start {kind!r} needs public data, which this threat model hides; use --init patterned-2")
     pool = public.inputs[0].cpu()
+    if kind == "same-class":
+        if labels is None:
+            raise NotApplicable("start 'same-class' needs labels, which are searched for here; use --init optimal")
+        return pool[_of_class(labels.cpu(), public.labels[0].cpu(), seeds, f"{role}/class")]
     picks = per_trial(seeds, f"{role}/pick", lambda g: torch.randint(len(pool), (shape[0],), generator=g))
     start = pool[picks].clone()  # (T, N, *sample)
     if kind == "hybrid" and len(shape) == 4:
@@ -65,3 +74,9 @@ def _from_public(kind: str, seeds: Sequence[int], role: str, shape: tuple[int, .
         centre = (slice(h // 4, h // 4 + h // 2), slice(w // 4, w // 4 + w // 2))
         start[..., centre[0], centre[1]] = uniform(seeds, f"{role}/centre", (*shape[:2], h // 2, w // 2))
     return start
+
+
+def _of_class(labels: Tensor, pool: Tensor, seeds: Sequence[int], role: str) -> Tensor:
+    """For labels (T, N) the places (T, N) of samples in the pool that have them, drawn at random."""
+    draws = uniform(seeds, role, (labels.shape[1], len(pool)))  # (T, N, pool)
+    return (draws + (labels[..., None] == pool)).argmax(-1)  # a match adds 1, so that any match beats all others

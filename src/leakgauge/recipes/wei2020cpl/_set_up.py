@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from leakgauge.recipes._recipe import Run
-from leakgauge.types import Scenario
+from leakgauge.recipes._recipe import Run, Study
+from leakgauge.recipes._training import FederatedTraining
+from leakgauge.types import UNDEFENDED, Federation, LocalTraining, Partition, Scenario
 
 DATA = {"mnist": "MNIST", "cifar10": "CIFAR-10", "cifar100": "CIFAR-100", "lfw": "LFW"}
 TRIALS = 100  # the paper: 100 images x 10 seeds
 FEWER = 50  # where a defence makes every victim use up its steps
-CPL = "cpl:absolute_threshold=0.0001"  # as published: of the squared distance, whatever the gradient's size
+CPL = "cpl:absolute_threshold=0.0001"  # one reading: of the squared distance, whatever the gradient's size
 DLG = "dlg:restarts=1,absolute_threshold=0.0001"
 INVERTING = "inverting-gradients:sign=hard,decay=steps"  # as published
+SCORES = ("steps_mean", "asr", "ssim", "mse")  # what Tables 6 to 9 print of every attack, in this order
 
 
 def cpl(start: str = "patterned-2") -> str:
@@ -30,3 +32,18 @@ def attacked(
 ) -> Run:
     """One victim per update unless `more` says otherwise."""
     return Run(Scenario(model=model, data=data, attacks=(attack,), trials=trials, **more), seeds)
+
+
+def trained(data: str, defense: str = UNDEFENDED) -> Study:
+    """The paper's federation: 10 of 100 clients in a round, LeNet for MNIST and LFW, ResNet-20 for CIFAR.
+
+    Rounds, rates and local steps are ours; the paper names none.
+    """
+    model = "resnet20" if data.startswith("cifar") else "lenet-cpl:activation=tanh,init=default"
+    return Study(
+        FederatedTraining(
+            model=model, data=data, defense=defense, partition=Partition(kind="iid", clients=100),
+            local=LocalTraining(kind="fedavg", epochs=2, batch_size=32, lr=0.05, batchnorm="train"),
+            federation=Federation(rounds=100, per_round=10),
+        )
+    )  # fmt: skip
