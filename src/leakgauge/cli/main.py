@@ -24,6 +24,7 @@ from leakgauge.cli.detection import detection
 from leakgauge.cli.inspect import inspect
 from leakgauge.cli.listing import listing
 from leakgauge.cli.property import infer
+from leakgauge.cli.read_key import read_keys
 from leakgauge.cli.read_words import read_words
 from leakgauge.cli.recorded import recorded
 from leakgauge.cli.reidentify import reidentify
@@ -74,6 +75,7 @@ app.command("train-model")(train_model)
 app.command("train-locked")(train_with_locks)
 app.command("search-policy")(search_policy)
 app.command("two-gaussians")(two_gaussians)
+app.command("read-key")(read_keys)
 app.command("read-words")(read_words)
 app.add_typer(data, name="data")
 

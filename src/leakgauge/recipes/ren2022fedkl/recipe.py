@@ -14,7 +14,7 @@ _NAMES = {"mnist:size=32": "MNIST", "cifar10": "CIFAR-10", "cifar100": "CIFAR-10
 _METRICS = ("psnr_aligned", "ssim_aligned")
 _TRAIN = LocalTraining(batchnorm="train")  # the statistics of the one image, as in the thesis
 _NONE, _PLAIN_NORM = "none", "batchnorm-only"
-_LOCKS = {act: f"key-lock:activation={act}" for act in ("identity", "sigmoid", "relu")}
+_LOCKS = {act: f"key-lock:activation={act},first_lock=client" for act in ("identity", "sigmoid", "relu")}
 _MATCHING = "idlg:restarts=1"
 
 
