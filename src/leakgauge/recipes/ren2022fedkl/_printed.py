@@ -83,8 +83,8 @@ TABLE_6 = Table(
     "The thesis prints one figure with the lock; it stands beside the linear lock of the text, which begins with the "
     "server's lock, and beside that of the released code (ReLU on LeNet, sigmoid on ResNets, each client its own). "
     "Without a lock LeNet has no normalisation. Ours on ILSVRC are public photographs under GRNN, and under GGL "
-    "CIFAR-10 on LeNet with principal components for a generator. What an attacker gets who does not ignore the lock is in 5.4 "
-    "and 5.7.",
+    "CIFAR-10 on LeNet with principal components for a generator. What an attacker gets who does not ignore the lock "
+    "is in 5.4 and 5.7.",
     _cells(),
     heavy="GRNN has 20, 10 or 4 victims and GGL ten.",
 )

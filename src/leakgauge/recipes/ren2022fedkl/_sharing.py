@@ -63,7 +63,7 @@ TABLE_7 = Table(
     "lock alone does not, and that both give the best pictures. *Lock* is the gradient of the lock layer, as its "
     "section 5.3.4 has it, and the server made the first lock and knows it. Whoever reads the key off that gradient by "
     "division (all columns but those that say otherwise) knows as much as one who was given it, so *lock* and *key* "
-    "are one case: the claim that the lock alone does not help holds only for an attacker who does not divide. The linear "
+    "are one case: the claim that the lock alone does not help holds only for an attacker who does not divide. The "
     "lock is the text's. DLG never succeeds in the thesis; matching here is that attack with the label read off the "
     "last layer, from a repeated tile, 100 steps. GGL on ImageNet is not here: its generator is not ours to give, and "
     "it has no use for a key.",
