@@ -84,7 +84,7 @@ TABLE_6 = Table(
     "server's lock, and beside that of the released code (ReLU on LeNet, sigmoid on ResNets, each client its own). "
     "Without a lock LeNet has no normalisation. Ours on ILSVRC are public photographs under GRNN, and under GGL "
     "CIFAR-10 on LeNet with principal components for a generator. What an attacker gets who does not ignore the lock "
-    "is in 5.4 and 5.7.",
+    "is in 5.4 and 5.7. Cannot tell: its cells wait for a GPU; for what was measured of them see 5.4 and 5.5.",
     _cells(),
     heavy="GRNN has 20, 10 or 4 victims and GGL ten.",
 )

@@ -59,14 +59,16 @@ TABLE_7 = Table(
     "5.7",
     "what is shared of key and lock besides the update, one image per update",
     CONVENTION,
-    "The thesis has pictures and no figures here, and says that the key alone lets GRNN succeed at 32 pixels, that the "
-    "lock alone does not, and that both give the best pictures. *Lock* is the gradient of the lock layer, as its "
-    "section 5.3.4 has it, and the server made the first lock and knows it. Whoever reads the key off that gradient by "
-    "division (all columns but those that say otherwise) knows as much as one who was given it, so *lock* and *key* "
-    "are one case: the claim that the lock alone does not help holds only for an attacker who does not divide. The "
-    "lock is the text's. DLG never succeeds in the thesis; matching here is that attack with the label read off the "
-    "last layer, from a repeated tile, 100 steps. GGL on ImageNet is not here: its generator is not ours to give, and "
-    "it has no use for a key.",
+    "The thesis has pictures and no figures here, and says that the key alone lets GRNN succeed at 32 pixels, that "
+    "the lock alone does not, and that both give the best pictures. *Lock* is the gradient of the lock layer, as its "
+    "section 5.3.4 has it, and the server made the first lock and knows it. Whoever reads the key off that gradient "
+    "by division (all columns but those that say otherwise) knows as much as one who was given it, so *lock* and "
+    "*key* are one case: the claim that the lock alone does not help holds only for an attacker who does not divide. "
+    "The linear lock is the text's. DLG never succeeds in the thesis; matching here is that attack with the label "
+    "read off the last layer, from a repeated tile, 100 steps. GGL on ImageNet is not here: its generator is not ours "
+    "to give, and it has no use for a key. Contradicts the thesis for LeNet on MNIST: with the first lock known the "
+    "picture is found whatever is shared, nothing included, and the lock's gradient is as good as the key; supports "
+    "it for the attacker who does not divide. For the rest it cannot tell: GRNN and the ResNets wait for a GPU.",
     _cells(),
     heavy="GRNN has 20, 10 or 4 victims: minutes each on a GPU.",
 )
@@ -78,7 +80,8 @@ TABLE_7_OWN = Table(
     "Not the protocol of the text: here every client draws its own first lock (`first_lock=client`), and *told lock* "
     "gives the values of that lock, not its gradient. A key without a lock says nothing about scale and shift, which "
     "are searched for as if nothing were told. A lock without a key leaves the key to be searched for; with more "
-    "numbers in the key than in scale and shift that is the same problem in other coordinates.",
+    "numbers in the key than in scale and shift that is the same problem in other coordinates. Cannot tell what the "
+    "thesis claims: nothing is left to gain by being told, since the search finds a sigmoid lock by itself.",
     tuple(
         Cell(
             f"told {told}", f"{name}, length {length}",
