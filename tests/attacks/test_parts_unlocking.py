@@ -19,9 +19,9 @@ SEEDS = (5, 6)
 TRAIN = LocalTraining(batchnorm="train")
 
 
-def scene(told="nothing", act="sigmoid", length=16, dtype=torch.float32):
+def scene(told="nothing", act="sigmoid", length=16, dtype=torch.float32, first_lock="client"):
     data = load("digits")
-    defense = KeyLock(length=length, activation=act, told=told)
+    defense = KeyLock(length=length, activation=act, told=told, first_lock=first_lock)
     net = defense.prepare(load_model("lenet-dlg:filters=4", data.spec, 0)).to(dtype)
     batch = draw_victims(data, 2, 1, 0)
     batch = Batch(batch.inputs.to(dtype), batch.labels)
@@ -52,11 +52,41 @@ def test_at_the_truth_with_the_clients_lock_nothing_is_left(told, act):
     assert (value(puzzle, batch.inputs.flatten(1)) > 1e-6).all()
 
 
+@pytest.mark.parametrize("act", ["identity", "sigmoid", "relu"])
+@pytest.mark.parametrize("first_lock", ["server", "client"])
+@pytest.mark.parametrize("told", ["gradient", "key-and-gradient"])
+def test_the_locks_gradient_gives_the_key_and_is_matched_too(told, first_lock, act):
+    batch, observation, puzzle, drawn = scene(told, act, first_lock=first_lock, dtype=torch.float64)
+    wider = with_unlocking(puzzle, observation)
+    assert "conv1.lock.bias" in wider.observed
+    assert "conv1.lock.weight" not in wider.observed, "it is the bias's times the key, and much larger"
+    torch.testing.assert_close(wider.masks["conv1.lock.key"], drawn["key"].double(), rtol=1e-9, atol=1e-9)
+    hidden = torch.zeros(2, 0)
+    if first_lock == "client":  # a lock that nobody else has seen: its two numbers per channel are left to find
+        lock = puzzle.model.conv1.lock
+        hidden = (torch.einsum("tij,tj->ti", drawn["weight"], drawn["key"]) + drawn["bias"] - lock.bias).detach()
+    truth = torch.cat((batch.inputs.flatten(1), hidden / wider.hidden_unit), 1)
+    assert wider.width == truth.shape[1]
+    assert (value(wider, truth) < 1e-12).all()
+    assert (value(puzzle, batch.inputs.flatten(1)) > 1e-6).all(), "who does not divide has another network"
+
+
+@pytest.mark.parametrize("told", ["nothing", "key"])
+def test_behind_the_servers_lock_only_the_key_is_hidden(told):
+    batch, observation, puzzle, drawn = scene(told, "identity", first_lock="server")
+    wider = with_unlocking(puzzle, observation)
+    lock = puzzle.model.conv1.lock
+    assert list(wider.hidden) == (["conv1.lock.key"] if told == "nothing" else [])
+    hidden = (drawn["key"] - lock.key)[:, : 16 if told == "nothing" else 0]
+    truth = torch.cat((batch.inputs.flatten(1), hidden / wider.hidden_unit), 1)
+    assert (value(wider, truth) < 1e-9).all()
+
+
 def test_what_is_hidden_begins_at_the_public_values():
     _, observation, puzzle, _ = scene()
     wider = with_unlocking(puzzle, observation)
     buffers = wider.buffers_in(torch.zeros(2, wider.width))
-    assert torch.equal(buffers["conv1.lock.bias"], puzzle.model.conv1.lock.bias.expand(2, -1))
+    assert torch.equal(buffers["conv1.lock.shift"], torch.zeros(2, 8))
 
 
 def test_trials_together_equal_trials_alone():

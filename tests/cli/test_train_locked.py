@@ -14,6 +14,8 @@ def test_every_lock_stands_beside_its_ablation(leakgauge):
     none, plain, locked = outcome.json["configurations"]
     assert [r["configuration"] for r in (none, plain)] == ["none", "batchnorm-only"]
     assert len(locked["own"]) == len(locked["other_key"]) == 2
+    assert len(locked["server_each"]) == 5
+    assert 0 < locked["lock_share"] < 1
     assert none["own"][0] == none["server"], "without a lock everyone has the same model"
 
 
@@ -22,7 +24,7 @@ def test_what_is_finished_is_not_trained_again(leakgauge, tmp_path, monkeypatch)
     monkeypatch.setattr(train_locked, "train_locked", lambda *_: pytest.fail("trained again"))
     again = leakgauge(*COMMAND, "--out", "kept")
     assert again.code == 0, again.err
-    assert "random key, fresh lock" in again.out
+    assert "random key, first lock" in again.out
     assert (tmp_path / "kept" / "train-locked.json").exists()
     assert len(first["configurations"]) == 3
 
@@ -36,6 +38,11 @@ def test_what_is_finished_is_not_trained_again(leakgauge, tmp_path, monkeypatch)
         (("--lock", "key-lock:rounds=3"), "they are for attacks"),
         (("--clients", "0"), "--clients"),
         (("--lr", "0"), "--lr must be above 0"),
+        (("--lr-drops", "60,x"), "--lr-drops must be numbers of rounds with commas between them, or none"),
+        (("--lr-drops", "0"), "for example --lr-drops 60,120,160"),
+        (("--weight-decay", "-1"), "--weight-decay"),
+        (("--random-keys", "0"), "--random-keys"),
+        (("--lock", "key-lock:told=gradient"), "they are for attacks"),
         (("--model", "no-such"), "no-such"),
     ],
 )

@@ -23,7 +23,7 @@ from leakgauge.types import LocalTraining, threat_model
 
 SEEDS = (21, 22, 23)
 TRAIN = LocalTraining(batchnorm="train")
-SMALL = KeyLock(length=32, activation="sigmoid")
+SMALL = KeyLock(length=32, activation="sigmoid", first_lock="client")
 
 
 @pytest.fixture(scope="module")
@@ -78,7 +78,51 @@ def test_the_gradient_is_that_of_the_network_with_the_clients_own_lock(model, vi
 def test_the_attacker_is_told_exactly_what_the_sharing_case_says(model, victims, told, parts):
     observation = seen(model, victims, KeyLock(length=32, told=told))
     assert sorted(observation.update.buffers) == [f"conv1.lock.{part}" for part in parts]
+    assert not any("lock" in name for name in observation.update.tensors)
     assert observation.take([1]).update.buffers.keys() == observation.update.buffers.keys()
+
+
+def test_by_default_all_clients_begin_with_the_servers_lock_and_a_key_of_their_own(model, victims):
+    """Ren 2023, section 5.2.4: the server makes the model with the lock in it and hands it out."""
+    defense = KeyLock(length=32)
+    net = prepared(model, defense).train()
+    again = prepared(model, defense)
+    assert torch.equal(net.conv1.lock.weight, again.conv1.lock.weight)
+    assert net.conv1.lock.weight.abs().max() > 0
+    assert not torch.equal(net.conv1.lock.weight, prepared(model, KeyLock(length=32, lock_seed=1)).conv1.lock.weight)
+    update = shared(model, victims, defense)
+    keys = draw_locks(SEEDS, net.conv1.lock, "default")["key"]
+    for t in range(3):
+        net.conv1.lock.put({"key": keys[t]})
+        loss = torch.nn.functional.cross_entropy(net(victims.inputs[t]), victims.labels[t])
+        expected = torch.autograd.grad(loss, list(net.parameters()))
+        for (name, _), gradient in zip(net.named_parameters(), expected, strict=True):
+            torch.testing.assert_close(update.tensors[name][t], gradient, rtol=1e-4, atol=1e-6, msg=name)
+
+
+@pytest.mark.parametrize("told", ["gradient", "key-and-gradient"])
+def test_a_shared_gradient_of_the_lock_is_that_of_a_plain_loop(model, victims, told):
+    defense = KeyLock(length=32, activation="sigmoid", told=told)
+    observation = seen(model, victims, defense)
+    net, lock_names = prepared(model, defense).train(), ["conv1.lock.weight", "conv1.lock.bias"]
+    assert sorted(observation.update.buffers) == (["conv1.lock.key"] if "key" in told else [])
+    keys = draw_locks(SEEDS, net.conv1.lock, "default")["key"]
+    for t in range(3):
+        net.conv1.lock.put({"key": keys[t]})
+        loss = torch.nn.functional.cross_entropy(net(victims.inputs[t]), victims.labels[t])
+        for name, expected in zip(
+            lock_names, torch.autograd.grad(loss, [net.get_parameter(n) for n in lock_names]), strict=True
+        ):
+            torch.testing.assert_close(observation.update.tensors[name][t], expected, rtol=1e-4, atol=1e-6)
+            assert expected.abs().max() > 0
+
+
+@pytest.mark.parametrize("told", ["nothing", "key", "gradient"])
+def test_the_first_round_keeps_nothing_from_who_uses_what_is_shared(model, victims, told):
+    """The lock is known: with the key, shared or read off the gradient, the whole network is."""
+    attack = IDLG(steps=40, restarts=1, unlock=True, init="patterned-4")
+    found = attack(seen(model, victims, KeyLock(length=32, told=told)), SEEDS)
+    assert aligned(victims, found) > 20
 
 
 def test_the_attacker_who_knows_searches_for_scale_and_shift():
@@ -92,7 +136,7 @@ def test_the_attacker_who_knows_searches_for_scale_and_shift():
 
 def test_knowing_beats_not_knowing(model, victims):
     attack = IDLG(steps=25, restarts=1)
-    observation = seen(model, victims, KeyLock(length=32, activation="sigmoid", init="uniform"))
+    observation = seen(model, victims, KeyLock(length=32, activation="sigmoid", init="uniform", first_lock="client"))
     plain, joint, behind = (aligned(victims, a(observation, SEEDS)) for a in (attack, *SMALL.adaptive(attack)))
     assert joint > plain + 5
     assert behind > plain + 2
@@ -124,8 +168,16 @@ def test_a_first_dense_layer_gives_its_input_away_as_ever(victims):
 def test_settings_outside_their_range_are_refused(model):
     with pytest.raises(BadInput, match="key-lock: length must be at least 1"):
         KeyLock(length=0)
-    with pytest.raises(BadInput, match="key-lock: told must be one of nothing, key, lock, both"):
+    with pytest.raises(BadInput, match="key-lock: told must be one of nothing, key, gradient, key-and-gradient, lock"):
         KeyLock(told="all")
+    with pytest.raises(BadInput, match="key-lock: first_lock must be one of server, client"):
+        KeyLock(first_lock="nobody")
+    with pytest.raises(BadInput, match="key-lock: lock_seed must be at least 0"):
+        KeyLock(lock_seed=-1)
+    with pytest.raises(
+        BadInput, match=r"key-lock: told must be without gradient where rounds is above 1.*leave rounds out"
+    ):
+        KeyLock(rounds=2, told="gradient")
     with pytest.raises(BadInput, match="layer must be one of"):
         KeyLock(layer="conv7").prepare(model)
 
@@ -136,7 +188,7 @@ def test_it_promises_nothing():
 
 def test_of_several_rounds_the_first_is_the_same_and_all_are_attacked(model, victims):
     """Weights move between the rounds; samples, key and lock stay."""
-    three = KeyLock(length=32, activation="sigmoid", rounds=3)
+    three = KeyLock(length=32, activation="sigmoid", rounds=3, first_lock="client")
     once, often = (shared(model, victims, defense).tensors for defense in (SMALL, three))
     assert len(often) == 3 * len(once)
     for name, tensor in once.items():

@@ -60,6 +60,29 @@ def test_the_ratio_of_the_locks_own_gradient_is_the_key():
     torch.testing.assert_close(layer.weight.grad[2] / layer.bias.grad[2], layer.key)
 
 
+def test_the_printed_derivatives_are_those_of_autograd():
+    """Ren 2023, Eqs. 5.17 to 5.29, on one channel; Eqs. 5.27 and 5.28 sum over samples and places."""
+    torch.manual_seed(0)
+    u = torch.randn(7, 1, 3, 3, dtype=torch.float64, requires_grad=True)
+    layer = LockedNorm(nn.BatchNorm2d(1, affine=False), 1, 5, "identity").double().train()
+    layer.put({part: torch.rand_like(getattr(layer, part)) for part in ("key", "weight", "bias")})
+    layer.share_gradient()
+    s = layer(u)
+    ds = torch.randn_like(s)
+    du, dw, db = torch.autograd.grad(s, (u, layer.weight, layer.bias), ds)
+    n, eps, mean = u.numel(), layer.norm.eps, u.mean()
+    var = (u - mean).square().mean()
+    hat = (u - mean) / (var + eps).sqrt()
+    gamma = layer.weight[0] @ layer.key + layer.bias[0]
+    d_hat = ds * gamma  # 5.29
+    d_var = (-0.5 * d_hat * (u - mean) * (var + eps) ** -1.5).sum()  # 5.24
+    d_mean = (-d_hat / (var + eps).sqrt()).sum() + d_var * (-2 * (u - mean)).mean()  # 5.25
+    torch.testing.assert_close(du, d_hat / (var + eps).sqrt() + d_var * 2 * (u - mean) / n + d_mean / n)  # 5.26
+    torch.testing.assert_close(dw[0], (ds * hat).sum() * layer.key)  # 5.27
+    torch.testing.assert_close(dw[1], ds.sum() * layer.key)  # 5.28
+    torch.testing.assert_close(db, torch.stack(((ds * hat).sum(), ds.sum())))  # 5.21, 5.22
+
+
 def test_the_lock_takes_the_place_of_the_first_normalisation():
     model = load_model("resnet18-grnn:width=4", load("photos32").spec, 0)
     opened = with_norm(model, "first", 16)

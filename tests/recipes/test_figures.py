@@ -53,3 +53,8 @@ def test_no_figure_has_the_name_of_a_statistic():
     assert heading("slower") == FIGURES["slower"].heading
     assert written("bytes_up", 12345.0) == "12,345"
     assert written("epsilon", None) == "–"
+
+
+def test_keys_that_were_tried_on_one_training_count_as_one():
+    fives = compute_figure("accuracy_first_lock", {"accuracy_first_lock": (0.0, 0.2, 0.4, 0.6, 0.8, *[0.8] * 5)})
+    assert fives == compute_figure("accuracy", {"accuracy": (0.4, 0.8)})

@@ -65,7 +65,7 @@ def test_cost_counts_inner_iterations_variants_and_unrolled_steps(small_scenario
 
 def test_size_is_for_cells_without_victims_and_trials_for_those_with():
     recipe = get("ren2022fedkl")
-    (training,) = chosen(recipe, pattern="5.1 | ResNet-20, CIFAR-10 | no lock", size=3, trials=7)
+    (training,) = chosen(recipe, pattern="5.1-constant-rate | ResNet-20, CIFAR-10 | no lock", size=3, trials=7)
     assert [c.run.size for c in training.cells] == [3]
     (attacked,) = chosen(recipe, pattern="5.4 | no lock | MNIST", size=3, trials=7)
     assert [c.run.victims for c in attacked.cells] == [7]

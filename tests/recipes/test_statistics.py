@@ -107,6 +107,17 @@ def test_thesis_convention_halves_the_scale(victim):
     assert compute("psnr_thesis", [victim()]).value == pytest.approx((20 + 48.1308) / 2, abs=1e-3)
 
 
+def test_what_the_thesis_calls_mse_is_a_root_of_pixels(victim):
+    found = compute("rmse_thesis", [victim(records=({"mse": 0.01},)), victim(records=({"mse": 0.04},))])
+    assert found.value == pytest.approx((25.5 + 51) / 2)
+    assert compute("rmse_thesis", [victim(records=())]).value is None
+
+
+def test_perceptual_distances_have_a_statistic_each(victim):
+    found = [victim(records=({"mse": 0.0, "lpips": 0.25, "lpips-vgg": 0.5},))]
+    assert (compute("lpips", found).value, compute("lpips_vgg", found).value) == (0.25, 0.5)
+
+
 def test_label_accuracy_is_a_share_of_trials_or_a_mean_over_batches(victim):
     single = [victim(scores={"label_accuracy": v}) for v in (1.0, 0.0)]
     assert compute("label_accuracy", single).low == clopper_pearson(1, 2)[0]

@@ -63,6 +63,7 @@ HOMES = {
     "train-locked": Home("train_locked", "train_with_locks"),
     "search-policy": Home("search_policy", "search_policy"),
     "two-gaussians": Home("two_gaussians", "two_gaussians"),
+    "read-key": Home("read_key", "read_keys"),
     "read-words": Home("read_words", "read_words"),
     "data": Home("data", "data", "Data sets: what is there, is it intact, download it."),
 }

@@ -19,7 +19,7 @@ from leakgauge.defenses.key_lock import KeyLock
 from leakgauge.engine.precision import set_precision
 from leakgauge.errors import BadInput, Unreadable
 from leakgauge.files import make_folder, write_whole
-from leakgauge.fl.locked_training import LockedTraining, train_locked
+from leakgauge.fl.locked_training import LockedAccuracy, LockedTraining, train_locked
 from leakgauge.fl.partition import iid
 from leakgauge.models import load_model
 from leakgauge.plan import parse_chain
@@ -42,6 +42,15 @@ def train_with_locks(
     epochs: Annotated[int, typer.Option("--epochs", min=1, help="Passes of a client in a round.")] = _USUAL.epochs,
     batch_size: Annotated[int, typer.Option("--batch-size", min=2, help="Samples in a step.")] = _USUAL.batch_size,
     lr: Annotated[float, typer.Option("--lr", help="The clients' rate.")] = _USUAL.lr,
+    lr_drops: Annotated[
+        str, typer.Option("--lr-drops", help="Rounds after which the rate falls to a fifth; none for never.")
+    ] = ",".join(map(str, _USUAL.lr_drops)),
+    weight_decay: Annotated[
+        float, typer.Option("--weight-decay", min=0, help="The clients' weight decay.")
+    ] = _USUAL.weight_decay,
+    random_keys: Annotated[
+        int, typer.Option("--random-keys", min=1, help="Keys that the server tries.")
+    ] = _USUAL.random_keys,
     seed: options.SEED = None,
     device: options.DEVICE = "auto",
     data_root: options.DATA_ROOT = None,
@@ -56,7 +65,10 @@ def train_with_locks(
     """
     if not lr > 0:
         raise BadInput("--lr", allowed="above 0", got=lr, do=f"for example --lr {_USUAL.lr:g}")
-    how = dataclasses.replace(_USUAL, rounds=rounds, epochs=epochs, batch_size=batch_size, lr=lr)
+    how = dataclasses.replace(
+        _USUAL, rounds=rounds, epochs=epochs, batch_size=batch_size, lr=lr, lr_drops=_drops(lr_drops),
+        weight_decay=weight_decay, random_keys=random_keys,
+    )  # fmt: skip
     net, samples = model or "lenet-dlg:activation=relu,init=default", data or "digits"
     asked = {"model": net, "data": samples, "clients": clients}
     configurations = [UNDEFENDED, BatchNormOnly.name, *dict.fromkeys(_checked(lock or [KeyLock.name]))]
@@ -97,6 +109,16 @@ def train_with_locks(
         say(f"written: {out / 'train-locked.json'}")
 
 
+def _drops(text: str) -> tuple[int, ...]:
+    words = [] if text == "none" else text.split(",")
+    if not all(word.strip().isdecimal() and int(word) > 0 for word in words):
+        raise BadInput(
+            "--lr-drops", allowed="numbers of rounds with commas between them, or none", got=repr(text),
+            do="for example --lr-drops 60,120,160",
+        )  # fmt: skip
+    return tuple(sorted(int(word) for word in words))
+
+
 def _checked(locks: list[str]) -> list[str]:
     for spec in locks:
         chain = parse_chain(spec)
@@ -121,7 +143,7 @@ def _finished(kept: Path | None, key: str) -> dict[str, Any] | None:
         return None
     try:
         row: dict[str, Any] = opened(kept, key)
-        return row if {"own", "other_key", "server", "round_seconds"} <= row.keys() else None
+        return row if {field.name for field in dataclasses.fields(LockedAccuracy)} <= row.keys() else None
     except (Unreadable, AttributeError) as error:
         say(f"{kept} is damaged ({error}): its configuration is trained again")
         return None
@@ -131,10 +153,12 @@ def _show(result: dict[str, Any]) -> None:
     rows = []
     for row in result["configurations"]:
         locked = row["configuration"] not in (UNDEFENDED, BatchNormOnly.name)
-        others = [f"{fmean(row['other_key']):.3f}", f"{row['server']:.3f}"] if locked else ["-", "-"]
+        spread = f" ({min(row['server_each']):.3f} to {max(row['server_each']):.3f})"
+        others = [f"{fmean(row['other_key']):.3f}", f"{row['server']:.3f}{spread}"] if locked else ["-", "-"]
         rows.append([row["configuration"], f"{fmean(row['own']):.3f}", *others, f"{row['round_seconds']:.2f} s"])
-    show_table(["configuration", "accuracy", "random key, own lock", "random key, fresh lock", "median round"], rows)
+    show_table(["configuration", "accuracy", "random key, own lock", "random key, first lock", "median round"], rows)
     show(
         f"{result['rounds']} rounds, {result['clients']} clients, {result['tested']:,} test samples; accuracy is the "
-        "mean over clients, each with its own key and lock. A fresh lock is what a server could try."
+        f"mean over clients, each with its own key and lock. The first lock is the server's, tried with "
+        f"{result['random_keys']} keys; where each client drew its own, a fresh one stands there."
     )

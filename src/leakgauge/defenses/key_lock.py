@@ -5,19 +5,24 @@ without scale and shift of its own; gamma = W_g k + b_g and beta = W_b k + b_b a
 private lock (W, b). The update has no tensor for either, and whoever does not know them computes other gradients.
 A model without a normalisation gets a BatchNorm behind its first convolution.
 
-Text and released code differ: the code puts gamma and beta through a ReLU or a sigmoid (`activation`), the text does
-not (`identity`, our default). A ReLU switches channels off for good.
+Text and released code differ. The code puts gamma and beta through a ReLU or a sigmoid (`activation`), the text does
+not (`identity`, our default). A ReLU switches channels off for good. In the text the server makes the model with a lock
+in it and hands it out: all clients begin with one lock, and the server knows it (`first_lock=server`, our default).
+Each client draws a key. `first_lock=client` has every client draw a lock of its own, which nobody else ever sees.
 
-Where we depart. Each update is taken with a key and a lock as they are first drawn; how they train is in
-`fl/locked_training.py`. `told` says what the attacker is given. In the thesis' evaluation the attacker always holds the
-true lock weights, so its "key shared" is `told=both` here.
+`told` says what the attacker is given. The thesis shares the key (`key`), the gradient of the lock layer (`gradient`),
+or both (`key-and-gradient`). `lock` and `both` give the values of the client's lock, and those with the key.
 
-How to beat it. BatchNorm in train mode hides the scale of one sample, and with it most of what the thesis measures:
-compare with `batchnorm-only`, and look at aligned scores. Of the lock there are two numbers per channel, and the update
-has thousands of equations: search for them together with the image (`unlock`), or also leave out the tensors in
-front of the lock and match what lies behind it (`skip=lock`). Then stretch the picture (`stretch`). A first dense layer
-in front of the lock gives its input away as ever. If the lock's own gradient were shared, its weight divided by its
-bias would be the key.
+Where we depart. Each update is taken in the first round: with a key as it is drawn and a lock that has not trained yet;
+how locks train is in `fl/locked_training.py`.
+
+How to beat it. The gradient of the lock's weight is that of its bias times the key: who sees both divides and has the
+key (`attacks/_parts/lock_key.py`, `leakgauge read-key`). Who knows the first lock and the key has the whole network.
+Without the key there are two numbers per channel to find, and the update has thousands of equations: search for them
+together with the image (`unlock`), or also leave out the tensors in front of the lock and match what lies behind it
+(`skip=lock`). Then stretch the picture (`stretch`): BatchNorm in train mode hides the scale of one sample, and with it
+most of what the thesis measures. Compare with `batchnorm-only`, and look at aligned scores. A first dense layer in
+front of the lock gives its input away as ever.
 """
 
 from __future__ import annotations
@@ -32,12 +37,17 @@ import torch
 from torch import nn
 
 from leakgauge.defenses.batchnorm_only import stretching
+from leakgauge.errors import BadInput
 from leakgauge.models._key_lock import ACTIVATIONS, FIRST, INITS, PARTS, draw_locks, locks_in, with_norm
 from leakgauge.models._several_rounds import SeveralRounds
 from leakgauge.settings import setting
 from leakgauge.types import Attack, Batch, Defense, SharedUpdate, Step
 
-_TOLD = {"nothing": (), "key": ("key",), "lock": ("weight", "bias"), "both": PARTS}
+SERVER, CLIENT = FIRST_LOCKS = ("server", "client")  # who makes the lock that a client begins with
+_TOLD = {  # the values that are given; a gradient stands among the tensors of the update
+    "nothing": (), "key": ("key",), "gradient": (), "key-and-gradient": ("key",),
+    "lock": ("weight", "bias"), "both": PARTS,
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -55,13 +65,38 @@ class KeyLock(Defense):
     )  # fmt: skip
     layer: str = setting(FIRST, "the normalisation, or the layer that gets one behind it, by name; or the first")
     init: str = setting("default", "first values of the lock: PyTorch's rule, or U(-0.5, 0.5)", choices=INITS)
+    first_lock: str = setting(
+        SERVER, "who makes the first lock: the server, for all and known to it, or each client its own",
+        choices=FIRST_LOCKS,
+    )  # fmt: skip
+    lock_seed: int = setting(0, "seed of the server's first lock", low=0)
     rounds: int = setting(1, "rounds with the same samples, key and lock whose updates the attacker keeps", low=1)
     drift: float = setting(0.1, "how far weights move between those rounds, as a share of their size", above=0)
-    told: str = setting("nothing", "what the attacker is given of the client's key and lock", choices=tuple(_TOLD))
+    told: str = setting(
+        "nothing", "what the attacker is given: the key, the gradient of the lock layer, or the values of the lock",
+        choices=tuple(_TOLD),
+    )  # fmt: skip
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.rounds > 1 and self._shares_gradient:
+            raise BadInput(
+                "key-lock: told", allowed="without gradient where rounds is above 1", got=repr(self.told),
+                do="one round's gradient of the lock gives the key away: leave rounds out",
+            )  # fmt: skip
+
+    @property
+    def _shares_gradient(self) -> bool:
+        return self.told in ("gradient", "key-and-gradient")
 
     def prepare(self, model: nn.Module) -> nn.Module:
         """`model` with the locked layer, nobody's key in it; at the weights of all rounds that are seen."""
         locked = with_norm(model, self.layer, self.length, self.activation)
+        (lock,) = locks_in(locked).values()
+        if self.first_lock == SERVER:
+            lock.publish(self.lock_seed, self.init)
+        if self._shares_gradient:
+            lock.share_gradient()
         return locked if self.rounds == 1 else SeveralRounds(locked, self.rounds, self.drift)
 
     def wrap(self, step: Step) -> Step:
@@ -69,10 +104,12 @@ class KeyLock(Defense):
             worker = copy.deepcopy(model)
             ((name, lock),) = locks_in(worker).items()
             drawn = draw_locks(seeds, lock, self.init)
+            if self.first_lock == SERVER:  # it stands in the model already
+                first = {part: getattr(lock, part).detach().clone() for part in ("weight", "bias")}
+                drawn |= {part: values.expand(len(seeds), *values.shape) for part, values in first.items()}
             shared = []
             for trial, seed in enumerate(seeds):
-                for part, values in drawn.items():
-                    setattr(lock, part, values[trial])
+                lock.put({part: values[trial] for part, values in drawn.items()})
                 shared.append(step(worker, batch.take([trial]), [seed]))
             tensors, buffers = (
                 {n: torch.cat([getattr(s, what)[n] for s in shared]) for n in getattr(shared[0], what)}

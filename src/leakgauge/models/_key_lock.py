@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -29,26 +29,53 @@ _USUAL = {  # scale and shift before the activation, about as large as a fresh l
 class LockedNorm(nn.Module):
     """(N, C, ...) -> (N, C, ...): gamma * norm(x) + beta with (gamma, beta) = act(weight @ key + bias), C numbers each.
 
-    `key` (K,), `weight` (2C, K) and `bias` (2C,) are buffers that are not saved: they are no part of any update. The
-    model that everyone has holds no lock: its weight is zero and its bias a guess. A client sets its own.
+    `key` (K,), `weight` (2C, K) and `bias` (2C,) are buffers that are not saved: they are no part of any update, unless
+    `share_gradient` makes weight and bias parameters. `shift` (2C,) is zero: it is added before the activation, for an
+    attacker who searches for what the lock makes of the key.
+
+    The model that everyone has holds no lock: its weight is zero and its bias a guess. `publish` puts in the one that
+    the server made. The key in it is always a guess.
     """
 
     key: Tensor
     weight: Tensor
     bias: Tensor
+    shift: Tensor
 
     def __init__(self, norm: nn.Module, channels: int, length: int, act: str) -> None:
         super().__init__()
         self.norm = norm
         self.act = activation(act)
+        self.public = False  # are weight and bias those of a lock that everyone has seen?
         gamma, beta = _USUAL[act]
         self.register_buffer("key", torch.full((length,), 0.5), persistent=False)
         self.register_buffer("weight", torch.zeros(2 * channels, length), persistent=False)
         usual = torch.cat((torch.full((channels,), gamma), torch.full((channels,), beta)))
         self.register_buffer("bias", usual, persistent=False)
+        self.register_buffer("shift", torch.zeros(2 * channels), persistent=False)
+
+    def publish(self, seed: int, init: str) -> None:
+        """Put in the first lock that a server draws from `seed`."""
+        first = draw_locks([seed], self, init)
+        self.put({part: first[part][0] for part in ("weight", "bias")})
+        self.public = True
+
+    def share_gradient(self) -> None:
+        """Make weight and bias parameters, so that their gradient is in every update."""
+        for part in ("weight", "bias"):
+            values = self._buffers.pop(part)
+            self._non_persistent_buffers_set.discard(part)
+            assert values is not None
+            self.register_parameter(part, nn.Parameter(values))
+
+    def put(self, parts: Mapping[str, Tensor]) -> None:
+        """Set key, weight or bias, whatever is given, to these values."""
+        with torch.no_grad():
+            for part, values in parts.items():
+                getattr(self, part).copy_(values)
 
     def forward(self, x: Tensor) -> Tensor:
-        opened: Tensor = self.act(self.weight @ self.key + self.bias)
+        opened: Tensor = self.act(self.weight @ self.key + self.bias + self.shift)
         gamma, beta = opened.reshape(2, -1, *[1] * (x.dim() - 2))
         out: Tensor = gamma * self.norm(x) + beta
         return out

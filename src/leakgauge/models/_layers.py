@@ -9,6 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from leakgauge.settings import setting
+
 _MAKERS: dict[str, Callable[[], nn.Module]] = {
     "sigmoid": nn.Sigmoid,
     "relu": nn.ReLU,
@@ -70,6 +72,17 @@ class Enlarge(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return self.rows @ x @ self.columns.T
+
+
+def enlarge_setting() -> int:
+    """The field of models that can enlarge pictures by themselves."""
+    field: int = setting(0, "pixels a side to which a fixed first layer enlarges; 0 for no such layer", low=0)
+    return field
+
+
+def enlarged(height: int, width: int, side: int) -> list[tuple[str, nn.Module]]:
+    """The first layer that enlarges pictures of this size to `side` pixels, by name; none if they are as large."""
+    return [("enlarge", Enlarge((height, width), (side, side)))] if side > max(height, width) else []
 
 
 def _enlarging(size: int, target: int) -> Tensor:

@@ -8,7 +8,7 @@ from typing import ClassVar
 from torch import nn
 
 from leakgauge.models._base import ModelSpec, named
-from leakgauge.models._layers import Enlarge, activation
+from leakgauge.models._layers import activation, enlarge_setting, enlarged
 from leakgauge.models._shapes import image_shape
 from leakgauge.settings import setting
 from leakgauge.types import DataSpec
@@ -30,13 +30,12 @@ class VGG16MKOR(ModelSpec):
 
     width: int = setting(64, "channels of the first stage; the last has eight times as many", low=1)
     hidden: int = setting(4096, "units of the two hidden dense layers", low=1)
-    enlarge: int = setting(0, "pixels a side to which a fixed first layer enlarges; 0 for no such layer", low=0)
+    enlarge: int = enlarge_setting()
 
     def layers(self, data: DataSpec) -> nn.Sequential:
         channels, height, width = image_shape(self.name, data, smallest=1 if self.enlarge >= 32 else 32)
-        layers: list[tuple[str, nn.Module]] = []
-        if self.enlarge > max(height, width):
-            layers.append(("enlarge", Enlarge((height, width), (self.enlarge, self.enlarge))))
+        layers = enlarged(height, width, self.enlarge)
+        if layers:
             height = width = self.enlarge
         for block, (factor, convs) in enumerate(_STAGES, start=1):
             for index in range(1, convs + 1):

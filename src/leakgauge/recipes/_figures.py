@@ -45,6 +45,11 @@ def mean(sample: Sequence[float]) -> Interval:
     return Interval(middle, middle - half, middle + half)
 
 
+def mean_of_fives(sample: Sequence[float]) -> Interval:
+    """Of draws that stand five by five, such as five keys tried on one training: the fives are what is independent."""
+    return mean([float(np.mean(sample[start : start + 5])) for start in range(0, len(sample), 5)])
+
+
 def quartiles(sample: Sequence[float]) -> Interval:
     low, middle, high = (float(v) for v in np.percentile(np.asarray(sample, dtype=float), [25, 50, 75]))
     return Interval(middle, low, high) if len(sample) > 1 else Interval(middle, None, None)
@@ -115,6 +120,15 @@ FIGURES = {
     "accuracy": Figure("accuracy", "{:.3f}", mean),
     "accuracy_other_key": Figure("accuracy with a random key", "{:.3f}", mean),
     "accuracy_server": Figure("accuracy with a random key and a fresh lock", "{:.3f}", mean),
+    "accuracy_first_lock": Figure("accuracy with a random key and the first lock", "{:.3f}", mean_of_fives),
+    "accuracy_gap": Figure("lost with a random key and the first lock", "{:+.3f}", mean),
+    "accuracy_client_0": Figure("client 0", "{:.3f}", mean),
+    "accuracy_client_1": Figure("client 1", "{:.3f}", mean),
+    "accuracy_client_2": Figure("client 2", "{:.3f}", mean),
+    "lock_share": Figure("the lock's share of all parameters", "{:.5f}", same),
+    "inferred_cosine": Figure("cosine of the unseen layers, inferred and true", "{:.3f}", mean),
+    "inferred_error": Figure("relative error of the unseen layers", "{:.3f}", mean),
+    "inferred_cosine_blind": Figure("cosine with noise for a picture and the label found", "{:.3f}", mean),
     "accuracy_lost": Figure("accuracy lost", "{:+.3f}", mean),
     "accuracy_gained": Figure("gained over FedAvg", "{:+.3f}", mean),
     "weight_ratio": Figure("the first client's weight over another's", "{:.2f}", mean),

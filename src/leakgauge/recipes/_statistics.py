@@ -243,6 +243,12 @@ def _psnr_thesis(findings: Findings, _: float) -> Interval:
     return Interval(*(None if v is None else psnr_as_fedkl(v) for v in (true.value, true.low, true.high)))
 
 
+def _rmse_thesis(findings: Findings, _: float) -> Interval:
+    """What FedKL's tables call MSE: the root mean square error of pixels from 0 to 255, mean over pictures."""
+    rows = [[255 * float(r["mse"]) ** 0.5 for r in f.records if r["mse"] is not None] for f in findings if f.records]
+    return bootstrap_mean(torch.tensor(rows, dtype=torch.double)) if rows else _NOTHING
+
+
 def _slices_named(findings: Findings, _: float) -> Interval:
     """Of the slices that `sensitivity` noised, those that the attack's note names."""
     hits: list[bool] = []
@@ -317,6 +323,9 @@ STATISTICS = {
     "exact_records": Statistic("exact records in a batch", "{:.2f}", _exact_records),
     "psnr_std": Statistic("std over images, dB", "{:.2f}", _psnr_std),
     "psnr_thesis": Statistic("PSNR as the thesis computes it, dB", "{:.2f}", _psnr_thesis),
+    "rmse_thesis": Statistic("MSE as the thesis computes it (RMSE of 0 to 255)", "{:.2f}", _rmse_thesis),
+    "lpips": Statistic("LPIPS, AlexNet", "{:.3f}", _mean("lpips")),
+    "lpips_vgg": Statistic("LPIPS, VGG16", "{:.3f}", _mean("lpips-vgg")),
     "slices_named": Statistic("noised slices named", "{:.3f}", _slices_named),
     "label_accuracy": Statistic("label accuracy", "{:.3f}", _label_accuracy),
 }
