@@ -39,7 +39,7 @@ def test_the_layout_of_the_paper():
 
 
 def test_a_number_without_a_divisor_nearby_is_padded():
-    assert layout(19_438, Q, as_released=True) == (9_719, 2)
+    assert layout(19_438, Q, pad=False) == (9_719, 2)
     v, w = layout(19_438, Q)
     assert v * w >= 19_438 > v * (w - 1)
     assert v / w == pytest.approx(Q, rel=0.02)
@@ -63,7 +63,7 @@ def test_pure_noise_lies_inside_the_band():
 def test_the_variance_of_the_mean_is_the_empirical_one(noise):
     assert mean_variance(STD, 0.5, WEIGHTS) == pytest.approx(1.25e-8)
     assert float(noise.var()) == pytest.approx(1.25e-8, rel=0.05)
-    assert mean_variance(STD, 0.5, WEIGHTS, as_released=True) == pytest.approx(1.25e-6)
+    assert mean_variance(STD, 0.5, WEIGHTS, "printed") == pytest.approx(1.25e-6)
 
 
 def test_the_error_of_a_rank_3_signal_falls_threefold(noise, signal):
@@ -73,9 +73,41 @@ def test_the_error_of_a_rank_3_signal_falls_threefold(noise, signal):
     assert error(kept, signal) < error(seen, signal) / 3
 
 
+def test_the_printed_variance_is_that_of_a_sum():
+    """Of m clients' noise on d of s slices, added up: m d/s std^2, whatever the weights."""
+    g = torch.Generator().manual_seed(0)
+    total = sum((torch.rand(200_000, generator=g) < 0.5) * STD * torch.randn(200_000, generator=g) for _ in range(10))
+    assert float(total.var()) == pytest.approx(mean_variance(STD, 0.5, WEIGHTS, "printed"), rel=0.02)
+
+
+def test_unequal_weights_leave_more_noise_than_equal_ones():
+    g = torch.Generator().manual_seed(0)
+    weights = [0.5, 0.3, 0.2]
+    mean = sum(w * (torch.rand(200_000, generator=g) < 0.5) * STD * torch.randn(200_000, generator=g) for w in weights)
+    assert float(mean.var()) == pytest.approx(mean_variance(STD, 0.5, weights), rel=0.02)
+    assert mean_variance(STD, 0.5, weights) > mean_variance(STD, 0.5, [1 / 3] * 3)
+
+
+def test_the_two_readings_differ_by_what_lies_below_the_band(noise, signal):
+    """A loop over the eigenvectors, one after the other."""
+    seen = 0.2 * noise + signal  # what noise is left lies below the band
+    variance = mean_variance(STD, 0.5, WEIGHTS)
+    matrix, values, directions = eigen(seen, Q)
+    low, high = band(variance, matrix.shape[1] / matrix.shape[2])
+    assert (values < low).any()
+    assert (values > high).any()
+    for keep in ("outside", "above"):
+        total = torch.zeros_like(matrix[0])
+        for value, direction in zip(values[0], directions[0].T, strict=True):
+            if value > high or (keep == "outside" and value < low):
+                total += torch.outer(matrix[0] @ direction, direction)
+        expected = total.flatten()[:ENTRIES].to(seen.dtype)
+        torch.testing.assert_close(compensated(seen, variance, Q, keep)[0], expected)
+
+
 def test_the_released_variance_leaves_the_update_as_it_was(noise, signal):
     seen = signal + noise
-    kept = compensated(seen, mean_variance(STD, 0.5, WEIGHTS, as_released=True), Q, as_released=True)
+    kept = compensated(seen, mean_variance(STD, 0.5, WEIGHTS, "printed"), Q, "outside", pad=False)
     torch.testing.assert_close(kept, seen)
 
 
