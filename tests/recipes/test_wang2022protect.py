@@ -6,7 +6,9 @@ import pytest
 
 from leakgauge.recipes._running import run_one
 from leakgauge.recipes.wang2022protect._compensation import Compensation
+from leakgauge.recipes.wang2022protect._federation import Curve
 from leakgauge.recipes.wang2022protect._roots import NoisedShare, RootSet
+from leakgauge.types import Federation, Partition
 
 
 def mean(sample):
@@ -31,6 +33,16 @@ def test_the_papers_variance_does_nothing_or_takes_everything():
 def test_draws_do_not_depend_on_how_many_there_are():
     few, more = (run_one(Compensation(draws=n), "cpu", None).figures["error_after"] for n in (2, 3))
     assert more[:2] == pytest.approx(few)
+
+
+def test_a_curve_is_looked_at_on_the_way_and_ends_where_the_training_ends():
+    small = Curve(
+        model="mlp:hidden=8", data="digits", partition=Partition(kind="iid", clients=8),
+        federation=Federation(rounds=8, per_round=4, server_lr=0.5),
+    )  # fmt: skip
+    found = run_one(small, "cpu", None).figures
+    at = {n: run_one(small.resized(n), "cpu", None).figures["accuracy"] for n in (2, 4, 8)}
+    assert (found["accuracy_quarter"], found["accuracy_half"], found["accuracy"]) == (at[2], at[4], at[8])
 
 
 def test_a_biased_root_set_moves_the_risk_more_than_an_even_one():

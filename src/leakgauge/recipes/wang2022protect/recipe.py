@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from leakgauge.recipes._recipe import Cell, Recipe, Table
 from leakgauge.recipes.wang2022protect._attacks_and_costs import TABLE_2, TABLE_3, TABLE_COST
+from leakgauge.recipes.wang2022protect._federation import TABLE_FIGURE_2, TABLE_TRAINING
 from leakgauge.recipes.wang2022protect._set_up import trained
 from leakgauge.recipes.wang2022protect._studies import (
     TABLE_CLIPPING,
@@ -56,7 +57,7 @@ RECIPE = Recipe(
     "compensation and the root sets for two cores. Round times depend on what else the machine does; both federations "
     "of a pair run in turn, round by round.",
     tables=(
-        TABLE_2, TABLE_3, TABLE_COST, TABLE_SLICES, TABLE_SLICING, TABLE_ROOTS, TABLE_Q, TABLE_CLIPPING,
-        TABLE_COMPENSATION, TABLE_TIME,
+        TABLE_2, TABLE_3, TABLE_TRAINING, TABLE_FIGURE_2, TABLE_COST, TABLE_SLICES, TABLE_SLICING,
+        TABLE_ROOTS, TABLE_Q, TABLE_CLIPPING, TABLE_COMPENSATION, TABLE_TIME,
     ),
 )  # fmt: skip
