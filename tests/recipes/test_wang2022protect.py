@@ -53,6 +53,18 @@ def test_a_biased_root_set_moves_the_risk_more_than_an_even_one():
     assert 0 <= even["entries_moved"][0] <= 1
 
 
+@pytest.mark.parametrize("roots", ["made-up", "distilled"])
+def test_other_kinds_of_root_samples_are_held_beside_real_ones(roots):
+    found = run_one(RootSet(data="digits", model="mlp:hidden=8", root=20, roots=roots), "cpu", None).figures
+    assert found["risk_apart"][0] > 0
+    assert 0 <= found["entries_moved"][0] <= 1
+
+
+def test_the_variance_of_the_mean_also_serves_where_what_lies_below_is_kept():
+    above, outside = (run_one(Compensation(draws=2, keep_below=k), "cpu", None).figures for k in (False, True))
+    assert outside["error_after"] == pytest.approx(above["error_after"], rel=0.1)
+
+
 def test_balanced_slices_are_alike_and_swept_ones_are_not():
     even, swept = (
         run_one(NoisedShare(data="digits", noised=2, packing=p), "cpu", None).figures for p in ("balanced", "sweep")
