@@ -60,6 +60,28 @@ def test_pure_noise_lies_inside_the_band():
         assert values.max() < 1.03 * high
 
 
+def test_the_spectrum_of_noise_is_the_density_of_marchenko_and_pastur():
+    """The share of eigenvalues up to x beside the integral of Q sqrt((x - low)(high - x)) / (2 pi s^2 x)."""
+    v, w = 2000, 500
+    ratio = v / w
+    matrix = torch.randn(v, w, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    values = torch.linalg.eigvalsh(matrix.T @ matrix / v)
+    low, high = band(1.0, ratio)
+    x = torch.linspace(low, high, 20_001, dtype=torch.float64)
+    density = ratio * ((x - low) * (high - x)).clamp_min(0).sqrt() / (2 * torch.pi * x)
+    up_to = torch.cumulative_trapezoid(density, x)
+    assert float(up_to[-1]) == pytest.approx(1, abs=1e-4)
+    empirical = (values[None] <= x[1:, None]).double().mean(1)
+    assert float((empirical - up_to).abs().max()) < 0.01
+
+
+def test_dropping_directions_takes_their_share_of_the_noise(noise, signal):
+    """Of 41 directions the signal needs 3, so about 3/41 of the noise stays."""
+    strong = 20 * signal
+    left = compensated(strong + noise, mean_variance(STD, 0.5, WEIGHTS), Q) - strong
+    assert float(left.square().sum() / noise.square().sum()) == pytest.approx(3 / 41, rel=0.3)
+
+
 def test_the_variance_of_the_mean_is_the_empirical_one(noise):
     assert mean_variance(STD, 0.5, WEIGHTS) == pytest.approx(1.25e-8)
     assert float(noise.var()) == pytest.approx(1.25e-8, rel=0.05)
