@@ -1,5 +1,6 @@
 """Training with and without a defence in lock step, kept and resumed."""
 
+import dataclasses
 import json
 
 import pytest
@@ -65,6 +66,24 @@ def test_a_killed_training_goes_on_and_ends_the_same(tmp_path, monkeypatch):
     resumed = train_federation(SCENARIO, SETTINGS, out=tmp_path / "cut")
     assert rounds[0] == 3  # after the last look
     assert accuracies(resumed) == accuracies(whole)
+
+
+def test_slices_cut_from_the_first_model_are_the_same_after_a_kill(tmp_path, monkeypatch):
+    alone = dataclasses.replace(SCENARIO, defenses=("sensitivity:packing=sweep,root=10,std=0.5,compensate=false",))
+    settings = Federation(rounds=4, per_round=5, evaluate=1)
+    whole = train_federation(alone, settings, baseline=False)
+    real = module.Federated.run_round
+
+    def dies(self, number):
+        if number == 3:
+            raise KeyboardInterrupt
+        return real(self, number)
+
+    monkeypatch.setattr(module.Federated, "run_round", dies)
+    with pytest.raises(KeyboardInterrupt):
+        train_federation(alone, settings, baseline=False, out=tmp_path)
+    monkeypatch.undo()
+    assert accuracies(train_federation(alone, settings, baseline=False, out=tmp_path)) == accuracies(whole)
 
 
 def test_a_damaged_state_is_told_and_begun_anew(tmp_path):

@@ -11,7 +11,7 @@ from leakgauge.attacks.random_guess import RandomGuess
 from leakgauge.defenses.sensitivity import Sensitivity
 from leakgauge.errors import BadInput
 from leakgauge.fl.chain import chain, client_step
-from leakgauge.fl.slicing import flattened
+from leakgauge.fl.slicing import NoisedSlices, flattened
 from leakgauge.servers.imprint import Imprint
 from leakgauge.types import Batch, LocalTraining, SharedUpdate
 
@@ -69,6 +69,62 @@ def test_the_server_takes_noise_out_and_the_released_one_does_not():
     assert (kept - signal).norm() < (mean - signal).norm() / 3
     torch.testing.assert_close(Sensitivity(as_released=True).aggregate(updates).tensors["w"], mean)
     torch.testing.assert_close(Sensitivity(std=0).aggregate(updates).tensors["w"], mean)
+
+
+def test_the_server_uses_the_weights_of_the_clients():
+    """With one weight near 1 the noise is nearly that of one client; equal weights would find too little of it."""
+    g = torch.Generator().manual_seed(0)
+    noised = torch.rand(10, 15_826, generator=g) < 0.3
+    updates = SharedUpdate("gradient", {"w": 0.1 * noised * torch.randn(10, 15_826, generator=g)})
+    weights = torch.tensor([0.91] + [0.01] * 9, dtype=torch.float64)
+    scaled = updates.map(lambda _, t: t * (10 * weights).to(t)[:, None])
+    knowing = Sensitivity().aggregate_weighted(scaled, weights).tensors["w"]
+    assuming = Sensitivity().aggregate(scaled).tensors["w"]
+    assert knowing.norm() < 0.5 * assuming.norm()
+
+
+def test_the_printed_variance_takes_nothing_out_of_a_mean():
+    g = torch.Generator().manual_seed(0)
+    updates = SharedUpdate("gradient", {"w": 0.1 * torch.randn(10, 15_826, generator=g)})
+    mean = updates.tensors["w"].mean(0, keepdim=True)
+    torch.testing.assert_close(Sensitivity(variance="printed").aggregate(updates).tensors["w"], mean)
+    above = Sensitivity(variance="printed", keep="above").aggregate(updates).tensors["w"]
+    assert above.norm() < 1e-6
+
+
+def test_slices_are_cut_once_from_the_model_a_training_begins_with(net, batch, monkeypatch):
+    cuts = []
+    real_cut = NoisedSlices.cut
+    monkeypatch.setattr(NoisedSlices, "cut", lambda self, *given: cuts.append(1) or real_cut(self, *given))
+    torch.manual_seed(1)
+    later = nn.Sequential(nn.Flatten(), nn.Linear(64, 20), nn.Sigmoid(), nn.Linear(20, 10))
+    defense = Sensitivity(root=10, packing="sweep")
+    begun = defense.begun(net, (1, 8, 8))
+    for _ in range(3):
+        noise = shared(later, batch, begun) - shared(later, batch)
+    assert len(cuts) == 1
+    inside = real_cut(defense.public, net, (1, 8, 8)).touched(defense.public.chosen(range(4)))
+    assert (noise[~inside] == 0).all()
+    anew = Sensitivity(root=10, packing="sweep", recut=True).begun(net, (1, 8, 8))
+    shared(later, batch, anew)
+    assert len(cuts) == 2
+    assert begun == defense, "what has begun has the same settings"
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("keep", "below"), ("variance", "wrong"), ("packing", "best"), ("roots", "stolen"),
+                         ("bias", 2.0), ("probes", -1), ("recut", "perhaps")],
+)  # fmt: skip
+def test_settings_out_of_range_are_refused(field, value):
+    with pytest.raises(BadInput, match=f"sensitivity: {field} must be"):
+        Sensitivity(**{field: value})
+
+
+def test_real_roots_need_data_and_made_up_ones_take_none():
+    with pytest.raises(BadInput, match="sensitivity: root_data must be the name of a data set"):
+        Sensitivity(roots="real")
+    with pytest.raises(BadInput, match="sensitivity: root_data must be left out"):
+        Sensitivity(root_data="mnist")
 
 
 def test_gradient_matching_is_told_all_that_is_public_and_keeps_its_own_fields():

@@ -38,6 +38,11 @@ def test_many_probes_give_the_norm_of_the_whole_jacobian(net, samples):
         assert estimate.mean[name] == pytest.approx(value, rel=0.1), name
 
 
+def test_every_input_entry_in_turn_gives_the_norm_exactly(net, samples):
+    found = jacobian_norms(net, *samples, probes=0, seed=0)
+    assert dict(found.mean) == pytest.approx(slow_norms(net, *samples), rel=1e-5)
+
+
 def test_the_squared_norm_is_unbiased_with_one_probe(net, samples):
     inputs, labels = (s[:1] for s in samples)
     exact = slow_norms(net, inputs, labels)["0.weight"]

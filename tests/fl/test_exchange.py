@@ -44,6 +44,18 @@ def test_the_mean_is_the_weighted_one(scheme, encrypted):
     close(encrypted.mean(WEIGHTS), weighted_mean(UPDATES, WEIGHTS.tolist()), scheme.error_bound() + rounding)
 
 
+def test_a_server_that_asks_is_told_by_which_weights_rows_are_scaled():
+    asked = []
+
+    def mean_of(rows, weights):
+        asked.append(weights)
+        return weighted_mean(rows)
+
+    found = PlainExchange(UPDATES, weighted_mean, mean_of).mean(WEIGHTS)
+    close(found, weighted_mean(UPDATES, WEIGHTS.tolist()), 1e-6)
+    assert torch.equal(asked[0], WEIGHTS)
+
+
 @pytest.mark.parametrize("share", [1.0, 0.9])
 def test_the_mixtures_are_the_same(scheme, encrypted, share):
     close(encrypted.mixtures(share), plain().mixtures(share), scheme.error_bound() + 16 / scheme.pieces)

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from leakgauge.errors import BadInput, NotApplicable
-from leakgauge.fl.slicing import NoisedSlices, SliceRule, flattened, packed, reservoir, root_samples, swept, unflattened
+from leakgauge.fl.slicing import NoisedSlices, SliceRule, flattened, packed, reservoir, swept, unflattened
 
 SHAPE = (1, 8, 8)
 
@@ -18,7 +18,9 @@ def net():
     return nn.Sequential(nn.Conv2d(1, 4, 3), nn.Sigmoid(), nn.Flatten(), nn.Linear(144, 10))
 
 
-@pytest.mark.parametrize("rule", [SliceRule(), SliceRule(packing="sweep"), SliceRule(as_released=True)], ids=repr)
+@pytest.mark.parametrize(
+    "rule", [SliceRule(), SliceRule(packing="sweep"), SliceRule(packing="size"), SliceRule(as_released=True)], ids=repr
+)
 def test_slices_cover_every_entry_once(net, rule):
     cut = rule.cut(net, SHAPE)
     assert len(cut.of_entry) == sum(p.numel() for p in net.parameters())
@@ -65,6 +67,29 @@ def test_a_sweep_goes_left_to_right_and_the_last_has_the_rest():
     assert swept(torch.tensor([9.0, 0.1]), [1, 5], 3).tolist() == [0, 1, 1, 1, 1, 2]
 
 
+def test_slices_by_size_go_left_to_right_and_are_of_one_size(net):
+    cut = SliceRule(slices=3, packing="size").cut(net, SHAPE)
+    assert (cut.of_entry.diff() >= 0).all()
+    assert cut.sizes.max() - cut.sizes.min() <= 2  # a block: the greatest common divisor of 36, 4, 1440 and 10
+
+
+def test_each_kind_of_root_samples_gives_another_risk(net):
+    kinds = ({}, {"roots": "real", "root_data": "digits"}, {"roots": "distilled", "root_data": "digits"})
+    risks = [tuple(SliceRule(**kind)._risk(net, SHAPE).mean.values()) for kind in kinds]
+    assert len(set(risks)) == 3
+
+
+def test_real_roots_cut_other_slices_by_a_sweep(net):
+    made_up, real = SliceRule(packing="sweep"), SliceRule(packing="sweep", roots="real", root_data="digits")
+    assert not torch.equal(made_up.cut(net, SHAPE).of_entry, real.cut(net, SHAPE).of_entry)
+
+
+@pytest.mark.parametrize(("field", "value"), [("probes", -1), ("bias", 1.5), ("bias", -0.1), ("roots", "stolen")])
+def test_root_fields_out_of_range_are_refused(field, value):
+    with pytest.raises(BadInput, match=f"slices: {field} must be"):
+        SliceRule(**{field: value})
+
+
 def test_more_slices_than_blocks_are_refused(net):
     with pytest.raises(BadInput, match="slices must be at most"):
         SliceRule(slices=5000).cut(net, SHAPE)
@@ -101,17 +126,9 @@ def test_everybody_cuts_alike(net):
     assert torch.equal(first.of_entry, second.of_entry)
 
 
-def test_root_samples_are_pictures_of_every_label(net):
-    inputs, labels = root_samples(net, SHAPE, 20)
-    assert inputs.shape == (20, *SHAPE)
-    assert inputs.min() >= 0
-    assert inputs.max() <= 1
-    assert torch.bincount(labels).tolist() == [2] * 10
-
-
 def test_a_model_without_parameters_is_refused():
     with pytest.raises(NotApplicable, match="trainable"):
-        root_samples(nn.Flatten(), SHAPE, 2)
+        SliceRule().cut(nn.Flatten(), SHAPE)
 
 
 def test_flat_rows_come_back_as_tensors():

@@ -6,7 +6,9 @@ import pytest
 
 from leakgauge.recipes._running import run_one
 from leakgauge.recipes.wang2022protect._compensation import Compensation
+from leakgauge.recipes.wang2022protect._federation import Curve
 from leakgauge.recipes.wang2022protect._roots import NoisedShare, RootSet
+from leakgauge.types import Federation, Partition
 
 
 def mean(sample):
@@ -33,12 +35,34 @@ def test_draws_do_not_depend_on_how_many_there_are():
     assert more[:2] == pytest.approx(few)
 
 
+def test_a_curve_is_looked_at_on_the_way_and_ends_where_the_training_ends():
+    small = Curve(
+        model="mlp:hidden=8", data="digits", partition=Partition(kind="iid", clients=8),
+        federation=Federation(rounds=8, per_round=4, server_lr=0.5),
+    )  # fmt: skip
+    found = run_one(small, "cpu", None).figures
+    at = {n: run_one(small.resized(n), "cpu", None).figures["accuracy"] for n in (2, 4, 8)}
+    assert (found["accuracy_quarter"], found["accuracy_half"], found["accuracy"]) == (at[2], at[4], at[8])
+
+
 def test_a_biased_root_set_moves_the_risk_more_than_an_even_one():
     even, biased = (
         run_one(RootSet(data="digits", model="mlp:hidden=8", root=50, bias=b), "cpu", None).figures for b in (0.1, 1.0)
     )
     assert 0 <= even["risk_apart"][0] < biased["risk_apart"][0]
     assert 0 <= even["entries_moved"][0] <= 1
+
+
+@pytest.mark.parametrize("roots", ["made-up", "distilled"])
+def test_other_kinds_of_root_samples_are_held_beside_real_ones(roots):
+    found = run_one(RootSet(data="digits", model="mlp:hidden=8", root=20, roots=roots), "cpu", None).figures
+    assert found["risk_apart"][0] > 0
+    assert 0 <= found["entries_moved"][0] <= 1
+
+
+def test_the_variance_of_the_mean_also_serves_where_what_lies_below_is_kept():
+    above, outside = (run_one(Compensation(draws=2, keep_below=k), "cpu", None).figures for k in (False, True))
+    assert outside["error_after"] == pytest.approx(above["error_after"], rel=0.1)
 
 
 def test_balanced_slices_are_alike_and_swept_ones_are_not():

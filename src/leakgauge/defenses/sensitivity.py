@@ -7,16 +7,20 @@ client and round, and get Gaussian noise. The server averages and keeps what ran
 noise (`leakgauge.fl.compensation`). With `clip` each sample's gradient is clipped to that bound first, and the noise is
 std x clip. The paper's noise variance is 0.01, hence std 0.1. Its released code has std 0.0005.
 
-Where we depart. The risk is the Frobenius norm that the paper defines, estimated by random probes, on made-up root
-samples. Slices are packed longest first, which gives every slice the same part of every tensor. `packing=sweep` goes
-from left to right as the released code does, which leaves whole layers in one slice. `as_released` also has that code's
-risk (an all-ones product, exactly zero for a last linear layer), its overlapping bounds and its compensation, which
-changes nothing. Its clipping, which fails to run, is not followed. It draws its slices from a fixed seed: see `secret`.
-A client in the field draws slices and noise from a generator that nobody can predict. The risk is measured on the model
-at hand, in training in every round.
+In a training the slices are cut once, from the model that it begins with. `recut` cuts them from each round's model. An
+attacked update has no round before it: there they are cut from the model at hand.
 
-The mean that the server corrects is one of equal weights. No accounting comes with the noise: most of the update is
-sent as it is. `guarantee` stays None.
+Where we depart. The risk is the Frobenius norm that the paper defines, by random probes (`probes=0`: exactly).
+Root samples are made up unless `roots` says real or distilled ones of a data set; the paper's are real. Slices are
+packed longest first, which gives every slice the same part of every tensor. `packing=sweep` goes from left to right as
+the released code does, which leaves whole layers in one slice; `packing=size` is the paper's baseline. `as_released`
+also has that code's risk (an all-ones product, exactly zero for a last linear layer), its overlapping bounds and its
+compensation, which changes nothing. Its clipping, which fails to run, is not followed. It draws its slices from a fixed
+seed: see `secret`. A client in the field draws slices and noise from a generator that nobody can predict.
+
+The server's variance is that of the weighted mean it has; `variance=printed` is the paper's formula. `keep` has both of
+its rules for eigenvalues (`leakgauge.fl.compensation`). No accounting comes with the noise: most of the update is sent
+as it is. `guarantee` stays None.
 
 How to beat it. What is not noised is exact. Gradient matching that knows the bounds fits the slices that agree and
 drops the rest (`noised_slices`). Or it takes the noise out first, as the server does. In a first linear layer the clean
@@ -29,15 +33,17 @@ import dataclasses
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Self
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from leakgauge.defenses._informed import knows_clipping
 from leakgauge.defenses._per_sample import SampleRule
 from leakgauge.engine.randomness import normal
-from leakgauge.fl.compensation import compensated, mean_variance
-from leakgauge.fl.slicing import PACKINGS, NoisedSlices, flattened, unflattened
+from leakgauge.fl.compensation import KEEPS, VARIANCES, compensated, mean_variance
+from leakgauge.fl.root_samples import ROOTS, check_roots
+from leakgauge.fl.slicing import PACKINGS, NoisedSlices, Slicing, flattened, unflattened
 from leakgauge.settings import setting
 from leakgauge.types import Attack, Batch, Defense, SharedUpdate, Step, TamperingServer
 
@@ -53,14 +59,34 @@ class Sensitivity(Defense):
     slices: int = setting(10, "number of slices the update is cut into", low=2)
     gamma: float = setting(0.3, "share of slices that is noised; at least one is", low=0, high=1)
     std: float = setting(0.1, "standard deviation of the noise, in units of clip if that is given; 0 adds none", low=0)
-    root: int = setting(50, "made-up samples by which the risk of a tensor is measured", low=1)
-    probes: int = setting(4, "random probes per root sample", low=1)
-    packing: str = setting("balanced", "longest first into the emptiest slice, or left to right", choices=PACKINGS)
+    root: int = setting(50, "root samples by which the risk of a tensor is measured", low=1)
+    roots: str = setting("made-up", "where the root samples come from", choices=ROOTS)
+    root_data: str = setting("", "the data set of real or distilled root samples, such as mnist")
+    bias: float = setting(0.0, "share of root samples with label 0; 0 is even", low=0, high=1)
+    probes: int = setting(4, "random probes per root sample; 0 takes every input entry in turn, which is exact", low=0)
+    packing: str = setting("balanced", "slices balanced by risk, left to right, or by size alone", choices=PACKINGS)
+    recut: bool = setting(False, "in a training, cut the slices from each round's model; false: once, from the first")
     clip: float = setting(0.0, "bound on each sample's gradient; 0 clips nothing", low=0)
     q: float = setting(6.0, "aspect of the matrix in which the server looks for noise", low=1)
     compensate: bool = setting(True, "the server takes out of the mean what noise explains")
+    keep: str = setting("outside", "eigenvalues that are no noise: on both sides of the band, or above", choices=KEEPS)
+    variance: str = setting("weights", "the noise of the weighted mean, or the paper's formula", choices=VARIANCES)
     secret: bool = setting(True, "each client draws its slices by itself; false: all from a seed that is known")
     as_released: bool = setting(False, "risk, slices and compensation of the released code")
+
+    _first_cut: ClassVar[Slicing | None] = None  # of a training that has begun
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_roots(self.roots, self.root_data)
+
+    def begun(self, model: nn.Module, shape: Sequence[int]) -> Self:
+        """With the slices of this model, for all rounds."""
+        if self.recut or self.std == 0:
+            return self
+        begun = dataclasses.replace(self)
+        object.__setattr__(begun, "_first_cut", self.public.cut(model, shape))
+        return begun
 
     def wrap(self, step: Step) -> Step:
         if self.clip:
@@ -70,8 +96,8 @@ class Sensitivity(Defense):
 
         def perturbed(model: nn.Module, batch: Batch, seeds: Sequence[int]) -> SharedUpdate:
             shared = step(model, batch, seeds)
-            inside = self.public.cut(model, batch.inputs.shape[2:]).touched(self.public.chosen(seeds))
-            noised = unflattened(inside, shared.tensors)
+            cut = self._first_cut or self.public.cut(model, batch.inputs.shape[2:])
+            noised = unflattened(cut.touched(self.public.chosen(seeds)), shared.tensors)
             scale = self.public.std
             return shared.map(
                 lambda n, t: t + scale * noised[n].to(t) * normal(seeds, f"sensitivity/{n}", t.shape[1:]).to(t)
@@ -89,17 +115,22 @@ class Sensitivity(Defense):
         """What everybody knows of the slices: clients cut by it, and attackers too."""
         return NoisedSlices(
             slices=self.slices, root=self.root, probes=self.probes, packing=self.packing, as_released=self.as_released,
-            noised=self.noised, std=self.std * (self.clip or 1.0), secret=self.secret, q=self.q,
+            noised=self.noised, std=self.std * (self.clip or 1.0), secret=self.secret, q=self.q, keep=self.keep,
+            roots=self.roots, root_data=self.root_data, bias=self.bias,
         )  # fmt: skip
 
     def aggregate(self, updates: SharedUpdate) -> SharedUpdate:
         """The mean of the clients, without what noise explains."""
-        mean = super().aggregate(updates)
+        return self.aggregate_weighted(updates, torch.full((updates.trials,), 1 / updates.trials))
+
+    def aggregate_weighted(self, scaled: SharedUpdate, weights: Tensor) -> SharedUpdate:
+        """The same of clients with these weights, by which the rows are scaled."""
+        mean = super().aggregate(scaled)
         if not self.compensate:
             return mean
-        weights = [1 / updates.trials] * updates.trials
-        variance = mean_variance(self.public.std, self.noised / self.slices, weights, self.as_released)
-        rows = compensated(flattened(mean.tensors), variance, self.q, self.as_released)
+        rule, keep = ("printed", "outside") if self.as_released else (self.variance, self.keep)
+        variance = mean_variance(self.public.std, self.noised / self.slices, weights.tolist(), rule)
+        rows = compensated(flattened(mean.tensors), variance, self.q, keep, pad=not self.as_released)
         return dataclasses.replace(mean, tensors=unflattened(rows, mean.tensors))
 
     def adaptive(self, attack: Attack) -> tuple[Attack, ...]:

@@ -6,7 +6,7 @@ product J u gives an unbiased estimate of the squared norm for all tensors at on
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -28,19 +28,18 @@ class JacobianNorms:
 
 
 def jacobian_norms(model: nn.Module, inputs: Tensor, labels: Tensor, probes: int, seed: int) -> JacobianNorms:
-    """By random probes with entries +-1. `inputs` (K, *shape), `labels` (K,)."""
+    """By random probes with entries +-1; 0 of them: by every entry of the input in turn, which is exact and slow.
+
+    `inputs` (K, *shape), `labels` (K,).
+    """
     model = working_model(model, "eval")
     squares: dict[str, list[Tensor]] = {}
     for rows in _chunks(model, inputs):
         total: dict[str, Tensor] = {}
-        for probe in range(probes):
-            signs = per_trial(
-                [seed + row for row in rows],
-                f"jacobian/{probe}",
-                lambda g: 2.0 * torch.randint(2, tuple(inputs.shape[1:]), generator=g) - 1.0,
-            )
-            for name, square in _squared_product(model, inputs[rows], labels[rows], signs.to(inputs)).items():
-                total[name] = total.get(name, torch.zeros_like(square)) + square / probes
+        for probe in range(probes or inputs[0].numel()):
+            along = _signs([seed + row for row in rows], probe, inputs) if probes else _one_entry(probe, inputs[rows])
+            for name, square in _squared_product(model, inputs[rows], labels[rows], along).items():
+                total[name] = total.get(name, torch.zeros_like(square)) + square / max(1, probes)
         for name, square in total.items():
             squares.setdefault(name, []).append(square)
     return _summary({name: torch.cat(parts).sqrt() for name, parts in squares.items()})
@@ -57,6 +56,20 @@ def all_ones_norms(model: nn.Module, inputs: Tensor, labels: Tensor) -> Jacobian
             (slope,) = torch.autograd.grad(gradient.sum() / len(inputs), x, retain_graph=True)
             norms.setdefault(name, []).append(slope.flatten(1).norm(dim=1))
     return _summary({name: torch.cat(parts) for name, parts in norms.items()})
+
+
+def _signs(seeds: Sequence[int], probe: int, inputs: Tensor) -> Tensor:
+    """(K, *shape) of +-1."""
+    shape = tuple(inputs.shape[1:])
+    drawn = per_trial(seeds, f"jacobian/{probe}", lambda g: 2.0 * torch.randint(2, shape, generator=g) - 1.0)
+    return drawn.to(inputs)
+
+
+def _one_entry(place: int, inputs: Tensor) -> Tensor:
+    """(K, *shape) with a one at this place of each sample and zeros elsewhere."""
+    flat = torch.zeros_like(inputs).flatten(1)
+    flat[:, place] = 1
+    return flat.reshape(inputs.shape)
 
 
 def _squared_product(model: nn.Module, inputs: Tensor, labels: Tensor, probes: Tensor) -> dict[str, Tensor]:

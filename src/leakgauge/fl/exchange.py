@@ -21,6 +21,7 @@ class PlainExchange:
 
     updates: SharedUpdate  # (T, ...)
     mean_of: Callable[[SharedUpdate], SharedUpdate]  # what the server does with equal clients: (T, ...) -> (1, ...)
+    mean_of_weighted: Callable[[SharedUpdate, Tensor], SharedUpdate] | None = None  # of scaled rows, if it asks by what
 
     def mixtures(self, share: float) -> SharedUpdate:
         """What clients try: one model per client."""
@@ -36,7 +37,8 @@ class PlainExchange:
             return tensor * factor.to(tensor).view(-1, *[1] * (tensor.dim() - 1))
 
         buffers = {**self.updates.buffers} | {n: scaled(b) for n, b in _fractions(self.updates).items()}
-        return self.mean_of(replace(self.updates.map(lambda _, t: scaled(t)), buffers=buffers))
+        rows = replace(self.updates.map(lambda _, t: scaled(t)), buffers=buffers)
+        return self.mean_of(rows) if self.mean_of_weighted is None else self.mean_of_weighted(rows, weights)
 
 
 class EncryptedExchange:

@@ -67,6 +67,7 @@ class Federated:
 
     def __post_init__(self) -> None:
         self.model = prepared(self.model, *self.defenses)
+        self.defenses = tuple(d.begun(self.model, self.samples.spec.shape) for d in self.defenses)
         if locks_in(self.model):
             raise NotApplicable(
                 "key-lock leaves a lock with each client from round to round, which this federation does not; use "
@@ -125,7 +126,8 @@ class Federated:
 
     def _exchange(self, updates: SharedUpdate, chosen: Sequence[int], number: int) -> PlainExchange | EncryptedExchange:
         if self.encryption is None:
-            return PlainExchange(updates, self._aggregated)
+            server = self._server_defense
+            return PlainExchange(updates, server.aggregate, server.aggregate_weighted)
         self._keys = self._keys or self.encryption.keys()
         return EncryptedExchange(updates, self._keys, self.encryption.pieces, chosen, number)
 
@@ -201,11 +203,10 @@ class Federated:
             sent.append(message)
         return _joined(sent)
 
-    def _aggregated(self, updates: SharedUpdate) -> SharedUpdate:
-        for defense in self.defenses:
-            if type(defense).aggregate is not Defense.aggregate:
-                return defense.aggregate(updates)
-        return _MEAN.aggregate(updates)
+    @property
+    def _server_defense(self) -> Defense:
+        """The one that changes what the server does, or the plain mean."""
+        return next((d for d in self.defenses if type(d).aggregate is not Defense.aggregate), _MEAN)
 
 
 class _Mean(Defense):

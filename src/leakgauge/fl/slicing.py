@@ -2,10 +2,11 @@
 
 The risk of a tensor is how strongly it answers to the sample behind it: the mean over root samples of ||d g_l / dX||_F.
 All tensors are cut into blocks of one size, the greatest common divisor of their own, and a tensor's risk is spread
-evenly over its blocks. Blocks are then packed into slices of equal total risk.
+evenly over its blocks. Blocks are then packed into slices of equal total risk. The paper's baseline ignores the risk
+and makes slices of equal size from the first block to the last (`packing="size"`).
 
-Root samples are made up from a public seed: smooth random pictures, each label in turn. So whoever has the model and
-these settings gets the very same slices, client, server and attacker alike, and no private sample is needed.
+Root samples are public (`leakgauge.fl.root_samples`). So whoever has the model and these settings gets the very same
+slices, client, server and attacker alike, and no private sample is needed.
 """
 
 from __future__ import annotations
@@ -18,16 +19,17 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from leakgauge.engine.gradients import parameters_of, working_model
+from leakgauge.engine.gradients import parameters_of
 from leakgauge.engine.jacobian_norms import JacobianNorms, all_ones_norms, jacobian_norms
-from leakgauge.engine.randomness import normal, uniform
+from leakgauge.engine.randomness import uniform
 from leakgauge.errors import BadInput, NotApplicable
+from leakgauge.fl.compensation import KEEPS
+from leakgauge.fl.root_samples import ROOTS, check_roots, root_samples
 from leakgauge.settings import Settings, setting
 
-PACKINGS = ("balanced", "sweep")
+PACKINGS = ("balanced", "sweep", "size")
 USES = ("slices", "compensate")
 _PUBLIC_SEED = 0
-_COARSE = 4  # root pictures vary over this many cells per side
 
 
 @dataclass(frozen=True)
@@ -61,13 +63,22 @@ class SliceRule(Settings):
 
     slices: int = setting(10, "number of slices", low=2)
     root: int = setting(50, "root samples by which the risk is measured", low=1)
-    probes: int = setting(4, "random probes per root sample", low=1)
-    packing: str = setting("balanced", "longest first into the emptiest slice, or left to right", choices=PACKINGS)
+    probes: int = setting(4, "random probes per root sample; 0 takes every input entry in turn, which is exact", low=0)
+    roots: str = setting("made-up", "where the root samples come from", choices=ROOTS)
+    root_data: str = setting("", "the data set of real or distilled root samples")
+    bias: float = setting(0.0, "share of root samples with label 0; 0 is even", low=0, high=1)
+    packing: str = setting("balanced", "balanced by risk, left to right, or by size alone", choices=PACKINGS)
     as_released: bool = setting(False, "risk by the all-ones product, a sweep, and bounds that overlap by one")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_roots(self.roots, self.root_data)
 
     def cut(self, model: nn.Module, shape: Sequence[int]) -> Slicing:
         """The slices for a model of samples of this shape."""
         sizes = {name: p.numel() for name, p in parameters_of(model).items()}
+        if not sizes:
+            raise NotApplicable("sensitivity needs a model with trainable parameters; this one has none")
         block = math.gcd(*sizes.values())
         blocks = [size // block for size in sizes.values()]
         if sum(blocks) < self.slices:
@@ -75,6 +86,8 @@ class SliceRule(Settings):
                 "sensitivity: slices", allowed=f"at most {sum(blocks)}, the blocks of {block} entries in this model",
                 got=self.slices, do="choose fewer",
             )  # fmt: skip
+        if self.packing == "size" and not self.as_released:
+            return Slicing(alike(sum(blocks), self.slices).repeat_interleave(block), self.slices)
         risk = self._risk(model, shape).mean
         share = torch.tensor([_rounded(risk[n]) / b for n, b in zip(sizes, blocks, strict=True)], dtype=torch.float64)
         if self.as_released or self.packing == "sweep":
@@ -84,7 +97,7 @@ class SliceRule(Settings):
         return Slicing(per_block.repeat_interleave(block), self.slices, overlap=self.as_released)
 
     def _risk(self, model: nn.Module, shape: Sequence[int]) -> JacobianNorms:
-        inputs, labels = root_samples(model, shape, self.root)
+        inputs, labels = root_samples(model, shape, self.root, self.roots, self.root_data, self.bias)
         if self.as_released:
             return all_ones_norms(model, inputs, labels)
         return jacobian_norms(model, inputs, labels, self.probes, _PUBLIC_SEED)
@@ -99,6 +112,7 @@ class NoisedSlices(SliceRule):
     secret: bool = setting(True, "each client chooses its slices by itself; false: by a seed that is known")
     use: str = setting("slices", "tell noised slices from clean ones, or take noise out first", choices=USES)
     q: float = setting(6.0, "aspect of the matrix that noise is taken out of (use=compensate)", low=1)
+    keep: str = setting("outside", "eigenvalues that are no noise (use=compensate)", choices=KEEPS)
 
     @classmethod
     def from_field(cls, text: str) -> NoisedSlices:
@@ -163,20 +177,9 @@ def swept(share: Tensor, blocks: Sequence[int], slices: int) -> Tensor:
     return found
 
 
-def root_samples(model: nn.Module, shape: Sequence[int], count: int) -> tuple[Tensor, Tensor]:
-    """(K, *shape) in [0, 1] and (K,) labels, made up: they belong to nobody."""
-    seeds = range(count)
-    inputs = 0.5 + 0.1 * normal(seeds, "sensitivity/root", shape)
-    if len(shape) == 3:
-        coarse = uniform(seeds, "sensitivity/coarse", (shape[0], _COARSE, _COARSE))
-        inputs = inputs - 0.5 + nn.functional.interpolate(coarse, tuple(shape[1:]), mode="bilinear")
-    like = next(iter(parameters_of(model).values()), None)
-    if like is None:
-        raise NotApplicable("sensitivity needs a model with trainable parameters; this one has none")
-    inputs = inputs.clamp(0, 1).to(like)
-    with torch.no_grad():
-        classes = working_model(model, "eval")(inputs[:1]).shape[-1]
-    return inputs, torch.arange(count, device=like.device) % classes
+def alike(blocks: int, slices: int) -> Tensor:
+    """Slice of every block, left to right, all of one size but for one block: (blocks,)."""
+    return torch.arange(blocks) * slices // blocks
 
 
 def flattened(tensors: Mapping[str, Tensor]) -> Tensor:

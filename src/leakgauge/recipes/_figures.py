@@ -118,6 +118,8 @@ FIGURES = {
     "ssim_blind": Figure("SSIM of a guess", "{:.3f}", mean),
     "mse_blind": Figure("MSE of a guess", "{:.2e}", mean),
     "accuracy": Figure("accuracy", "{:.3f}", mean),
+    "accuracy_quarter": Figure("after a quarter of the rounds", "{:.3f}", mean),
+    "accuracy_half": Figure("after half of them", "{:.3f}", mean),
     "accuracy_other_key": Figure("accuracy with a random key", "{:.3f}", mean),
     "accuracy_server": Figure("accuracy with a random key and a fresh lock", "{:.3f}", mean),
     "accuracy_first_lock": Figure("accuracy with a random key and the first lock", "{:.3f}", mean_of_fives),

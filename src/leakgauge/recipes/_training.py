@@ -47,9 +47,9 @@ class FederatedTraining(Measurement):
             model=self.model, data=self.data, partition=self.partition, local=self.local, seed=self.seed,
             defenses=() if self.defense == UNDEFENDED else (self.defense,),
         )  # fmt: skip
-        at_the_end = dataclasses.replace(self.federation, evaluate=self.federation.rounds)
+        looks = dataclasses.replace(self.federation, evaluate=self._looked_at_every)
         report = train_federation(
-            scenario, at_the_end, device=device, data_root=data_root,
+            scenario, looks, device=device, data_root=data_root,
             watch=lambda done, of, _: watch(0, 1, "", done / of),
         )  # fmt: skip
         bare, own = report.trained[0], report.trained[-1]
@@ -63,7 +63,16 @@ class FederatedTraining(Measurement):
         if own is not bare:
             found["accuracy_lost"] = (bare.accuracy - own.accuracy,)
             found["slower"] = tuple(a / b for a, b in zip(_seconds(own), _seconds(bare), strict=True))
-        return found
+        return found | self._on_the_way(own)
+
+    @property
+    def _looked_at_every(self) -> int:
+        """Rounds between two looks at the test split; it is always looked at after the last one."""
+        return self.federation.rounds
+
+    def _on_the_way(self, own: Trained) -> dict[str, tuple[float, ...]]:  # noqa: ARG002
+        """Figures of rounds before the last."""
+        return {}
 
 
 def _seconds(trained: Trained) -> list[float]:

@@ -112,7 +112,7 @@ def _replace_by_aggregate(
         {n: torch.cat([u.buffers[n] for u in updates]) for n in updates[0].buffers},
     )
     weights = torch.tensor([_weight(reply, weighted_by) for reply in replies], dtype=torch.float64)
-    mean = PlainExchange(together, defense.aggregate).mean(weights / weights.sum())
+    mean = PlainExchange(together, defense.aggregate, defense.aggregate_weighted).mean(weights / weights.sum())
     after = moved(before, mean)
     for reply, (key, record) in zip(replies, found, strict=True):
         reply.content[key] = record_of(after, record)

@@ -50,6 +50,10 @@ class Defense(Settings):
         """(T, N, *sample) that were `trained_on`, turned back as far as they can be by who knows all that was drawn."""
         return inputs
 
+    def begun(self, model: nn.Module, shape: Sequence[int]) -> Self:  # noqa: ARG002
+        """As it acts in a training that begins with this model, on samples of this shape; called once."""
+        return self
+
     def remembering(self, shared: SharedUpdate, memory: Mapping[str, Tensor]) -> tuple[SharedUpdate, dict[str, Tensor]]:
         """For defences that `keeps`: what is sent, and what the client keeps for its next round; all (T, ...).
 
@@ -69,6 +73,10 @@ class Defense(Settings):
         """What the server does with the clients' updates: (T clients) -> T = 1. The mean by default."""
         buffers = {n: b.double().mean(0, keepdim=True).to(b.dtype) for n, b in updates.buffers.items()}
         return replace(updates.map(lambda _, t: t.mean(0, keepdim=True)), buffers=buffers)
+
+    def aggregate_weighted(self, scaled: SharedUpdate, weights: Tensor) -> SharedUpdate:  # noqa: ARG002
+        """`aggregate` where clients have weights (T,) of sum 1; each row comes multiplied by T times its weight."""
+        return self.aggregate(scaled)
 
     def adaptive(self, attack: Attack) -> tuple[Attack, ...]:  # noqa: ARG002
         """The versions of `attack` that know this defence is there; empty if knowing does not help it."""

@@ -61,7 +61,7 @@ def search_in_slices(
     std = known.std if as_shared else known.std * noise_in_gradient("update", observation)
     if known.use == "compensate":
         rows = flattened(puzzle.observed)
-        clean = compensated(rows, mean_variance(std, known.noised / known.slices, [1.0]), known.q)
+        clean = compensated(rows, mean_variance(std, known.noised / known.slices, [1.0]), known.q, known.keep)
         return search(dataclasses.replace(puzzle, observed=unflattened(clean, puzzle.observed)), start, progress)
     data: DataSpec = observation.fact(Fact.INPUT_SPEC)
     cut = _of(known.cut(observation.model, data.shape), puzzle, observation)

@@ -91,7 +91,8 @@ STRENGTHS = {
     "sensitivity": Strengths(
         "gamma=0.2,compensate=false", "gamma=0.5,compensate=false",
         "the paper's share (DGA) and the released code's, both with the paper's noise; the server takes no noise out, "
-        "since that cost most of the accuracy in our recipe wang2022protect",
+        "since that cost most of the accuracy in our recipe wang2022protect; round times here are from when slices "
+        "were cut anew in each round",
     ),
     "precode": Strengths("width=256", "width=64", "as published, and a code of a quarter the width"),
     "key-lock": Strengths(

@@ -27,7 +27,7 @@ class Compensation(Measurement):
 
     draws: int = 20
     paper_variance: bool = False  # too large by the square of the number of clients
-    keep_below: bool = False  # as the released code does: what lies below the band is kept too
+    keep_below: bool = False  # what lies below the band is kept too, as in the procedure of the text
     entries: int = 15_826  # lenet-dlg on CIFAR-10
     rank: int = 3
     scale: float = 1.7e-4  # of the signal's entries; the released code's noise has 5e-4
@@ -54,11 +54,13 @@ class Compensation(Measurement):
         signal = self._signal()  # (T, P), T draws
         seen = signal + self._mean_noise()
         weights = [1 / self.clients] * self.clients
-        variance = mean_variance(self.std, self.noised / self.slices, weights, self.paper_variance)
-        left = compensated(seen, variance, self.q, self.keep_below)
-        matrix, values, _ = eigen(seen, self.q, self.keep_below)
+        rule, keep = ("printed" if self.paper_variance else "weights"), ("outside" if self.keep_below else "above")
+        pad = not (self.paper_variance and self.keep_below)  # the released code adds no zeros
+        variance = mean_variance(self.std, self.noised / self.slices, weights, rule)
+        left = compensated(seen, variance, self.q, keep, pad)
+        matrix, values, _ = eigen(seen, self.q, pad)
         low, high = band(variance, matrix.shape[1] / matrix.shape[2])
-        kept = (values >= high) | (values <= low) if self.keep_below else values > high
+        kept = (values > high) | (values < low) if self.keep_below else values > high
         return {
             "error_before": _error(seen, signal),
             "error_after": _error(left, signal),

@@ -10,13 +10,14 @@ from pathlib import Path
 from typing import ClassVar, Self
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from leakgauge.audit import Watch
 from leakgauge.data import Dataset, load
 from leakgauge.engine.gradients import parameters_of
 from leakgauge.engine.jacobian_norms import jacobian_norms
 from leakgauge.engine.randomness import generator
+from leakgauge.fl.root_samples import root_samples
 from leakgauge.fl.slicing import SliceRule, packed, swept
 from leakgauge.models import load_model
 from leakgauge.recipes._measurement import Figures, Measurement
@@ -35,6 +36,7 @@ class RootSet(Measurement):
     root: int
     bias: float = 0.1  # of ten labels: even
     model: str = "lenet-cpl"
+    roots: str = "real"  # or made-up or distilled, which take no bias
     packing: str = "balanced"
     slices: int = 10
 
@@ -47,25 +49,31 @@ class RootSet(Measurement):
 
     @property
     def title(self) -> str:
-        return f"slices of {self.model}, {self.data}: {self.root} root samples, bias {self.bias:g}, seed {self.seed}"
+        samples = f"{self.root} {self.roots} root samples, bias {self.bias:g}, {self.packing}"
+        return f"slices of {self.model}, {self.data}: {samples}, seed {self.seed}"
 
     def figures(self, device: str, data_root: Path | None, watch: Watch) -> Figures:  # noqa: ARG002
         pictures = load(self.data, "train", data_root)
         model = load_model(self.model, pictures.spec, self.seed, None)
         sizes = {name: p.numel() for name, p in parameters_of(model).items()}
         shares, cuts = [], []
-        for chosen in (self._chosen(pictures, self.root, self.bias, "own"),
-                       self._chosen(pictures, _REFERENCE, 0.0, "reference")):  # fmt: skip
-            inputs, labels = pictures.take(chosen)
+        reference = pictures.take(self._chosen(pictures, _REFERENCE, 0.0, "reference"))
+        for inputs, labels in (self._own(model, pictures), reference):
             risk = jacobian_norms(model, inputs, labels, _PROBES, self.seed).mean
             total = sum(risk.values())
             shares.append({name: value / total for name, value in risk.items()})
             cuts.append(self._cut(risk, sizes))
-        mine, reference = shares
+        mine, theirs = shares
         return {
-            "risk_apart": (max(abs(mine[n] / reference[n] - 1) for n in mine),),
+            "risk_apart": (max(abs(mine[n] / theirs[n] - 1) for n in mine),),
             "entries_moved": (float((cuts[0] != cuts[1]).double().mean()),),
         }
+
+    def _own(self, model: nn.Module, pictures: Dataset) -> tuple[Tensor, Tensor]:
+        if self.roots == "real":
+            return pictures.take(self._chosen(pictures, self.root, self.bias, "own"))
+        data = self.data if self.roots == "distilled" else ""
+        return root_samples(model, pictures.spec.shape, self.root, self.roots, data)
 
     def _chosen(self, pictures: Dataset, count: int, bias: float, part: str) -> Tensor:
         """Indices of `count` pictures, a share `bias` of them of the first label; 0: as they come."""

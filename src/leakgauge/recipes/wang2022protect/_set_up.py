@@ -15,8 +15,8 @@ GIA = "inverting-gradients:steps=500"  # the paper: 1,000
 LENET, CONVNET = "lenet-cpl", "convnet"  # untrained, as attacked
 TRAINED = "lenet-cpl:activation=relu,init=default"  # the sigmoid network as it is attacked does not learn in time
 _LABELS_KNOWN = "honest-but-curious+labels"
-_OF_MNIST = Partition(kind="classes", clients=100, classes=2)
-_OF_CIFAR = Partition(kind="classes", clients=1000, classes=2)
+OF_MNIST = Partition(kind="classes", clients=100, classes=2)
+OF_CIFAR = Partition(kind="classes", clients=1000, classes=2)
 
 
 def by_dga(data: str, defense: str = UNDEFENDED, **more: Any) -> Run:
@@ -42,15 +42,15 @@ def trained(data: str, defense: str = UNDEFENDED, *, rounds: int = 200, seeds: i
     """The federation of a data set. Clients send gradients, as they do where they are attacked."""
     if data == "cifar10":
         fewer = Federation(rounds=100, per_round=20, most=20, server_lr=0.2)  # the paper: 2,000 rounds of 200 clients
-        return federated(data, defense, _OF_CIFAR, fewer, LocalTraining(), seeds)
+        return federated(data, defense, OF_CIFAR, fewer, LocalTraining(), seeds)
     federation = Federation(rounds=rounds, per_round=10, most=10, server_lr=0.2)
-    return federated(data, defense, _OF_MNIST, federation, LocalTraining(), seeds)
+    return federated(data, defense, OF_MNIST, federation, LocalTraining(), seeds)
 
 
 def averaged(data: str, lr: float, batch_size: int, *, seeds: int = 1) -> Study:
     """The paper's federation for MNIST without a defence: two local epochs, weights averaged."""
     local = LocalTraining(kind="fedavg", epochs=2, lr=lr, batch_size=batch_size)
-    return federated(data, UNDEFENDED, _OF_MNIST, Federation(rounds=200, per_round=10, most=10), local, seeds)
+    return federated(data, UNDEFENDED, OF_MNIST, Federation(rounds=200, per_round=10, most=10), local, seeds)
 
 
 def federated(
