@@ -24,6 +24,7 @@ def pictures(
 
     `unseen`, a value or a picture (C, H, W), stands where no feature speaks of a pixel; their neighbours if not given.
     """
+    features = unscaled(features, plan, copies)
     if copies.kind == "plain":
         return _plain(features, plan, copies)
     if copies.kind == "average":
@@ -32,8 +33,27 @@ def pictures(
     return _smoothed(((lower + upper) / 2).clamp(0, 1), blur)
 
 
+def unscaled(features: Tensor, plan: Blueprint, copies: Copies) -> Tensor:
+    """(M, C, ...) with the channels in use as they were in the picture: sigmoids, factor and offsets undone."""
+    if not copies.places:
+        return features
+    place = copies.places[-1].to(features.device)
+    own = features[:, place]
+    for i in reversed(range(len(plan.convolutions))):
+        if plan.convolutions[i].squashed:
+            own = own.clamp(_NEVER_QUITE, 1 - _NEVER_QUITE).logit()
+        if copies.offsets:
+            added = copies.offsets[i].to(own)
+            own = own - added.repeat(len(place) // len(added)).view(-1, *[1] * (own.dim() - 2))
+        own = own / copies.gain
+    return features.index_copy(1, place, own)
+
+
 def bounds(features: Tensor, plan: Blueprint, copies: Copies) -> tuple[Tensor, Tensor]:
-    """What each pixel cannot be below and above: (M, C, H, W) twice. Inputs in [0, 1] lie between them."""
+    """What each pixel cannot be below and above: (M, C, H, W) twice, of unscaled features.
+
+    Inputs in [0, 1] lie between them if nothing but copies reaches the channels in use.
+    """
     extent, _, moves = geometry(plan, copies)
     unit = min(moves, default=extent)
     height, width = (-(-side // unit) for side in plan.size)  # in units
@@ -68,11 +88,8 @@ def _from_means(features: Tensor, plan: Blueprint, copies: Copies, unseen: Tenso
     """Each value stands for the pixel in the middle of its region."""
     extent, begin, moves = geometry(plan, copies)
     height, width = plan.size
-    values = features
-    for _ in (layer for layer in plan.convolutions if layer.squashed):
-        values = values.clamp(_NEVER_QUITE, 1 - _NEVER_QUITE).logit()
     picture = features.new_full((len(features), copies.colours, height, width), torch.nan)
-    for down, right, channels in _by_direction(values, copies, moves):
+    for down, right, channels in _by_direction(features, copies, moves):
         top, left = begin + extent // 2 + down, begin + extent // 2 + right
         rows = torch.arange(channels.shape[2], device=features.device) * extent + top
         columns = torch.arange(channels.shape[3], device=features.device) * extent + left
