@@ -88,8 +88,13 @@ class MKOR(TamperingServer):
     beta: float = setting(1.0, "factor on the block's filters; a larger one drowns what other channels add", above=0)
     sigma: float = setting(1e-3, "deviation of the block's other weights", low=0)
     directions: int = setting(-1, "layers that send four shifted copies (I); -1 for as many as fit", low=-1)
+    dense: str = setting(
+        "enlarged", "inconspicuous dense layers: links enlarged until a class's units stay active, or Eqs. 10-13 as "
+        "printed, without link and pair_noise", choices=("enlarged", "text"),
+    )  # fmt: skip
     link: float = setting(300.0, "how far the second layer's own links stand out, in its deviations", low=0)
-    leak: float = setting(0.0, "deviation of what links other units to those of a class", low=0)
+    leak: float = setting(0.0, "deviation of what links other units to those of a class (sigma in Eq. 12)", low=0)
+    paths: int = setting(1, "units of each class in every dense layer, for a client whose dropout takes some", low=1)
     noise: float = setting(0.0, "deviation of the noise on the convolutions' parameters", low=0)
     noise_on: str = setting(
         "modified", "which of them get it: those that the server wrote, or all", choices=("modified", "all")
@@ -114,7 +119,9 @@ class MKOR(TamperingServer):
         else:
             write_copies(sent, plan, copies)
         if self.parameters == "naive":
-            write_naive(layers)
+            write_naive(layers, owners)
+        elif self.dense == "text":
+            write_inconspicuous(layers, owners, 0.0, self.leak, 0.0, draw, last_biases=True)
         else:
             write_inconspicuous(layers, owners, self.link, self.leak, self.pair_noise, draw)
         with torch.no_grad():
@@ -178,7 +185,7 @@ class MKOR(TamperingServer):
         widths = [layer.out_features for layer in _dense(model, plan)]
         if widths[-1] != data.classes:
             raise NotApplicable(f"{self.name} needs {data.classes} logits out of {plan.dense[-1]!r}, not {widths[-1]}")
-        return copies, plan_owners(widths, data.classes, plan.dense, self.name, draw)
+        return copies, plan_owners(widths, data.classes, plan.dense, self.name, draw, self.paths)
 
     def _counts(self, observation: Observation, entries: Tensor, samples: int) -> Tensor:
         """How often each class occurs (T, C), from the bias gradient of the logits (T, C)."""
