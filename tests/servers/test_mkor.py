@@ -260,8 +260,9 @@ def _convnet(_: DataSpec) -> nn.Module:
 @pytest.mark.parametrize(
     ("build", "said"),
     [
-        (_convnet, r"BatchNorm2d"),
-        (lambda d: load_model("lenet-dlg", d, 0), r"'conv1'.*stride 1"),
+        (_convnet, r"'pool6'.*2x2"),
+        (lambda d: load_model("resnet20:width=6", d, 0), r"shortcuts|BatchNorm2d|no bias"),
+        (lambda d: nn.Sequential(nn.Conv2d(3, 6, 3, 3), nn.Flatten(), nn.Linear(600, 6)), r"'0'.*stride 1 or 2"),
         (lambda d: load_model("vgg16-mkor:width=4,hidden=8", d, 0), r"'conv1_1'.*6 channels.*has 4"),
         (lambda d: load_model("vgg16-mkor:width=8,hidden=5", d, 0), r"'fc1'.*6 units.*has 5"),
         (lambda d: load_model("lenet5-grnn", d, 0), r"'conv1'.*sigmoid"),

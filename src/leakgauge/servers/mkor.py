@@ -38,6 +38,7 @@ from leakgauge.servers._parts.decoupling import (
     write_inconspicuous,
     write_naive,
 )
+from leakgauge.servers._parts.norms import pass_on
 from leakgauge.servers._parts.regions import pictures, unscaled
 from leakgauge.settings import setting
 from leakgauge.types import (
@@ -63,7 +64,8 @@ _RELEASED_ENTRY = -1e-6  # bias gradient below which the released code takes a c
 class MKOR(TamperingServer):
     """Copying convolutions and a unit for every class: whole batches in closed form.
 
-    Takes chains of convolutions with stride 1, 2x2 pooling (VGG, LeNet-5) or none, and dense layers.
+    Takes chains of convolutions, with BatchNorm or without, with 2x2 pooling (VGG, LeNet-5) or strides of 2 or
+    neither, and dense layers.
 
     Example: `leakgauge attack mkor --data mnist --model lenet5-mkor --threat-model malicious-parameters`
     """
@@ -108,7 +110,7 @@ class MKOR(TamperingServer):
     def louder(self) -> MKOR:
         return dataclasses.replace(self, magnify=_LOUD)
 
-    def prepare(self, model: nn.Module, data: DataSpec, public: Batch | None = None) -> nn.Module:  # noqa: ARG002
+    def prepare(self, model: nn.Module, data: DataSpec, public: Batch | None = None) -> nn.Module:
         plan = blueprint(model, data, self.name)
         sent = copy.deepcopy(model)
         copies, owners = self._layout(plan, sent, data)
@@ -118,6 +120,8 @@ class MKOR(TamperingServer):
             write_block(sent, plan, copies, self.sigma, generator(self.secret, "mkor/block"))
         else:
             write_copies(sent, plan, copies)
+        if any(layer.norm for layer in plan.convolutions):
+            pass_on(sent, plan, copies, None if public is None else public.inputs[0, :_FEW])
         if self.parameters == "naive":
             write_naive(layers, owners)
         elif self.dense == "text":

@@ -20,13 +20,13 @@ def write_block(model: nn.Module, plan: Blueprint, copies: Copies, sigma: float,
     """In place: `copies.gain` times the filters, N(0, sigma^2) for the block's other pairs."""
     for i, layer in enumerate(plan.convolutions):
         module = convolution(model, layer)
-        assert module.bias is not None
         weight, bias = filters(plan, copies, i)
         chosen = weight.flatten(2).any(2)[:, :, None, None]  # (used outputs, used inputs, 1, 1): pairs with a filter
         edited = torch.where(chosen, copies.gain * weight, sigma * torch.randn(weight.shape, generator=draw))
         with torch.no_grad():
             module.weight[_block(copies, i)] = edited.to(module.weight)
-            module.bias[copies.places[i]] = (copies.gain * bias).to(module.bias)
+            if module.bias is not None:
+                module.bias[copies.places[i]] = (copies.gain * bias).to(module.bias)
 
 
 def add_noise(
@@ -35,10 +35,11 @@ def add_noise(
     """Noise on the parameters that the server wrote, and on no other."""
     for i, layer in enumerate(plan.convolutions):
         module = convolution(model, layer)
-        assert module.bias is not None
         where = (copies.places[i],) if whole_rows else _block(copies, i)
         with torch.no_grad():
             for tensor, place in ((module.weight, where), (module.bias, (copies.places[i],))):
+                if tensor is None:
+                    continue
                 old = tensor[place]
                 tensor[place] = old + noise * torch.randn(old.shape, generator=draw).to(old)
 
@@ -55,7 +56,8 @@ def offsets(model: nn.Module, plan: Blueprint, copies: Copies, reference: Tensor
         alone = copy.deepcopy(module)
         alone.in_channels, alone.out_channels = weight.shape[1], weight.shape[0]
         alone.weight = nn.Parameter(copies.gain * weight.to(module.weight), requires_grad=False)
-        alone.bias = nn.Parameter(copies.gain * bias.to(module.weight), requires_grad=False)
+        own_bias = copies.gain * bias if module.bias is not None else torch.zeros_like(bias)
+        alone.bias = nn.Parameter(own_bias.to(module.weight), requires_grad=False)
 
         def note(
             _: nn.Module, entered: tuple[Tensor, ...], left: Tensor, i: int = i, alone: nn.Conv2d = alone,

@@ -23,7 +23,7 @@ _DIRECTIONS = 4  # in place, right, down, both
 class Copies:
     """Where everything is: what the server keeps for itself."""
 
-    kind: str  # "max", "average" or "plain": what pooling does to the copies
+    kind: str  # "max" or "average" pooling, "strided" convolutions, or "plain": what happens to the copies
     places: tuple[Tensor, ...]  # per convolution: the output channels in use, (used,)
     fans: tuple[int, ...]  # per convolution: 4 if it sends shifted copies, else 1
     shifts: tuple[int, ...]  # per convolution: +1 or -1, the way its shifted copies look
@@ -58,9 +58,9 @@ def plan_copies(
             f"{colours}"
         )
     base = 2 * colours if kind == "max" else colours
-    before_pooling = [i for i, layer in enumerate(layers) if layer.pooled]
-    for many in range(len(before_pooling) + 1)[::-1]:
-        last = before_pooling[len(before_pooling) - many :]
+    halving = [i for i, layer in enumerate(layers) if layer.halves]
+    for many in range(len(halving) + 1)[::-1]:
+        last = halving[len(halving) - many :]
         fans = tuple(_DIRECTIONS if i in last else 1 for i in range(len(layers)))
         used = _used(base, fans)
         if all(u <= layer.outputs for u, layer in zip(used, layers, strict=True)):
@@ -77,7 +77,7 @@ def plan_copies(
             f"directions from 0 to {many}, or -1 for as many as fit"
         )
     if wanted >= 0:
-        last = before_pooling[len(before_pooling) - wanted :]
+        last = halving[len(halving) - wanted :]
         fans = tuple(_DIRECTIONS if i in last else 1 for i in range(len(layers)))
         used = _used(base, fans)
     places = tuple(_places(u, layer.outputs, shuffled) for u, layer in zip(used, layers, strict=True))
@@ -91,13 +91,13 @@ def write_copies(model: nn.Module, plan: Blueprint, copies: Copies) -> None:
     """Set the taps, in place, and zero all else that a channel in use reads. Other channels stay as they are."""
     for i, layer in enumerate(plan.convolutions):
         module = convolution(model, layer)
-        assert module.bias is not None
         weight, bias = filters(plan, copies, i)
         rows = weight.new_zeros(len(weight), layer.inputs, *weight.shape[2:])
         rows[:, copies.sources(i)] = weight
         with torch.no_grad():
             module.weight[copies.places[i]] = rows.to(module.weight)
-            module.bias[copies.places[i]] = bias.to(module.bias)
+            if module.bias is not None:
+                module.bias[copies.places[i]] = bias.to(module.bias)
 
 
 def filters(plan: Blueprint, copies: Copies, i: int) -> tuple[Tensor, Tensor]:
@@ -141,16 +141,26 @@ def narrowed(model: nn.Module, plan: Blueprint, copies: Copies) -> nn.Module:
     for layer, places in zip(plan.convolutions, copies.places, strict=True):
         module = small.get_submodule(layer.name)
         assert isinstance(module, nn.Conv2d)
-        assert module.bias is not None
         module.in_channels, module.out_channels = len(sources), len(places)
         module.weight = nn.Parameter(module.weight.detach()[places][:, sources])
-        module.bias = nn.Parameter(module.bias.detach()[places])
+        if module.bias is not None:
+            module.bias = nn.Parameter(module.bias.detach()[places])
+        if layer.norm:
+            _narrow_norm(small.get_submodule(layer.norm), places)
         sources = places
     dense = small.get_submodule(plan.dense[0])
     assert isinstance(dense, nn.Linear)
     kept = used_features(plan, copies)
     dense.weight, dense.in_features = nn.Parameter(dense.weight.detach()[:, kept]), len(kept)
     return small
+
+
+def _narrow_norm(norm: nn.Module, places: Tensor) -> None:
+    assert isinstance(norm, nn.BatchNorm2d)
+    norm.num_features = len(places)
+    norm.weight, norm.bias = (nn.Parameter(p.detach()[places]) for p in (norm.weight, norm.bias))
+    if norm.running_mean is not None and norm.running_var is not None:
+        norm.running_mean, norm.running_var = norm.running_mean[places], norm.running_var[places]
 
 
 def used_features(plan: Blueprint, copies: Copies) -> Tensor:
@@ -170,7 +180,10 @@ def _kind(plan: Blueprint, server: str) -> str:
             )
     if pooled == {"max", "average"}:
         raise NotApplicable(f"{server} takes max-pooling or average pooling, and the model has both")
-    kind = pooled.pop() if pooled else "plain"
+    strided = next((layer for layer in plan.convolutions if layer.stride == 2), None)
+    if pooled and strided is not None:
+        raise NotApplicable(f"{server} takes pooling or strides, and the model has both: {strided.name!r} has stride 2")
+    kind = pooled.pop() if pooled else "plain" if strided is None else "strided"
     if kind == "max" and squashed:
         raise NotApplicable(f"{server} cannot prepare layer {squashed[0].name!r}: max-pooling behind a sigmoid")
     return kind
@@ -196,7 +209,7 @@ def geometry(plan: Blueprint, copies: Copies) -> tuple[int, int, list[int]]:
         begin += scale * _cropped(layer)
         if fan == _DIRECTIONS:
             moves.append(sign * scale)
-        if layer.pooled:
+        if layer.halves:
             scale *= 2
     return scale, begin, moves
 
