@@ -38,7 +38,7 @@ def test_a_checkpoint_alone_is_judged_by_its_weights(leakgauge, suffix):
     assert "high: silent-classes in fc" in outcome.out
     assert "9 of 10 classes" in outcome.out
     assert "do not train on it" in outcome.out
-    assert "tampered with; grave findings: 2, cautions: 0" in outcome.out
+    assert "tampered with; grave findings: 2, cautions: 1" in outcome.out
 
 
 @pytest.mark.usefixtures("checkpoints")

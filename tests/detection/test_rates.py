@@ -3,7 +3,7 @@
 import dataclasses
 
 from leakgauge.detection.cases import Case
-from leakgauge.detection.rates import Scored, alarms, chosen_thresholds, halves, rates, score_all
+from leakgauge.detection.rates import Scored, alarms, by_check, chosen_thresholds, halves, rates, score_all
 from leakgauge.inspect._check import Measured
 from leakgauge.inspect.thresholds import Thresholds
 
@@ -40,6 +40,15 @@ def test_rates_count_alarms_by_family():
     assert by_family["clean, all"].probed.value == 0.0
     assert by_family["clean, all"].probed.high > 0.5  # one model says little
     assert alarms(scored(True, 0.9), Thresholds()) == ("copy-kernels",)
+
+
+def test_each_check_is_counted_by_itself_cautions_too():
+    measured = {"mostly-zeros": {"fc": Measured(0.6, "seen")}, "copy-kernels": {"conv": Measured(0.1, "seen")}}
+    pruned = Scored(Case("clean, pruned", False, "m", "d", 0, "", "", 0), measured, measured, 0.0)
+    (row,) = by_check([pruned, pruned], Thresholds())
+    assert (row.family, row.models) == ("clean, pruned", 2)
+    assert row.shares["mostly-zeros"].value == 1
+    assert row.shares["copy-kernels"].value == 0
 
 
 def test_real_models_are_scored():

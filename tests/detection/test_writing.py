@@ -3,15 +3,18 @@
 import json
 
 from leakgauge.detection.arms_race import Point
-from leakgauge.detection.rates import Row
+from leakgauge.detection.rates import CheckRow, Row
 from leakgauge.detection.writing import Study, markdown, plot, write_study
 from leakgauge.inspect.thresholds import Thresholds
 from leakgauge.types import Interval
 
 ROW = Row("mkor, naive", True, 25, Interval(1.0, 0.86, 1.0), Interval(0.96, 0.8, 1.0))
+CHECKS = CheckRow("imprint", 4, {"mostly-zeros": Interval(0.25, 0.01, 0.81), "oversized-dense": Interval(1.0, 0.4, 1.0),
+    "dominated-gradients": Interval(0.0, 0.0, 0.6), "equal-outgoing": Interval(0.5, 0.07, 0.93),
+    "drift": Interval(0.0, 0.0, 0.6)})  # fmt: skip
 POINTS = (Point(0.0, 300.0, 0, 2.0, "copy-kernels", 22.0, 0.8), Point(0.01, 300.0, 0, 0.5, "none", 12.0, 0.3))
 STUDY = Study(
-    (ROW,), (ROW,), Thresholds(), 50, 3, POINTS, {"device": "cpu", "leakgauge": "0", "commit": "abc"}
+    (ROW,), (ROW,), Thresholds(), 50, 3, POINTS, {"device": "cpu", "leakgauge": "0", "commit": "abc"}, (CHECKS,)
 )  # fmt: skip
 
 
@@ -20,6 +23,12 @@ def test_the_table_has_a_row_per_family_and_per_strength():
     assert "| mkor, naive | 25 | 100 % [86, 100] | 96 % [80, 100] |" in text
     assert "| 300 | 0.01 | 0.50 | none | 12.0 | 0.30 |" in text
     assert "seed 3" in text
+
+
+def test_each_server_has_a_row_of_checks_and_silent_checks_of_ours_are_left_out():
+    text = markdown(STUDY)
+    assert "| *mostly-zeros* | *oversized-dense* | *dominated-gradients* | equal-outgoing |" in text
+    assert "| imprint | 4 | 25 % [1, 81] | 100 % [40, 100] | 0 % [0, 60] | 50 % |" in text
 
 
 def test_the_same_points_give_the_same_plot():

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from leakgauge.inspect import inspect_model
+from leakgauge.inspect import inspect_model, tampered
 
 
 def chain(*channels: int, kernel: int = 3, groups: int = 1) -> nn.Sequential:
@@ -31,14 +31,14 @@ def test_copies_in_every_layer_are_found(score, noise):
     for conv, used in zip(model, (6, 6, 24), strict=True):
         make_copies(conv, used, noise)
     assert min(score("copy-kernels", model).values()) > 0.85
-    assert [s.id for s in inspect_model(model)] == ["copy-kernels"] * 3
+    assert [s.id for s in inspect_model(model) if s.severity == "high"] == ["copy-kernels"] * 3
 
 
 def test_one_layer_that_filters_is_enough_to_be_left_alone(score):
     model = chain(3, 16, 16, 32)
     nn.init.dirac_(model[0].weight)  # an identity at the stem
     assert score("copy-kernels", model)["0"] > 0.9
-    assert inspect_model(model) == ()
+    assert not tampered(inspect_model(model))
 
 
 @pytest.mark.parametrize(("kernel", "groups"), [(1, 1), (3, 4), (5, 1)])
@@ -55,7 +55,7 @@ def test_small_filters_have_another_baseline(score, kernel, groups):
 def test_pruned_filters_with_one_weight_left_are_no_copies(pruned):
     for seed in range(20):
         torch.manual_seed(seed)
-        assert inspect_model(pruned(nn.Sequential(nn.Conv2d(1, 12, 5)), 0.9)) == ()
+        assert not tampered(inspect_model(pruned(nn.Sequential(nn.Conv2d(1, 12, 5)), 0.9)))
 
 
 def test_layers_of_nothing_but_taps_are_copies_all_the_same(score):

@@ -10,8 +10,8 @@ def test_units_per_input_for_a_dense_network_with_and_without_its_data(score, de
     model = dense(20, 60, 5)
     table = DataSpec("table", (20,), 5, "tabular")
     assert score("linear-first", model) == score("linear-first", model, table) == {"0": 3.0}
-    (said,) = inspect_model(model, table)
-    assert (said.id, said.severity) == ("linear-first", "caution")
+    (said,) = (s for s in inspect_model(model, table) if s.id == "linear-first")
+    assert said.severity == "caution"
     assert "far more than a task asks for" in said.evidence
 
 

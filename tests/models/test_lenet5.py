@@ -3,10 +3,12 @@
 import pytest
 import torch
 import torch.nn.functional as F
+from torch import nn
 
-from leakgauge.errors import NotApplicable
+from leakgauge.errors import BadInput, NotApplicable
 from leakgauge.models import load_model
-from leakgauge.models.lenet5 import ToRgb32
+from leakgauge.models.lenet5 import LeNet5MKOR, ToRgb32
+from leakgauge.types import DataSpec
 
 
 @pytest.mark.parametrize(("classes", "expected"), [(10, 62_006), (100, 69_656), (5749, 549_821)])
@@ -48,3 +50,14 @@ def test_mkor_refuses_images_that_its_pooling_would_use_up(image):
 def test_twice_differentiable(image, check_twice_differentiable, spec, side):
     data = image(1, side, 3)
     check_twice_differentiable(load_model(spec, data, seed=0), data)
+
+
+def test_strides_stand_in_for_average_pooling():
+    data = DataSpec("digit", (1, 28, 28), 4, "image")
+    model = LeNet5MKOR(halving="stride").build(data, 0)
+    assert not any(isinstance(m, nn.AvgPool2d) for m in model)
+    assert model(torch.zeros(1, 1, 28, 28)).shape == (1, 4)
+    pooled = LeNet5MKOR().build(data, 0)
+    assert [p.shape for p in model.parameters()] == [p.shape for p in pooled.parameters()]
+    with pytest.raises(BadInput, match="halving"):
+        LeNet5MKOR(halving="max")

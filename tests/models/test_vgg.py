@@ -4,8 +4,10 @@ import pytest
 import torch
 from torch import nn
 
-from leakgauge.errors import NotApplicable
+from leakgauge.errors import BadInput, NotApplicable
 from leakgauge.models import load_model
+from leakgauge.models.vgg import VGG16MKOR
+from leakgauge.types import DataSpec
 
 TINY = "vgg16-mkor:width=2,hidden=8"
 
@@ -35,3 +37,17 @@ def test_images_that_five_poolings_use_up_are_refused(image):
 def test_twice_differentiable(image, check_twice_differentiable):
     data = image(3, 32, 3)
     check_twice_differentiable(load_model(TINY, data, seed=0), data)
+
+
+def test_strides_stand_in_for_pooling_and_batchnorm_behind_convolutions():
+    data = DataSpec("colour", (3, 33, 32), 5, "image")
+    model = VGG16MKOR(width=2, hidden=8, halving="stride", batchnorm=True).build(data, 0)
+    strides = {name: m.stride[0] for name, m in model.named_children() if isinstance(m, nn.Conv2d)}
+    assert [name for name, stride in strides.items() if stride == 2] == [
+        "conv1_2", "conv2_2", "conv3_3", "conv4_3", "conv5_3",
+    ]  # fmt: skip
+    assert not any(isinstance(m, nn.MaxPool2d) for m in model)
+    assert sum(isinstance(m, nn.BatchNorm2d) for m in model) == 13
+    assert model(torch.zeros(1, 3, 33, 32)).shape == (1, 5)
+    with pytest.raises(BadInput, match="halving"):
+        VGG16MKOR(halving="average")

@@ -78,7 +78,7 @@ def entering(model: nn.Module, layer: str, inputs: Tensor) -> Tensor:
 @pytest.mark.parametrize("parameters", ["naive", "inconspicuous"])
 def test_every_pixel_lies_between_its_bounds(parameters):
     model, data = model_of("vgg")
-    server = MKOR(parameters=parameters)
+    server = MKOR(parameters=parameters, design="rows")
     plan = blueprint(model, data, "mkor")
     copies, _ = server._layout(plan, model, data)
     assert copies.directions == 3
@@ -192,7 +192,7 @@ def test_a_border_that_nothing_speaks_of_is_public_mean_black_or_copied():
 def test_inconspicuous_parameters_give_the_same_up_to_dead_units(name):
     labels = [[2, 0, 1]]
     naive = attacked(MKOR(), name, labels, NLL_ON_LOGITS)[1]
-    hidden = attacked(MKOR(parameters="inconspicuous", link=1e4), name, labels, NLL_ON_LOGITS)[1]
+    hidden = attacked(MKOR(parameters="inconspicuous", design="rows", link=1e4), name, labels, NLL_ON_LOGITS)[1]
     torch.testing.assert_close(hidden.inputs, naive.inputs, rtol=1e-5, atol=1e-5)
 
 
@@ -205,13 +205,15 @@ def test_inconspicuous_parameters_differ_by_secret_and_leave_the_rest_alone():
     assert MKOR().prepare(model, data).get_parameter("conv5_3.weight").shape == (128, 128, 3, 3)
 
 
-def test_more_noise_on_the_parameters_costs_quality():
+@pytest.mark.parametrize("where", ["modified", "all"])
+def test_more_noise_on_the_parameters_costs_quality(where):
     model, data = model_of("vgg")
     batch = samples(data, [[0, 1, 2, 3]])
     batch.inputs[:] = 0.2
     errors = []
     for noise in (0.0, 1e-3, 1e-1):
-        result = MKOR(noise=noise)(seen(MKOR(noise=noise), model, data, batch, NLL_ON_LOGITS), [0])
+        server = MKOR(noise=noise, noise_on=where)
+        result = server(seen(server, model, data, batch, NLL_ON_LOGITS), [0])
         errors.append(float((result.inputs - batch.inputs).abs().mean()))
     assert errors[0] < 1e-6 < errors[1] < 0.05 < errors[2]
 
@@ -258,8 +260,9 @@ def _convnet(_: DataSpec) -> nn.Module:
 @pytest.mark.parametrize(
     ("build", "said"),
     [
-        (_convnet, r"BatchNorm2d"),
-        (lambda d: load_model("lenet-dlg", d, 0), r"'conv1'.*stride 1"),
+        (_convnet, r"'pool6'.*2x2"),
+        (lambda d: load_model("resnet20:width=6", d, 0), r"shortcuts|BatchNorm2d|no bias"),
+        (lambda d: nn.Sequential(nn.Conv2d(3, 6, 3, 3), nn.Flatten(), nn.Linear(600, 6)), r"'0'.*stride 1 or 2"),
         (lambda d: load_model("vgg16-mkor:width=4,hidden=8", d, 0), r"'conv1_1'.*6 channels.*has 4"),
         (lambda d: load_model("vgg16-mkor:width=8,hidden=5", d, 0), r"'fc1'.*6 units.*has 5"),
         (lambda d: load_model("lenet5-grnn", d, 0), r"'conv1'.*sigmoid"),

@@ -12,7 +12,7 @@ from leakgauge.cli import options
 from leakgauge.cli.console import say, show, show_json, show_table, watching
 from leakgauge.detection.arms_race import Point, race
 from leakgauge.detection.cases import clean_cases, tampered_cases
-from leakgauge.detection.rates import chosen_thresholds, halves, rates, score_all
+from leakgauge.detection.rates import by_check, chosen_thresholds, halves, rates, score_all
 from leakgauge.detection.writing import Study, as_dict, write_study
 from leakgauge.errors import BadInput
 from leakgauge.inspect.thresholds import Thresholds
@@ -52,7 +52,7 @@ def detection(
     chosen = chosen_thresholds(choosing)
     study = Study(
         tuple(rates(reporting, chosen)), tuple(rates(reporting, Thresholds())), chosen, len(scored), first, points,
-        environment(where),
+        environment(where), tuple(by_check(scored, Thresholds())),
     )  # fmt: skip
     if as_json:
         show_json(as_dict(study))

@@ -33,6 +33,10 @@ _CLEAN = (  # (model, data); every kind of layer, initialisation and size that t
     ("cnn-melis:width=8,hidden=32", PHOTOS), ("mkor-modified", PHOTOS), ("mlp", DIGITS), ("mlp:hidden=400", PHOTOS),
     ("mlp:activation=relu", PHOTOS),
 )  # fmt: skip
+_CHAINS = (  # what MKOR can hide in
+    ("lenet5-mkor", "digits:size=28"), ("vgg16-mkor:width=16,hidden=128", "digits:size=32"),
+    ("vgg16-mkor:width=8,hidden=64", PHOTOS),
+)  # fmt: skip
 _SERVERS: dict[str, tuple[tuple[str, ...], tuple[tuple[str, str], ...]]] = {  # family -> server specs, hosts
     "mkor, naive": (
         ("mkor",),
@@ -40,13 +44,22 @@ _SERVERS: dict[str, tuple[tuple[str, ...], tuple[tuple[str, str], ...]]] = {  # 
          ("vgg16-mkor:width=8,hidden=64", PHOTOS), ("mkor-modified", PHOTOS)),
     ),
     **{
-        f"mkor, inconspicuous, noise {noise:g}": (
-            tuple(f"mkor:parameters=inconspicuous,noise={noise:g},link={link}{more}"
+        f"mkor, emptied rows, noise {noise:g}": (
+            tuple(f"mkor:parameters=inconspicuous,design=rows,noise_on=all,noise={noise:g},link={link}{more}"
                   for link in (300, 30, 1) for more in ("", ",leak=0.0001,pair_noise=0.1")),
-            (("lenet5-mkor", "digits:size=28"), ("vgg16-mkor:width=16,hidden=128", "digits:size=32"),
-             ("vgg16-mkor:width=8,hidden=64", PHOTOS)),
+            _CHAINS,
         )
         for noise in (0.0, 1e-4, 1e-3, 1e-2, 1e-1)
+    },
+    **{
+        f"mkor, block, {dense}, beta {beta:g}": (
+            tuple(f"mkor:parameters=inconspicuous,dense={dense},beta={beta:g},sigma={sigma:g},leak={leak:g}{more}"
+                  for sigma, leak in ((1e-3, 0), (1e-2, 1e-4))
+                  for more in (("",) if dense == "text" else (",link=300", ",link=30,pair_noise=0.1"))),
+            _CHAINS,
+        )
+        for dense in ("enlarged", "text")
+        for beta in (1.0, 0.3)
     },
     "class fishing": (
         ("class-fishing:target=1", "class-fishing:target=0,magnify=0.05,other_bias=100"),

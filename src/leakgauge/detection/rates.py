@@ -44,6 +44,15 @@ class Row:
     probed: Interval  # with samples
 
 
+@dataclass(frozen=True)
+class CheckRow:
+    """In how many models of a family each check speaks, cautions too: by check the share with its exact interval."""
+
+    family: str
+    models: int
+    shares: Mapping[str, Interval]
+
+
 def score_all(
     cases: Sequence[Case], data_root: Path | None = None, watch: Callable[[int, int], None] = lambda *_: None
 ) -> list[Scored]:
@@ -103,6 +112,18 @@ def rates(scored: Sequence[Scored], thresholds: Thresholds) -> list[Row]:
     clean = [one for one in scored if not one.case.tampered]
     rows = [_row(family, group, thresholds) for family, group in families.items()]
     return [*rows, _row("clean, all", clean, thresholds)]
+
+
+def by_check(scored: Sequence[Scored], thresholds: Thresholds) -> list[CheckRow]:
+    """One row per family, with samples: which checks would speak, whatever the others say."""
+    families: dict[str, list[set[str]]] = {}
+    for one in scored:
+        spoke = {s.id for s in judge(one.probed, thresholds)}
+        families.setdefault(one.case.family, []).append(spoke)
+    return [
+        CheckRow(family, len(group), {name: _rate([name in spoke for spoke in group]) for name in checks()})
+        for family, group in families.items()
+    ]
 
 
 def alarms(one: Scored, thresholds: Thresholds) -> tuple[str, ...]:

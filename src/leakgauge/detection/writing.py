@@ -9,12 +9,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from leakgauge.detection.arms_race import LINKS, Point
-from leakgauge.detection.rates import Row
+from leakgauge.detection.rates import CheckRow, Row
 from leakgauge.files import make_folder, write_whole
 from leakgauge.inspect.thresholds import Thresholds
 from leakgauge.types import Interval
 
 _MARKS = ("o", "s", "^", "D")
+PAPERS = ("mostly-zeros", "oversized-dense", "dominated-gradients")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,6 +29,7 @@ class Study:
     seed: int
     points: tuple[Point, ...]
     environment: Mapping[str, str]
+    by_check: tuple[CheckRow, ...] = ()  # of all models, at the thresholds that the tool comes with
 
 
 def write_study(study: Study, folder: Path) -> dict[str, Path]:
@@ -65,14 +67,16 @@ def markdown(study: Study) -> str:
     for row, usual in zip(study.rows, study.usual, strict=True):
         cells = [_share(i) for i in (row.weights, row.probed, usual.weights, usual.probed)]
         lines.append(f"| {row.family} | {row.models} | {' | '.join(cells)} |")
+    lines += _check_table(study.by_check)
     if study.points:
         lines += [
             "", "## The arms race", "",
-            "MKOR with inconspicuous parameters on VGG16 at 224 pixels, a batch of nine photographs, NLL on logits. "
-            "The server hides by noise on its mirrored rows (half of the layer's deviation), by more and more noise on "
-            "its convolutions and by weaker links. Detection is the clearest check's "
-            "score over its threshold, from the weights alone: from 1 on the model is called tampered. The rows are "
-            "hidden because mirrored rows without noise were found at every strength, so that nothing else showed.", "",
+            "MKOR with inconspicuous parameters on VGG16 at 224 pixels, a batch of nine photographs, NLL on "
+            "logits. Its convolutions edit the block of Eq. 20. The server hides by noise on its mirrored rows "
+            "(half of the layer's deviation), by more and more noise on what it wrote and by weaker links. "
+            "Detection is the clearest check's score over its threshold, from the weights alone: from 1 on the "
+            "model is called tampered. The rows are hidden because mirrored rows without noise were found at "
+            "every strength, so that nothing else showed.", "",
             "![detection against PSNR](arms-race.svg)", "",
             "| link | noise | detection | by | PSNR, dB | SSIM |", "| --- | --- | --- | --- | --- | --- |",
         ]  # fmt: skip
@@ -83,6 +87,29 @@ def markdown(study: Study) -> str:
             lines.append(f"| {link:g} | {noise:g} | {margin:.2f} | {by} | {psnr:.1f} | {ssim:.2f} |")
         lines += ["", "Detection is the least, PSNR and SSIM the means over the seeds."]
     return "\n".join(lines) + "\n"
+
+
+def _check_table(rows: Sequence[CheckRow]) -> list[str]:
+    """Server by check: the three of the paper, then those of ours that speak of any model."""
+    if not rows:
+        return []
+    ours = [name for name in rows[0].shares if name not in PAPERS and any(row.shares[name].value for row in rows)]
+    lines = [
+        "", "## Which check sees which server", "",
+        "Shares of all models in which a check speaks, with samples, at the thresholds that the tool comes with. The "
+        "first three checks are those that Wang et al. 2023 name for a client, with exact 95 % intervals; they are "
+        "cautions here. A dash is none.", "",
+        f"| family | models | {' | '.join([*(f'*{name}*' for name in PAPERS), *ours])} |",
+        "| --- | --- |" + " --- |" * (len(PAPERS) + len(ours)),
+    ]  # fmt: skip
+    for row in rows:
+        cells = [_share(row.shares[n]) if n in PAPERS else _brief(row.shares[n]) for n in (*PAPERS, *ours)]
+        lines.append(f"| {row.family} | {row.models} | {' | '.join(cells)} |")
+    return lines
+
+
+def _brief(interval: Interval) -> str:
+    return f"{100 * interval.value:.0f} %" if interval.value else "–"
 
 
 def plot(points: Sequence[Point]) -> bytes:

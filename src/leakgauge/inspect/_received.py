@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from leakgauge.errors import BadInput
+from leakgauge.inspect._gradients import squared_gradients
 from leakgauge.inspect._neighbours import Neighbours, find_neighbours
 from leakgauge.models import first_linear, last_linear
 from leakgauge.types import Batch, DataSpec
@@ -49,6 +50,14 @@ class Received:
     model: nn.Module | None
     samples: Batch | None  # T = 1: the client's own
     reference: Mapping[str, Tensor] | None  # of an earlier model that the client trusts
+    inputs: int | None = None  # values in one sample, where the client's data are known
+
+    @cached_property
+    def sample_gradients(self) -> Mapping[str, Tensor]:
+        """Squared norm of the gradient of each own sample by layer, (N,) each; nothing without samples."""
+        if self.samples is None or self.model is None:
+            return {}
+        return squared_gradients(self.model, self.samples.inputs[0], self.samples.labels[0])
 
     def of_kind(self, kind: str) -> Iterator[Layer]:
         return (layer for layer in self.layers if layer.kind == kind)
@@ -92,7 +101,9 @@ def receive(
         first = matrices[0].name if matrices and matrices[0].kind == LINEAR else None
         last = linear[-1] if linear else None
     known = None if reference is None else tensors_of(reference)
-    return Received(layers, tensors, first, last, model, samples, known)
+    shape = data.shape if data is not None else None if samples is None else samples.inputs.shape[2:]
+    inputs = None if shape is None else int(torch.Size(shape).numel())
+    return Received(layers, tensors, first, last, model, samples, known, inputs)
 
 
 def tensors_of(source: nn.Module | Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
-from leakgauge.engine.gradients import one_by_one, working_model
+from leakgauge.engine.gradients import working_model
 from leakgauge.inspect._check import Check, Measured
 from leakgauge.inspect._received import Received
 from leakgauge.inspect.suspicion import CAUTION
@@ -32,7 +32,8 @@ def measure(received: Received) -> Mapping[str, Measured]:
     if int(kept.sum()) < _FEWEST:
         return {}
     found = {}
-    for name, squares in _squared_gradients(model, inputs[kept], labels[kept]).items():
+    for name, every in received.sample_gradients.items():
+        squares = every[kept.to(every.device)]
         if name == received.last:
             continue
         loud = squares / error[kept].square()
@@ -55,24 +56,6 @@ def _output_error(model: nn.Module, inputs: Tensor, labels: Tensor) -> Tensor:
     truth = torch.nn.functional.one_hot(labels, probability.shape[-1])
     error: Tensor = torch.linalg.vector_norm(probability - truth, dim=-1).double()
     return error
-
-
-def _squared_gradients(model: nn.Module, inputs: Tensor, labels: Tensor) -> dict[str, Tensor]:
-    """Squared norm of every sample's gradient by layer, (N,).
-
-    Samples run one by one and only norms are kept: any model will do, and a large one takes no more than training it.
-    """
-    worker = working_model(model, "eval")
-    found: dict[str, list[Tensor]] = {}
-    for x, y in zip(inputs[:, None, None], labels[:, None, None], strict=True):  # (1, 1, *shape) each
-        squares: dict[str, Tensor] = {}
-        for name, gradient in one_by_one(worker, x, y, differentiable=False).items():
-            layer = name.rpartition(".")[0] or name
-            own = gradient.double().square().sum()
-            squares[layer] = squares[layer] + own if layer in squares else own
-        for layer, square in squares.items():
-            found.setdefault(layer, []).append(square)
-    return {layer: torch.stack(parts) for layer, parts in found.items()}
 
 
 CHECK = Check(

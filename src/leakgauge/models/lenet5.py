@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from leakgauge.models._base import ModelSpec, activation_setting, init_setting, named
 from leakgauge.models._layers import Enlarge, activation
 from leakgauge.models._shapes import conv_out, image_shape
+from leakgauge.settings import setting
 from leakgauge.types import DataSpec
 
 
@@ -48,9 +49,16 @@ class LeNet5MKOR(ModelSpec):
     paper: ClassVar[str] = "Wang et al. 2023 (MKOR)"
 
     activation: str = activation_setting("sigmoid")
+    halving: str = setting(
+        "average", "what halves the sides: average pooling, or stride 2 (the paper's modified network)",
+        choices=("average", "stride"),
+    )  # fmt: skip
 
     def layers(self, data: DataSpec) -> nn.Sequential:
         channels, height, width = image_shape(self.name, data, smallest=12)
+        if self.halving == "stride":
+            conv1 = nn.Conv2d(channels, 6, 5, 2, padding=2, padding_mode="replicate")
+            return named(*_lenet5(self.activation, conv1, None, (height, width), data.classes))
         conv1 = nn.Conv2d(channels, 6, 5, padding=2, padding_mode="replicate")
         return named(*_lenet5(self.activation, conv1, nn.AvgPool2d, (height, width), data.classes))
 
@@ -67,18 +75,22 @@ class ToRgb32(Enlarge):
 
 
 def _lenet5(
-    act: str, conv1: nn.Conv2d, pool: type[nn.Module], size: tuple[int, int], classes: int
+    act: str, conv1: nn.Conv2d, pool: type[nn.Module] | None, size: tuple[int, int], classes: int
 ) -> list[tuple[str, nn.Module]]:
-    padding = int(conv1.padding[0])
-    # conv k5, halve, conv k5 p0, halve: 32 -> 28 -> 14 -> 10 -> 5
-    height, width = (conv_out(conv_out(side, 5, 1, padding) // 2, 5) // 2 for side in size)
+    """Without `pool` the convolutions have stride 2."""
+    padding, stride = int(conv1.padding[0]), 2 if pool is None else 1
+    if pool is None:
+        height, width = (conv_out(conv_out(side, 5, 2, padding), 5, 2) for side in size)
+    else:
+        # conv k5, halve, conv k5 p0, halve: 32 -> 28 -> 14 -> 10 -> 5
+        height, width = (conv_out(conv_out(side, 5, 1, padding) // 2, 5) // 2 for side in size)
     return [
         ("conv1", conv1),
         ("act1", activation(act)),
-        ("pool1", pool(2)),
-        ("conv2", nn.Conv2d(6, 16, 5)),
+        *([] if pool is None else [("pool1", pool(2))]),
+        ("conv2", nn.Conv2d(6, 16, 5, stride)),
         ("act2", activation(act)),
-        ("pool2", pool(2)),
+        *([] if pool is None else [("pool2", pool(2))]),
         ("flatten", nn.Flatten()),
         ("fc1", nn.Linear(16 * height * width, 120)),
         ("act3", activation(act)),

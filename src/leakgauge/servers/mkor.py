@@ -27,6 +27,7 @@ from leakgauge.attacks._parts.whole_counts import nearest_counts, sorted_labels
 from leakgauge.engine.gradients import cross_entropy
 from leakgauge.engine.randomness import generator
 from leakgauge.errors import NotApplicable
+from leakgauge.servers._parts.block import add_noise, offsets, write_block
 from leakgauge.servers._parts.blueprint import Blueprint, blueprint
 from leakgauge.servers._parts.copies import Copies, narrowed, plan_copies, used_features, write_copies
 from leakgauge.servers._parts.decoupling import (
@@ -37,7 +38,8 @@ from leakgauge.servers._parts.decoupling import (
     write_inconspicuous,
     write_naive,
 )
-from leakgauge.servers._parts.regions import pictures
+from leakgauge.servers._parts.norms import pass_on
+from leakgauge.servers._parts.regions import pictures, unscaled
 from leakgauge.settings import setting
 from leakgauge.types import (
     CROSS_ENTROPY,
@@ -62,7 +64,8 @@ _RELEASED_ENTRY = -1e-6  # bias gradient below which the released code takes a c
 class MKOR(TamperingServer):
     """Copying convolutions and a unit for every class: whole batches in closed form.
 
-    Takes chains of convolutions with stride 1, 2x2 pooling (VGG, LeNet-5) or none, and dense layers.
+    Takes chains of convolutions, with BatchNorm or without, with 2x2 pooling (VGG, LeNet-5) or strides of 2 or
+    neither, and dense layers.
 
     Example: `leakgauge attack mkor --data mnist --model lenet5-mkor --threat-model malicious-parameters`
     """
@@ -80,9 +83,24 @@ class MKOR(TamperingServer):
         "auto", "how cross-entropy's mixture is known: by an absent class if there is one, else as named; "
         "none divides as released", choices=("auto", "public", "grey", "none"),
     )  # fmt: skip
+    design: str = setting(
+        "auto", "what the convolutions' edit covers: the block between the channels in use (Eq. 20), or their whole "
+        "rows, emptied; auto takes rows if naive, else the block", choices=("auto", "block", "rows"),
+    )  # fmt: skip
+    beta: float = setting(1.0, "factor on the block's filters; a larger one drowns what other channels add", above=0)
+    sigma: float = setting(1e-3, "deviation of the block's other weights", low=0)
+    directions: int = setting(-1, "layers that send four shifted copies (I); -1 for as many as fit", low=-1)
+    dense: str = setting(
+        "enlarged", "inconspicuous dense layers: links enlarged until a class's units stay active, or Eqs. 10-13 as "
+        "printed, without link and pair_noise", choices=("enlarged", "text"),
+    )  # fmt: skip
     link: float = setting(300.0, "how far the second layer's own links stand out, in its deviations", low=0)
-    leak: float = setting(0.0, "deviation of what links other units to those of a class", low=0)
-    noise: float = setting(0.0, "deviation of the noise on every convolution's parameters", low=0)
+    leak: float = setting(0.0, "deviation of what links other units to those of a class (sigma in Eq. 12)", low=0)
+    paths: int = setting(1, "units of each class in every dense layer, for a client whose dropout takes some", low=1)
+    noise: float = setting(0.0, "deviation of the noise on the convolutions' parameters", low=0)
+    noise_on: str = setting(
+        "modified", "which of them get it: those that the server wrote, or all", choices=("modified", "all")
+    )
     pair_noise: float = setting(0.0, "noise on the mirrored rows, relative to the layer's deviation", low=0)
     magnify: float = setting(1.0, "factor on the last layer, and so on the gradients before it", above=0)
     blur: int = setting(5, "pixels of the window that smooths the result; 1 for none", low=1)
@@ -92,21 +110,30 @@ class MKOR(TamperingServer):
     def louder(self) -> MKOR:
         return dataclasses.replace(self, magnify=_LOUD)
 
-    def prepare(self, model: nn.Module, data: DataSpec, public: Batch | None = None) -> nn.Module:  # noqa: ARG002
+    def prepare(self, model: nn.Module, data: DataSpec, public: Batch | None = None) -> nn.Module:
         plan = blueprint(model, data, self.name)
         sent = copy.deepcopy(model)
         copies, owners = self._layout(plan, sent, data)
         layers = _dense(sent, plan)
         draw = generator(self.secret, "mkor/values")
-        write_copies(sent, plan, copies)
+        if self._in_block:
+            write_block(sent, plan, copies, self.sigma, generator(self.secret, "mkor/block"))
+        else:
+            write_copies(sent, plan, copies)
+        if any(layer.norm for layer in plan.convolutions):
+            pass_on(sent, plan, copies, None if public is None else public.inputs[0, :_FEW])
         if self.parameters == "naive":
-            write_naive(layers)
+            write_naive(layers, owners)
+        elif self.dense == "text":
+            write_inconspicuous(layers, owners, 0.0, self.leak, 0.0, draw, last_biases=True)
         else:
             write_inconspicuous(layers, owners, self.link, self.leak, self.pair_noise, draw)
         with torch.no_grad():
             if len(layers) > 1:
                 layers[-1].weight.mul_(self.magnify)
-            if self.noise:
+            if self.noise and self.noise_on == "modified":
+                add_noise(sent, plan, copies, self.noise, not self._in_block, draw)
+            elif self.noise:
                 for parameter in (p for c in plan.convolutions for p in sent.get_submodule(c.name).parameters()):
                     parameter.add_(self.noise * torch.randn(parameter.shape, generator=draw).to(parameter))
         return sent
@@ -117,6 +144,10 @@ class MKOR(TamperingServer):
         samples: int = observation.fact(Fact.NUM_SAMPLES)
         plan = blueprint(observation.model, data, self.name)
         copies, owners = self._layout(plan, observation.model, data)
+        if self._in_block and copies.places:
+            still = copy.deepcopy(observation.model).eval()
+            reference = self._reference(observation, next(still.parameters()), _AT_ONCE)
+            copies = dataclasses.replace(copies, offsets=offsets(still, plan, copies, reference))
         gradient = observed_gradient(observation)
         counts = self._counts(observation, gradient[f"{plan.dense[-1]}.bias"], samples)  # (T, C)
         rows, entries = class_rows(gradient, observation.model, plan.dense, owners)
@@ -133,7 +164,10 @@ class MKOR(TamperingServer):
                 for f, t_labels, t_found in zip(features, labels, found, strict=True)
             ]
         )
-        outside = (features - features.clamp(0, 1)).abs().mean(2)
+        own = features
+        if self._in_block:
+            own = unscaled(own.reshape(-1, *plan.features), plan, copies).flatten(1).view_as(own)
+        outside = (own - own.clamp(0, 1)).abs().mean(2)
         objective = (outside * found).sum(1) / found.sum(1).clamp_min(1)
         ones = torch.ones(len(labels), dtype=torch.long)
         notes = tuple(_note(c, samples) for c in counts)
@@ -141,16 +175,21 @@ class MKOR(TamperingServer):
             inputs, labels, objective, ones, 0 * ones, time.perf_counter() - began, notes=notes
         )  # fmt: skip
 
+    @property
+    def _in_block(self) -> bool:
+        return self.design == "block" or (self.design == "auto" and self.parameters == "inconspicuous")
+
     def _layout(self, plan: Blueprint, model: nn.Module, data: DataSpec) -> tuple[Copies, Owners]:
         """Which channels and units the server uses: drawn from its secret, so the same before and after."""
         draw = None if self.parameters == "naive" else generator(self.secret, "mkor/places")
         if self.parameters == "inconspicuous" and len(plan.dense) < 2:
             raise NotApplicable(f"{self.name}: inconspicuous parameters need two dense layers or more; use naive")
-        copies = plan_copies(plan, self.name, draw)
+        gain = self.beta if self._in_block else 1.0
+        copies = plan_copies(plan, self.name, draw, self.directions, gain)
         widths = [layer.out_features for layer in _dense(model, plan)]
         if widths[-1] != data.classes:
             raise NotApplicable(f"{self.name} needs {data.classes} logits out of {plan.dense[-1]!r}, not {widths[-1]}")
-        return copies, plan_owners(widths, data.classes, plan.dense, self.name, draw)
+        return copies, plan_owners(widths, data.classes, plan.dense, self.name, draw, self.paths)
 
     def _counts(self, observation: Observation, entries: Tensor, samples: int) -> Tensor:
         """How often each class occurs (T, C), from the bias gradient of the logits (T, C)."""
@@ -179,18 +218,13 @@ class MKOR(TamperingServer):
         """What an absent class would show if the batch were the public samples, or one grey picture: (d,) and ()."""
         data: DataSpec = observation.fact(Fact.INPUT_SPEC)
         copies, _ = self._layout(plan, observation.model, data)
-        narrow = self.parameters == "naive"  # its units are active whatever the other channels hold
+        narrow = self.parameters == "naive" and not self._in_block  # else the other channels matter
         model = narrowed(observation.model, plan, copies) if narrow else copy.deepcopy(observation.model)
         model.eval().requires_grad_(False)
         first = model.get_submodule(plan.dense[0])
         parameters = list(first.requires_grad_(True).parameters())
-        like = parameters[0]
-        if self.mixture != "grey" and observation.knows(Fact.PUBLIC_DATA):
-            public: Batch = observation.fact(Fact.PUBLIC_DATA)
-            guess = public.inputs[0, : None if narrow else _FEW].to(like)
-        else:
-            guess = torch.full((1, *data.shape), _GREY, dtype=like.dtype, device=like.device)
-        labels = torch.zeros(len(guess), dtype=torch.long, device=like.device)
+        guess = self._reference(observation, parameters[0], None if narrow else _FEW)
+        labels = torch.zeros(len(guess), dtype=torch.long, device=guess.device)
         weight, bias = (torch.zeros_like(p) for p in parameters)
         for part in range(0, len(guess), _AT_ONCE):
             some = slice(part, part + _AT_ONCE)
@@ -205,6 +239,14 @@ class MKOR(TamperingServer):
             whole = row.new_zeros(int(torch.Size(plan.features).numel()))
             row = whole.index_copy(0, used_features(plan, copies).to(row.device), row)
         return row, entries[0, 1:].mean()
+
+    def _reference(self, observation: Observation, like: Tensor, most: int | None) -> Tensor:
+        """Pictures that the batch may resemble, (N, *sample): public ones, or a grey one."""
+        data: DataSpec = observation.fact(Fact.INPUT_SPEC)
+        if self.mixture != "grey" and observation.knows(Fact.PUBLIC_DATA):
+            public: Batch = observation.fact(Fact.PUBLIC_DATA)
+            return public.inputs[0, :most].to(like)
+        return torch.full((1, *data.shape), _GREY, dtype=like.dtype, device=like.device)
 
     def _unseen(self, observation: Observation) -> Tensor | float | None:
         """What stands where pooling without padding leaves a border: the public mean; black as released."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
@@ -26,8 +26,15 @@ class Convolution:
     outputs: int
     kernel: int
     padding: int
-    squashed: bool  # by a sigmoid
-    pooled: str  # "", "max" or "average": 2x2 behind it
+    squashed: bool = False  # by a sigmoid
+    pooled: str = ""  # "", "max" or "average": 2x2 behind it
+    stride: int = 1  # or 2
+    norm: str = ""  # name of the BatchNorm2d right behind it
+
+    @property
+    def halves(self) -> bool:
+        """Does half of each side leave it?"""
+        return bool(self.pooled) or self.stride == 2
 
 
 @dataclass(frozen=True)
@@ -51,7 +58,8 @@ def blueprint(model: nn.Module, data: DataSpec, server: str) -> Blueprint:
     channels = data.shape[0]  # of a table: its columns
     mean, std = (0.0,) * channels, (1.0,) * channels
     size = (data.shape[1], data.shape[2]) if data.kind == "image" else (0, 0)
-    for name, module, seen, left in ran:
+    before: type[nn.Module] = nn.Identity
+    for name, module, seen, left, chained in ran:
         where = f"{server} cannot prepare layer {name!r} ({type(module).__name__})"
         if isinstance(module, Normalize) and not convolutions and not dense:
             mean, std = _per_channel(module.mean, channels), _per_channel(module.std, channels)
@@ -61,6 +69,11 @@ def blueprint(model: nn.Module, data: DataSpec, server: str) -> Blueprint:
         elif isinstance(module, nn.Conv2d):
             convolutions.append(_convolution(name, module, bool(dense), where))
             features = left[1:]
+        elif isinstance(module, nn.BatchNorm2d) and convolutions and not dense and chained:
+            last = convolutions[-1]
+            if last.norm or last.squashed or last.pooled or module.weight is None or before is not nn.Conv2d:
+                raise NotApplicable(f"{where}: BatchNorm with weights is taken right behind a convolution only")
+            convolutions[-1] = replace(last, norm=name)
         elif isinstance(module, nn.Linear):
             if module.bias is None:
                 raise NotApplicable(f"{where}: it has no bias, and features are read as weight over bias gradient")
@@ -69,21 +82,26 @@ def blueprint(model: nn.Module, data: DataSpec, server: str) -> Blueprint:
             if (seen[2] // 2, seen[3] // 2) != tuple(left[2:]):
                 raise NotApplicable(f"{where}: only 2x2 pooling is supported")
             kind = "max" if isinstance(module, nn.MaxPool2d) else "average"
-            convolutions[-1] = _followed(convolutions[-1], pooled=kind)
+            convolutions[-1] = replace(convolutions[-1], pooled=kind)
             features = left[1:]
         elif isinstance(module, _SQUASHING):
             if convolutions and not dense:
-                convolutions[-1] = _followed(convolutions[-1], squashed=True)
+                convolutions[-1] = replace(convolutions[-1], squashed=True)
         elif isinstance(module, nn.AdaptiveAvgPool2d) and seen == left:
             continue
         elif not isinstance(module, (*_RECTIFIERS, *_NEUTRAL)):
-            raise NotApplicable(f"{where}: it takes chains of Conv2d, 2x2 pooling, ReLU or sigmoid, and Linear")
+            raise NotApplicable(
+                f"{where}: it takes chains of Conv2d, BatchNorm2d, 2x2 pooling, ReLU or sigmoid, and Linear"
+            )
+        before = type(module)
+    _check_chain(ran, convolutions, dict(model.named_modules()), server)
     if not dense:
         raise NotApplicable(f"{server} needs a dense layer whose gradient it can read, and the model has none")
     return Blueprint(tuple(convolutions), tuple(dense), features, mean, std, size)
 
 
-Ran = tuple[str, nn.Module, tuple[int, ...], tuple[int, ...]]  # name, module, shape that entered, shape that left
+# name, module, shape that entered, shape that left, whether just what left the module before it entered
+Ran = tuple[str, nn.Module, tuple[int, ...], tuple[int, ...], bool]
 
 
 def _leaves_in_order(model: nn.Module, data: DataSpec) -> list[Ran]:
@@ -92,8 +110,12 @@ def _leaves_in_order(model: nn.Module, data: DataSpec) -> list[Ran]:
     worker = copy.deepcopy(model, on_meta).to("meta").eval()  # shapes only: no weight is copied, nothing is computed
     names = {module: name for name, module in worker.named_modules()}
 
+    latest: list[Tensor] = []
+
     def note(module: nn.Module, entered: tuple[Tensor, ...], left: Tensor) -> None:
-        ran.append((names[module], module, tuple(entered[0].shape), tuple(left.shape)))
+        same = not latest or _memory(entered[0]) == _memory(latest[-1])
+        ran.append((names[module], module, tuple(entered[0].shape), tuple(left.shape), same))
+        latest[:] = [left]
 
     hooks = [m.register_forward_hook(note) for m in worker.modules() if not list(m.children())]
     dtype = next(worker.parameters()).dtype
@@ -102,27 +124,39 @@ def _leaves_in_order(model: nn.Module, data: DataSpec) -> list[Ran]:
     for hook in hooks:
         hook.remove()
     real = dict(model.named_modules())
-    return [(name, real[name], seen, left) for name, _, seen, left in ran]
+    return [(name, real[name], seen, left, chained) for name, _, seen, left, chained in ran]
+
+
+def _memory(tensor: Tensor) -> int:
+    """The same for a tensor and its views, such as a flattened one."""
+    return int(tensor.untyped_storage()._cdata)
+
+
+def _check_chain(ran: list[Ran], convolutions: list[Convolution], modules: dict[str, nn.Module], server: str) -> None:
+    """With BatchNorm or strides nothing may happen between the layers: it may be a shortcut, as in ResNets."""
+    for layer in convolutions:
+        if modules[layer.name].bias is None and not layer.norm:
+            raise NotApplicable(
+                f"{server} cannot prepare layer {layer.name!r}: it has no bias, which an inverted copy needs"
+            )
+    if any(layer.norm or layer.stride == 2 for layer in convolutions):
+        for name, module, _, _, chained in ran:
+            if not chained:
+                raise NotApplicable(
+                    f"{server} cannot prepare layer {name!r} ({type(module).__name__}): what enters it is not just "
+                    "what left the layer before it, as with shortcuts"
+                )
 
 
 def _convolution(name: str, module: nn.Conv2d, behind_dense: bool, where: str) -> Convolution:
     kernel, padding = module.kernel_size[0], module.padding[0]
     if behind_dense:
         raise NotApplicable(f"{where}: it stands behind a dense layer")
-    plain = module.stride == (1, 1) and module.dilation == (1, 1) and module.groups == 1
+    stride = module.stride[0]
+    plain = module.stride in ((1, 1), (2, 2)) and module.dilation == (1, 1) and module.groups == 1
     if not plain or module.kernel_size != (kernel, kernel) or isinstance(padding, str):
-        raise NotApplicable(f"{where}: copies need a square kernel with stride 1, no dilation and no groups")
-    if module.bias is None:
-        raise NotApplicable(f"{where}: it has no bias, which an inverted copy needs")
-    return Convolution(name, module.in_channels, module.out_channels, kernel, int(padding), False, "")
-
-
-def _followed(convolution: Convolution, squashed: bool | None = None, pooled: str | None = None) -> Convolution:
-    c = convolution
-    return Convolution(
-        c.name, c.inputs, c.outputs, c.kernel, c.padding,
-        c.squashed if squashed is None else squashed, c.pooled if pooled is None else pooled,
-    )  # fmt: skip
+        raise NotApplicable(f"{where}: copies need a square kernel with stride 1 or 2, no dilation and no groups")
+    return Convolution(name, module.in_channels, module.out_channels, kernel, int(padding), stride=stride)
 
 
 def _per_channel(constant: Tensor, channels: int) -> tuple[float, ...]:

@@ -24,16 +24,37 @@ def pictures(
 
     `unseen`, a value or a picture (C, H, W), stands where no feature speaks of a pixel; their neighbours if not given.
     """
+    features = unscaled(features, plan, copies)
     if copies.kind == "plain":
         return _plain(features, plan, copies)
-    if copies.kind == "average":
-        return _from_means(features, plan, copies, unseen)
+    if copies.kind != "max":
+        return _from_points(features, plan, copies, unseen)
     lower, upper = bounds(features, plan, copies)
     return _smoothed(((lower + upper) / 2).clamp(0, 1), blur)
 
 
+def unscaled(features: Tensor, plan: Blueprint, copies: Copies) -> Tensor:
+    """(M, C, ...) with the channels in use as they were in the picture: sigmoids, factor and offsets undone."""
+    if not copies.places:
+        return features
+    place = copies.places[-1].to(features.device)
+    own = features[:, place]
+    for i in reversed(range(len(plan.convolutions))):
+        if plan.convolutions[i].squashed:
+            own = own.clamp(_NEVER_QUITE, 1 - _NEVER_QUITE).logit()
+        scale = 1.0 if plan.convolutions[i].norm else copies.gain  # BatchNorm has undone the factor
+        if copies.offsets:
+            added = copies.offsets[i].to(own) * scale / copies.gain
+            own = own - added.repeat(len(place) // len(added)).view(-1, *[1] * (own.dim() - 2))
+        own = own / scale
+    return features.index_copy(1, place, own)
+
+
 def bounds(features: Tensor, plan: Blueprint, copies: Copies) -> tuple[Tensor, Tensor]:
-    """What each pixel cannot be below and above: (M, C, H, W) twice. Inputs in [0, 1] lie between them."""
+    """What each pixel cannot be below and above: (M, C, H, W) twice, of unscaled features.
+
+    Inputs in [0, 1] lie between them if nothing but copies reaches the channels in use.
+    """
     extent, _, moves = geometry(plan, copies)
     unit = min(moves, default=extent)
     height, width = (-(-side // unit) for side in plan.size)  # in units
@@ -64,24 +85,33 @@ def _by_direction(features: Tensor, copies: Copies, moves: list[int]) -> Iterato
         yield down, right, in_order[:, way * base : (way + 1) * base]
 
 
-def _from_means(features: Tensor, plan: Blueprint, copies: Copies, unseen: Tensor | float | None) -> Tensor:
-    """Each value stands for the pixel in the middle of its region."""
+def _from_points(features: Tensor, plan: Blueprint, copies: Copies, unseen: Tensor | float | None) -> Tensor:
+    """Each value stands for one pixel: the middle of the region that it is the mean of, or the one that was copied."""
     extent, begin, moves = geometry(plan, copies)
+    middle = begin + (extent // 2 if copies.kind == "average" else 0)
     height, width = plan.size
-    values = features
-    for _ in (layer for layer in plan.convolutions if layer.squashed):
-        values = values.clamp(_NEVER_QUITE, 1 - _NEVER_QUITE).logit()
     picture = features.new_full((len(features), copies.colours, height, width), torch.nan)
-    for down, right, channels in _by_direction(values, copies, moves):
-        top, left = begin + extent // 2 + down, begin + extent // 2 + right
+    for down, right, channels in _by_direction(features, copies, moves):
+        top, left = middle + down, middle + right
         rows = torch.arange(channels.shape[2], device=features.device) * extent + top
         columns = torch.arange(channels.shape[3], device=features.device) * extent + left
         inside_rows, inside_columns = (rows >= 0) & (rows < height), (columns >= 0) & (columns < width)
         kept = channels[:, :, inside_rows][:, :, :, inside_columns]
         picture[:, :, rows[inside_rows][:, None], columns[inside_columns][None]] = kept
+    found = _filled(picture)
     if unseen is None:
-        return _filled(picture)
-    return torch.where(picture.isnan(), torch.as_tensor(unseen, dtype=picture.dtype, device=picture.device), picture)
+        return found
+    gap = extent // 2 ** len(moves)  # pixels from one that is known to the next
+    known = ~picture[0, 0].isnan()
+    seen = _reached(known.any(1), gap)[:, None] & _reached(known.any(0), gap)
+    return torch.where(seen, found, torch.as_tensor(unseen, dtype=picture.dtype, device=picture.device))
+
+
+def _reached(known: Tensor, gap: int) -> Tensor:
+    """Places from the first known one to the last, and those that the last stands for."""
+    places = torch.arange(len(known), device=known.device)
+    found = places[known]
+    return (places >= found[0]) & (places < found[-1] + gap)
 
 
 def _filled(picture: Tensor) -> Tensor:
