@@ -35,7 +35,7 @@ def test_nine_pixels_are_the_least(image):
     assert load_model("convnet:width=2", image(1, 9), seed=0)(torch.rand(1, 1, 9, 9)).shape == (1, 10)
     with pytest.raises(NotApplicable, match="at least 9x9"):
         load_model("convnet", image(1, 8), seed=0)
-    with pytest.raises(NotApplicable, match="convnet9.*at least 9x9"):
+    with pytest.raises(NotApplicable, match="at least 9x9"):
         load_model("convnet9", image(1, 8), seed=0)
 
 
