@@ -12,10 +12,24 @@ from leakgauge.recipes._recipe import Run, pieces_of
 from leakgauge.recipes._running import run_one
 from leakgauge.recipes.drabent2022ats._accuracy import PolicyTraining
 from leakgauge.recipes.drabent2022ats._correlation import ScoreAndLeak
-from leakgauge.recipes.drabent2022ats._set_up import AFTERWARDS, HYBRID, LBFGS, NARROW, PLAIN, THROUGH, told, training
+from leakgauge.recipes.drabent2022ats._set_up import (
+    AFTERWARDS,
+    CONVNET,
+    HYBRID,
+    LBFGS,
+    NARROW,
+    PLAIN,
+    RESNET,
+    THROUGH,
+    TRIO,
+    named,
+    told,
+    training,
+)
 from leakgauge.types import Scenario
 
 RECIPE = get("drabent2022ats")
+FIGURES = {"figure-2"}
 SHORT = "inverting-gradients:steps=3"
 
 
@@ -30,14 +44,43 @@ def test_who_knows_the_policy_says_so_in_its_fields():
 def test_the_policy_of_a_training_is_the_one_that_is_attacked():
     for run in (c.run for t in RECIPE.tables for c in t.cells if isinstance(c.run, Run)):
         scenario = run.scenario
-        if scenario.training.rounds > 50 and scenario.defenses:
+        if scenario.training.rounds > 50 and any(d.startswith("ats") for d in scenario.defenses):
             assert scenario.defenses == (f"ats:policy={scenario.training.policy}",)
     assert training("").augment, "cropped and mirrored all the same"
 
 
 def test_the_distribution_needs_no_runs_of_its_own():
     tables = {table.id: table for table in RECIPE.tables}
-    assert set(pieces_of([tables["distribution"]])) <= set(pieces_of([tables["policies"]]))
+    assert set(pieces_of([tables["distribution"]])) <= set(pieces_of([tables["1"]]))
+
+
+def test_tables_and_figures_have_the_numbers_of_the_document():
+    ids = [table.id for table in RECIPE.tables]
+    assert ids[:6] == ["1", "2", "3", "4", "5", "6"]
+    assert {id for id in ids if id.startswith("figure")} == FIGURES
+
+
+def test_the_network_of_the_document_is_attacked_where_its_figures_stand():
+    """Figures of six pictures with their spread, next to the network that has 3.7 or 4.4 million parameters."""
+    for cell in (c for t in RECIPE.tables[:6] for c in t.cells if isinstance(c.run, Run)):
+        if any(v is not None for v in cell.reported.values()):
+            assert cell.run.scenario.model in (RESNET, CONVNET)
+            assert cell.run.scenario.training.rounds
+            assert {s for s, v in cell.reported.items() if v is not None} in (
+                {"psnr", "psnr_std"}, {"psnr_trained_on", "psnr_trained_on_std"}
+            )  # fmt: skip
+
+
+def test_a_hybrid_of_three_draws_among_three():
+    drawn = catalog.build("defenses", f"ats:policy={TRIO}")
+    assert named(drawn.policy, PLAIN).startswith("hybrid ")
+    assert len(TRIO.split("/")) == 3
+    assert len(drawn.adaptive(catalog.build("attacks", LBFGS))) == 2
+
+
+def test_published_starts_are_those_of_the_table():
+    specs = {c.run.scenario.attacks[0] for c in RECIPE.table("3").cells if "starts" in c.row}
+    assert {catalog.build("attacks", s).restarts for s in specs} == {2, 16}
 
 
 def test_untrained_cells_attack_a_hundred_pictures_with_known_labels():

@@ -145,9 +145,9 @@ _COLUMNS = {
     ),
 }
 
-TABLE_CORRELATION = Table(
-    "correlation",
-    "the privacy score of random policies against what an attack recovers under them, CIFAR-100",
+FIGURE_2 = Table(
+    "figure-2",
+    "experiment 10: the privacy score of random policies against what an attack recovers under them, CIFAR-100",
     "one pair for each policy: S_pri, over 100 pictures, and the mean PSNR, against the transformed ones, of others "
     "that were attacked under it. Fisher's interval over policies; that of ranks after Bonett and Wright.",
     "Claim 7: the first study claims a correlation of 0.697, the replication finds 0.123, the figure that stands here. "
