@@ -211,14 +211,12 @@ class _Bench:
         """All candidates of a block, and all their pictures, in one pass each."""
         ways = [self._seen(self.pictures, triple) for triple in triples]
         set_precision(self.search.precision)
-        private = privacy_scores(
-            self.trained, self.noise.repeat(len(triples), 1, 1, 1), torch.cat(ways), self.labels.repeat(len(triples))
-        )
+        private = privacy_scores(self.trained, self.noise, torch.stack(ways), self.labels)
         set_precision("float32")  # the smallest eigenvalues count most
         accurate = accuracy_scores(
             self.untrained, [(self._seen(x, triple), y) for triple in triples for x, y in self.batches]
         )
-        means = zip(private.view(len(triples), -1).mean(1), accurate.view(len(triples), -1).mean(1), strict=True)
+        means = zip(private.mean(1), accurate.view(len(triples), -1).mean(1), strict=True)
         return [Scored(written([t]), float(p), float(a)) for t, (p, a) in zip(triples, means, strict=True)]
 
     def _seen(self, pictures: Tensor, triple: Triple) -> Tensor:

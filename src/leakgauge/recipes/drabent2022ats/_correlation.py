@@ -108,8 +108,7 @@ class ScoreAndLeak(Measurement):
         found: list[float] = []
         for first in range(0, len(triples), BLOCK):
             seen = self._seen(triples[first : first + BLOCK], pictures)
-            each = privacy_scores(model, noise.repeat(len(seen), 1, 1, 1), seen.flatten(0, 1), labels.repeat(len(seen)))
-            found += each.view(len(seen), -1).mean(1).tolist()
+            found += privacy_scores(model, noise, seen, labels).mean(1).tolist()
         return found
 
     def _recovered(self, model: nn.Module, data: DataSpec, seen: Tensor, labels: Tensor, watch: Watch) -> Tensor:
