@@ -7,11 +7,14 @@ them, on other data and early in training; what they cost; whether the score tha
 from __future__ import annotations
 
 from leakgauge.recipes._recipe import Recipe
-from leakgauge.recipes.drabent2022ats._accuracy import TABLE_ACCURACY
+from leakgauge.recipes.drabent2022ats._accuracy import FIGURE_4, TABLE_ACCURACY
 from leakgauge.recipes.drabent2022ats._attacks import TABLE_2, TABLE_3
 from leakgauge.recipes.drabent2022ats._correlation import FIGURE_2
+from leakgauge.recipes.drabent2022ats._during import FIGURE_1, FIGURE_5
 from leakgauge.recipes.drabent2022ats._elsewhere import TABLE_5, TABLE_6, TABLE_CIFAR10, TABLE_EARLY
+from leakgauge.recipes.drabent2022ats._pictures import TABLE_PICTURES
 from leakgauge.recipes.drabent2022ats._policies import TABLE_1, TABLE_4, TABLE_DISTRIBUTION
+from leakgauge.recipes.drabent2022ats._single import FIGURE_6
 
 RECIPE = Recipe(
     name="drabent2022ats",
@@ -25,7 +28,7 @@ RECIPE = Recipe(
     "afterwards* chooses among the ways was changed once after seeing scores, on six pictures of CIFAR-10 (least left "
     "over, then the likeliest way); the pictures of CIFAR-100 had no part in that.",
     tables=(
-        TABLE_1, TABLE_2, TABLE_3, TABLE_4, TABLE_5, TABLE_6, TABLE_ACCURACY, FIGURE_2, TABLE_DISTRIBUTION,
-        TABLE_CIFAR10, TABLE_EARLY,
+        TABLE_1, TABLE_2, TABLE_3, TABLE_4, TABLE_5, TABLE_6, TABLE_ACCURACY, FIGURE_1, FIGURE_2,
+        FIGURE_4, FIGURE_5, FIGURE_6, TABLE_DISTRIBUTION, TABLE_PICTURES, TABLE_CIFAR10, TABLE_EARLY,
     ),
 )  # fmt: skip
