@@ -10,6 +10,7 @@ import dataclasses
 import importlib
 import inspect
 import re
+import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -329,6 +330,18 @@ def _code(value: object) -> str:
 
 def _codes(values: Iterable[object]) -> str:
     return ", ".join(_code(v) for v in values)
+
+
+def setup(app: Any) -> None:
+    """Figures on the pages of papers are read from the recipes."""
+    sys.path.insert(0, str(Path(__file__).parent))
+    from paper_figures import filled  # stands beside this file
+
+    def fill(_: Any, page: str, source: list[str]) -> None:
+        if page.startswith("papers/"):
+            source[0] = filled(source[0])
+
+    app.connect("source-read", fill)
 
 
 generate()
