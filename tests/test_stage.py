@@ -153,8 +153,12 @@ def test_another_training_is_another_model(trainings):
         stage_of(**{"training": SOME, **changes})
     assert len(trainings) == 4
     assert len(stage._KEPT) == 4
+    stage_of(training=SOME)
     stage_of(training=SOME, seed=7)
-    assert len(stage._KEPT) == 4, "the oldest one left"
+    assert len(stage._KEPT) == 4, "the one that was used longest ago left"
+    assert len(trainings) == 5
+    stage_of(training=SOME)
+    assert len(trainings) == 5
 
 
 def test_a_model_that_somebody_changes_is_not_the_one_that_is_kept(trainings):

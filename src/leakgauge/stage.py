@@ -248,6 +248,7 @@ def _trained(model: nn.Module, samples: Dataset, scenario: Scenario, data_root: 
         scenario.model, scenario.data, data_root, scenario.training, scenario.seed, str(next(model.parameters()).device)
     )  # fmt: skip
     if named and same in _KEPT:
+        _KEPT[same] = _KEPT.pop(same)  # the latest used goes last
         model.load_state_dict(_KEPT[same])
         return model.eval()
     with _enough_for_batchnorm("training", do="raise its batch_size or clients"):
