@@ -8,7 +8,9 @@ import pytest
 
 from leakgauge import policy_search
 from leakgauge.errors import BadInput
-from leakgauge.policy_search import BLOCK, Scored, Search, candidate, ranked, search_policies
+from leakgauge.policies.operations import OPERATIONS
+from leakgauge.policies.policy import effect, written
+from leakgauge.policy_search import BLOCK, SINGLES, Scored, Search, best_of, candidate, ranked, search_policies
 from leakgauge.types import Training
 
 SEARCH = Search(
@@ -89,3 +91,56 @@ def test_more_candidates_begin_with_the_same(undisturbed, tmp_path):
 def test_a_precision_that_scores_do_not_have_is_refused():
     with pytest.raises(BadInput, match="float32 or tf32"):
         dataclasses.replace(SEARCH, precision="float64")
+
+
+def test_a_policy_met_again_under_other_numbers_has_the_scores_it_would_be_given(tmp_path, monkeypatch):
+    """Against the slow way, which scores every candidate."""
+    search = dataclasses.replace(SEARCH, candidates=8 * BLOCK, model="lenet-dlg")
+    firsts = policy_search._firsts(search)
+    assert all(effect(candidate(n, 0)) == effect(candidate(first, 0)) for n, first in enumerate(firsts))
+    again = [n for n, first in enumerate(firsts) if n != first]
+    assert again
+    asked = []
+    score = policy_search._Bench.score
+    monkeypatch.setattr(policy_search._Bench, "score", lambda self, ts: asked.extend(ts) or score(self, ts))
+    fast = search_policies(search, tmp_path / "fast", device="cpu")
+    assert len(asked) == search.candidates + 1 - len(again)
+    monkeypatch.setattr(policy_search, "_firsts", lambda search: list(range(search.count + 1)))
+    slow = search_policies(search, tmp_path / "slow", device="cpu")
+    assert [row.policy for row in fast] == [row.policy for row in slow] == [
+        written([candidate(n, 0)]) for n in range(search.candidates + 1)
+    ]  # fmt: skip
+    for row, same in zip(fast, slow, strict=True):
+        assert row.privacy == pytest.approx(same.privacy, abs=1e-5)
+        assert row.accuracy == pytest.approx(same.accuracy, rel=1e-3)
+
+
+def test_a_block_whose_firsts_are_with_another_process_is_scored_all_the_same(undisturbed, tmp_path):
+    search_policies(SEARCH, tmp_path, device="cpu")
+    first, *_, last = sorted((tmp_path / "scores").glob("*.json"))
+    first.unlink()
+    last.unlink()
+    for row, same in zip(search_policies(SEARCH, tmp_path, device="cpu"), undisturbed, strict=True):
+        assert (row.policy, row.privacy) == (same.policy, pytest.approx(same.privacy, abs=1e-6))
+
+
+def test_single_operations_are_each_different_one_alone(tmp_path):
+    search = dataclasses.replace(SEARCH, single=True)
+    assert len(SINGLES) == len(set(OPERATIONS)) == search.count == 29
+    rows = search_policies(search, tmp_path, device="cpu")
+    assert [row.policy for row in rows] == ["", *(str(n) for n in SINGLES)]
+    (identity,) = (row for row in rows if row.policy == "28")
+    assert identity.privacy == rows[0].privacy
+    best = best_of(search, rows)[1]
+    assert len(best) == 29
+    assert [row.privacy for row in best] == sorted(row.privacy for row in rows[1:])
+
+
+def test_a_search_of_triples_is_described_as_before_there_were_single_operations():
+    assert "single" not in SEARCH.as_dict()
+    assert dataclasses.replace(SEARCH, single=True).as_dict()["single"]
+
+
+def test_a_fifth_of_the_published_number_of_triples_need_not_be_scored():
+    firsts = policy_search._firsts(Search("mlp", "digits"))
+    assert sum(n != first for n, first in enumerate(firsts)) > 1500 // 6

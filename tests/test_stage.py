@@ -6,6 +6,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
+from leakgauge import stage
 from leakgauge.audit import run_audit
 from leakgauge.data import load
 from leakgauge.engine.precision import set_precision
@@ -125,6 +126,52 @@ def test_training_uses_the_train_split_by_the_scenarios_seed_and_is_told_with_it
     right = accuracy(model, private)
     assert stage.state == f"after 3 rounds of training, test accuracy {right:.2f} (450 samples)"
     assert not stage.model.training
+
+
+@pytest.fixture
+def trainings(monkeypatch):
+    """The trainings that were really done."""
+    done = []
+    monkeypatch.setattr(stage, "_KEPT", {})
+    monkeypatch.setattr(stage, "train", lambda *given: done.append(given[2:]) or train(*given))
+    return done
+
+
+def test_one_training_serves_all_scenarios_that_name_it(trainings):
+    first = stage_of(training=SOME, model="resnet20:width=2")
+    second = stage_of(training=SOME, model="resnet20:width=2", trials=2, precision="float64")
+    assert len(trainings) == 1
+    assert second.state == first.state
+    assert not any(module.training for module in second.model.modules())
+    for name, value in first.model.state_dict().items():
+        assert torch.equal(second.model.state_dict()[name].to(value), value)
+
+
+def test_another_training_is_another_model(trainings):
+    stage_of(training=SOME)
+    for changes in ({"seed": 6}, {"training": dataclasses.replace(SOME, lr=0.5)}, {"model": "mlp:hidden=9"}):
+        stage_of(**{"training": SOME, **changes})
+    assert len(trainings) == 4
+    assert len(stage._KEPT) == 4
+    stage_of(training=SOME)
+    stage_of(training=SOME, seed=7)
+    assert len(stage._KEPT) == 4, "the one that was used longest ago left"
+    assert len(trainings) == 5
+    stage_of(training=SOME)
+    assert len(trainings) == 5
+
+
+def test_a_model_that_somebody_changes_is_not_the_one_that_is_kept(trainings):
+    next(stage_of(training=SOME).model.parameters()).detach().zero_()
+    assert next(stage_of(training=SOME).model.parameters()).any()
+    assert len(trainings) == 1
+
+
+def test_what_goes_on_from_a_file_is_trained_again(trainings, tmp_path):
+    save_file(load_model("mlp:hidden=8", load("digits", "train").spec, seed=1).state_dict(), tmp_path / "w.safetensors")
+    for _ in range(2):
+        stage_of(training=SOME, weights=str(tmp_path / "w.safetensors"))
+    assert len(trainings) == 2
 
 
 def test_training_goes_on_from_a_checkpoint(tmp_path):

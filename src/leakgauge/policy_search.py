@@ -6,6 +6,9 @@ FOLDER/policies.json    the best, once all blocks are there
 
 A block that is there is not scored again, so a killed search goes on where it stopped, and several processes can share
 a folder: each takes the blocks that no other is working on. A candidate's number alone decides what it is.
+
+Many triples are one policy under other numbers, because operations repeat in the list: a fifth of 1,500. Each policy is
+scored once, and its scores are copied.
 """
 
 from __future__ import annotations
@@ -29,8 +32,8 @@ from leakgauge.errors import BadInput, Unreadable
 from leakgauge.files import make_folder, write_whole
 from leakgauge.fl.rounds import train
 from leakgauge.models import load_model
-from leakgauge.policies.operations import COUNT
-from leakgauge.policies.policy import LENGTH, NOTHING, Triple, applied, draw, written
+from leakgauge.policies.operations import COUNT, OPERATIONS
+from leakgauge.policies.policy import LENGTH, NOTHING, Triple, applied, draw, effect, written
 from leakgauge.policies.scores import accuracy_scores, privacy_scores
 from leakgauge.reading.plain import read_json
 from leakgauge.sealed import opened, sealed
@@ -41,6 +44,7 @@ from leakgauge.types import Training
 BLOCK = 10  # candidates that are scored together
 _TRAINED_ON = 0.1  # of the data, as published
 _LOSS = 85 / 63  # the published threshold over the best score there is with as many classes as its batches have
+SINGLES = tuple(n for n in range(COUNT) if OPERATIONS.index(OPERATIONS[n]) == n)  # each different operation once
 TRAINING = Training(rounds=300, optimizer="adam", lr=0.001)  # enough to tell pictures apart, not to know them by heart
 
 
@@ -59,6 +63,7 @@ class Search:
     as_released: bool = False  # crop and mirror pictures first
     seed: int = 0
     precision: str = "tf32"  # of the products behind privacy: a mean of cosines needs no more
+    single: bool = False  # each different operation alone, in place of random triples
 
     def __post_init__(self) -> None:
         for name in ("candidates", "pictures", "batches"):
@@ -70,12 +75,24 @@ class Search:
             raise BadInput("batch_size", allowed="at least 2", got=self.batch_size, do="pictures are compared pairwise")
 
     @property
+    def count(self) -> int:
+        """Candidates beside untransformed pictures."""
+        return len(SINGLES) if self.single else self.candidates
+
+    @property
     def blocks(self) -> list[range]:
         """The candidates' numbers; number 0 stands for pictures as they are."""
-        return [range(b, min(b + BLOCK, self.candidates + 1)) for b in range(0, self.candidates + 1, BLOCK)]
+        return [range(b, min(b + BLOCK, self.count + 1)) for b in range(0, self.count + 1, BLOCK)]
+
+    def candidate(self, number: int) -> Triple:
+        """What the number stands for."""
+        if self.single:
+            return (SINGLES[number - 1],) if number else ()
+        return candidate(number, self.seed)
 
     def as_dict(self) -> dict[str, Any]:
-        return dataclasses.asdict(self)
+        """What is searched; a kind of search that is left out is not there, as before there was one."""
+        return {k: v for k, v in dataclasses.asdict(self).items() if k != "single" or v}
 
 
 @dataclass(frozen=True)
@@ -116,16 +133,43 @@ def search_policies(
     missing = [block for block in search.blocks if _read(folder, block, notice) is None]
     if missing:
         bench = _Bench.set_up(search, samples, untrained)
+        same_as = _firsts(search)
         for wait in (False, True):  # first what nobody works on, then what another process has or had
             for block in [b for b in missing if _read(folder, b) is None]:
                 with claimed(_path(folder, block), wait=wait, notice=notice) as mine:
                     if mine and _read(folder, block) is None:
-                        _write(folder, block, bench.score([candidate(n, search.seed) for n in block]))
-                watch(sum(len(b) for b in search.blocks if _path(folder, b).exists()), search.candidates + 1)
+                        _write(folder, block, _block_scores(bench, folder, block, same_as))
+                watch(sum(len(b) for b in search.blocks if _path(folder, b).exists()), search.count + 1)
     scored = [row for block in search.blocks for row in _read(folder, block) or []]
-    best = [dataclasses.asdict(row) for row in ranked(scored, search.least_accuracy)[1]]
+    best = [dataclasses.asdict(row) for row in best_of(search, scored)[1]]
     write_whole(folder / "policies.json", (json.dumps(best, indent=1) + "\n").encode())
     return scored
+
+
+def _firsts(search: Search) -> list[int]:
+    """For every candidate the first one with the same effect, itself if there is none before."""
+    met: dict[Any, int] = {}
+    return [met.setdefault(effect(search.candidate(n)), n) for n in range(search.count + 1)]
+
+
+def _block_scores(bench: _Bench, folder: Path, block: range, same_as: Sequence[int]) -> list[Scored]:
+    """Scores of a block; what an earlier block that is there has scored under other numbers is copied from it."""
+    search = bench.search
+    known: dict[int, Scored] = {}
+    for number in block:
+        home = search.blocks[same_as[number] // BLOCK]
+        if home.start < block.start and same_as[number] not in known:
+            rows = _read(folder, home) or []  # empty while another process has it: then it is scored here
+            known |= dict(zip(home, rows, strict=False))
+    asked = list(dict.fromkeys(same_as[n] for n in block if same_as[n] not in known))
+    known |= dict(zip(asked, bench.score([search.candidate(n) for n in asked]) if asked else (), strict=True))
+    return [dataclasses.replace(known[same_as[n]], policy=written([search.candidate(n)])) for n in block]
+
+
+def best_of(search: Search, scored: Sequence[Scored]) -> tuple[float, list[Scored]]:
+    """As `ranked`; single operations are compared by privacy alone, unless an accuracy score is asked for."""
+    lowest = min(row.accuracy for row in scored)
+    return ranked(scored, lowest if search.single and search.least_accuracy is None else search.least_accuracy)
 
 
 def ranked(scored: Sequence[Scored], least_accuracy: float | None) -> tuple[float, list[Scored]]:
@@ -167,14 +211,12 @@ class _Bench:
         """All candidates of a block, and all their pictures, in one pass each."""
         ways = [self._seen(self.pictures, triple) for triple in triples]
         set_precision(self.search.precision)
-        private = privacy_scores(
-            self.trained, self.noise.repeat(len(triples), 1, 1, 1), torch.cat(ways), self.labels.repeat(len(triples))
-        )
+        private = privacy_scores(self.trained, self.noise, torch.stack(ways), self.labels)
         set_precision("float32")  # the smallest eigenvalues count most
         accurate = accuracy_scores(
             self.untrained, [(self._seen(x, triple), y) for triple in triples for x, y in self.batches]
         )
-        means = zip(private.view(len(triples), -1).mean(1), accurate.view(len(triples), -1).mean(1), strict=True)
+        means = zip(private.mean(1), accurate.view(len(triples), -1).mean(1), strict=True)
         return [Scored(written([t]), float(p), float(a)) for t, (p, a) in zip(triples, means, strict=True)]
 
     def _seen(self, pictures: Tensor, triple: Triple) -> Tensor:

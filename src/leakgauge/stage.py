@@ -37,6 +37,8 @@ from leakgauge.types import Batch, Belonging, DataSpec, Defense, Fact, Scenario,
 PUBLIC_SAMPLES = 512
 OTHERS, OTHERS_NUMBERS = 2000, 2**26  # samples to compare recoveries with, and what they may hold together
 ACCURACY_SAMPLES = 1000  # enough for two digits of a trained model's accuracy
+_MODELS = 4  # trained ones that are kept for the next scenario
+_KEPT: dict[tuple[object, ...], dict[str, Tensor]] = {}
 
 
 @dataclass(frozen=True)
@@ -141,7 +143,7 @@ def set_stage(
         if trained is not None:
             model.load_state_dict(trained)
         else:  # in float32: one model, whatever the attacks then run in
-            model = _trained(model, train_split, scenario)
+            model = _trained(model, train_split, scenario, data_root)
             state = _trained_state(model, victims, scenario)
     set_precision(scenario.precision)
     model, crowd = model.to(dtype), to_device(crowd, where, dtype)
@@ -238,9 +240,24 @@ def _train_split(scenario: Scenario, data_root: Path | None) -> Dataset | None:
         ) from error
 
 
-def _trained(model: nn.Module, samples: Dataset, scenario: Scenario) -> nn.Module:
+def _trained(model: nn.Module, samples: Dataset, scenario: Scenario, data_root: Path | None) -> nn.Module:
+    """Trained once for all scenarios of this process that name the same training, such as those of one table."""
+    own = catalog.is_own(scenario.model) or scenario.weights is not None
+    named = not own and scenario.data.replace("-", "").isalnum()  # own code and files may change meanwhile
+    same = (
+        scenario.model, scenario.data, data_root, scenario.training, scenario.seed, str(next(model.parameters()).device)
+    )  # fmt: skip
+    if named and same in _KEPT:
+        _KEPT[same] = _KEPT.pop(same)  # the latest used goes last
+        model.load_state_dict(_KEPT[same])
+        return model.eval()
     with _enough_for_batchnorm("training", do="raise its batch_size or clients"):
-        return train(model, samples, scenario.training, scenario.seed)
+        trained = train(model, samples, scenario.training, scenario.seed)
+    if named:
+        while len(_KEPT) >= _MODELS:
+            _KEPT.pop(next(iter(_KEPT)))
+        _KEPT[same] = {name: tensor.cpu().clone() for name, tensor in trained.state_dict().items()}
+    return trained
 
 
 def _trained_state(model: nn.Module, victims: Dataset, scenario: Scenario) -> str:

@@ -24,10 +24,20 @@ def test_json_is_the_same_again_and_scores_are_not_made_twice(leakgauge, tmp_pat
     assert before == {p: p.stat().st_mtime_ns for p in (tmp_path / "search" / "scores").iterdir()}
 
 
+def test_single_operations_are_listed_by_privacy_alone(leakgauge, tmp_path):
+    without = [word for word in COMMAND if word not in ("--candidates", "12")]
+    result = leakgauge(*without, "--single", "--out", tmp_path / "single", "--json", "--top", "29")
+    found = json.loads(result.out)
+    assert found["kept"] == 29
+    assert found["search"]["single"]
+    assert [row["privacy"] for row in found["best"]] == sorted(row["privacy"] for row in found["best"])
+
+
 @pytest.mark.parametrize(
     ("more", "said"),
     [
         (["--candidates", "0"], "candidates must be at least 1"),
+        (["--single"], "left out with --single"),
         (["--batch-size", "1"], "compared pairwise"),
         (["--data", "breast-cancer"], "policies transform pictures"),
         (["--pictures", "100000"], "lower --pictures"),

@@ -66,6 +66,20 @@ def test_the_given_model_stays_untouched_and_the_copy_is_in_eval_mode(model, few
     assert all(p.grad is None for p in (*given.parameters(), *trained.parameters()))
 
 
+def test_who_follows_sees_every_round_its_model_and_its_loss(model, few):
+    met = []
+    trained = train(
+        model(), few, QUICK, seed=0, follow=lambda done, worker, loss: met.append((done, parameters(worker), loss))
+    )
+    inputs, labels = few.take(torch.arange(CLIENTS * EACH))
+    begun = nn.functional.cross_entropy(model()(inputs.double()), labels)
+    assert [done for done, _, _ in met] == [1, 2]
+    assert not met[0][2].requires_grad
+    torch.testing.assert_close(met[0][2], begun.detach())
+    for name, value in parameters(trained).items():
+        torch.testing.assert_close(met[-1][1][name], value)
+
+
 def test_no_rounds_change_nothing(model, few):
     given = model()
     assert_same(train(given, few, Training(), seed=0), given)

@@ -5,7 +5,7 @@ import torch
 
 from leakgauge.errors import BadInput
 from leakgauge.policies.operations import OPERATIONS
-from leakgauge.policies.policy import NOTHING, applied, draw, parse, undone, written
+from leakgauge.policies.policy import NOTHING, applied, draw, effect, parse, undone, written
 
 
 @pytest.mark.parametrize("text", ["3-1-7", "3-1-7/43-18-18", "0", "28-39"])
@@ -68,3 +68,18 @@ def test_policies_are_differentiable_in_the_picture():
 def test_inverting_twice_comes_back():
     x, drawn = torch.rand(3, 1, 8, 8), draw(parse("0-29-47"), [0], 3)
     assert torch.allclose(undone(applied(x, drawn), drawn), x)
+
+
+def test_policies_with_the_same_effect_show_the_same_pictures():
+    """Equal operations under other numbers, and those that change nothing, on the same draws of signs."""
+    pictures = torch.rand(6, 3, 12, 12)
+
+    def shown(*triple):
+        return applied(pictures, draw([triple], [3], len(pictures)))
+
+    for one, other in (((9, 3, 1), (16, 3, 1)), ((28, 3, 39), (39, 3)), ((9, 28, 8), (9, 23)), ((39,), ())):
+        assert effect(one) == effect(other)
+        assert torch.equal(shown(*one), shown(*other))
+    for one, other in (((28, 3), (3,)), ((3, 1), (1, 3)), ((3,), (21,))):  # another sign is drawn for another place
+        assert effect(one) != effect(other)
+        assert not torch.equal(shown(*one), shown(*other))

@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch import nn
 
+from leakgauge.policies import scores
 from leakgauge.policies.scores import (
     POINTS,
     accuracy_scores,
@@ -27,7 +28,7 @@ def test_privacy_is_the_definition_picture_by_picture():
     def gradient(x, y):
         return torch.autograd.grad(nn.functional.cross_entropy(model(x[None]), y[None]), list(model.parameters()))
 
-    for m, found in enumerate(privacy_scores(model, noise, pictures, labels)):
+    for m, found in enumerate(privacy_scores(model, noise, pictures[None], labels)[0]):
         goal = gradient(pictures[m], labels[m])
         by_hand = []
         for i in range(POINTS + 1):
@@ -42,7 +43,17 @@ def test_privacy_is_the_definition_picture_by_picture():
 
 def test_the_picture_itself_is_wholly_similar():
     pictures = torch.rand(2, 1, 8, 8)
-    assert privacy_scores(small(), pictures, pictures, torch.tensor([1, 2])) == pytest.approx([1, 1], abs=1e-6)
+    assert privacy_scores(small(), pictures, pictures[None], torch.tensor([1, 2]))[0] == pytest.approx([1, 1], abs=1e-6)
+
+
+@pytest.mark.parametrize("fit", [100, 6, 4, 2])
+def test_policies_together_score_as_each_alone(monkeypatch, fit):
+    """Also where only some of the policies, or some of the pictures, fit in memory at once."""
+    model, noise, labels = small(), torch.rand(3, 1, 8, 8), torch.tensor([0, 3, 4])
+    pictures = torch.rand(4, 3, 1, 8, 8)
+    alone = torch.cat([privacy_scores(model, noise, seen[None], labels) for seen in pictures])
+    monkeypatch.setattr(scores, "_rows", lambda *_: fit)
+    assert torch.allclose(privacy_scores(model, noise, pictures, labels), alone, atol=1e-6)
 
 
 def test_two_tensors_without_gradient_are_alike_and_one_is_not():

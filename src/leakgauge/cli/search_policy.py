@@ -12,9 +12,10 @@ import typer
 from leakgauge.cli import options
 from leakgauge.cli.console import say, show, show_json, show_table, watching
 from leakgauge.cli.running import RUNS
+from leakgauge.errors import BadInput
 from leakgauge.policies.operations import OPERATIONS
 from leakgauge.policies.policy import parse
-from leakgauge.policy_search import TRAINING, Search, ranked, search_policies
+from leakgauge.policy_search import TRAINING, Search, best_of, search_policies
 from leakgauge.store import key_of
 from leakgauge.types import Training
 
@@ -40,6 +41,9 @@ def search_policy(
     precision: Annotated[
         str, typer.Option("--precision", help="Products behind privacy scores on a GPU: tf32 or float32.")
     ] = "tf32",
+    single: Annotated[
+        bool, typer.Option("--single", help="Score each of the different operations alone, by privacy.")
+    ] = False,
     seed: options.SEED = None,
     out: Annotated[
         Path | None, typer.Option("--out", help="Folder for scores. Default leakgauge-runs/policies-KEY.")
@@ -52,9 +56,14 @@ def search_policy(
 
     Example: `leakgauge search-policy --model lenet-dlg --data digits --candidates 20 --pictures 10 --batches 2`
     """
+    if single and candidates != Search.candidates:
+        raise BadInput(
+            "--candidates", allowed="left out with --single", got=candidates,
+            do="there are as many as different operations",
+        )  # fmt: skip
     search = Search(
         model, data, candidates, pictures, batches, batch_size, least_accuracy,
-        Training.from_text(training) if training else TRAINING, as_released, seed or 0, precision,
+        Training.from_text(training) if training else TRAINING, as_released, seed or 0, precision, single,
     )  # fmt: skip
     folder = out or RUNS / f"policies-{key_of(search=search.as_dict())[:10]}"
     began = time.perf_counter()
@@ -67,7 +76,7 @@ def search_policy(
     except KeyboardInterrupt:
         say(f"leakgauge: interrupted; finished scores are kept in {folder}, the same command goes on from there")
         return 130
-    least, best = ranked(scored, search.least_accuracy)
+    least, best = best_of(search, scored)
     if as_json:
         show_json(
             {
@@ -81,7 +90,7 @@ def search_policy(
     rows += [[row.policy, _named(row.policy), f"{row.privacy:.3f}", f"{row.accuracy:.1f}"] for row in best[:top]]
     show_table(["policy", "operations", "similarity (low is private)", "accuracy score (high is good)"], rows)
     spent = time.perf_counter() - began
-    show(f"{len(best)} of {search.candidates} reach an accuracy score of {least:.1f}; {spent:.0f} s")
+    show(f"{len(best)} of {search.count} reach an accuracy score of {least:.1f}; {spent:.0f} s")
     if best:
         show(f"Scores: {folder}")
         if best[0].privacy >= first.privacy:

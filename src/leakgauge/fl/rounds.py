@@ -43,12 +43,13 @@ def train(
     *,
     kept: Path | None = None,
     watch: Callable[[int], None] = lambda _: None,
+    follow: Callable[[int, nn.Module, Tensor], None] = lambda *_: None,
 ) -> nn.Module:
     """A trained copy in eval mode, on the model's device and in its precision; the given model stays untouched.
 
     A round draws its samples without repetition, by its number: the first rounds of a longer training are the same.
     With `kept` the state is written there now and then, and a training that finds it goes on from there. `watch` hears
-    of rounds done.
+    of rounds done, `follow` of the same with the model after it and the loss before it, which is still on the device.
     """
     size = training.clients * training.batch_size
     if training.rounds and size > len(samples):
@@ -78,9 +79,11 @@ def train(
             optimiser.zero_grad()
             with collecting() as penalties:
                 logits = worker(inputs)
-            with_penalties(cross_entropy(logits, labels), penalties).backward()  # type: ignore[no-untyped-call]
+            loss = with_penalties(cross_entropy(logits, labels), penalties)
+            loss.backward()  # type: ignore[no-untyped-call]
             optimiser.step()
             watch(number + 1)
+            follow(number + 1, worker, loss.detach())
             if kept is not None and (number + 1) % max(1, training.rounds // _KEPT) == 0:
                 _keep(kept, worker, optimiser, number + 1)
     optimiser.zero_grad()

@@ -98,6 +98,16 @@ def undone(pictures: Tensor, drawn: Draw) -> Tensor:
     return pictures
 
 
+def effect(triple: Triple) -> tuple[tuple[Operation, int | None], ...]:
+    """What a policy does to every picture: two with the same effect are the same policy under other numbers.
+
+    Operations that stand in the list under several numbers are one, and those that change nothing are none. Chance
+    draws the sign of the first, second and third operation apart, so the place counts for those that have one.
+    """
+    done = ((place, OPERATIONS[number]) for place, number in enumerate(triple))
+    return tuple((op, place if op.signed else None) for place, op in done if not op.changes_nothing)
+
+
 def _each(pictures: Tensor, drawn: Draw, place: int, *, undo: bool) -> Tensor:
     """The operation at `place`, one kind after another for all pictures that have it."""
     indices, signs = drawn.operations[:, place], drawn.signs[:, place]

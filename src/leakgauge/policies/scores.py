@@ -20,37 +20,50 @@ from leakgauge.engine.memory import fitting
 
 POINTS = 20  # steps from noise to picture
 _TINY = 1e-5
-_COPIES = 4  # of a gradient that live at once
+_COPIES = 5  # of a gradient that live at once
 _AT_ONCE = 1024  # pictures whose input gradients are taken together
 
 
 def privacy_scores(model: nn.Module, noise: Tensor, pictures: Tensor, labels: Tensor) -> Tensor:
-    """(M,): mean similarity of gradients along the way, by the trapezoid rule; 0 to 1, low is private.
+    """(K, P): mean similarity of gradients along the way, by the trapezoid rule; 0 to 1, low is private.
 
-    noise, pictures: (M, C, H, W), the two ends; labels (M,). Model in eval mode.
+    pictures: (K, P, C, H, W), as K policies show them; noise (P, C, H, W), where the way to each begins; labels (P,).
+    Model in eval mode. The way begins at the same gradient under every policy, so that one is computed once.
     """
     worker = working_model(model, "eval")
-    rows = _rows(worker, pictures)
+    rows = _rows(worker, noise)
     parts = [
-        _along(worker, n, p, y)
-        for n, p, y in zip(*(torch.split(all_of, rows) for all_of in (noise, pictures, labels)), strict=True)
+        torch.cat([_along(worker, n, begun, seen, y) for seen in torch.split(p, max(1, rows // len(n)))])
+        for n, p, y in zip(
+            torch.split(noise, rows), torch.split(pictures, rows, 1), torch.split(labels, rows), strict=True
+        )
+        for begun in [_gradients(worker, n, y)]
     ]
-    similar = torch.cat(parts, 1)  # (POINTS + 1, M)
-    return (similar.sum(0) - (similar[0] + similar[-1]) / 2) / POINTS
+    return torch.cat(parts, 1)
 
 
-def _along(worker: nn.Module, noise: Tensor, pictures: Tensor, labels: Tensor) -> Tensor:
-    """(POINTS + 1, m) similarities."""
+def _along(worker: nn.Module, noise: Tensor, begun: Mapping[str, Tensor], pictures: Tensor, labels: Tensor) -> Tensor:
+    """(k, p) scores of pictures (k, p, C, H, W), whose gradients begin at `begun` (p, ...)."""
+    policies = len(pictures)
 
-    def gradients(inputs: Tensor) -> dict[str, Tensor]:
-        with torch.enable_grad():
-            found = trial_gradients(worker, inputs[:, None], labels[:, None], differentiable=False)
-        return {name: g.detach() for name, g in found.items()}
+    def of_each(tensor: Tensor) -> Tensor:
+        """(p, ...) -> (k p, ...): the same for every policy."""
+        return tensor.repeat(policies, *[1] * (tensor.dim() - 1))
 
-    goal = gradients(pictures)
+    seen, start, targets = pictures.flatten(0, 1), of_each(noise), of_each(labels)
+    goal = _gradients(worker, seen, targets)
     lengths = {name: wanted.flatten(1).norm(dim=1) for name, wanted in goal.items()}  # once, not at every point
-    points = [similarity(gradients(torch.lerp(noise, pictures, i / POINTS)), goal, lengths) for i in range(POINTS)]
-    return torch.stack([*points, similarity(goal, goal, lengths)])
+    total = similarity({name: of_each(g) for name, g in begun.items()}, goal, lengths) / 2
+    for i in range(1, POINTS):
+        total += similarity(_gradients(worker, torch.lerp(start, seen, i / POINTS), targets), goal, lengths)
+    total += similarity(goal, goal, lengths) / 2
+    return (total / POINTS).view(policies, -1)
+
+
+def _gradients(worker: nn.Module, pictures: Tensor, labels: Tensor) -> dict[str, Tensor]:
+    with torch.enable_grad():
+        found = trial_gradients(worker, pictures[:, None], labels[:, None], differentiable=False)
+    return {name: g.detach() for name, g in found.items()}
 
 
 def similarity(mine: Mapping[str, Tensor], goal: Mapping[str, Tensor], lengths: Mapping[str, Tensor]) -> Tensor:

@@ -94,6 +94,11 @@ def total(sample: Sequence[float]) -> Interval:
     return Interval(float(sum(sample)), None, None)
 
 
+def deviation(sample: Sequence[float]) -> Interval:
+    """How far the members of a sample lie apart."""
+    return Interval(float(np.std(sample, ddof=1)) if len(sample) > 1 else None, None, None)
+
+
 FIGURES = {
     "certified": Figure("certified", "{:.3f}", mean),
     "whole_batches": Figure("batches recovered whole", "{:.3f}", share),
@@ -146,4 +151,30 @@ FIGURES = {
     "entries_moved": Figure("entries in another slice", "{:.3f}", mean),
     "share_least": Figure("entries that are noised, least", "{:.3f}", mean),
     "share_most": Figure("entries that are noised, most", "{:.3f}", mean),
+    "best_claimed": Figure("operations", "{:.0f}", mean),
+    "by_edges": Figure("Spearman's correlation of PSNR with edges", "{:+.3f}", spearman),
+    "by_contrast": Figure("with contrast", "{:+.3f}", spearman),
+    "by_edges_blind": Figure("of a grey guess's PSNR with edges", "{:+.3f}", spearman),
+    "by_contrast_blind": Figure("of a grey guess's PSNR with contrast", "{:+.3f}", spearman),
+    "between_classes": Figure("share of PSNR's variance between classes", "{:.3f}", mean),
+    "between_classes_by_chance": Figure("share between classes dealt out at random", "{:.3f}", mean),
+    "psnr_of_pictures": Figure("PSNR, dB", "{:.2f}", mean),
+    "single_none": Figure("S_pri", "{:.3f}", mean),
+    **{f"single_{number}": Figure("S_pri", "{:.3f}", mean) for number in range(50)},
+    **{
+        f"similar_{depth}_{mark}": Figure(heading, "{:.3f}", reduce)
+        for mark in (0, 10, 25, 50, 100)
+        for depth, heading, reduce in (
+            ("whole", "cosine", mean),
+            ("spread", "std over pictures", deviation),
+            ("shallow", "shallow layers", mean),
+            ("middle", "middle layers", mean),
+            ("deep", "deep layers", mean),
+        )
+    },
+    **{
+        f"{what}_{mark}": Figure(heading, "{:.3f}", mean)
+        for mark in (10, 25, 50, 75, 100)
+        for what, heading in (("loss", "training loss"), ("test", "test accuracy"))
+    },
 }

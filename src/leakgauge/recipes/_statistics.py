@@ -232,9 +232,14 @@ def _mse_smallest(findings: Findings, _: float) -> Interval:
     return Interval(min(known), None, None) if known else _NOTHING
 
 
-def _psnr_std(findings: Findings, _: float) -> Interval:
-    values = [float(r["psnr"] or 0.0) for f in findings for r in f.records]
-    return _bootstrap(values, partial(np.std, ddof=1)) if len(values) > 1 else _NOTHING
+def _std(metric: str) -> Callable[[Findings, float], Interval]:
+    """Standard deviation over records."""
+
+    def compute(findings: Findings, _: float) -> Interval:
+        values = [float(r[metric] or 0.0) for f in findings for r in f.records if metric in r]
+        return _bootstrap(values, partial(np.std, ddof=1)) if len(values) > 1 else _NOTHING
+
+    return compute
 
 
 def _psnr_thesis(findings: Findings, _: float) -> Interval:
@@ -321,7 +326,8 @@ STATISTICS = {
     "ssim_best": Statistic("best SSIM", "{:.3f}", _best("ssim")),
     "psnr_best": Statistic("best PSNR, dB", "{:.2f}", _best("psnr")),
     "exact_records": Statistic("exact records in a batch", "{:.2f}", _exact_records),
-    "psnr_std": Statistic("std over images, dB", "{:.2f}", _psnr_std),
+    "psnr_std": Statistic("std over images, dB", "{:.2f}", _std("psnr")),
+    "psnr_trained_on_std": Statistic("std over images, against the transformed, dB", "{:.2f}", _std("psnr_trained_on")),
     "psnr_thesis": Statistic("PSNR as the thesis computes it, dB", "{:.2f}", _psnr_thesis),
     "rmse_thesis": Statistic("MSE as the thesis computes it (RMSE of 0 to 255)", "{:.2f}", _rmse_thesis),
     "lpips": Statistic("LPIPS, AlexNet", "{:.3f}", _mean("lpips")),

@@ -1,77 +1,106 @@
-"""Policies where they were not searched: on other data, and before the training has begun to matter."""
+"""Policies where they were not searched: on other data (claim 3), and before the training has begun to matter."""
 
 from __future__ import annotations
 
 from leakgauge.recipes._recipe import Cell, Table
-from leakgauge.recipes.drabent2022ats._leaks import CONVENTION, named
+from leakgauge.recipes.drabent2022ats._policies import CONVENTION
 from leakgauge.recipes.drabent2022ats._set_up import (
     AFTERWARDS,
-    BETTER,
     CONVNET,
+    DATA,
     EARLY_HYBRID,
+    EIGHT,
     HYBRID,
     KNOWN,
     LBFGS,
     LENET,
     NAMES,
     OF_CONVNET,
+    OWN,
     PLAIN,
     QUICK_LBFGS,
     RESNET,
     SHORTER,
     THROUGH,
+    Printed,
     attacked,
-    bare_figures,
+    named,
+    on_trained,
     plain_figures,
     told,
-    with_training,
 )
 from leakgauge.types import Training
 
-_DATA = {"cifar10": "CIFAR-10", "fashion-mnist": "Fashion-MNIST", "tiny-imagenet": "Tiny-ImageNet"}
-_OWN = ("19-15-45/2-43-21", "42-28-42/14-48-48")  # found for Fashion-MNIST with ResNet20-4 and with ConvNet
-_TRANSFERRED: dict[tuple[str, str], dict[str, float | None]] = {  # network, data -> policy -> the replication's PSNR
-    (RESNET, "fashion-mnist"): {"": 9.81, HYBRID: None, _OWN[0]: None},
-    (CONVNET, "fashion-mnist"): {"": 9.52, OF_CONVNET[-1]: 11.50, _OWN[1]: None},
-    (RESNET, "tiny-imagenet"): {"": 8.96, HYBRID: 7.92},
-}
+_PRINTED: dict[tuple[str, str], dict[str, Printed]] = {  # network, data -> policy -> PSNR, std
+    (RESNET, "fashion-mnist"): {"": (9.81, 4.41), "3-1-7": (9.30, 2.72), "43-18-18": (10.03, 2.23),
+                                HYBRID: (7.49, 1.57)},
+    (CONVNET, "fashion-mnist"): {"": (9.52, 3.27), "21-13-3": (9.99, 2.12), "7-4-15": (9.34, 1.62),
+                                 OF_CONVNET[-1]: (11.50, 5.80)},
+    (RESNET, "tiny-imagenet"): {"": (8.96, 1.25), HYBRID: (7.92, 0.79)},
+}  # fmt: skip
 
 
-def _on_other_data() -> tuple[Cell, ...]:
+def _on_lenet(data: str, name: str, own: tuple[str, ...] = ()) -> list[Cell]:
     cells = []
-    for data, name in _DATA.items():
-        policies = ("", HYBRID, OF_CONVNET[-1], *(_OWN if data == "fashion-mnist" else ()))
-        for policy in policies:
-            for attacker in (PLAIN, THROUGH, AFTERWARDS) if policy else (PLAIN,):
-                fast = data == "cifar10" and policy in ("", HYBRID) and attacker == PLAIN
-                figures = dict(KNOWN) if attacker != PLAIN else plain_figures() if policy else bare_figures()
-                cells.append(
-                    Cell(
-                        named(policy, attacker), f"{name}, LeNet", attacked(policy, LBFGS, attacker, data=data),
-                        figures, quick=1 if fast else 0, quick_attack=told(QUICK_LBFGS, policy, attacker),
-                    )
-                )  # fmt: skip
-    for (model, data), by_policy in _TRANSFERRED.items():
-        for policy, psnr in by_policy.items():
-            run, column = with_training(policy, SHORTER, model=model, data=data), f"{_DATA[data]}, {NAMES[model]}"
-            figures = plain_figures(psnr) if policy else bare_figures(psnr)
-            cells.append(Cell(named(policy, PLAIN), column, run, figures))
-            if policy:
-                cells.append(Cell(named(policy, BETTER), column, run, dict(KNOWN), "adaptive"))
-    return tuple(cells)
+    for policy in ("", HYBRID, OF_CONVNET[-1], *own):
+        for attacker in (PLAIN, THROUGH, AFTERWARDS) if policy else (PLAIN,):
+            fast = data == "cifar10" and policy in ("", HYBRID) and attacker == PLAIN
+            figures = plain_figures() if policy and attacker == PLAIN else dict(KNOWN)
+            cells.append(
+                Cell(
+                    named(policy, attacker), f"{name}, LeNet", attacked(policy, LBFGS, attacker, data=data),
+                    figures, quick=1 if fast else 0, quick_attack=told(QUICK_LBFGS, policy, attacker),
+                )
+            )  # fmt: skip
+    return cells
 
 
-TABLE_TRANSFER = Table(
-    "transfer",
-    "policies of CIFAR-100 on other data",
+def _all_printed(wanted: str) -> list[Cell]:
+    return [
+        cell
+        for (model, data), by_policy in _PRINTED.items()
+        if data == wanted
+        for policy, figures in by_policy.items()
+        for cell in on_trained(f"{DATA[data]}, {NAMES[model]}", policy, figures, model=model, data=data)
+    ]
+
+
+_LENET_NOTE = (
+    "LeNet is not in the document: untrained and attacked by L-BFGS, as in table 1. The other networks are trained for "
+    "3,910 rounds of 128 pictures."
+)
+
+TABLE_5 = Table(
+    "5",
+    "experiment 6: policies found on CIFAR-100, on Fashion-MNIST",
     CONVENTION,
-    "Claim 6 and the extensions. The first study says that policies carry over to other data; the replication finds "
-    "that they do on Tiny-ImageNet and not on Fashion-MNIST, where pictures with the hybrid of ConvNet are recovered "
-    "better than without. LeNet is untrained and attacked by L-BFGS, as in table policies; the other networks are "
-    "trained for 1,173 rounds of 128 pictures. Which network the replication has on Tiny-ImageNet we do not know: "
-    "its figures stand beside ResNet20-4. The last two hybrids were found for Fashion-MNIST.",
-    _on_other_data(),
-    heavy="the trained networks take a GPU.",
+    f"Claim 3: policies carry over to other data. {_LENET_NOTE} The last two hybrids on LeNet were found for "
+    "Fashion-MNIST and are no transfer. The accuracies stand in table *accuracy*. The document finds no protection "
+    "here, and a hybrid on ConvNet that is recovered better than nothing. Cannot tell for the trained networks before "
+    "they are measured; on LeNet the hybrids carry over as far as they protect at all: the attacker who undoes them "
+    "recognises most pictures on both data sets.",
+    (*_on_lenet("fashion-mnist", DATA["fashion-mnist"], (OWN[RESNET][-1], OWN[CONVNET][-1])),
+     *_all_printed("fashion-mnist")),
+    heavy="the trained networks take a GPU, and no quick cell has this data.",
+)  # fmt: skip
+
+TABLE_6 = Table(
+    "6",
+    "extension 1: the hybrid found on CIFAR-100, on pictures of ImageNet at 64 px",
+    CONVENTION,
+    f"The document calls the data rescaled ImageNet and trains on Tiny-ImageNet; its released scripts have ResNet20-4. "
+    f"{_LENET_NOTE} Cannot tell before a cell is measured.",
+    (*_on_lenet("tiny-imagenet", DATA["tiny-imagenet"]), *_all_printed("tiny-imagenet")),
+    heavy="pictures of 64 px and the trained network take a GPU.",
+)
+
+TABLE_CIFAR10 = Table(
+    "cifar10",
+    "policies found on CIFAR-100, on CIFAR-10 (not in the document)",
+    CONVENTION,
+    "Claim 3 on the nearest other data: supports, because the hybrid keeps about as much as on CIFAR-100, which for an "
+    "attacker who undoes it is little.",
+    tuple(_on_lenet("cifar10", "CIFAR-10")),
 )
 
 _ROUNDS = (0, 1, 5, 10, 20, 50)
@@ -90,14 +119,14 @@ def _first_rounds(rounds: int, policy: str) -> Training:
 def _early() -> tuple[Cell, ...]:
     cells = []
     for rounds in _ROUNDS:
-        for model, attack in ((LENET, LBFGS), (CONVNET, SHORTER)):
+        for model, attack in ((LENET, LBFGS), (EIGHT, SHORTER)):
             for column, policy, attacker in _COLUMNS:
-                if model == CONVNET and attacker == THROUGH:
+                if model == EIGHT and attacker == THROUGH:
                     continue  # sixteen attempts on a hundred victims of the larger network
                 run = attacked(
                     policy, attack, attacker, model=model, data="cifar10", training=_first_rounds(rounds, policy)
                 )
-                figures = dict(KNOWN) if attacker != PLAIN else plain_figures() if policy else bare_figures()
+                figures = plain_figures() if policy and attacker == PLAIN else dict(KNOWN)
                 fast = (rounds, model, attacker) == (0, LENET, PLAIN)
                 cells.append(
                     Cell(
@@ -110,11 +139,12 @@ def _early() -> tuple[Cell, ...]:
 
 TABLE_EARLY = Table(
     "early",
-    f"the hybrid {EARLY_HYBRID} in the first rounds of training, CIFAR-10",
+    f"the hybrid {EARLY_HYBRID} in the first rounds of training, CIFAR-10 (not in the document)",
     CONVENTION,
     "Another study reports, without a figure that we have, that policies protect little in the first steps. Rounds of "
     "32 pictures, transformed by the policy where there is one; plain SGD at a rate of 0.1, which is our choice. "
-    "One picture is behind the attacked update. LeNet starts from the weights in which it is usually attacked.",
+    "One picture is behind the attacked update. LeNet starts from the weights in which it is usually attacked. "
+    "Supports on LeNet: with the policy undone most pictures are recognised in the first five rounds.",
     _early(),
     heavy="ConvNet takes a GPU.",
 )
