@@ -165,3 +165,11 @@ def test_a_finished_folder_gets_its_name_with_all_of_it_on_disk(tmp_path, monkey
     inside = {path.stat().st_ino for path in (kept, kept / "inner", kept / "inner" / "file")}
     assert set(order[:3]) == inside
     assert order[3:] == ["renamed", tmp_path.stat().st_ino]
+
+
+def test_locks_of_dead_processes_go_too(tmp_path):
+    (tmp_path / ".dead.lock").write_text("1 2")
+    with (tmp_path / ".held.lock").open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        make_folder(tmp_path)
+        assert [p.name for p in tmp_path.iterdir()] == [".held.lock"]

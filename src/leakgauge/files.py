@@ -85,8 +85,8 @@ def remove(path: Path) -> None:
 
 
 def remove_leftovers(folder: Path) -> None:
-    """Parts of files whose process was killed before it could rename them; they may hold private samples."""
-    for part in folder.glob(f".*{_PART}"):
+    """Parts of files, and locks, whose process was killed; parts may hold private samples."""
+    for part in (path for pattern in (f".*{_PART}", ".*.lock") for path in folder.glob(pattern)):
         with suppress(OSError):
             handle = os.open(part, os.O_RDONLY | _NO_LINKS | getattr(os, "O_NONBLOCK", 0))
             try:

@@ -140,7 +140,7 @@ def search_policies(
                     if mine and _read(folder, block) is None:
                         _write(folder, block, _block_scores(bench, folder, block, same_as))
                 watch(sum(len(b) for b in search.blocks if _path(folder, b).exists()), search.count + 1)
-    scored = [row for block in search.blocks for row in _read(folder, block) or []]
+    scored = [row for block in search.blocks for row in _finished(folder, block)]
     best = [dataclasses.asdict(row) for row in best_of(search, scored)[1]]
     write_whole(folder / "policies.json", (json.dumps(best, indent=1) + "\n").encode())
     return scored
@@ -247,6 +247,7 @@ def _shares(search: Search, samples: int) -> tuple[int, int]:
 
 def _belongs(search: Search, folder: Path) -> None:
     """The folder is this search's, or becomes it."""
+    make_folder(folder)
     make_folder(folder / "scores")
     wanted = json.loads(json.dumps({"version": leakgauge.__version__, **search.as_dict()}))
     path = folder / "search.json"
@@ -288,6 +289,17 @@ def _read(folder: Path, block: range, notice: Callable[[str], None] = lambda _: 
         notice(f"{_path(folder, block)} is damaged ({error}): its policies are scored again")
         return None
     return rows if len(rows) == len(block) and all(map(_sound, rows)) else None
+
+
+def _finished(folder: Path, block: range) -> list[Scored]:
+    """A block that was scored before or just now."""
+    rows = _read(folder, block)
+    if rows is None:
+        raise BadInput(
+            f"scores {str(_path(folder, block))!r}", allowed="readable once they are written", got="something else",
+            do="check the disk, and give the same command again",
+        )  # fmt: skip
+    return rows
 
 
 def _sound(row: Scored) -> bool:
