@@ -120,9 +120,9 @@ FIGURE_6 = Table(
     "interval over pictures. The figure is printed without numbers.",
     "Claim 6: shift across 9, brightness 9 and 6, contrast 7 and 6 work best. The document finds four of them among "
     "its five lowest on CIFAR-100, and three on Tiny-ImageNet that it also found on CIFAR-100; its network is trained "
-    "for 50 epochs on a tenth of the data. The fifty operations are 29 different ones. Claim 6 on LeNet and the narrow "
-    "ConvNet: the last row says how many of the five are found there; on ResNet20-4 we cannot tell before it is "
-    "measured.",
+    "for 50 epochs on a tenth of the data. The fifty operations are 29 different ones. "
+    "Contradicts on untrained LeNet, where shifts and inverted highlights have the lowest scores and only the largest "
+    "shift is among the five; on the other networks we cannot tell before they are measured.",
     _cells(),
     heavy="the trained networks take a GPU.",
 )
