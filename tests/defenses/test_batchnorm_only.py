@@ -16,7 +16,7 @@ from leakgauge.types import LocalTraining
 
 def test_it_is_the_locked_network_with_an_open_lock():
     model = load_model("lenet-dlg:filters=4", load("digits").spec, 0)
-    plain, locked = BatchNormOnly().prepare(model).train(), KeyLock().prepare(model).train()
+    plain, locked = BatchNormOnly().prepare(model).train(), KeyLock(first_lock="client").prepare(model).train()
     locked.conv1.lock.bias = torch.tensor([1.0] * 4 + [0.0] * 4)
     x = torch.rand(2, 1, 8, 8, generator=torch.Generator().manual_seed(0))
     torch.testing.assert_close(plain(x), locked(x))
