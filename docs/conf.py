@@ -7,7 +7,6 @@ public names is generated into `_generated/` when the documentation is built, so
 from __future__ import annotations
 
 import dataclasses
-import importlib
 import inspect
 import re
 import sys
@@ -16,11 +15,11 @@ from pathlib import Path
 from typing import Any
 
 import click
-import typer
 
 import leakgauge
 from leakgauge import catalog
 from leakgauge.cli.audit import DEFAULT_DEFENSES
+from leakgauge.cli.commands import HOMES, loaded
 from leakgauge.fl.poisoning import Poison
 from leakgauge.flags import FLAGS
 from leakgauge.recipes import _measured
@@ -253,10 +252,9 @@ def _range(meta: Any) -> str:
 
 def _commands() -> dict[str, click.Command]:
     """Every command of the command line by a file name; `attack` stands for the options all attacks share."""
-    top = typer.main.get_command(importlib.import_module("leakgauge.cli.main").app)
-    assert isinstance(top, click.Group)
     found: dict[str, click.Command] = {}
-    for name, command in top.commands.items():
+    for name in HOMES:
+        command = loaded(name)
         if name == "attack":
             assert isinstance(command, click.Group)
             floor = command.get_command(click.Context(command), "mean-image")  # has no fields of its own
