@@ -19,6 +19,7 @@ SMALL = {  # every model of the zoo, as small as it goes; a new one must be adde
     "cnn6": ("cnn6", COLOUR32),
     "cnn6-d": ("cnn6-d", COLOUR32),
     "convnet": ("convnet:width=2", DataSpec("tiny", (3, 9, 9), 3, "image")),
+    "convnet9": ("convnet9:width=2", DataSpec("tiny", (3, 9, 9), 3, "image")),
     "lenet-cpl": ("lenet-cpl:filters=3", GREY8),
     "lenet-dlg": ("lenet-dlg:filters=3", GREY8),
     "lenet5-grnn": ("lenet5-grnn", COLOUR32),
@@ -31,6 +32,8 @@ SMALL = {  # every model of the zoo, as small as it goes; a new one must be adde
     "resnet20": ("resnet20:width=2", GREY8),
     "resnet20-4": ("resnet20-4:width=2", GREY8),
     "resnet32": ("resnet32:width=2", GREY8),
+    "resnet34": ("resnet34:width=2", COLOUR32),
+    "vgg16-bn": ("vgg16-bn:width=2,hidden=8", COLOUR32),
     "vgg16-mkor": ("vgg16-mkor:width=2,hidden=8", COLOUR32),
     "vit": ("vit:patch=4,embedding=4,depth=1,heads=2", GREY8),
 }

@@ -16,6 +16,7 @@ TINY = {  # every model of the zoo, small enough to build in a blink
     "cnn6": "cnn6",
     "cnn6-d": "cnn6-d",
     "convnet": "convnet:width=2",
+    "convnet9": "convnet9:width=2",
     "lenet-cpl": "lenet-cpl:filters=3",
     "lenet-dlg": "lenet-dlg:filters=3",
     "lenet5-grnn": "lenet5-grnn",
@@ -28,6 +29,8 @@ TINY = {  # every model of the zoo, small enough to build in a blink
     "resnet20": "resnet20:width=2",
     "resnet20-4": "resnet20-4:width=2",
     "resnet32": "resnet32:width=2",
+    "resnet34": "resnet34:width=2",
+    "vgg16-bn": "vgg16-bn:width=2,hidden=8",
     "vgg16-mkor": "vgg16-mkor:width=2,hidden=8",
     "vit": "vit:patch=1,embedding=4,depth=1,heads=2",
 }
@@ -53,7 +56,7 @@ class TestEveryModel:
     @pytest.mark.parametrize(("channels", "side"), [(1, 28), (1, 32), (3, 50)])
     def test_other_shapes_work_or_are_refused(self, spec, image, channels, side):
         data = image(channels, side, 4)
-        if side < 32 and spec.startswith(("resnet18:", "vgg16")):
+        if side < 32 and spec.startswith(("resnet18:", "resnet34:", "vgg16")):
             with pytest.raises(NotApplicable, match="at least 32x32"):
                 load_model(spec, data, seed=0)
         else:

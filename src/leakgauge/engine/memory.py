@@ -52,4 +52,6 @@ def is_out_of_memory(error: BaseException) -> bool:
         return True
     if isinstance(error, OSError) and error.errno == errno.ENOMEM:
         return True
+    if isinstance(error, SystemError) and left_by_limits() is not None:  # what a library says that found none
+        return True
     return isinstance(error, RuntimeError) and any(words in str(error) for words in _SAID)
