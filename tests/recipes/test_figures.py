@@ -53,3 +53,13 @@ def test_no_figure_has_the_name_of_a_statistic():
     assert heading("slower") == FIGURES["slower"].heading
     assert written("bytes_up", 12345.0) == "12,345"
     assert written("epsilon", None) == "–"
+
+
+def test_what_chance_gives_is_the_middle_of_many_repetitions():
+    found = compute_figure("between_classes_by_chance", {"between_classes_by_chance": tuple(range(101))})
+    assert (found.value, found.low, found.high) == (50, 2.5, 97.5)
+
+
+def test_a_spread_is_the_standard_deviation_and_of_one_there_is_none():
+    assert compute_figure("similar_spread_0", {"similar_spread_0": (1.0, 3.0)}).value == pytest.approx(2**0.5)
+    assert compute_figure("similar_spread_0", {"similar_spread_0": (1.0,)}).value is None
