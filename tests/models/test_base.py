@@ -68,7 +68,7 @@ class TestEveryModel:
 
     def test_tiny_images_work_or_are_refused_with_what_fits(self, spec, image):
         data = image(1, 8)
-        if spec.startswith(("cnn-melis", "convnet", "lenet5-mkor", "resnet18:", "vgg16")):
+        if spec.startswith(("cnn-melis", "convnet", "lenet5-mkor", "resnet18:", "resnet34:", "vgg16")):
             with pytest.raises(NotApplicable, match=r"at least .*'lenet-dlg', 'resnet20' and 'mlp' take small"):
                 load_model(spec, data, seed=0)
         else:
@@ -119,7 +119,7 @@ class TestEveryModel:
         assert torch.isfinite(model(torch.rand(1, 3, 32, 32))).all()
 
 
-AUTO = ("convnet", "resnet18", "resnet20", "resnet20-4", "resnet32")
+AUTO = ("convnet", "convnet9", "resnet18", "resnet20", "resnet20-4", "resnet32", "resnet34", "vgg16-bn")
 UNIFORM = ("lenet-cpl", "lenet-dlg", "lenet5-grnn", "resnet18-grnn")
 
 

@@ -235,6 +235,7 @@ def test_every_picture_has_its_score_beside_what_is_seen_on_it(attacker):
     assert len(found["psnr_of_pictures"]) == 4
     assert found["by_edges"][1::2] == found["psnr_of_pictures"]
     assert found["by_edges"][0::2] == found["by_edges_blind"][0::2]
+    assert len(found["between_classes_by_chance"]) == 999
 
 
 def test_a_semi_trained_network_follows_its_rule():

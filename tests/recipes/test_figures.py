@@ -58,3 +58,13 @@ def test_no_figure_has_the_name_of_a_statistic():
 def test_keys_that_were_tried_on_one_training_count_as_one():
     fives = compute_figure("accuracy_first_lock", {"accuracy_first_lock": (0.0, 0.2, 0.4, 0.6, 0.8, *[0.8] * 5)})
     assert fives == compute_figure("accuracy", {"accuracy": (0.4, 0.8)})
+
+
+def test_what_chance_gives_is_the_middle_of_many_repetitions():
+    found = compute_figure("between_classes_by_chance", {"between_classes_by_chance": tuple(range(101))})
+    assert (found.value, found.low, found.high) == (50, 2.5, 97.5)
+
+
+def test_a_spread_is_the_standard_deviation_and_of_one_there_is_none():
+    assert compute_figure("similar_spread_0", {"similar_spread_0": (1.0, 3.0)}).value == pytest.approx(2**0.5)
+    assert compute_figure("similar_spread_0", {"similar_spread_0": (1.0,)}).value is None
