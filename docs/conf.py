@@ -16,13 +16,17 @@ from typing import Any
 
 import click
 import typer
+from docutils import nodes
 
 import leakgauge
-from leakgauge import catalog
+from leakgauge import catalog, recipes
 from leakgauge.cli.audit import DEFAULT_DEFENSES
+from leakgauge.errors import BadInput
 from leakgauge.fl.poisoning import Poison
 from leakgauge.flags import FLAGS
 from leakgauge.recipes import _measured
+from leakgauge.recipes._rendering import bounds
+from leakgauge.recipes._statistics import written
 from leakgauge.suites import SUITES
 from leakgauge.text.training import Reading
 from leakgauge.types import CRITERION, ORACLES, THREAT_MODELS, Fact, LocalTraining, Partition, Training
@@ -329,6 +333,31 @@ def _code(value: object) -> str:
 
 def _codes(values: Iterable[object]) -> str:
     return ", ".join(_code(v) for v in values)
+
+
+def _measured_figure(
+    _name: str, raw: str, text: str, line: int, inliner: Any, _options: Any = None, _content: Any = None
+) -> tuple[list[nodes.Node], list[nodes.system_message]]:
+    """{measured}`RECIPE; TABLE; ROW; COLUMN; STATISTIC` -> what the recipe has measured there, or that it has not."""
+    try:
+        recipe, *place = (part.strip() for part in text.split(";"))
+        table, row, column, statistic = place
+        known = {(c.row, c.column, s) for c in recipes.get(recipe).table(table).cells for s in c.reported}
+        if (row, column, statistic) not in known:
+            raise BadInput("place", allowed="a cell of the recipe", got=repr(text), do="see --list")
+    except (BadInput, ValueError) as error:
+        message = inliner.reporter.error(f"measured: {error}", line=line)
+        return [inliner.problematic(raw, raw, message)], [message]
+    entries = _measured.read(Path(leakgauge.__file__).parent / "recipes" / recipe)
+    found = next((e for e in entries if e.place == tuple(place)), None)
+    if found is None:
+        return [nodes.emphasis(text="not measured yet")], []
+    said = f"{written(statistic, found.value)}{bounds(found)} (n = {found.trials})"
+    return [nodes.Text(said)], []
+
+
+def setup(app: Any) -> None:
+    app.add_role("measured", _measured_figure)
 
 
 generate()

@@ -7,6 +7,7 @@ from leakgauge.errors import BadInput
 from leakgauge.metrics.psnr import psnr_from_fedkl
 from leakgauge.recipes.ren2022grnn import _batches
 from leakgauge.recipes.ren2022grnn._distances import Distances, image_distances
+from leakgauge.recipes.ren2022grnn._verdicts import VERDICTS
 from leakgauge.recipes.ren2022grnn.recipe import RECIPE
 
 
@@ -80,3 +81,11 @@ def test_every_table_of_noise_and_quality_carries_the_figures_of_both_attacks():
 
 def test_re_identification_has_all_thirty_figures():
     assert sum(f is not None for cell in cells("3.15").values() for f in cell.values()) == 30
+
+
+def test_every_table_ends_with_a_verdict():
+    assert list(VERDICTS) == [table.id for table in RECIPE.tables]
+    for table in RECIPE.tables:
+        verdict = VERDICTS[table.id]
+        assert verdict.startswith(("Supports", "Contradicts", "Cannot tell"))
+        assert table.note.endswith(f". {verdict}")

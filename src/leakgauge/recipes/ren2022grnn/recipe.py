@@ -12,6 +12,7 @@ from leakgauge.recipes.ren2022grnn._identities import TABLE_15
 from leakgauge.recipes.ren2022grnn._iterations import FIGURE_3, FIGURE_4, FIGURE_6
 from leakgauge.recipes.ren2022grnn._loss import TABLE_12
 from leakgauge.recipes.ren2022grnn._quality import TABLE_4, TABLE_16
+from leakgauge.recipes.ren2022grnn._verdicts import judged
 
 RECIPE = Recipe(
     name="ren2022grnn",
@@ -21,7 +22,10 @@ RECIPE = Recipe(
     "of squares beside a mean of the Wasserstein distance, which weighs next to nothing, and squared variation "
     "(`grnn:scale=mixed,variation=squared`). Our LeNet is DLG's: with GRNN's released one, which has max-pooling, the "
     "attack stays far below the reported figures.",
-    tables=(
-        FIGURE_3, TABLE_4, FIGURE_4, TABLE_6, TABLE_9, TABLE_11, TABLE_12, TABLE_15, TABLE_16, FIGURE_6,
+    tables=tuple(
+        judged(table)
+        for table in (
+            FIGURE_3, TABLE_4, FIGURE_4, TABLE_6, TABLE_9, TABLE_11, TABLE_12, TABLE_15, TABLE_16, FIGURE_6,
+        )
     ),
 )  # fmt: skip
