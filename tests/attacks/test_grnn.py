@@ -6,70 +6,37 @@ import pytest
 import torch
 from torch.func import functional_call
 
-from leakgauge.attacks.grnn import GRNN, _order, released_distance, sorted_distance, squared_variation
+from leakgauge.attacks._parts.grnn_loss import absolute_variation, squared_variation
+from leakgauge.attacks.grnn import GRNN
 from leakgauge.engine.gradients import cross_entropy
-from leakgauge.errors import NotApplicable
+from leakgauge.errors import BadInput, NotApplicable
 from leakgauge.fl.fedsgd import fedsgd
-from leakgauge.metrics.wasserstein import wasserstein
 from leakgauge.types import Batch
 
-
-def rows(seed, trials=2, sizes=(6, 4)):
-    g = torch.Generator().manual_seed(seed)
-    return [torch.randn(trials, size, generator=g, dtype=torch.float64) for size in sizes]
+OLD = {"scale": "mixed", "variation": "squared"}  # a sum of squares beside a mean, whose Wasserstein term is tiny
 
 
-def joined(parts):
-    return torch.cat(parts, 1)
-
-
-def test_the_sorted_term_is_the_wasserstein_distance_of_all_tensors_together():
-    mine, theirs = rows(0), rows(1)
-    squares = (joined(mine) - joined(theirs)).square().sum(1)
-    added = sorted_distance(theirs, None)(mine) - squares
-    torch.testing.assert_close(added, wasserstein(joined(mine), joined(theirs)))
-
-
-def test_the_sorted_term_does_not_see_the_order_and_the_released_one_does():
-    theirs = rows(1, sizes=(10,))
-    mine = [theirs[0].flip(1)]
-    squares = (mine[0] - theirs[0]).square().sum(1)
-    torch.testing.assert_close(sorted_distance(theirs, None)(mine), squares)
-    assert (released_distance(theirs, None)(mine) > squares).all()
-
-
-def test_the_released_term_is_the_root_of_the_squared_one():
-    mine, theirs = rows(0), rows(1)
-    squares = (joined(mine) - joined(theirs)).square().sum(1)
-    torch.testing.assert_close(released_distance(theirs, None)(mine), squares + squares.sqrt())
-
-
-@pytest.mark.parametrize("distance", [sorted_distance, released_distance])
-def test_entries_that_do_not_count_change_nothing(distance):
-    mine, theirs = rows(0), rows(1)
-    known = [torch.rand(part.shape, generator=torch.Generator().manual_seed(2)) > 0.5 for part in theirs]
-    other = [part + 5 * ~mask for part, mask in zip(mine, known, strict=True)]
-    torch.testing.assert_close(distance(theirs, known)(other), distance(theirs, known)(mine))
-
-
-def test_squared_variation_of_a_board_is_four_and_of_a_plain_picture_zero():
-    board = ((torch.arange(6)[:, None] + torch.arange(8)) % 2).float().expand(1, 3, 2, 6, 8)
-    assert squared_variation(board).tolist() == [4.0]
-    assert squared_variation(torch.full((1, 1, 3, 6, 8), 0.3)).tolist() == [0.0]
-    assert squared_variation(torch.full((1, 1, 1, 1, 8), 0.3)).tolist() == [0.0]
-
-
-@pytest.mark.parametrize("as_released", [False, True])
-def test_where_the_gradients_agree_only_the_variation_is_left(scene, as_released):
+@pytest.mark.parametrize(
+    ("fields", "variation"),
+    [
+        ({}, absolute_variation),
+        ({"scale": "mean"}, absolute_variation),
+        (OLD, squared_variation),
+        ({"cosine": 1.0}, absolute_variation),
+        ({"as_released": True}, squared_variation),
+    ],
+    ids=repr,
+)
+def test_where_the_gradients_agree_only_the_variation_is_left(scene, fields, variation):
     """The private pictures are what the generator starts with."""
     made = scene("lenet-dlg", told="honest-but-curious+labels", dtype=torch.float64)
-    attack = GRNN(as_released=as_released, tv=0.5)
+    attack = GRNN(**fields, tv=0.5)
     generator = attack._generator(made.seen, (0, 1))
     z = generator.start((0, 1), "generator/0").double()
     batch = Batch(generator(z)[0], made.batch.labels)
     seen = dataclasses.replace(made.seen, update=fedsgd()(made.seen.model, batch, (0, 1)))
     value, slope = attack._puzzle(seen, generator).evaluator(torch.arange(2))(z)
-    torch.testing.assert_close(value, 0.5 * squared_variation(batch.inputs), rtol=1e-6, atol=1e-9)
+    torch.testing.assert_close(value, 0.5 * variation(batch.inputs), rtol=1e-6, atol=1e-9)
     assert torch.isfinite(slope).all()
 
 
@@ -102,7 +69,7 @@ def test_it_takes_the_steps_of_the_plain_loop(scene, samples):
 
 def test_a_digit_appears_and_its_label_is_found(scene):
     made = scene("lenet-dlg", trials=2)
-    begun, later = (GRNN(steps=steps, lr=1e-3, momentum=0.9)(made.seen, (0, 1)) for steps in (1, 200))
+    begun, later = (GRNN(steps=steps, lr=1e-3, momentum=0.9, **OLD)(made.seen, (0, 1)) for steps in (1, 200))
     assert (made.psnr(later) > made.psnr(begun) + 4).all()
     assert torch.equal(later.labels, made.batch.labels)
 
@@ -132,13 +99,28 @@ def test_the_defaults_are_the_papers():
     attack = GRNN()
     assert (attack.lr, attack.momentum, attack.tv, attack.noise_width) == (1e-4, 0.99, 1e-3, 128)
     assert attack.decay == "none"
+    assert (attack.mse, attack.wd, attack.cosine, attack.scale, attack.variation) == (1, 1, 0, "sum", "absolute")
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_ranks_are_those_of_a_sort(dtype):
-    values = torch.randn(3, 1000, generator=torch.Generator().manual_seed(0), dtype=dtype)
-    values[:, ::3] = 0.0  # many alike
-    values[0, :5] = torch.tensor([-0.0, 1e-40, -1e-40, 3e38, -3e38])
-    order = _order(values)
-    assert torch.equal(values.gather(1, order), values.sort(1).values)
-    assert torch.equal(order.sort(1).values, torch.arange(1000).expand(3, -1))
+def test_a_loss_that_compares_nothing_is_refused():
+    with pytest.raises(BadInput, match="above 0 for one of them"):
+        GRNN(mse=0, wd=0)
+    assert GRNN(mse=0, wd=0, cosine=1).cosine == 1
+
+
+@pytest.mark.parametrize("scale", ["mean", "mixed"])
+def test_the_released_loss_has_one_scale(scale):
+    with pytest.raises(BadInput, match="with as_released"):
+        GRNN(as_released=True, scale=scale)
+
+
+@pytest.mark.parametrize("field", ["mse", "wd", "cosine", "tv"])
+def test_weights_below_zero_are_refused(field):
+    with pytest.raises(BadInput, match=f"grnn: {field}"):
+        GRNN(**{field: -1})
+
+
+@pytest.mark.parametrize("field", ["scale", "variation"])
+def test_other_words_for_scale_and_variation_are_refused(field):
+    with pytest.raises(BadInput, match="one of"):
+        GRNN(**{field: "loud"})

@@ -22,3 +22,9 @@ def test_it_names_itself_and_can_be_made_smaller():
     measured = Recognised(model="mlp", attack="linear").resized(7)
     assert measured.size == 7
     assert "7 faces" in measured.title
+
+
+def test_faces_come_in_updates_of_a_size():
+    measured = Recognised(model="mlp", attack="linear", victims=10, batch_size=4)
+    assert measured.size == 8
+    assert "8 faces, 4 in an update" in measured.title

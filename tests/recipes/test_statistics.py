@@ -154,3 +154,20 @@ def test_named_slices_are_counted_among_those_that_were_noised(victim):
     note = f"slices taken as noised: {true[0]} {true[1]} {other}"
     assert compute("slices_named", [victim(defense=defense, note=note)]).value == pytest.approx(2 / 3)
     assert compute("slices_named", [victim(defense=defense)]).value == 0
+
+
+def test_the_share_over_a_level_of_ssim_counts_lost_trials(victim):
+    victims = [victim(records=({"ssim": s},)) for s in (0.1, 0.2, 0.3)] + [victim(records=(), error="out of memory")]
+    assert compute("ssim_above(0.2)", victims).value == pytest.approx(1 / 4)
+
+
+def test_the_standard_deviation_of_label_accuracy_is_the_thesis_own(victim):
+    """Nine updates right and one of four labels wrong: printed as 97.50 and 0.0750."""
+    victims = [victim(scores={"label_accuracy": a}) for a in [1.0] * 9 + [0.75]]
+    assert compute("label_accuracy_std", victims).value == pytest.approx(0.075)
+    assert compute("label_accuracy_std", victims[:1]).value is None
+
+
+def test_objectives_are_averaged_only_if_all_are_there(victim):
+    assert compute("objective", [victim(objective=1.0), victim(objective=3.0)]).value == 2
+    assert compute("objective", [victim(objective=1.0), victim(objective=None)]).value is None

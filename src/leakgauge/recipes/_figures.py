@@ -115,6 +115,8 @@ FIGURES = {
     "top_1": Figure("top-1", "{:.2f}", share),
     "top_3": Figure("top-3", "{:.2f}", share),
     "top_5": Figure("top-5", "{:.2f}", share),
+    "image_mse": Figure("MSE of images", "{:.2e}", mean),
+    "image_wd": Figure("Wasserstein distance of images", "{:.2e}", mean),
     "classifier_right": Figure("other pictures named", "{:.2f}", share),
     "words_rendered": Figure("held-out rendered words read", "{:.3f}", share),
     "words_iiit5k": Figure("IIIT5K words read", "{:.3f}", share),

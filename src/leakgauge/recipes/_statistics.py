@@ -271,6 +271,23 @@ def _label_accuracy(findings: Findings, _: float) -> Interval:
     return _share([v == 1 for v in values]) if set(values) <= {0.0, 1.0} else bootstrap_mean(torch.tensor(values))
 
 
+def _label_accuracy_std(findings: Findings, _: float) -> Interval:
+    """Over trials, as of a whole population, which is how GRNN's thesis computes it."""
+    values = [f.scores.get("label_accuracy") or 0.0 for f in findings]
+    return _bootstrap(values, np.std) if len(values) > 1 else _NOTHING
+
+
+def _objective(findings: Findings, _: float) -> Interval:
+    """What the attack minimised, at its best point; a trial that lost it leaves no figure."""
+    values = [f.objective for f in findings]
+    known = [v for v in values if v is not None]
+    return bootstrap_mean(torch.tensor(known, dtype=torch.double)) if known and len(known) == len(values) else _NOTHING
+
+
+def _ssim_above(findings: Findings, least: float) -> Interval:
+    return _share([float(r.get("ssim") or 0.0) > least for f in findings for r in (f.records or ({},))])
+
+
 def _share(hits: Sequence[bool]) -> Interval:
     if not hits:
         return _NOTHING
@@ -323,6 +340,8 @@ STATISTICS = {
     "psnr_above": Statistic("share over {} dB", "{:.2f}", _psnr_above, takes_argument=True),
     "mse_worst": Statistic("largest MSE", "{:.1e}", _mse_worst),
     "mse_smallest": Statistic("most exposed record, MSE", "{:.1e}", _mse_smallest),
+    "ssim_above": Statistic("share over an SSIM of {}", "{:.2f}", _ssim_above, takes_argument=True),
+    "objective": Statistic("lowest objective", "{:.1e}", _objective),
     "ssim_best": Statistic("best SSIM", "{:.3f}", _best("ssim")),
     "psnr_best": Statistic("best PSNR, dB", "{:.2f}", _best("psnr")),
     "exact_records": Statistic("exact records in a batch", "{:.2f}", _exact_records),
@@ -334,4 +353,5 @@ STATISTICS = {
     "lpips_vgg": Statistic("LPIPS, VGG16", "{:.3f}", _mean("lpips-vgg")),
     "slices_named": Statistic("noised slices named", "{:.3f}", _slices_named),
     "label_accuracy": Statistic("label accuracy", "{:.3f}", _label_accuracy),
+    "label_accuracy_std": Statistic("its standard deviation", "{:.3f}", _label_accuracy_std),
 }

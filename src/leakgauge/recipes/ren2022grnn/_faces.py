@@ -24,23 +24,30 @@ class Recognised(Measurement):
     attack: str  # or the name of the ceiling: the true faces
     data: str = "lfw"
     victims: int = 50
+    batch_size: int = 1  # of them in an update
 
     @property
     def size(self) -> int:
-        return self.victims
+        return self._updates * self.batch_size
 
     def resized(self, size: int) -> Self:
         return dataclasses.replace(self, victims=size)
 
     @property
     def title(self) -> str:
-        return f"re-identification after {self.attack} on {self.model}, {self.data}: {self.victims} faces"
+        faces = f"{self.size} faces, {self.batch_size} in an update"
+        return f"re-identification after {self.attack} on {self.model}, {self.data}: {faces}"
+
+    @property
+    def _updates(self) -> int:
+        return max(1, self.victims // self.batch_size)
 
     def figures(self, device: str, data_root: Path | None, watch: Watch) -> Figures:
         attack = "random-guess" if self.attack == CEILING else self.attack
         scenario = Scenario(
-            model=self.model, data=self.data, attacks=(attack,), trials=self.victims, seed=self.seed, variants="plain"
-        )
+            model=self.model, data=self.data, attacks=(attack,), trials=self._updates, batch_size=self.batch_size,
+            seed=self.seed, variants="plain",
+        )  # fmt: skip
         report, pictures = run_audit(scenario, data_root=data_root, device=device, watch=watch)
         shown = reidentify(
             [FinishedRun("recipe", report, pictures)], seed=self.seed, data_root=data_root, device=device
