@@ -221,7 +221,8 @@ def _trust(federated: Federated) -> tuple[str, ...]:
     elif aggregator.cross_validates:
         told.append(
             "Clients try mixtures of each other's models. Mixing is not differential privacy: a client that gets all "
-            "of a round's mixtures solves them for every single update."
+            "of a round's mixtures solves them for every single update if it knows the weights, and reads the weights "
+            "off the zeros of ReLU networks if it does not."
         )
     if aggregator.cross_validates:
         told.append("Losses are taken as clients report them; a client that lies about them moves the weights.")

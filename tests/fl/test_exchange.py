@@ -7,6 +7,7 @@ from leakgauge.encryption.ckks import Ckks
 from leakgauge.encryption.paillier import Paillier
 from leakgauge.fl.aggregation import weighted_mean
 from leakgauge.fl.exchange import EncryptedExchange, PlainExchange, flattened, unflattened
+from leakgauge.fl.mixing import mixing_matrix
 from leakgauge.types import SharedUpdate
 
 G = torch.Generator().manual_seed(0)
@@ -44,9 +45,9 @@ def test_the_mean_is_the_weighted_one(scheme, encrypted):
     close(encrypted.mean(WEIGHTS), weighted_mean(UPDATES, WEIGHTS.tolist()), scheme.error_bound() + rounding)
 
 
-@pytest.mark.parametrize("share", [1.0, 0.9])
-def test_the_mixtures_are_the_same(scheme, encrypted, share):
-    close(encrypted.mixtures(share), plain().mixtures(share), scheme.error_bound() + 16 / scheme.pieces)
+@pytest.mark.parametrize("weights", [None, mixing_matrix(4, 0.9)], ids=["apart", "mixed"])
+def test_the_mixtures_are_the_same(scheme, encrypted, weights):
+    close(encrypted.mixtures(weights), plain().mixtures(weights), scheme.error_bound() + 16 / scheme.pieces)
 
 
 def test_flat_and_back():

@@ -114,7 +114,7 @@ class Federated:
         if self.poison is not None:
             updates = self.poison.updates(updates, self.model, chosen, self.seed, number)
         exchange = self._exchange(updates, chosen, number)
-        weights = self.aggregator.weights(self._reported(exchange, updates, chosen))
+        weights = self.aggregator.weights(self._reported(exchange, updates, chosen, number))
         self.ledger[chosen] += torch.stack([weights.cpu(), torch.ones(len(chosen), dtype=torch.float64)], 1)
         step, self.server = self.aggregator.step(exchange.mean(weights), self.server)
         self.model = apply_update(self.model, step, self.federation.server_lr)
@@ -130,7 +130,7 @@ class Federated:
         return EncryptedExchange(updates, self._keys, self.encryption.pieces, chosen, number)
 
     def _reported(
-        self, exchange: PlainExchange | EncryptedExchange, updates: SharedUpdate, chosen: Sequence[int]
+        self, exchange: PlainExchange | EncryptedExchange, updates: SharedUpdate, chosen: Sequence[int], number: int
     ) -> Reported:
         """What the server weighs clients by; results of local models only where the aggregator asks for them."""
         samples = torch.tensor([len(self.trained_on[c]) for c in chosen], dtype=torch.float64)
@@ -142,7 +142,8 @@ class Federated:
         training = [
             self._tried({n: t[[i]] for n, t in own.items()}, [c], self.trained_on) for i, c in enumerate(chosen)
         ]
-        mixtures = local_models(self.model, exchange.mixtures(self.aggregator.mixing), lr)
+        fusing = self.aggregator.mixing_weights(len(chosen), generator(self.seed, f"fusing/{number}"))
+        mixtures = local_models(self.model, exchange.mixtures(fusing), lr)
         validation = self._tried(mixtures, chosen, self.kept_back)
         reported = Reported(samples, "equal", torch.cat(training).flatten(), validation)
         return reported if self.poison is None else self.poison.reported(reported, chosen, metric)

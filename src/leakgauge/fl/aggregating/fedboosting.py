@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 
 from leakgauge.fl.aggregating._aggregator import Aggregator, Reported
+from leakgauge.fl.mixing import FUSINGS, check_fusing, fusing_weights
 from leakgauge.settings import setting
 
 _LEAST = 1e-6  # a loss of zero would take all the weight there is
@@ -45,9 +46,20 @@ class FedBoosting(Aggregator):
     over: str = setting("mean", "how the clients' reports on a model become one", choices=("mean", "median"))
     validation: float = setting(0.1, "share of a client's samples it keeps back to try models on", above=0, high=0.5)
     mix: float = setting(
-        1.0, "share of a client's own update in the model that others try; the paper mixes at 0.9, 1 does not",
+        1.0, "least share of a client's own update in the model that others try; the paper mixes at 0.9, 1 does not",
         above=0, high=1,
     )  # fmt: skip
+    fusing: str = setting(
+        "random",
+        "own shares drawn in private and the rest in equal parts (random) or in drawn parts (free), or mix for "
+        "everybody, as released (fixed)",
+        choices=FUSINGS,
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.mix < 1:
+            check_fusing("aggregator: mix", self.mix, self.fusing)
 
     @property
     def kept_back(self) -> float:
@@ -60,6 +72,9 @@ class FedBoosting(Aggregator):
     @property
     def mixing(self) -> float:
         return self.mix
+
+    def mixing_weights(self, clients: int, g: torch.Generator) -> Tensor | None:
+        return None if self.mix == 1 else fusing_weights(clients, self.mix, self.fusing, g)
 
     def weights(self, reported: Reported) -> Tensor:
         assert reported.training is not None
