@@ -129,3 +129,14 @@ def test_fedboosting_draws_new_weights_each_round_and_the_released_ones_are_fixe
     with pytest.raises(BadInput, match="own one is the largest"):
         FedBoosting(mix=0.4)
     assert FedBoosting(mix=0.4, fusing="fixed").mixing == 0.4
+
+
+def test_validation_alone_by_hand():
+    """V means 1, 2, 4: released 1, 1/2, 1/4 over their sum; in the text's form softmax of the sums."""
+    reported = told([9.0, 1.0, 5.0], [[1.0] * 3, [2.0] * 3, [4.0] * 3])
+    released = FedBoosting(results="validation").weights(reported)
+    assert released.tolist() == pytest.approx([v / 1.75 for v in (1, 0.5, 0.25)])
+    text = FedBoosting(results="validation", form="softmax").weights(reported)
+    torch.testing.assert_close(text, torch.softmax(torch.tensor([3.0, 6.0, 12.0], dtype=torch.float64), 0))
+    with pytest.raises(BadInput, match="fedboosting: results"):
+        FedBoosting(results="training")

@@ -18,7 +18,8 @@ from leakgauge.text.training import Reading
 
 def read_words(
     aggregator: Annotated[
-        list[str] | None, typer.Option("--aggregator", help="NAME[:field=value,...]; repeat. Default: three.")
+        list[str] | None,
+        typer.Option("--aggregator", help="NAME[:field=value,...], centralised; repeat. Default: three."),
     ] = None,
     encryption: Annotated[
         str, typer.Option("--encryption", help="Add updates encrypted: none, paillier or ckks, with :field=value,...")

@@ -108,8 +108,7 @@ class Federated:
     def run_round(self, number: int) -> float:
         """One round; gives its wall-clock seconds without any evaluation."""
         began = time.perf_counter()
-        order = torch.randperm(len(self.clients), generator=generator(self.seed, f"round/{number}"))
-        chosen = order[: self.federation.per_round].tolist()
+        chosen = self.drawn(number)
         updates = self._updates(chosen, number)
         if self.poison is not None:
             updates = self.poison.updates(updates, self.model, chosen, self.seed, number)
@@ -122,6 +121,12 @@ class Federated:
         if device.type == "cuda":
             torch.cuda.synchronize(device)
         return time.perf_counter() - began
+
+    def drawn(self, number: int) -> list[int]:
+        """The clients of this round."""
+        order = torch.randperm(len(self.clients), generator=generator(self.seed, f"round/{number}"))
+        some: list[int] = order[: self.federation.per_round].tolist()
+        return some
 
     def _exchange(self, updates: SharedUpdate, chosen: Sequence[int], number: int) -> PlainExchange | EncryptedExchange:
         if self.encryption is None:

@@ -117,6 +117,7 @@ FIGURES = {
     "accuracy_server": Figure("accuracy with a random key and a fresh lock", "{:.3f}", mean),
     "accuracy_lost": Figure("accuracy lost", "{:+.3f}", mean),
     "accuracy_gained": Figure("gained over FedAvg", "{:+.3f}", mean),
+    "as_centralised": Figure("decided as by the centralised model", "{:.3f}", mean),
     "weight_ratio": Figure("the first client's weight over another's", "{:.2f}", mean),
     "round_ms": Figure("median round, ms", "{:.0f}", quartiles),
     "exchange_cpu_ms": Figure("exchange of one round, ms of CPU time", "{:,.0f}", quartiles),

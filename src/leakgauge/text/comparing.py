@@ -15,6 +15,8 @@ from leakgauge.encryption._scheme import Encryption
 from leakgauge.engine.precision import set_precision
 from leakgauge.errors import BadInput
 from leakgauge.fl.aggregating._aggregator import Aggregator
+from leakgauge.fl.aggregating.fedavg import FedAvg
+from leakgauge.fl.centralised import NAME as CENTRALISED
 from leakgauge.metrics.intervals import clopper_pearson
 from leakgauge.stage import environment, pick_device
 from leakgauge.text.federation import Readers
@@ -22,7 +24,7 @@ from leakgauge.text.fonts import fonts_of
 from leakgauge.text.iiit5k import real_words
 from leakgauge.text.network import build
 from leakgauge.text.rendering import RENDERERS, rendered
-from leakgauge.text.training import Reading, Samples, results, samples_of
+from leakgauge.text.training import Reading, Samples, joined, results, samples_of
 from leakgauge.types import Interval
 
 AGGREGATORS = ("fedavg:validation=0.1", "fedboosting", "fedadam:validation=0.1")
@@ -77,7 +79,7 @@ def compare(
     how = how or Reading()
     runs = []
     for spec in aggregators:
-        catalog.build("aggregators", spec)  # a mistake is found before anything is trained
+        _rule(spec, encryption)  # a mistake is found before anything is trained
     for number, spec in enumerate(aggregators):
         before, of = number * how.rounds, how.rounds * len(aggregators)
         runs.append(
@@ -107,7 +109,7 @@ def trained(
 ) -> Run:
     """One federation from its start to its last round; tested after it, and after every so many rounds if asked."""
     where = pick_device(device)
-    rule: Aggregator = catalog.build("aggregators", aggregator)
+    rule = _rule(aggregator, encryption)
     scheme: Encryption | None = None if encryption == "none" else catalog.build("encryptions", encryption)
 
     def held(renderer: str, count: int, *, held_out: bool) -> Samples:
@@ -117,6 +119,8 @@ def trained(
         return samples_of(pictures, how.longest, where)
 
     clients = [held(name, how.words, held_out=False) for name in RENDERERS]
+    if aggregator == CENTRALISED:
+        clients = [joined(clients)]
     tests = {name: held(name, how.tested, held_out=True) for name in RENDERERS}
     real = _real(how, where, data_root)
     readers = Readers(build(how.width, seed).to(where), clients, how, rule, scheme, seed)
@@ -140,6 +144,18 @@ def trained(
         aggregator, encryption, seed, read, words, tuple(torch.stack(readers.weights).mean(0).tolist()),
         tuple(seconds), tuple(curve), 4 * entries if scheme is None else scheme.bytes_up(entries),
     )  # fmt: skip
+
+
+def _rule(aggregator: str, encryption: str) -> Aggregator:
+    """`centralised` is a single client with all words, who keeps back as many as FedBoosting does."""
+    if aggregator != CENTRALISED:
+        rule: Aggregator = catalog.build("aggregators", aggregator)
+        return rule
+    if encryption != "none":
+        raise BadInput(
+            "--encryption", allowed="none with centralised, where nothing is sent", got=encryption, do="leave it out"
+        )
+    return FedAvg(validation=0.1)
 
 
 def _real(how: Reading, where: torch.device, root: Path | None) -> Samples | str:
