@@ -151,7 +151,8 @@ def train_federation(
     if centralised:
         kept_back = catalog.build("aggregators", federation.aggregator).kept_back
         running = {CENTRALISED: Centralised(
-            start, train, clients, federation, scenario.local, (), scenario.seed, aggregator=FedAvg(validation=kept_back)
+            start, train, clients, federation, scenario.local, (), scenario.seed,
+            aggregator=FedAvg(validation=kept_back),
         )} | running  # fmt: skip
         planned |= {CENTRALISED: (UNDEFENDED, federation)}
     names = tuple(running)

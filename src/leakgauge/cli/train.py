@@ -76,7 +76,8 @@ def train(
     settings = Federation.from_mapping(settings.as_dict() | {n: v for n, v in given.items() if v is not None})
     with watching() as told:
         report = train_federation(
-            scenario, settings, baseline=baseline, centralised=centralised, out=out, fresh=fresh, device=device, data_root=data_root,
+            scenario, settings, baseline=baseline, centralised=centralised, out=out, fresh=fresh,
+            device=device, data_root=data_root,
             watch=lambda done, of, said: told(done - 1, of, said or "training", 1.0),
             notice=lambda text: say(f"leakgauge: {text}"),
         )  # fmt: skip
