@@ -16,7 +16,7 @@ CPU = torch.device("cpu")
 
 def made(folder, words=("BANK", "UP", "TAXI")):
     folder.mkdir(parents=True)
-    for number, word in enumerate(words):
+    for number in range(len(words)):
         Image.new("RGB", (60 + 40 * number, 20), "red").save(folder / f"{number}.png")
     (folder / "list.txt").write_text("".join(f"{n}.png {w}\n" for n, w in enumerate(words)))
     return folder
