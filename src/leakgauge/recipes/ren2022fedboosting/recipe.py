@@ -10,6 +10,7 @@ import dataclasses
 from leakgauge.recipes._recipe import Cell, Recipe, Study, Table
 from leakgauge.recipes.ren2022fedboosting._exchange import ExchangeCost
 from leakgauge.recipes.ren2022fedboosting._grid import grid
+from leakgauge.recipes.ren2022fedboosting._mixing import TABLE_MIXING
 from leakgauge.recipes.ren2022fedboosting._reading import ReaderFederation
 from leakgauge.recipes.ren2022fedboosting._toy import TABLE_PUBLISHED, TABLE_TOY
 from leakgauge.text.training import Reading
@@ -158,5 +159,6 @@ RECIPE = Recipe(
         TABLE_GRID_SMALL,
         TABLE_ENCRYPTED,
         TABLE_EXCHANGE,
+        TABLE_MIXING,
     ),
 )
