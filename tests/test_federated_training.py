@@ -171,3 +171,17 @@ def test_what_the_server_remembers_survives_a_kill(tmp_path, monkeypatch):
     resumed = train_federation(alone, settings, out=tmp_path / "cut")
     assert accuracies(resumed) == accuracies(whole)
     assert [t.client_weights for t in resumed.trained] == [t.client_weights for t in whole.trained]
+
+
+def test_a_centralised_model_beside_it_is_in_front_and_is_resumed(tmp_path):
+    settings = Federation(rounds=4, per_round=5, evaluate=2, aggregator="fedboosting", poison="kind=flip")
+    alone = Scenario.from_mapping({**SCENARIO.as_dict(), "defenses": []})
+    report = train_federation(alone, settings, centralised=True, out=tmp_path)
+    assert [t.name for t in report.trained] == ["centralised", "none", "none, fedboosting"]
+    first = report.trained[0]
+    assert (first.bytes_up, first.poisoned, first.client_weights) == (0, 0, ())
+    assert "protects nobody" in first.trust[0]
+    again = train_federation(alone, settings, centralised=True, out=tmp_path)
+    assert accuracies(again) == accuracies(report)
+    without = train_federation(alone, settings)
+    assert accuracies(without) == accuracies(report)[1:]

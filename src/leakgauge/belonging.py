@@ -23,7 +23,7 @@ from leakgauge import catalog
 from leakgauge.credible import meets
 from leakgauge.errors import BadInput, LeakgaugeError
 from leakgauge.fl.fedavg import local_steps
-from leakgauge.fl.summed import in_sum
+from leakgauge.fl.summed import behind_one
 from leakgauge.lookalikes import near_batches, other_batches, unlike_batches
 from leakgauge.matching import LEAST, Matching, left_out_of
 from leakgauge.other_training import other_trainings
@@ -44,7 +44,7 @@ def belonging(stage: Stage) -> Belonging | None:
     if stage.recorded is None:
         return None
     chain = parse_chain(stage.scenario.defenses[0]) if stage.scenario.defenses else ()
-    if in_sum(chain) > 1:
+    if behind_one(chain) > 1:
         return Belonging(False, "batch-unproven", "the other clients of the sum are not at hand")
     names = tuple(stage.recorded.tensors)
     matching = Matching(stage.recorded, names, stage.batch, tuple(stage.scenario.seeds))

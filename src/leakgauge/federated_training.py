@@ -24,6 +24,9 @@ from leakgauge.engine.precision import dtype_of, set_precision
 from leakgauge.errors import BadInput, Unreadable
 from leakgauge.files import make_folder, write_whole
 from leakgauge.fl.aggregating._aggregator import Aggregator
+from leakgauge.fl.aggregating.fedavg import FedAvg
+from leakgauge.fl.centralised import NAME as CENTRALISED
+from leakgauge.fl.centralised import Centralised
 from leakgauge.fl.federation import Federated, clients_of
 from leakgauge.fl.poisoning import Poison
 from leakgauge.fl.rounds import accuracy
@@ -65,6 +68,8 @@ class Trained:
     @property
     def name(self) -> str:
         """The defence, and what else differs from plain FedAvg."""
+        if self.aggregator == CENTRALISED:
+            return CENTRALISED
         return _label(self.defense, self.aggregator, self.encryption)
 
     @property
@@ -94,7 +99,7 @@ class TrainingReport:
     scenario: Scenario
     federation: Federation
     clients: int
-    trained: tuple[Trained, ...]  # undefended first
+    trained: tuple[Trained, ...]  # the centralised model if it was asked for, then the undefended, then the others
     environment: Mapping[str, str]
 
     def as_dict(self) -> dict[str, Any]:
@@ -114,6 +119,7 @@ def train_federation(
     federation: Federation,
     *,
     baseline: bool = True,
+    centralised: bool = False,
     out: Path | None = None,
     fresh: bool = False,
     device: str = "auto",
@@ -122,6 +128,8 @@ def train_federation(
     notice: Callable[[str], None] = lambda _: None,
 ) -> TrainingReport:
     """Train each configuration of the scenario, and the undefended one with them if `baseline`.
+
+    `centralised` adds one model that trains on the samples of each round's clients in one place.
 
     A state in `out` that is damaged or another training's is told to `notice`, and begun anew.
     """
@@ -140,6 +148,13 @@ def train_federation(
         )
         for name, (chain, settings) in planned.items()
     }  # fmt: skip
+    if centralised:
+        kept_back = catalog.build("aggregators", federation.aggregator).kept_back
+        running = {CENTRALISED: Centralised(
+            start, train, clients, federation, scenario.local, (), scenario.seed,
+            aggregator=FedAvg(validation=kept_back),
+        )} | running  # fmt: skip
+        planned |= {CENTRALISED: (UNDEFENDED, federation)}
     names = tuple(running)
     key = key_of(
         scenario=scenario.as_dict(), federation=federation.as_dict(), names=names, version=leakgauge.__version__
@@ -158,6 +173,8 @@ def train_federation(
         if out is not None and (number % federation.evaluate == 0 or number == federation.rounds):
             _save(out / _STATE, key, running, done)
     trained = tuple(_finished(planned[name][0], running[name], done[name]) for name in names)
+    if centralised:
+        trained = (_in_one_place(trained[0]), *trained[1:])
     return TrainingReport(scenario, federation, len(clients), trained, environment(where))
 
 
@@ -208,6 +225,15 @@ def _finished(chain: str, federated: Federated, rounds: Sequence[Round]) -> Trai
     )  # fmt: skip
 
 
+def _in_one_place(trained: Trained) -> Trained:
+    """The centralised model as it stands in the report: nothing was exchanged, because everything was handed over."""
+    told = "The centralised model has all samples in one place. It protects nobody; it is there to compare with."
+    return dataclasses.replace(
+        trained, aggregator=CENTRALISED, encryption="none", bytes_up=0, bytes_down=0, guarantee=None, trust=(told,),
+        client_weights=(), poisoned=0,
+    )  # fmt: skip
+
+
 def _trust(federated: Federated) -> tuple[str, ...]:
     """What someone who signs this off has to know about keys and about who sees what."""
     scheme, aggregator = federated.encryption, federated.aggregator
@@ -221,7 +247,8 @@ def _trust(federated: Federated) -> tuple[str, ...]:
     elif aggregator.cross_validates:
         told.append(
             "Clients try mixtures of each other's models. Mixing is not differential privacy: a client that gets all "
-            "of a round's mixtures solves them for every single update."
+            "of a round's mixtures solves them for every single update if it knows the weights, and reads the weights "
+            "off the zeros of ReLU networks if it does not."
         )
     if aggregator.cross_validates:
         told.append("Losses are taken as clients report them; a client that lies about them moves the weights.")

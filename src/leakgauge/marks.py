@@ -16,7 +16,7 @@ from leakgauge.attacks._parts.last_layer import clues_of
 from leakgauge.engine.randomness import derived_seed, generator
 from leakgauge.errors import BadInput, LeakgaugeError, NotApplicable
 from leakgauge.fl.chain import client_step
-from leakgauge.fl.summed import in_sum, seen_step
+from leakgauge.fl.summed import behind_one, seen_step
 from leakgauge.types import Batch, DataSpec, Defense, Fact, Observation, SharedUpdate
 
 _MADE_UP = 4  # batches
@@ -36,7 +36,7 @@ class _Marks:
 
 def refuse_unmarked(observation: Observation, defenses: Sequence[Defense], declared: str) -> None:
     """For a saved update: raise BadInput where it cannot have gone through the defences. `declared` names them."""
-    if not defenses or in_sum(defenses) > 1:
+    if not defenses or behind_one(defenses) > 1:
         return
     try:
         expected, plain = ([_marks(o) for o in _made_up(observation, some)] for some in (defenses, ()))

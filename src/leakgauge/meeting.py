@@ -119,7 +119,7 @@ class Meeting:
         update = _no_update(model, len(rows))
         if not self.attack.baseline:  # a floor does not look at it, and for large models it costs minutes
             of = self.stage.combined_update if self._rounds > 1 else self.stage.update
-            update = of(self.defenses, sent, self.behind, rows)
+            update = of(self.defenses, sent, self.behind, rows, self.informed)
         held = self.behind.take(rows)
         stage = self.stage
         local = dataclasses.replace(stage.scenario.local, seen=self._rounds)

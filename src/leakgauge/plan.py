@@ -97,8 +97,10 @@ def split_chain(configuration: str) -> list[str]:
 
 
 def adaptive_attacks(attack: Attack, defenses: Iterable[Defense]) -> tuple[Attack, ...]:
-    """The attack as one who knows all defences of the chain; empty if that changes nothing."""
+    """The attack as one who knows all defences of the chain; empty if that changes neither it nor what it sees."""
+    defenses = tuple(defenses)
+    sees_more = any(d.fellows for d in defenses)
     informed: tuple[Attack, ...] = (attack,)
     for defense in defenses:
         informed = tuple(better for known in informed for better in (defense.adaptive(known) or (known,)))
-    return tuple(a for a in informed if a != attack)
+    return tuple(a for a in informed if sees_more or a != attack)

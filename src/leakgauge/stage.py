@@ -24,7 +24,7 @@ from leakgauge.errors import BadInput, LeakgaugeError, NotApplicable
 from leakgauge.fl.chain import client_step, prepared
 from leakgauge.fl.partition import shares
 from leakgauge.fl.rounds import accuracy, train
-from leakgauge.fl.summed import in_sum, seen_step
+from leakgauge.fl.summed import behind_one, fellows, in_sum, seen_step
 from leakgauge.generators.loading import PUBLIC, generator_content, load_generator, named_by
 from leakgauge.metrics import Metric
 from leakgauge.metrics.scoring import DEFAULT
@@ -49,7 +49,7 @@ class Stage:
     data: DataSpec
     model: nn.Module
     batch: Batch  # the victims' own samples
-    crowd: Batch  # (T, m x N): behind them those of the clients that hide with them in the largest sum, if any do
+    crowd: Batch  # (T, m x N): behind them those of the clients that are added to them or mixed with them, if any are
     public: Batch | None
     threat_model: ThreatModel
     metrics: tuple[Metric, ...]
@@ -62,28 +62,44 @@ class Stage:
     believed: Mapping[Fact, Any] = field(default_factory=dict)  # facts that the attacker takes for true; see `ledger`
 
     def update(
-        self, defenses: Sequence[Defense], model: nn.Module, batch: Batch | None = None, trials: Sequence[int] = ()
+        self,
+        defenses: Sequence[Defense],
+        model: nn.Module,
+        batch: Batch | None = None,
+        trials: Sequence[int] = (),
+        informed: bool = False,
     ) -> SharedUpdate:
         """What is seen of the clients, or would be if they had another `batch`; of some trials if told which."""
-        return self._update(defenses, model, batch, trials, 0)
+        return self._update(defenses, model, batch, trials, 0, informed)
 
     def combined_update(
-        self, defenses: Sequence[Defense], model: nn.Module, batch: Batch | None = None, trials: Sequence[int] = ()
+        self,
+        defenses: Sequence[Defense],
+        model: nn.Module,
+        batch: Batch | None = None,
+        trials: Sequence[int] = (),
+        informed: bool = True,
     ) -> SharedUpdate:
         """What an attacker who knows the defences makes of all rounds it sees; the last one that can says how."""
         rounds = range(self.scenario.local.seen)
-        updates = [self._update([d.in_round(r) for d in defenses], model, batch, trials, r) for r in rounds]
+        updates = [self._update([d.in_round(r) for d in defenses], model, batch, trials, r, informed) for r in rounds]
         combining = [d for d in defenses if type(d).combined is not Defense.combined]
         return combining[-1].combined(updates) if combining else updates[0]
 
     def _update(
-        self, defenses: Sequence[Defense], model: nn.Module, batch: Batch | None, trials: Sequence[int], number: int
+        self,
+        defenses: Sequence[Defense],
+        model: nn.Module,
+        batch: Batch | None,
+        trials: Sequence[int],
+        number: int,
+        informed: bool,
     ) -> SharedUpdate:
         """In round `number`, from 0: only what the clients draw differs from round to round."""
         if self.recorded is not None and self._is_the_victims(batch):
             return self.recorded.take(trials) if trials else self.recorded
-        step = seen_step(client_step(self.scenario.local), *defenses)
-        held = self.behind(defenses) if batch is None else batch
+        step = seen_step(client_step(self.scenario.local), *defenses, informed=informed)
+        held = self.with_fellows(defenses, self.behind(defenses) if batch is None else batch)
         seeds = [self.scenario.seeds[t] for t in trials] if trials else list(self.scenario.seeds)
         if number:
             seeds = [derived_seed(seed, f"round/{number}") for seed in seeds]
@@ -95,9 +111,20 @@ class Stage:
         return batch is None or torch.equal(batch.inputs, self.batch.inputs)
 
     def behind(self, defenses: Sequence[Defense]) -> Batch:
-        """The samples behind one update that is seen: the victim's, and those of the clients it is added to."""
+        """The attacked samples behind one seen update: the victim's, and those of the clients it is added to."""
         samples = in_sum(defenses) * self.scenario.batch_size
         return Batch(self.crowd.inputs[:, :samples], self.crowd.labels[:, :samples])
+
+    def with_fellows(self, defenses: Sequence[Defense], held: Batch) -> Batch:
+        """`held`, and behind it as many samples of each client that is mixed into the update and not attacked."""
+        if not fellows(defenses):
+            return held
+        begin, samples = self.scenario.batch_size, held.labels.shape[1]
+        parts = [held]
+        for number in range(1, 1 + fellows(defenses)):
+            own = slice(number * begin, number * begin + samples)
+            parts.append(Batch(self.crowd.inputs[:, own], self.crowd.labels[:, own]))
+        return Batch(torch.cat([p.inputs for p in parts], 1), torch.cat([p.labels for p in parts], 1))
 
     def decoys(self, defenses: Sequence[Defense] = ()) -> Batch:
         """Public samples with the victims' labels, none twice in a trial: what the controls are run on."""
@@ -125,7 +152,7 @@ def set_stage(
     data = _told_apart(scenario, victims.spec)
     model = load_model(scenario.model, data, scenario.seed, scenario.weights).to(where)
     pool = shares(victims.labels, scenario.partition, scenario.seed)
-    clients = max((in_sum(parse_chain(chain)) for chain in scenario.defenses), default=1)
+    clients = max((behind_one(parse_chain(chain)) for chain in scenario.defenses), default=1)
     crowd = draw_crowds(
         victims, scenario.trials, scenario.batch_size, scenario.seed, scenario.batch_labels, pool, clients
     )

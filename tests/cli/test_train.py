@@ -66,3 +66,9 @@ def test_bad_aggregation_is_one_line_and_code_2(capsys, arguments, said):
     assert main([*SHORT, *arguments]) == 2
     error = capsys.readouterr().err.strip().splitlines()
     assert said in error[-1]
+
+
+def test_a_centralised_model_stands_beside_the_federation(capsys):
+    assert main(["train", "--rounds", "2", "--federation", "per_round=2", "--centralised"]) == 0
+    out = capsys.readouterr().out
+    assert out.index("centralised") < out.index("none")

@@ -96,8 +96,8 @@ def test_default_strength_does_something(name: str, model: nn.Module) -> None:
     """With two samples each: a defence may mix them."""
     victims = draw_victims(load("digits", "test"), trials=len(SEEDS), batch_size=2, seed=5)
     defense = DEFENSES[name]()
-    if type(defense).aggregate is not Defense.aggregate or defense.prepare(model) is not model:
-        return  # acts at the server or inside the network
+    if type(defense).aggregate is not Defense.aggregate or defense.prepare(model) is not model or defense.fellows:
+        return  # acts at the server, inside the network or among clients
     bare, defended = shared(None, model, victims, SEEDS), shared(defense, model, victims, SEEDS)
     assert not all(torch.equal(defended.tensors[key], tensor) for key, tensor in bare.tensors.items())
 
@@ -222,7 +222,8 @@ def test_the_attacker_receives_what_the_client_sent(name: str) -> None:
     assert [f.error for f in findings] == [None, None]
     defense = DEFENSES[name]()
     step = seen_step(client_step(scenario.local), defense)  # where clients hide in a sum, the sum is what was sent
-    sent = step(prepared(stage.model, defense), stage.behind((defense,)), scenario.seeds)
+    held = stage.with_fellows((defense,), stage.behind((defense,)))
+    sent = step(prepared(stage.model, defense), held, scenario.seeds)
     (observation,) = Witness.seen
     assert observation.update.tensors.keys() == sent.tensors.keys()
     for key, tensor in sent.tensors.items():

@@ -116,3 +116,27 @@ def test_what_is_kept_back():
     assert (FedAvg().kept_back, FedAvg(validation=0.1).kept_back, FedBoosting().kept_back) == (0.0, 0.1, 0.1)
     with pytest.raises(BadInput, match="above 0"):
         FedBoosting(validation=0.0)
+
+
+def test_fedboosting_draws_new_weights_each_round_and_the_released_ones_are_fixed():
+    drawn = [FedBoosting(mix=0.9).mixing_weights(4, torch.Generator().manual_seed(s)) for s in (1, 2)]
+    assert not torch.equal(*drawn)
+    assert all((w.diagonal() >= 0.9).all() for w in drawn)
+    released = FedBoosting(mix=0.9, fusing="fixed").mixing_weights(4, torch.Generator())
+    assert released.diagonal().tolist() == pytest.approx([0.9] * 4)
+    assert FedBoosting().mixing_weights(4, torch.Generator()) is None
+    assert FedAvg().mixing_weights(4, torch.Generator()) is None
+    with pytest.raises(BadInput, match="own one is the largest"):
+        FedBoosting(mix=0.4)
+    assert FedBoosting(mix=0.4, fusing="fixed").mixing == 0.4
+
+
+def test_validation_alone_by_hand():
+    """V means 1, 2, 4: released 1, 1/2, 1/4 over their sum; in the text's form softmax of the sums."""
+    reported = told([9.0, 1.0, 5.0], [[1.0] * 3, [2.0] * 3, [4.0] * 3])
+    released = FedBoosting(results="validation").weights(reported)
+    assert released.tolist() == pytest.approx([v / 1.75 for v in (1, 0.5, 0.25)])
+    text = FedBoosting(results="validation", form="softmax").weights(reported)
+    torch.testing.assert_close(text, torch.softmax(torch.tensor([3.0, 6.0, 12.0], dtype=torch.float64), 0))
+    with pytest.raises(BadInput, match="fedboosting: results"):
+        FedBoosting(results="training")

@@ -7,6 +7,7 @@ from leakgauge.encryption.ckks import Ckks
 from leakgauge.encryption.paillier import Paillier
 from leakgauge.fl.aggregation import weighted_mean
 from leakgauge.fl.exchange import EncryptedExchange, PlainExchange, flattened, unflattened
+from leakgauge.fl.mixing import mixing_matrix
 from leakgauge.types import SharedUpdate
 
 G = torch.Generator().manual_seed(0)
@@ -56,9 +57,9 @@ def test_a_server_that_asks_is_told_by_which_weights_rows_are_scaled():
     assert torch.equal(asked[0], WEIGHTS)
 
 
-@pytest.mark.parametrize("share", [1.0, 0.9])
-def test_the_mixtures_are_the_same(scheme, encrypted, share):
-    close(encrypted.mixtures(share), plain().mixtures(share), scheme.error_bound() + 16 / scheme.pieces)
+@pytest.mark.parametrize("weights", [None, mixing_matrix(4, 0.9)], ids=["apart", "mixed"])
+def test_the_mixtures_are_the_same(scheme, encrypted, weights):
+    close(encrypted.mixtures(weights), plain().mixtures(weights), scheme.error_bound() + 16 / scheme.pieces)
 
 
 def test_flat_and_back():

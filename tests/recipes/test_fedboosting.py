@@ -7,7 +7,7 @@ import pytest
 from leakgauge.recipes._figures import compute_figure
 from leakgauge.recipes.ren2022fedboosting._exchange import ExchangeCost
 from leakgauge.recipes.ren2022fedboosting._reading import ReaderFederation
-from leakgauge.recipes.ren2022fedboosting._toy import ToyFederations
+from leakgauge.recipes.ren2022fedboosting._toy import PublishedToy, ToyFederations
 from leakgauge.text.training import Reading
 
 TINY = Reading(rounds=2, words=20, tested=4, batch_size=10, longest=3, image_width=48, width=2)
@@ -50,3 +50,14 @@ def test_an_exchange_takes_time_and_bytes(encryption):
     found = ExchangeCost(width=2, encryption=encryption).resized(2).figures("cpu", None, lambda *_: None)
     assert len(found["exchange_cpu_ms"]) == 2
     assert found["bytes_up"][0] > 10_000
+
+
+def test_the_published_toy_is_held_against_fedavg_and_the_centralised_model():
+    toy = PublishedToy(case="alike", aggregator="centralised", rounds=1, samples=40).resized(2)
+    found = toy.figures("cpu", None, lambda *_: None)
+    assert found["as_centralised"] == (1.0, 1.0)
+    assert {name: len(sample) for name, sample in found.items()} == {
+        "accuracy": 2, "accuracy_gained": 2, "weight_ratio": 2, "as_centralised": 2
+    }  # fmt: skip
+    usual = PublishedToy(case="alike", aggregator="fedavg:validation=0.1", rounds=1, samples=40).resized(1)
+    assert usual.figures("cpu", None, lambda *_: None)["accuracy_gained"] == (0.0,)

@@ -11,14 +11,15 @@ import typer
 from leakgauge.cli import options
 from leakgauge.cli.console import say, show, show_json, show_table, watching
 from leakgauge.files import make_folder, write_whole
-from leakgauge.text.comparing import AGGREGATORS, REAL, Run, Study, compare
+from leakgauge.text.comparing import AGGREGATORS, Run, Study, compare
 from leakgauge.text.rendering import RENDERERS
 from leakgauge.text.training import Reading
 
 
 def read_words(
     aggregator: Annotated[
-        list[str] | None, typer.Option("--aggregator", help="NAME[:field=value,...]; repeat. Default: three.")
+        list[str] | None,
+        typer.Option("--aggregator", help="NAME[:field=value,...], centralised; repeat. Default: three."),
     ] = None,
     encryption: Annotated[
         str, typer.Option("--encryption", help="Add updates encrypted: none, paillier or ckks, with :field=value,...")
@@ -28,6 +29,10 @@ def read_words(
     ] = "",
     fonts: Annotated[
         Path | None, typer.Option("--fonts", help="Folder of fonts to draw with. Default: those of matplotlib.")
+    ] = None,
+    words: Annotated[
+        list[Path] | None,
+        typer.Option("--words", help="Folder of word pictures with a list of what they say, to test on too; repeat."),
     ] = None,
     data_root: options.DATA_ROOT = None,
     seed: options.SEED = None,
@@ -45,7 +50,8 @@ def read_words(
     with watching() as told:
         study = compare(
             aggregator or AGGREGATORS, encryption, how, seed=0 if seed is None else seed, device=device,
-            data_root=data_root, fonts=fonts, watch=lambda n, of: told(n, of, "rounds of training", 0.0),
+            data_root=data_root, fonts=fonts, folders=words or (),
+            watch=lambda n, of: told(n, of, "rounds of training", 0.0),
         )  # fmt: skip
     if out is not None:
         write_whole(out / "read-words.json", (json.dumps(study.as_dict(), indent=1) + "\n").encode())
@@ -58,7 +64,7 @@ def read_words(
 
 
 def _show(study: Study) -> None:
-    columns = [*RENDERERS, "rendered", *([] if study.left_out else [REAL])]
+    columns = [*RENDERERS, *(name for name in study.runs[0].words if name not in RENDERERS)]
     rows = [
         [r.aggregator, *(_share(r, name) for name in columns), " / ".join(f"{w:.2f}" for w in r.weights), _seconds(r)]
         for r in study.runs

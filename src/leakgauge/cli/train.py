@@ -13,6 +13,7 @@ from leakgauge.cli.console import say, show, show_json, show_table, watching
 from leakgauge.errors import BadInput
 from leakgauge.federated_training import Trained, TrainingReport, train_federation
 from leakgauge.files import write_whole
+from leakgauge.fl.centralised import NAME as CENTRALISED
 from leakgauge.types import Federation, LocalTraining, Partition, Scenario
 
 _LOCAL = LocalTraining(kind="fedavg", epochs=2, lr=0.01)
@@ -41,6 +42,9 @@ def train(
     baseline: Annotated[
         bool, typer.Option("--baseline/--no-baseline", help="Train without defence too (plain FedAvg), in lock step.")
     ] = True,
+    centralised: Annotated[
+        bool, typer.Option("--centralised", help="Train one model on each round's samples in one place too.")
+    ] = False,
     model: options.MODEL = None,
     data: options.DATA = None,
     partition: options.PARTITION = None,
@@ -72,7 +76,8 @@ def train(
     settings = Federation.from_mapping(settings.as_dict() | {n: v for n, v in given.items() if v is not None})
     with watching() as told:
         report = train_federation(
-            scenario, settings, baseline=baseline, out=out, fresh=fresh, device=device, data_root=data_root,
+            scenario, settings, baseline=baseline, centralised=centralised, out=out, fresh=fresh,
+            device=device, data_root=data_root,
             watch=lambda done, of, said: told(done - 1, of, said or "training", 1.0),
             notice=lambda text: say(f"leakgauge: {text}"),
         )  # fmt: skip
@@ -97,11 +102,15 @@ def _once(flag: str, given: list[str] | None) -> str | None:
 
 
 def _show(report: TrainingReport) -> None:
-    first = report.trained[0]
+    first = next((t for t in report.trained if t.name != CENTRALISED), report.trained[0])
     rows = []
     for trained in report.trained:
         time, usual = trained.round_seconds, first.round_seconds.value or 1.0
-        slower = "" if trained is first else f"{100 * ((time.value or 0.0) / usual - 1):+.0f} %"
+        slower = (
+            ""
+            if trained is first or trained.name == CENTRALISED
+            else f"{100 * ((time.value or 0.0) / usual - 1):+.0f} %"
+        )
         rows.append([
             trained.name, f"{trained.accuracy:.3f}",
             f"{1000 * (time.value or 0):.0f} ms [{1000 * (time.low or 0):.0f}, {1000 * (time.high or 0):.0f}]", slower,

@@ -14,17 +14,22 @@ from leakgauge.files import make_folder, write_whole
 from leakgauge.two_gaussians.cases import CASES
 from leakgauge.two_gaussians.comparing import AGGREGATORS, Study, compare
 from leakgauge.two_gaussians.drawing import boundaries
+from leakgauge.two_gaussians.training import Local
 from leakgauge.types import Interval
 
 
 def two_gaussians(
     case: Annotated[list[str] | None, typer.Option("--case", help=f"{', '.join(CASES)}; repeat. Default: all.")] = None,
     aggregator: Annotated[
-        list[str] | None, typer.Option("--aggregator", help="NAME[:field=value,...]; repeat, the yardstick first.")
+        list[str] | None,
+        typer.Option("--aggregator", help="NAME[:field=value,...] or centralised; repeat, the yardstick first."),
     ] = None,
     seeds: Annotated[int, typer.Option("--seeds", help="Federations of each kind.")] = 20,
     rounds: Annotated[int, typer.Option("--rounds", help="Rounds of training.")] = 10,
     samples: Annotated[int, typer.Option("--samples", help="Samples of each client.")] = 500,
+    local: Annotated[
+        str, typer.Option("--local", help="The clients' training: optimizer=adam,lr=0.003,batch_size=8,epochs=1.")
+    ] = "",
     seed: options.SEED = None,
     out: Annotated[Path | None, typer.Option("--out", help="Folder for the numbers and the boundaries drawn.")] = None,
     as_json: options.JSON = False,
@@ -34,16 +39,17 @@ def two_gaussians(
     Example: `leakgauge two-gaussians --case narrow --seeds 5 --out toy`
     """
     cases, specs, first = case or list(CASES), aggregator or list(AGGREGATORS), 0 if seed is None else seed
+    how = Local.from_text(local)
     if out is not None:
         make_folder(out)
     with watching() as told:
         study = compare(
-            cases, specs, seeds=seeds, seed=first, rounds=rounds, samples=samples,
+            cases, specs, seeds=seeds, seed=first, rounds=rounds, samples=samples, local=how,
             watch=lambda n, of: told(n, of, "training federations", 0.0),
         )  # fmt: skip
     if out is not None:
         write_whole(out / "two-gaussians.json", (json.dumps(study.as_dict(), indent=1) + "\n").encode())
-        write_whole(out / "boundaries.svg", boundaries(cases, specs, first, rounds, samples))
+        write_whole(out / "boundaries.svg", boundaries(cases, specs, first, rounds, samples, how))
     if as_json:
         show_json(study.as_dict())
     else:

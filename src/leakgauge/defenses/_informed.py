@@ -23,11 +23,11 @@ def knows_clipping(attack: Attack, norm: float, scope: str, unit: str) -> tuple[
         informed = known
     elif known:
         for distance in ("scaled-each", "cosine-each") if each else ("scaled",):
-            informed = informed or _with_choice(known, "distance", distance)
+            informed = informed or with_choice(known, "distance", distance)
     if each:
         informed = informed or attack.with_fields(fit_scale=True, combine="least-squares")
     else:
-        informed = informed or _with_choice(attack, "transform", "clip") or attack.with_fields(combine="least-squares")
+        informed = informed or with_choice(attack, "transform", "clip") or attack.with_fields(combine="least-squares")
         informed = informed or attack.with_fields(coefficients="solved")  # a sample's scale is solved for with it
     return (informed,) if informed and informed != attack else ()
 
@@ -46,7 +46,7 @@ def knows_clipped_noise(
     return restated or tuple(dict.fromkeys((*clipping, *told)))
 
 
-def _with_choice(attack: Attack, field: str, value: Any) -> Attack | None:
+def with_choice(attack: Attack, field: str, value: Any) -> Attack | None:
     """`attack` with this value, or None where the field or the choice is not there."""
     for own in dataclasses.fields(attack):
         if own.name == field and value in own.metadata.get("choices", ()):

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from leakgauge.encryption._scheme import Keys, Values
 from leakgauge.encryption.whole_weights import whole_weights
-from leakgauge.fl.mixing import mixed, mixing_matrix
+from leakgauge.fl.mixing import mixed
 from leakgauge.types import SharedUpdate
 
 
@@ -23,9 +23,9 @@ class PlainExchange:
     mean_of: Callable[[SharedUpdate], SharedUpdate]  # what the server does with equal clients: (T, ...) -> (1, ...)
     mean_of_weighted: Callable[[SharedUpdate, Tensor], SharedUpdate] | None = None  # of scaled rows, if it asks by what
 
-    def mixtures(self, share: float) -> SharedUpdate:
-        """What clients try: one model per client."""
-        return mixed(self.updates, share)
+    def mixtures(self, weights: Tensor | None) -> SharedUpdate:
+        """What clients try: one model per client, by the rows of `weights`; without any the updates as they are."""
+        return mixed(self.updates, weights)
 
     def mean(self, weights: Tensor) -> SharedUpdate:
         """Scaled so that a plain mean over clients becomes a weighted one."""
@@ -53,11 +53,12 @@ class EncryptedExchange:
         about = f"round {number}"
         self.sent = [keys.seal(row, c, about) for row, c in zip(flattened(updates), clients, strict=True)]
 
-    def mixtures(self, share: float) -> SharedUpdate:
-        if share == 1:
+    def mixtures(self, weights: Tensor | None) -> SharedUpdate:
+        """The same of what clients sent; the server adds, and who tries a mixture opens it."""
+        if weights is None:
             rows = [self.keys.open(message) for message in self.sent]
         else:
-            rows = [self._opened(row) for row in mixing_matrix(len(self.sent), share)]
+            rows = [self._opened(row) for row in weights]
         return unflattened(np.stack(rows), self.updates)
 
     def mean(self, weights: Tensor) -> SharedUpdate:

@@ -109,13 +109,12 @@ class Federated:
     def run_round(self, number: int) -> float:
         """One round; gives its wall-clock seconds without any evaluation."""
         began = time.perf_counter()
-        order = torch.randperm(len(self.clients), generator=generator(self.seed, f"round/{number}"))
-        chosen = order[: self.federation.per_round].tolist()
+        chosen = self.drawn(number)
         updates = self._updates(chosen, number)
         if self.poison is not None:
             updates = self.poison.updates(updates, self.model, chosen, self.seed, number)
         exchange = self._exchange(updates, chosen, number)
-        weights = self.aggregator.weights(self._reported(exchange, updates, chosen))
+        weights = self.aggregator.weights(self._reported(exchange, updates, chosen, number))
         self.ledger[chosen] += torch.stack([weights.cpu(), torch.ones(len(chosen), dtype=torch.float64)], 1)
         step, self.server = self.aggregator.step(exchange.mean(weights), self.server)
         self.model = apply_update(self.model, step, self.federation.server_lr)
@@ -123,6 +122,12 @@ class Federated:
         if device.type == "cuda":
             torch.cuda.synchronize(device)
         return time.perf_counter() - began
+
+    def drawn(self, number: int) -> list[int]:
+        """The clients of this round."""
+        order = torch.randperm(len(self.clients), generator=generator(self.seed, f"round/{number}"))
+        some: list[int] = order[: self.federation.per_round].tolist()
+        return some
 
     def _exchange(self, updates: SharedUpdate, chosen: Sequence[int], number: int) -> PlainExchange | EncryptedExchange:
         if self.encryption is None:
@@ -132,7 +137,7 @@ class Federated:
         return EncryptedExchange(updates, self._keys, self.encryption.pieces, chosen, number)
 
     def _reported(
-        self, exchange: PlainExchange | EncryptedExchange, updates: SharedUpdate, chosen: Sequence[int]
+        self, exchange: PlainExchange | EncryptedExchange, updates: SharedUpdate, chosen: Sequence[int], number: int
     ) -> Reported:
         """What the server weighs clients by; results of local models only where the aggregator asks for them."""
         samples = torch.tensor([len(self.trained_on[c]) for c in chosen], dtype=torch.float64)
@@ -144,7 +149,8 @@ class Federated:
         training = [
             self._tried({n: t[[i]] for n, t in own.items()}, [c], self.trained_on) for i, c in enumerate(chosen)
         ]
-        mixtures = local_models(self.model, exchange.mixtures(self.aggregator.mixing), lr)
+        fusing = self.aggregator.mixing_weights(len(chosen), generator(self.seed, f"fusing/{number}"))
+        mixtures = local_models(self.model, exchange.mixtures(fusing), lr)
         validation = self._tried(mixtures, chosen, self.kept_back)
         reported = Reported(samples, "equal", torch.cat(training).flatten(), validation)
         return reported if self.poison is None else self.poison.reported(reported, chosen, metric)

@@ -15,18 +15,19 @@ from leakgauge.encryption._scheme import Encryption
 from leakgauge.engine.precision import set_precision
 from leakgauge.errors import BadInput
 from leakgauge.fl.aggregating._aggregator import Aggregator
+from leakgauge.fl.aggregating.fedavg import FedAvg
+from leakgauge.fl.centralised import NAME as CENTRALISED
 from leakgauge.metrics.intervals import clopper_pearson
 from leakgauge.stage import environment, pick_device
 from leakgauge.text.federation import Readers
 from leakgauge.text.fonts import fonts_of
-from leakgauge.text.iiit5k import real_words
 from leakgauge.text.network import build
+from leakgauge.text.real_sets import read_of, real_sets
 from leakgauge.text.rendering import RENDERERS, rendered
-from leakgauge.text.training import Reading, Samples, results, samples_of
+from leakgauge.text.training import Reading, Samples, joined, results, samples_of
 from leakgauge.types import Interval
 
 AGGREGATORS = ("fedavg:validation=0.1", "fedboosting", "fedadam:validation=0.1")
-REAL = "iiit5k"
 Watch = Callable[[int, int], None]
 
 
@@ -71,26 +72,29 @@ def compare(
     device: str = "auto",
     data_root: Path | None = None,
     fonts: Path | None = None,
+    folders: Sequence[Path] = (),
     watch: Watch = lambda *_: None,
 ) -> Study:
-    """Every aggregator from the same start on the same words. `watch` is told of rounds done and to do."""
+    """Every aggregator from the same start on the same words. `watch` is told of rounds done and to do.
+
+    `folders` hold further pictures of words to be tested on, see `word_folder`.
+    """
     how = how or Reading()
     runs = []
     for spec in aggregators:
-        catalog.build("aggregators", spec)  # a mistake is found before anything is trained
+        _rule(spec, encryption)  # a mistake is found before anything is trained
+    left_out = real_sets(how, torch.device("cpu"), data_root, folders)[1]
     for number, spec in enumerate(aggregators):
         before, of = number * how.rounds, how.rounds * len(aggregators)
         runs.append(
             trained(
                 spec, encryption, how, seed=seed, device=device, data_root=data_root, fonts=fonts,
+                folders=folders,
                 watch=lambda done, _, before=before, of=of: watch(before + done, of),  # type: ignore[misc]
             )
         )  # fmt: skip
     used = {name: tuple(path.name for path in fonts_of(name, data_root, fonts)) for name in RENDERERS}
-    left_out = _real(how, torch.device("cpu"), data_root)
-    return Study(
-        tuple(runs), how, used, left_out if isinstance(left_out, str) else "", environment(pick_device(device))
-    )
+    return Study(tuple(runs), how, used, left_out, environment(pick_device(device)))
 
 
 def trained(
@@ -102,12 +106,13 @@ def trained(
     device: str = "auto",
     data_root: Path | None = None,
     fonts: Path | None = None,
+    folders: Sequence[Path] = (),
     test_every: int = 0,
     watch: Watch = lambda *_: None,
 ) -> Run:
     """One federation from its start to its last round; tested after it, and after every so many rounds if asked."""
     where = pick_device(device)
-    rule: Aggregator = catalog.build("aggregators", aggregator)
+    rule = _rule(aggregator, encryption)
     scheme: Encryption | None = None if encryption == "none" else catalog.build("encryptions", encryption)
 
     def held(renderer: str, count: int, *, held_out: bool) -> Samples:
@@ -117,8 +122,10 @@ def trained(
         return samples_of(pictures, how.longest, where)
 
     clients = [held(name, how.words, held_out=False) for name in RENDERERS]
+    if aggregator == CENTRALISED:
+        clients = [joined(clients)]
     tests = {name: held(name, how.tested, held_out=True) for name in RENDERERS}
-    real = _real(how, where, data_root)
+    real, _ = real_sets(how, where, data_root, folders)
     readers = Readers(build(how.width, seed).to(where), clients, how, rule, scheme, seed)
     seconds, curve = [], []
     set_precision("tf32")  # letters do not need more, and a GPU is faster by it
@@ -131,8 +138,8 @@ def trained(
                 curve.append(sum(read.values()) / len(read))
         words = {name: len(samples) for name, samples in tests.items()} | {"rendered": len(tests) * how.tested}
         read |= {"rendered": curve[-1]}
-        if not isinstance(real, str):
-            words[REAL], read[REAL] = len(real), results(readers.model, real)[1]
+        for name, groups in real.items():
+            words[name], read[name] = sum(map(len, groups)), read_of(readers.model, groups)
     finally:
         set_precision("float32")
     entries = sum(t.numel() for t in readers.model.state_dict().values() if t.is_floating_point())
@@ -142,9 +149,13 @@ def trained(
     )  # fmt: skip
 
 
-def _real(how: Reading, where: torch.device, root: Path | None) -> Samples | str:
-    """The real words, or why there are none."""
-    try:
-        return samples_of(real_words(how.image_width, how.longest, root), how.longest, where)
-    except BadInput as error:
-        return str(error)
+def _rule(aggregator: str, encryption: str) -> Aggregator:
+    """`centralised` is a single client with all words, who keeps back as many as FedBoosting does."""
+    if aggregator != CENTRALISED:
+        rule: Aggregator = catalog.build("aggregators", aggregator)
+        return rule
+    if encryption != "none":
+        raise BadInput(
+            "--encryption", allowed="none with centralised, where nothing is sent", got=encryption, do="leave it out"
+        )
+    return FedAvg(validation=0.1)

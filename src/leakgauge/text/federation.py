@@ -53,7 +53,7 @@ class Readers:
         began = time.perf_counter()
         updates = self._updates(number)
         exchange = self._exchange(updates, number)
-        weights = self.aggregator.weights(self._reported(exchange, updates))
+        weights = self.aggregator.weights(self._reported(exchange, updates, number))
         self.weights.append(weights)
         step, self.server = self.aggregator.step(exchange.mean(weights), self.server)
         self.model = apply_update(self.model, step)
@@ -85,13 +85,14 @@ class Readers:
         self._keys = self._keys or self.encryption.keys()
         return EncryptedExchange(updates, self._keys, self.encryption.pieces, range(len(self.clients)), number)
 
-    def _reported(self, exchange: PlainExchange | EncryptedExchange, updates: SharedUpdate) -> Reported:
+    def _reported(self, exchange: PlainExchange | EncryptedExchange, updates: SharedUpdate, number: int) -> Reported:
         """Clients try all models, or mixtures of them, where the aggregator asks for that."""
         sizes = torch.tensor([len(samples) for samples in self._train], dtype=torch.float64)
         if not self.aggregator.cross_validates:
             return Reported(sizes, "equal")
         own = local_models(self.model, updates, lr=1.0)
-        tried = local_models(self.model, exchange.mixtures(self.aggregator.mixing), lr=1.0)
+        fusing = self.aggregator.mixing_weights(len(self.clients), generator(self.seed, f"fusing/{number}"))
+        tried = local_models(self.model, exchange.mixtures(fusing), lr=1.0)
         # A model on what it was trained on: as many samples as are kept back will do.
         seen = [train.take(torch.arange(len(kept))) for train, kept in zip(self._train, self._kept, strict=True)]
         training = [self._result(own, client, samples) for client, samples in enumerate(seen)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -70,6 +71,12 @@ class Samples:
 def samples_of(pictures: Pictures, longest: int, device: torch.device) -> Samples:
     codes, lengths = encoded(pictures.words, longest)
     return Samples(pictures.images.to(device), codes.to(device), lengths)
+
+
+def joined(several: Sequence[Samples]) -> Samples:
+    """The samples of all in one place."""
+    images, codes = torch.cat([s.images for s in several]), torch.cat([s.codes for s in several])
+    return Samples(images, codes, torch.cat([s.lengths for s in several]))
 
 
 def optimizer_of(model: nn.Module, how: Reading) -> torch.optim.Optimizer:

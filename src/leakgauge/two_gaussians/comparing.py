@@ -8,9 +8,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch import nn
 
 from leakgauge import catalog
 from leakgauge.errors import BadInput
+from leakgauge.fl.centralised import NAME as CENTRALISED
 from leakgauge.fl.federation import Federated
 from leakgauge.fl.rounds import accuracy
 from leakgauge.metrics.intervals import bootstrap_mean
@@ -18,16 +20,17 @@ from leakgauge.models import load_model
 from leakgauge.settings import unknown_name
 from leakgauge.stage import environment, pick_device
 from leakgauge.two_gaussians.cases import CASES, SPEC
-from leakgauge.types import Federation, Interval, LocalTraining
+from leakgauge.two_gaussians.training import AdamFederated, Local
+from leakgauge.types import Federation, Interval
 
 MODEL = "mlp:hidden=8,activation=sigmoid"
-LOCAL = LocalTraining(kind="fedavg", epochs=1, batch_size=10, lr=1.0)
 AGGREGATORS = (  # all keep back the same samples
     "fedavg:validation=0.1",
     "fedboosting",
     "fedboosting:over=median",
     "fedboosting:form=softmax,metric=accuracy",
 )
+GRID = 101  # points along each side of the square
 _TEST = 1000  # samples of each client that nobody trains on
 
 
@@ -43,7 +46,9 @@ class Run:
 
     @property
     def ratio(self) -> float:
-        """The first client's weight over that of a mean other one."""
+        """The first client's weight over that of a mean other one; 1 where there is no other."""
+        if len(self.weights) == 1:
+            return 1.0
         return self.weights[0] * (len(self.weights) - 1) / sum(self.weights[1:])
 
 
@@ -66,6 +71,7 @@ class Study:
     first_seed: int
     rounds: int
     samples: int
+    local: Local
     environment: Mapping[str, str]
 
     def as_dict(self) -> dict[str, Any]:
@@ -80,9 +86,14 @@ def compare(
     seed: int = 0,
     rounds: int = 10,
     samples: int = 500,
+    local: Local | None = None,
     watch: Callable[[int, int], None] = lambda *_: None,
 ) -> Study:
-    """Every aggregator on every case and seed, on the CPU. The first aggregator is what the others are held against."""
+    """Every aggregator on every case and seed, on the CPU. The first aggregator is what the others are held against.
+
+    `centralised` stands for one model that trains on all clients' samples, none of them poisoned.
+    """
+    local = local or Local()
     for what, value, least in (("seeds", seeds, 1), ("rounds", rounds, 1), ("samples", samples, 20)):
         if value < least:
             raise BadInput(what, allowed=f"at least {least}", got=value, do="choose a value in that range")
@@ -93,26 +104,42 @@ def compare(
     runs = []
     for number, (case, spec, one) in enumerate(asked):
         watch(number, len(asked))
-        runs.append(one_run(case, spec, one, rounds, samples))
+        runs.append(one_run(case, spec, one, rounds, samples, local))
     rows = [_row(c, a, aggregators[0], runs) for c in cases for a in aggregators]
-    return Study(tuple(rows), tuple(runs), seeds, seed, rounds, samples, environment(pick_device("cpu")))
+    return Study(tuple(rows), tuple(runs), seeds, seed, rounds, samples, local, environment(pick_device("cpu")))
 
 
-def one_run(case: str, aggregator: str, seed: int, rounds: int, samples: int) -> Run:
+def one_run(case: str, aggregator: str, seed: int, rounds: int, samples: int, local: Local | None = None) -> Run:
     """A federation trained to its end and tested on samples that nobody trained on."""
-    federated = trained(case, aggregator, seed, rounds, samples)
+    return run_of(trained(case, aggregator, seed, rounds, samples, local), case, aggregator, seed)
+
+
+def run_of(federated: Federated, case: str, aggregator: str, seed: int) -> Run:
+    """What is told of a federation after its last round."""
     sums, counts = federated.ledger.T
     test, _ = CASES[case].draw("test", _TEST, seed)
     return Run(case, aggregator, seed, accuracy(federated.model, test), tuple((sums / counts).tolist()))
 
 
-def trained(case: str, aggregator: str, seed: int, rounds: int, samples: int) -> Federated:
+@torch.no_grad()
+def agreement(one: nn.Module, other: nn.Module) -> float:
+    """The share of a grid over the square that both models decide alike."""
+    line = torch.linspace(0, 1, GRID)
+    points = torch.cartesian_prod(line, line)
+    return float((one(points).argmax(1) == other(points).argmax(1)).double().mean())
+
+
+def trained(case: str, aggregator: str, seed: int, rounds: int, samples: int, local: Local | None = None) -> Federated:
     """A federation of this case after its last round."""
+    local, poison = local or Local(), CASES[case].poison
     data, clients = CASES[case].draw("train", samples, seed)
+    if aggregator == CENTRALISED:  # a single client with everything; as much is kept back as FedBoosting does
+        clients, poison, aggregator = [torch.cat(clients)], None, AGGREGATORS[0]
     settings = Federation(rounds=rounds, per_round=len(clients), aggregator=aggregator)
-    federated = Federated(
-        load_model(MODEL, SPEC, seed), data, clients, settings, LOCAL, (), seed,
-        aggregator=catalog.build("aggregators", aggregator), poison=CASES[case].poison,
+    kind = AdamFederated if local.optimizer == "adam" else Federated
+    federated = kind(
+        load_model(MODEL, SPEC, seed), data, clients, settings, local.training, (), seed,
+        aggregator=catalog.build("aggregators", aggregator), poison=poison,
     )  # fmt: skip
     for number in range(1, rounds + 1):
         federated.run_round(number)

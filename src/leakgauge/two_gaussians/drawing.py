@@ -8,16 +8,22 @@ from collections.abc import Sequence
 import torch
 
 from leakgauge.two_gaussians.cases import CASES
-from leakgauge.two_gaussians.comparing import trained
+from leakgauge.two_gaussians.comparing import GRID, trained
+from leakgauge.two_gaussians.training import Local
 
-_GRID = 101
 _SHOWN = 150  # samples of each client
 _MARKS = ("o", "^", "s", "D", "v")  # a client each
 _COLOURS = ("#1f6fb4", "#d1622b")  # a class each
 
 
 def boundaries(
-    cases: Sequence[str], aggregators: Sequence[str], seed: int, rounds: int, samples: int, form: str = "svg"
+    cases: Sequence[str],
+    aggregators: Sequence[str],
+    seed: int,
+    rounds: int,
+    samples: int,
+    local: Local | None = None,
+    form: str = "svg",
 ) -> bytes:
     """An SVG or PNG: where each trained model changes its mind, over the samples that clients train on."""
     import matplotlib
@@ -26,16 +32,16 @@ def boundaries(
     from matplotlib import pyplot
 
     matplotlib.rcParams["svg.hashsalt"] = "leakgauge"  # the same picture gives the same file
-    line = torch.linspace(0, 1, _GRID)
+    line = torch.linspace(0, 1, GRID)
     x, y = torch.meshgrid(line, line, indexing="xy")
     size = (2.6 * len(aggregators), 2.7 * len(cases))
     figure, axes = pyplot.subplots(len(cases), len(aggregators), figsize=size, squeeze=False, layout="constrained")
     for row, case in enumerate(cases):
         for column, aggregator in enumerate(aggregators):
-            federated, place = trained(case, aggregator, seed, rounds, samples), axes[row][column]
+            federated, place = trained(case, aggregator, seed, rounds, samples, local), axes[row][column]
             with torch.no_grad():
                 logits = federated.model(torch.stack([x.flatten(), y.flatten()], 1))
-            chance = torch.softmax(logits, 1)[:, 1].reshape(_GRID, _GRID)
+            chance = torch.softmax(logits, 1)[:, 1].reshape(GRID, GRID)
             place.contourf(x, y, chance, levels=[0, 0.5, 1], colors=_COLOURS, alpha=0.15)
             place.contour(x, y, chance, levels=[0.5], colors="black", linewidths=1)
             for client, indices in enumerate(federated.trained_on):

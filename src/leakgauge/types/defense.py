@@ -34,6 +34,11 @@ class Defense(Settings):
         """Clients whose updates the server sees only added up, by `aggregate`; 1 where it sees each of them."""
         return 1
 
+    @property
+    def fellows(self) -> int:
+        """Other clients whose updates `received` needs beside the victim's; the last of them is the attacker."""
+        return 0
+
     def prepare(self, model: nn.Module) -> nn.Module:
         """Put something into the network; the given model stays untouched."""
         return model
@@ -77,6 +82,13 @@ class Defense(Settings):
     def aggregate_weighted(self, scaled: SharedUpdate, weights: Tensor) -> SharedUpdate:  # noqa: ARG002
         """`aggregate` where clients have weights (T,) of sum 1; each row comes multiplied by T times its weight."""
         return self.aggregate(scaled)
+
+    def received(self, updates: SharedUpdate, seeds: Sequence[int], informed: bool) -> SharedUpdate:  # noqa: ARG002
+        """What a fellow client has of the victims: (T x (1 + fellows), ...) -> (T, ...), groups in a row, victim first.
+
+        `informed` is the fellow client that knows this defence and puts together all that it received.
+        """
+        return updates
 
     def adaptive(self, attack: Attack) -> tuple[Attack, ...]:  # noqa: ARG002
         """The versions of `attack` that know this defence is there; empty if knowing does not help it."""

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
+import torch
 from torch import Tensor
 
 from leakgauge.settings import Settings
@@ -45,8 +46,15 @@ class Aggregator(Settings):
 
     @property
     def mixing(self) -> float:
-        """Share of a client's own update in the model that others try; the rest is spread over the other updates."""
+        """Least share of a client's own update in the model that others try; 1 where they try the update itself."""
         return 1.0
+
+    def mixing_weights(self, clients: int, g: torch.Generator) -> Tensor | None:  # noqa: ARG002
+        """(T, T) float64, how much of each update is in what others try for each client; None where nothing is mixed.
+
+        The server draws them anew in every round and tells nobody.
+        """
+        return None
 
     def weights(self, reported: Reported) -> Tensor:
         """(T,) non-negative, with the sum 1."""

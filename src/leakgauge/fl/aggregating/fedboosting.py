@@ -8,6 +8,9 @@ result of model i where it was trained and V_ij its result at client j:
   softmax  as in the text: softmax(softmax(T) * V) with V_i = sum_j V_ij. With losses this favours the worse model, so
            it is meant for accuracies; with `metric=loss` it does what the text says.
 
+`results=validation` leaves T out of either rule, as Figure 4.6 does: mean_j V_ij alone, inverted for losses, or
+softmax(V).
+
 Where we depart: `over=median` takes the middle client's word instead of the mean of all, which a liar cannot move far.
 A result that is not finite counts as the worst there is.
 """
@@ -21,6 +24,7 @@ import torch
 from torch import Tensor
 
 from leakgauge.fl.aggregating._aggregator import Aggregator, Reported
+from leakgauge.fl.mixing import FUSINGS, check_fusing, fusing_weights
 from leakgauge.settings import setting
 
 _LEAST = 1e-6  # a loss of zero would take all the weight there is
@@ -41,13 +45,28 @@ class FedBoosting(Aggregator):
     form: str = setting(
         "inverse", "scores as released (inverse) or as in the text (softmax)", choices=("inverse", "softmax")
     )
+    results: str = setting(
+        "both", "weigh by training and validation results, or by validation alone (Fig. 4.6)",
+        choices=("both", "validation"),
+    )  # fmt: skip
     metric: str = setting("loss", "what clients report of a model", choices=("loss", "accuracy"))
     over: str = setting("mean", "how the clients' reports on a model become one", choices=("mean", "median"))
     validation: float = setting(0.1, "share of a client's samples it keeps back to try models on", above=0, high=0.5)
     mix: float = setting(
-        1.0, "share of a client's own update in the model that others try; the paper mixes at 0.9, 1 does not",
+        1.0, "least share of a client's own update in the model that others try; the paper mixes at 0.9, 1 does not",
         above=0, high=1,
     )  # fmt: skip
+    fusing: str = setting(
+        "random",
+        "own shares drawn in private and the rest in equal parts (random) or in drawn parts (free), or mix for "
+        "everybody, as released (fixed)",
+        choices=FUSINGS,
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.mix < 1:
+            check_fusing("aggregator: mix", self.mix, self.fusing)
 
     @property
     def kept_back(self) -> float:
@@ -61,16 +80,22 @@ class FedBoosting(Aggregator):
     def mixing(self) -> float:
         return self.mix
 
+    def mixing_weights(self, clients: int, g: torch.Generator) -> Tensor | None:
+        return None if self.mix == 1 else fusing_weights(clients, self.mix, self.fusing, g)
+
     def weights(self, reported: Reported) -> Tensor:
         assert reported.training is not None
         assert reported.validation is not None
         own, others = self._worst_for_broken(reported.training), self._worst_for_broken(reported.validation)
         middle = others.mean(1) if self.over == "mean" else others.median(1).values  # (T,)
+        alone = self.results == "validation"
         if self.form == "softmax":
+            if alone:
+                return torch.softmax(middle * len(own), 0)
             return torch.softmax(torch.softmax(own, 0) * middle * len(own), 0)  # the text has the sum over j
         if self.metric == "loss":
             own, middle = 1 / own.clamp(min=_LEAST), 1 / middle.clamp(min=_LEAST)
-        score = middle * own / own.sum().clamp(min=_LEAST)
+        score = middle if alone else middle * own / own.sum().clamp(min=_LEAST)
         return score / score.sum() if float(score.sum()) > 0 else torch.full_like(score, 1 / len(score))
 
     def _worst_for_broken(self, results: Tensor) -> Tensor:

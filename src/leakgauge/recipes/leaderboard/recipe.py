@@ -105,6 +105,7 @@ STRENGTHS = {
     "secure-aggregation": Strengths("clients=4", "clients=10", "the default, and all clients of a round"),
 }  # fmt: skip
 LEFT_OUT = {
+    "mixing": "hides a client from the other clients of its round, and from no server",
     "batchnorm-only": "an ablation of key-lock, no defence",
     "mixup": "needs a batch: a client with one sample has nobody to mix it with",
 }

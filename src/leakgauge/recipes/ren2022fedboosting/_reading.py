@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import ClassVar, Self
 
 from leakgauge.audit import Watch
+from leakgauge.fl.centralised import NAME as CENTRALISED
 from leakgauge.recipes._measurement import Figures, Measurement
-from leakgauge.text.comparing import REAL, trained
+from leakgauge.text.comparing import trained
+from leakgauge.text.real_sets import IN_PROPORTION, OTHERS, REAL
 from leakgauge.text.training import Reading
 
 
@@ -41,7 +43,8 @@ class ReaderFederation(Measurement):
 
     @property
     def setting(self) -> str:
-        return f"2 clients with {self.training.words:,} words each"
+        many = "one place with twice" if self.aggregator == CENTRALISED else "2 clients with"
+        return f"{many} {self.training.words:,} words{'' if self.aggregator == CENTRALISED else ' each'}"
 
     def figures(self, device: str, data_root: Path | None, watch: Watch) -> Figures:
         run = trained(
@@ -56,6 +59,10 @@ class ReaderFederation(Measurement):
         }
         if REAL in run.read:
             found["words_iiit5k"] = _outcomes(run.read[REAL], run.words[REAL])
+        tables = {f"words_{REAL}_in_proportion": REAL} | {f"words_{name}": name for name in OTHERS}
+        for figure, name in tables.items():
+            if (sized := name + IN_PROPORTION) in run.read:
+                found[figure] = _outcomes(run.read[sized], run.words[sized])
         return found
 
 

@@ -14,6 +14,7 @@ NONE, PLAIN_NORM = "none", "batchnorm-only"
 ACTIVATIONS = ("identity", "sigmoid", "relu")
 LOCKS = {act: f"key-lock:activation={act},first_lock=client" for act in ACTIVATIONS}
 SERVERS_LOCKS = {act: f"key-lock:activation={act}" for act in ACTIVATIONS}  # as the text has it
+GRNN = "grnn:scale=mixed,variation=squared"  # the loss with which the figures were recorded, not the text's
 MATCHING = "idlg:restarts=1"
 
 

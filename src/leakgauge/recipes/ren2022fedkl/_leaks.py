@@ -5,6 +5,7 @@ from __future__ import annotations
 from leakgauge.recipes._recipe import Cell, Table
 from leakgauge.recipes.ren2022fedkl._cells import (
     CONVENTION,
+    GRNN,
     LOCKS,
     MATCHING,
     NAMES,
@@ -110,17 +111,17 @@ TABLE_4_GRNN = Table(
     "cannot tell: they wait for a GPU.",
     (
         *_leaks(
-            "grnn", _GRNN_ROWS,
+            GRNN, _GRNN_ROWS,
             {
                 "mnist:size=32": {"without": (52.78, 1.0), "with": (28.00, 0.108)},
                 "cifar10": {"without": (49.29, 1.0), "with": (28.52, 0.101)},
             },
-            "grnn:steps=150",
+            f"{GRNN},steps=150",
         ),
         *(
             Cell(
                 f"{'ResNet-18' if model == 'resnet18-grnn' else 'ResNet-20'}, {row}", NAMES[data],
-                attacked(model, data, with_fields("grnn:tv=1e-06", fields), defense, trials), quality(thesis),
+                attacked(model, data, with_fields(f"{GRNN},tv=1e-06", fields), defense, trials), quality(thesis),
             )
             for model, (data, trials, without, locked) in _LARGE.items()
             for row, fields, defense, thesis in (

@@ -6,6 +6,7 @@ from leakgauge.metrics.psnr import psnr_from_fedkl
 from leakgauge.recipes._recipe import Cell, Table
 from leakgauge.recipes.ren2022fedkl._cells import (
     CONVENTION,
+    GRNN,
     LOCKS,
     MATCHING,
     METRICS,
@@ -17,9 +18,9 @@ from leakgauge.recipes.ren2022fedkl._cells import (
 )
 
 _Printed = tuple[float, float, float, float, float]  # "MSE", "PSNR", LPIPS with VGG, with AlexNet, SSIM
-_GRNN_LARGE = "grnn:tv=1e-06"
+_GRNN_LARGE = f"{GRNN},tv=1e-06"
 _NETWORKS = {  # the thesis' name -> network, activation of the released code's lock, victims of GRNN, GRNN
-    "LeNet": ("lenet-dlg", "relu", 20, "grnn"),
+    "LeNet": ("lenet-dlg", "relu", 20, GRNN),
     "ResNet-20": ("resnet20:activation=sigmoid", "sigmoid", 10, _GRNN_LARGE),
     "ResNet-18": ("resnet18-grnn", "sigmoid", 4, _GRNN_LARGE),
 }
@@ -60,7 +61,11 @@ def _cells() -> tuple[Cell, ...]:
         if method == "GGL":
             model = "lenet-dlg"
         attack, victims = {"DLG": (MATCHING, 50), "GRNN": (grnn, painted), "GGL": ("ggl", 10)}[method]
-        quick = {"DLG": f"{MATCHING},steps=60", "GRNN": "grnn:steps=150", "GGL": "ggl:steps=20"}[method]
+        quick = {
+            "DLG": f"{MATCHING},steps=60",
+            "GRNN": f"{GRNN},steps=150",
+            "GGL": "ggl:steps=20",
+        }[method]
         for column, defense, printed in (
             ("without", NONE, without),
             ("with, as the text has it", SERVERS_LOCKS["identity"], locked),

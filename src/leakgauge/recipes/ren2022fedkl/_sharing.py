@@ -5,6 +5,7 @@ from __future__ import annotations
 from leakgauge.recipes._recipe import Cell, Table
 from leakgauge.recipes.ren2022fedkl._cells import (
     CONVENTION,
+    GRNN,
     LOCKS,
     MATCHING,
     NAMES,
@@ -18,9 +19,9 @@ from leakgauge.recipes.ren2022fedkl._cells import (
 
 _SHARED = {"nothing": "nothing", "key": "key", "lock": "gradient", "both": "key-and-gradient"}
 _STEPS = f"{MATCHING},steps=100"
-_GRNN_LARGE = "grnn:tv=1e-06"
+_GRNN_LARGE = f"{GRNN},tv=1e-06"
 _NETWORKS = {  # name -> network, data sets, victims under matching and under GRNN, GRNN
-    "LeNet": ("lenet-dlg", ("mnist:size=32", "cifar10", "cifar100"), 50, 20, "grnn"),
+    "LeNet": ("lenet-dlg", ("mnist:size=32", "cifar10", "cifar100"), 50, 20, GRNN),
     "ResNet-20": ("resnet20:activation=sigmoid", ("mnist:size=32", "cifar10", "cifar100"), 0, 10, _GRNN_LARGE),
     "ResNet-18": ("resnet18-grnn", ("cifar10:size=256", "cifar100:size=256", "photos64:size=256"), 0, 4, _GRNN_LARGE),
 }
@@ -92,7 +93,7 @@ TABLE_7_OWN = Table(
             quality(), quick=1 if (told, name, length) == ("lock", "matching", 1024) else 0,
             quick_attack=f"{MATCHING},steps=60,{SEARCH}",
         )
-        for name, attack, fields in (("matching", MATCHING, SEARCH), ("GRNN", "grnn", "unlock=True"))
+        for name, attack, fields in (("matching", MATCHING, SEARCH), ("GRNN", GRNN, "unlock=True"))
         for length in (1024, 8)
         for told in ("nothing", "key", "lock", "both")
     ),
