@@ -84,3 +84,15 @@ def test_what_was_left_out_is_said(folder: Path, capsys: pytest.CaptureFixture[s
     (folder / "left-out.json").write_text('{"updates": 12}')
     assert main(["recorded", str(folder)]) == 0
     assert "left out 12" in capsys.readouterr().err
+
+
+def test_nothing_that_can_be_read_is_no_success(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for update in folder.glob("update-*.safetensors"):
+        update.write_bytes(b"damaged")
+    given = ["recorded", str(folder), "--model", "mlp", "--data", "digits", "--out", str(tmp_path / "out")]
+    assert main(given) == 2
+    told = capsys.readouterr()
+    assert "no update could be read" in told.err
+    assert "another content than update-00000.json says" in told.out

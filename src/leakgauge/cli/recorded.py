@@ -96,14 +96,17 @@ def recorded(
     files = [_write_pictures(target, number, group) for number, group in enumerate(groups, 1)]
     write_whole(target / PAGE, recorded_page(result, files).encode(), private=True)
     write_whole(target / FILE, json.dumps(result, indent=1, allow_nan=False).encode(), private=True)
+    code = 0 if any(group.entries for group in groups) else 2
+    if code:
+        say("leakgauge: no update could be read; what stands against each is in the result")
     if as_json:
         show_json(result)
         say(f"written: {target}")
-        return 0
+        return code
     for group, plain in zip(groups, result["groups"], strict=True):
         _show(group, plain["findings"])
     show(f"Written: {target / PAGE}")
-    return 0
+    return code
 
 
 def _list(folder: Path, entries: Sequence[Recorded], missing: int, as_json: bool) -> None:

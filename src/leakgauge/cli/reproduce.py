@@ -154,6 +154,8 @@ def _tell(book: Recipe, folder: Path, found: Sequence[_measured.Entry], refused:
     """What came out and what could not be run; 2 if nothing could."""
     for reason, count in refused.items():
         say(f"leakgauge: {count} {'run' if count == 1 else 'runs'} left out: {' '.join(reason.split())}")
+    if not found and not refused:
+        say("leakgauge: no finished run could be read back; check the disk, and give the same command again")
     if as_json:
         show_json(
             {
