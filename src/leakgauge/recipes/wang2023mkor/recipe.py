@@ -242,7 +242,7 @@ RECIPE = Recipe(
     note="Tables 2 to 4 have the paper's numbers; its table 1 compares methods in words. Where nothing else is said "
     "the server sends the naive parameters of the released code. Its loss applies NLL to raw logits; with real "
     "cross-entropy the classes mix, and what that takes to undo is in the tables. `leakgauge inspect` finds the "
-    "naive models and those whose rows are emptied before a client trains on them; of two with the block at beta 0.3 it "
-    "found one. beta was chosen on the victims of table 5, so its figures for the block are the best that could be said.",
+    "naive models and those whose rows are emptied before a client trains on them; of two with the block at beta 0.3 "
+    "it found one. beta was chosen on the victims of table 5, so its figures for the block are the best to be had.",
     tables=(TABLE_2, TABLE_3, TABLE_4, TABLE_5, TABLE_6, TABLE_7),
 )
