@@ -25,7 +25,7 @@ OLD = {"scale": "mixed", "variation": "squared"}  # a sum of squares beside a me
         ({"cosine": 1.0}, absolute_variation),
         ({"as_released": True}, squared_variation),
     ],
-    ids=repr,
+    ids=lambda value: getattr(value, "__name__", repr(value)),
 )
 def test_where_the_gradients_agree_only_the_variation_is_left(scene, fields, variation):
     """The private pictures are what the generator starts with."""
