@@ -130,7 +130,7 @@ def result(folder: Path, shown: tuple[str, ...] = ("",)) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for path in sorted(p for p in folder.rglob("*") if p.is_file()):
         name = path.relative_to(folder).as_posix()
-        if not name.startswith(shown) or path.name.startswith("."):  # locks and states, of which the next command thinks
+        if not name.startswith(shown) or path.name.startswith("."):  # locks, states: the next command takes them
             continue
         if path.suffix == ".json":
             found[name] = timeless(json.loads(path.read_text()))
