@@ -27,6 +27,7 @@ PICTURES = "--model mlp:hidden=4 --data digits"
 for _slow in ("torch._dynamo", "sklearn.datasets", "sklearn.ensemble", "scipy.optimize", "matplotlib.pyplot"):
     import_module(_slow)  # once, not in each process
 _CHANGING = re.compile(r"second|commit|load|time|began|digest|memory|per_")  # keys of what differs between equal runs
+_DRAWN = re.compile(r"\.[0-9a-f]{8}(?=\.safetensors$)")  # part of a cell's file name, another one each time
 
 
 @dataclass(frozen=True)
@@ -132,6 +133,7 @@ def result(folder: Path, shown: tuple[str, ...] = ("",)) -> dict[str, Any]:
         name = path.relative_to(folder).as_posix()
         if not name.startswith(shown) or path.name.startswith("."):  # locks, states: the next command takes them
             continue
+        name = _DRAWN.sub("", name)
         if path.suffix == ".json":
             found[name] = timeless(json.loads(path.read_text()))
         elif path.suffix == ".safetensors":
