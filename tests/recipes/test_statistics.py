@@ -7,7 +7,8 @@ import pytest
 from leakgauge.defenses.sensitivity import Sensitivity
 from leakgauge.errors import BadInput
 from leakgauge.metrics.intervals import clopper_pearson
-from leakgauge.recipes._statistics import STATISTICS, compute, heading, is_failed, written
+from leakgauge.recipes._statistics import STATISTICS, compute, heading, written
+from leakgauge.recipes._success import is_failed
 
 
 def test_success_is_the_attacks_own_objective_below_its_own_absolute_threshold(victim):

@@ -15,7 +15,8 @@ from leakgauge.reading.plain import read_json
 from leakgauge.recipes._figures import compute_figure
 from leakgauge.recipes._recipe import Cell, Recipe, Study, Table
 from leakgauge.recipes._running import Result, figures_of, findings_of, results_of
-from leakgauge.recipes._statistics import compute, is_failed
+from leakgauge.recipes._statistics import compute
+from leakgauge.recipes._success import is_failed
 
 FILE = "measured.json"
 

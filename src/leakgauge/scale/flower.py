@@ -173,6 +173,8 @@ def _trained_reply(
 def _check(defenses: Sequence[Defense], training: Training | None) -> None:
     for defense in defenses:
         kind = type(defense)
+        if defense.fellows:
+            raise NotApplicable(f"{defense.name} acts among the clients of a round, of whom a mod sees one")
         if kind.wrap is Defense.wrap and kind.prepare is Defense.prepare and not defense.keeps:
             raise NotApplicable(f"{defense.name} acts at the server; use with_aggregate(strategy, defense)")
     if training is not None:

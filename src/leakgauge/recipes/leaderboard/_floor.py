@@ -9,7 +9,7 @@ from typing import ClassVar, Self
 
 from leakgauge.audit import Watch, run_audit
 from leakgauge.recipes._measurement import Figures, Measurement
-from leakgauge.recipes._statistics import recognised
+from leakgauge.recipes._success import recognised
 from leakgauge.types import LocalTraining, Scenario
 
 
