@@ -215,3 +215,9 @@ def test_frozen_parameters_have_no_gradient_in_the_update():
     inputs, labels = private(TABLE, 2, 1, torch.float32)
     gradients = trial_gradients(working_model(model, "eval"), inputs, labels)
     assert set(gradients) == {"fc1.bias", "fc2.weight", "fc2.bias"}
+
+
+def test_soft_labels_leave_outputs_alone_that_are_no_class():
+    logits, targets = torch.randn(3, 5), torch.softmax(torch.randn(3, 4), -1)
+    padded = torch.cat((targets, torch.zeros(3, 1)), -1)
+    torch.testing.assert_close(cross_entropy(logits, targets), F.cross_entropy(logits, padded))
