@@ -53,3 +53,17 @@ def test_without_a_limit_there_is_no_second_process():
         [sys.executable, "-P", "-c", BEGUN.format(f"int(__import__('os').getppid() != {os.getpid()})")], check=False
     )
     assert free.returncode == 0
+
+
+def test_want_of_memory_while_it_is_told_is_still_one_line():
+    ended = subprocess.run(
+        [
+            sys.executable, "-P", "-c",
+            "import sys, leakgauge.cli.main, leakgauge.entry as e\n"
+            "def none(): raise MemoryError\n"
+            "sys.modules['leakgauge.cli.main'].main = none\nsys.exit(e.main())",
+        ],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert ended.returncode == 2
+    assert ended.stderr == "leakgauge: memory must be enough for this, got none; give the process more\n"

@@ -39,7 +39,11 @@ def _run() -> int:
             f"leakgauge: it must be loadable, got {what}; install it anew, or give the process more memory\n"
         )
         return 2
-    return int(run())
+    try:
+        return int(run())
+    except MemoryError:  # also while the lack of it was told
+        sys.stderr.write("leakgauge: memory must be enough for this, got none; give the process more\n")
+        return 2
 
 
 def _watched(limit: int) -> int:

@@ -86,20 +86,30 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     except Exception as error:  # nobody foresaw it; 1 would say that a gate failed
         _show_traceback(debug)
-        import torch
-
-        from leakgauge.engine.memory import free_bytes, is_out_of_memory
+        from leakgauge.engine.memory import is_out_of_memory
 
         if is_out_of_memory(error):
-            free = free_bytes(torch.device("cpu")) / 2**30
+            error.__traceback__ = error.__context__ = None  # what they hold is what is short
             say(
-                f"leakgauge: memory must be enough for this, got {free:.1f} GiB free; take a smaller --batch-size, "
+                f"leakgauge: memory must be enough for this, got {_free():.1f} GiB free; take a smaller --batch-size, "
                 "fewer --trials, a smaller model, or give the process more"
             )
             return 2
         what = _one_line(f"{type(error).__name__}: {error}")[:_LONGEST]
         say(f"leakgauge: unforeseen {what}; please report it with what --debug shows behind the same command")
         return UNFORESEEN
+
+
+def _free() -> float:
+    """GiB that can still be had; none where not even that can be found out."""
+    import torch
+
+    from leakgauge.engine.memory import free_bytes
+
+    try:
+        return free_bytes(torch.device("cpu")) / 2**30
+    except MemoryError:
+        return 0.0
 
 
 def _show_traceback(wanted: bool) -> None:
