@@ -66,5 +66,7 @@ def test_a_ray_that_starts_its_processes_elsewhere_is_let_be(services: Any) -> N
 def test_without_ray_nothing_happens(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
     monkeypatch.setitem(sys.modules, "ray._private", None)
+    before = dict(os.environ)
     with quiet_ray():
-        pass
+        assert os.environ.get("HOME") == before.get("HOME")
+    assert set(os.environ) - set(before) <= {"RAY_USAGE_STATS_ENABLED"}
