@@ -80,9 +80,11 @@ def setting(name: str, trials: int, root: Path | None) -> Setting:
     inputs, labels = private.take(order[: trials + OTHERS])
     known, theirs = public.take(lent)
     return Setting(
-        private.spec, Batch(inputs[:trials, None], labels[:trials, None]), Batch(known[None], theirs[None]),
+        private.spec,
+        Batch(inputs[:trials, None], labels[:trials, None]),
+        Batch(known[None], theirs[None]),
         Batch(inputs[None, trials:], labels[None, trials:]),
-    )  # fmt: skip
+    )
 
 
 def guessers(at: Setting) -> Iterator[tuple[str, Tensor]]:

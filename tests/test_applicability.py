@@ -45,9 +45,7 @@ def test_grnn_draws_pictures_only():
 def test_each_is_listed_once_for_all_configurations():
     made = stage(model="lenet-dlg", defenses=("prune", "gaussian:std=1"))
     cells, skipped = sorted_out(made, plan(made.scenario))
-    assert [s.attack for s in skipped if s.defense == "all"][:4] == [
-        "linear", "rank-one", "patch-embedding", "peeling",
-    ]  # fmt: skip
+    assert [s.attack for s in skipped if s.defense == "all"][:4] == ["linear", "rank-one", "patch-embedding", "peeling"]
     assert not {"linear", "rank-one", "patch-embedding", "peeling"} & {c.attack.name for c in cells}
     assert {"mean-image", "random-guess"} <= {c.attack.name for c in cells}
 

@@ -86,9 +86,7 @@ def test_one_other_sample_among_many_is_another_batch(digits):
 
 def with_norm():
     torch.manual_seed(0)
-    return nn.Sequential(
-        nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(144, 10)
-    ).eval()  # fmt: skip
+    return nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(144, 10)).eval()
 
 
 def test_batchnorm_in_the_other_mode_is_named_as_the_cause(digits):
@@ -246,9 +244,19 @@ def test_a_solved_objective_with_other_records_speaks_against_the_batch(digits):
     model = load_model(NETWORKS[1], digits.spec, 1)
     stage = stage_of(model, gradient(model, inputs, labels), inputs, labels, Scenario(), "cpu")
     solved = Finding(
-        attack="dlg", defense="none", adaptive=False, trial=0, seed=0, scores={}, records=({"ssim": 0.1, "psnr": 5.0},),
-        objective=1e-12, trace=(1.0, 1e-12), steps=50, evaluations=51, seconds=1.0,
-    )  # fmt: skip
+        attack="dlg",
+        defense="none",
+        adaptive=False,
+        trial=0,
+        seed=0,
+        scores={},
+        records=({"ssim": 0.1, "psnr": 5.0},),
+        objective=1e-12,
+        trace=(1.0, 1e-12),
+        steps=50,
+        evaluations=51,
+        seconds=1.0,
+    )
     assert origin_of(stage, [solved]).flag == "explained-by-others"
     assert origin_of(stage, [dataclasses.replace(solved, objective=0.5)]).sure
     assert origin_of(stage, [dataclasses.replace(solved, records=({"ssim": 0.9, "psnr": 30.0},))]).sure

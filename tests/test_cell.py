@@ -308,8 +308,11 @@ def test_control_and_attack_are_stored_side_by_side(tmp_path, monkeypatch):
     planned = dataclasses.replace(PLANNED, trials=2, attacks=("ggl:steps=2,restarts=1",))
     first, _ = run_audit(planned, out=tmp_path)
     assert [(f.attack, f.control) for f in first.findings[-4:]] == [
-        ("ggl on a decoy", True), ("ggl on a decoy", True), ("ggl", False), ("ggl", False),
-    ]  # fmt: skip
+        ("ggl on a decoy", True),
+        ("ggl on a decoy", True),
+        ("ggl", False),
+        ("ggl", False),
+    ]
     monkeypatch.setattr(GGL, "reconstruct", None)  # nothing is run again
     again, _ = run_audit(planned, out=tmp_path)
     assert again.findings == first.findings

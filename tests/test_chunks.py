@@ -152,8 +152,9 @@ def test_an_attack_that_cannot_run_gives_failed_trials(stage):
 def test_trials_that_were_given_up_stand_as_failed(stage):
     part = failed_part(stage, whole(1, 3), "no luck")
     assert [(t.finding.trial, t.finding.seed, t.finding.error) for t in part.trials] == [
-        (1, 1, "no luck"), (3, 3, "no luck"),
-    ]  # fmt: skip
+        (1, 1, "no luck"),
+        (3, 3, "no luck"),
+    ]
 
 
 def test_an_interrupt_gives_what_was_finished_and_goes_on(stage, monkeypatch):

@@ -11,13 +11,23 @@ from leakgauge.types import Control, Guarantee, Interval, Summary
 
 def row(
     attack="dlg", recovered=0, records=6, *, flags=(), labels=None, control=None, guess=0.1, psnr=10.0, **more
-) -> Summary:  # fmt: skip
+) -> Summary:
     metrics = {"psnr_mean_per_image": Interval(psnr, None, None)}
     metrics |= {} if labels is None else {LABELS: Interval(labels, None, None)}
     return Summary(
-        attack, "prune", False, records or 6, 0, metrics, rate(recovered, records, "ssim>=0.6"), {},
-        {"mean-image": {LABELS: Interval(guess, None, None)}}, flags, control=control, **more,
-    )  # fmt: skip
+        attack,
+        "prune",
+        False,
+        records or 6,
+        0,
+        metrics,
+        rate(recovered, records, "ssim>=0.6"),
+        {},
+        {"mean-image": {LABELS: Interval(guess, None, None)}},
+        flags,
+        control=control,
+        **more,
+    )
 
 
 def test_the_attack_that_recovers_most_credibly_decides():

@@ -10,9 +10,13 @@ from leakgauge.report.tradeoff import tradeoff
 from leakgauge.types import AuditReport, Federation, LocalTraining, Partition, Scenario
 
 SCENARIO = Scenario(
-    model="mlp", data="digits", trials=2, attacks=("linear",), defenses=("gaussian:std=10", "prune:share=0.5"),
+    model="mlp",
+    data="digits",
+    trials=2,
+    attacks=("linear",),
+    defenses=("gaussian:std=10", "prune:share=0.5"),
     local=LocalTraining(kind="fedavg", lr=0.3),
-)  # fmt: skip
+)
 SETTINGS = Federation(rounds=3, per_round=4, evaluate=3)
 
 
@@ -47,9 +51,12 @@ def test_the_front_holds_what_nothing_beats_in_both():
     assert by_name["gaussian:std=10"] in best or by_name["gaussian:std=10"].accuracy < max(c.accuracy for c in best)
     for c in found.choices:
         beaten = any(
-            o.recovered <= c.recovered and o.accuracy >= c.accuracy and o is not c
-            and (o.recovered, o.accuracy) != (c.recovered, c.accuracy) for o in found.choices
-        )  # fmt: skip
+            o.recovered <= c.recovered
+            and o.accuracy >= c.accuracy
+            and o is not c
+            and (o.recovered, o.accuracy) != (c.recovered, c.accuracy)
+            for o in found.choices
+        )
         assert c.best == (not beaten)
     assert len(found.marks) == 3
 

@@ -15,9 +15,13 @@ BEGUN = "import sys, leakgauge.entry as e; e._run = lambda: {}; sys.exit(e.main(
 def run(what, gigabytes=4.0):
     limit = int(gigabytes * 2**30)
     return subprocess.run(
-        [sys.executable, "-P", "-c", BEGUN.format(what)], capture_output=True, text=True, check=False, timeout=60,
+        [sys.executable, "-P", "-c", BEGUN.format(what)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (limit, limit)),
-    )  # fmt: skip
+    )
 
 
 @pytest.mark.parametrize("number", ["SIGSEGV", "SIGABRT", "SIGBUS"])
@@ -58,12 +62,16 @@ def test_without_a_limit_there_is_no_second_process():
 def test_want_of_memory_while_it_is_told_is_still_one_line():
     ended = subprocess.run(
         [
-            sys.executable, "-P", "-c",
+            sys.executable,
+            "-P",
+            "-c",
             "import sys, leakgauge.cli.main, leakgauge.entry as e\n"
             "def none(): raise MemoryError\n"
             "sys.modules['leakgauge.cli.main'].main = none\nsys.exit(e.main())",
         ],
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert ended.returncode == 2
     assert ended.stderr == "leakgauge: memory must be enough for this, got none; give the process more\n"

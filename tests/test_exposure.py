@@ -28,8 +28,10 @@ def test_a_weight_difference_points_the_other_way_and_counts_the_same():
 
 def test_it_is_the_cosine_of_each_records_own_gradient():
     stage = stage_of(trials=1)
-    own = [stage.update((), stage.model, stage.batch.__class__(stage.batch.inputs[:, [i]], stage.batch.labels[:, [i]]))
-           for i in range(4)]  # fmt: skip
+    own = [
+        stage.update((), stage.model, stage.batch.__class__(stage.batch.inputs[:, [i]], stage.batch.labels[:, [i]]))
+        for i in range(4)
+    ]
     flat = [torch.cat([t.flatten() for t in u.tensors.values()]).double() for u in own]
     mean = torch.stack(flat).mean(0)
     expected = torch.tensor([torch.nn.functional.cosine_similarity(g, mean, dim=0) for g in flat]).double()

@@ -12,9 +12,12 @@ from leakgauge.federated_training import train_federation
 from leakgauge.types import Federation, LocalTraining, Partition, Scenario
 
 SCENARIO = Scenario(
-    model="mlp", data="digits", partition=Partition(kind="iid", clients=20),
-    local=LocalTraining(kind="fedavg", epochs=2, lr=0.2), defenses=("gaussian:std=0.05", "dgc:share=0.9"),
-)  # fmt: skip
+    model="mlp",
+    data="digits",
+    partition=Partition(kind="iid", clients=20),
+    local=LocalTraining(kind="fedavg", epochs=2, lr=0.2),
+    defenses=("gaussian:std=0.05", "dgc:share=0.9"),
+)
 SETTINGS = Federation(rounds=6, per_round=5, evaluate=2)
 
 

@@ -14,9 +14,16 @@ from leakgauge.plan import parse_chain
 from leakgauge.types import Batch, LocalTraining, threat_model
 
 DECLARED = (
-    "gaussian:std=0.01", "laplace:scale=0.01", "dp-sgd:norm=1,sigma=1,q=0.01,rounds=100", "prune:share=0.9", "sign",
-    "random-mask:share=0.5", "quantize:bits=4", "clip:norm=0.1", "soteria:share=0.5",
-)  # fmt: skip
+    "gaussian:std=0.01",
+    "laplace:scale=0.01",
+    "dp-sgd:norm=1,sigma=1,q=0.01,rounds=100",
+    "prune:share=0.9",
+    "sign",
+    "random-mask:share=0.5",
+    "quantize:bits=4",
+    "clip:norm=0.1",
+    "soteria:share=0.5",
+)
 SHOWS = tuple(d for d in DECLARED if not d.startswith(("clip", "soteria")))  # the others leave no mark to go by
 
 

@@ -21,8 +21,13 @@ CASES = {
     ),
     "unknown": (
         Scenario(
-            data="photos32", model="resnet20:width=4", batch_size=8, trials=2, defenses=("gaussian:std=0.01",),
-            attacks=("inverting-gradients:steps=20,restarts=1",), variants="plain",
+            data="photos32",
+            model="resnet20:width=4",
+            batch_size=8,
+            trials=2,
+            defenses=("gaussian:std=0.01",),
+            attacks=("inverting-gradients:steps=20,restarts=1",),
+            variants="plain",
         ),
         "unknown",
     ),
@@ -32,7 +37,7 @@ CASES = {
         ),
         "leaks",
     ),
-}  # fmt: skip
+}
 
 
 @pytest.fixture(scope="module")

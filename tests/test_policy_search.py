@@ -74,9 +74,13 @@ def test_what_is_there_is_not_scored_again(tmp_path, monkeypatch, undisturbed):
 
 def test_the_most_private_come_first_and_equal_ones_once():
     rows = [
-        Scored("", 0.9, -20.0), Scored("1", 0.5, -30.0), Scored("2", 0.4, -26.0), Scored("3", 0.3, -10.0),
-        Scored("3", 0.3, -10.0), Scored("4", 0.2, -90.0),
-    ]  # fmt: skip
+        Scored("", 0.9, -20.0),
+        Scored("1", 0.5, -30.0),
+        Scored("2", 0.4, -26.0),
+        Scored("3", 0.3, -10.0),
+        Scored("3", 0.3, -10.0),
+        Scored("4", 0.2, -90.0),
+    ]
     least, best = ranked(rows, None)
     assert least == pytest.approx(-20 * 85 / 63)
     assert [row.policy for row in best] == ["3", "2"]
@@ -107,9 +111,11 @@ def test_a_policy_met_again_under_other_numbers_has_the_scores_it_would_be_given
     assert len(asked) == search.candidates + 1 - len(again)
     monkeypatch.setattr(policy_search, "_firsts", lambda search: list(range(search.count + 1)))
     slow = search_policies(search, tmp_path / "slow", device="cpu")
-    assert [row.policy for row in fast] == [row.policy for row in slow] == [
-        written([candidate(n, 0)]) for n in range(search.candidates + 1)
-    ]  # fmt: skip
+    assert (
+        [row.policy for row in fast]
+        == [row.policy for row in slow]
+        == [written([candidate(n, 0)]) for n in range(search.candidates + 1)]
+    )
     for row, same in zip(fast, slow, strict=True):
         assert row.privacy == pytest.approx(same.privacy, abs=1e-5)
         assert row.accuracy == pytest.approx(same.accuracy, rel=1e-3)

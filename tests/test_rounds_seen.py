@@ -16,8 +16,14 @@ from leakgauge.types import Fact, LocalTraining, Scenario
 ROUNDS = 16
 SEEN = LocalTraining(seen=ROUNDS)
 TINY = Scenario(data="digits", model="mlp:hidden=64", trials=2, seed=3, local=SEEN, attacks=("linear",))
-FRESH = ("gaussian:std=0.1", "laplace:scale=0.1", "dp-sgd:sigma=0.5", "fed-cdp:sigma=0.1", "fed-sdp:sigma=0.1",
-         "quantize:bits=2,rounding=stochastic")  # fmt: skip
+FRESH = (
+    "gaussian:std=0.1",
+    "laplace:scale=0.1",
+    "dp-sgd:sigma=0.5",
+    "fed-cdp:sigma=0.1",
+    "fed-sdp:sigma=0.1",
+    "quantize:bits=2,rounding=stochastic",
+)
 
 
 def stage_with(chain, **changes):

@@ -266,10 +266,16 @@ def test_an_own_model_that_only_knows_float32_is_told_so(tmp_path):
 @pytest.mark.parametrize("rounds", [0, 2])
 def test_attacks_defences_and_scores_run_in_float64_and_resume_from_disk(tmp_path, model, attack, rounds):
     scenario = dataclasses.replace(
-        TINY, model=model, attacks=(attack,), trials=2, batch_size=1, metrics=("mae",), precision="float64",
+        TINY,
+        model=model,
+        attacks=(attack,),
+        trials=2,
+        batch_size=1,
+        metrics=("mae",),
+        precision="float64",
         defenses=("gaussian:std=0.001", "laplace:scale=0.001", "prune:share=0.5"),
         training=dataclasses.replace(SOME, rounds=rounds),
-    )  # fmt: skip
+    )
     report, pictures = run_audit(scenario, out=tmp_path, device="cpu")
     assert not [row for row in report.summary if row.error or row.failed]
     assert pictures.true.dtype == torch.float64

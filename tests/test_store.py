@@ -15,11 +15,24 @@ from leakgauge.types import Finding
 
 FINDINGS = [
     Finding(
-        "dlg", "prune", True, 0, 7, {"psnr": 12.5, "ssim": None}, ({"psnr": 12.5, "ssim": None},), 0.25, 3, 40, 1.5,
-        ("diverged",), None, "dlg:steps=3", trace=(4.0, 0.25),
+        "dlg",
+        "prune",
+        True,
+        0,
+        7,
+        {"psnr": 12.5, "ssim": None},
+        ({"psnr": 12.5, "ssim": None},),
+        0.25,
+        3,
+        40,
+        1.5,
+        ("diverged",),
+        None,
+        "dlg:steps=3",
+        trace=(4.0, 0.25),
     ),
     Finding("dlg", "prune", True, 1, 8, {"psnr": 0.1 + 0.2}, note="chose the last layer"),
-]  # fmt: skip
+]
 
 
 def trials(*numbers, pictures=True):

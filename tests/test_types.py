@@ -220,9 +220,15 @@ def test_a_wrong_scenario_is_refused_in_one_line(values, message):
 
 def test_a_scenario_survives_json():
     scenario = Scenario.from_mapping(
-        {"data": "digits", "defenses": ["prune"], "attacks": ["dlg"], "local": {"kind": "fedavg", "epochs": 2},
-         "training": {"rounds": 20, "optimizer": "sgd"}, "precision": "float64"}
-    )  # fmt: skip
+        {
+            "data": "digits",
+            "defenses": ["prune"],
+            "attacks": ["dlg"],
+            "local": {"kind": "fedavg", "epochs": 2},
+            "training": {"rounds": 20, "optimizer": "sgd"},
+            "precision": "float64",
+        }
+    )
     assert scenario.local == LocalTraining(kind="fedavg", epochs=2)
     assert scenario.training == Training(rounds=20, optimizer="sgd")
     assert scenario.defenses == ("prune",)

@@ -23,11 +23,19 @@ def found(attack: str, ssims, *, defense: str = "none", adaptive: bool = False, 
     psnr = 10.0 if attack == "mean-image" else psnr
     return [
         Finding(
-            attack, defense, adaptive, t, t, {"ssim": s, "psnr": psnr}, ({"ssim": s, "psnr": psnr, "mse": 0.01},),
-            seconds=1.0, ranks=(1.0,), **more,
+            attack,
+            defense,
+            adaptive,
+            t,
+            t,
+            {"ssim": s, "psnr": psnr},
+            ({"ssim": s, "psnr": psnr, "mse": 0.01},),
+            seconds=1.0,
+            ranks=(1.0,),
+            **more,
         )
         for t, s in enumerate(ssims)
-    ]  # fmt: skip
+    ]
 
 
 def weighed(findings, flagged=(), data=IMAGE):
@@ -292,8 +300,16 @@ def test_no_gate_gives_no_gate_result():
 
 # --- controls and both sides ------------------------------------------------------------------------
 
-BOUND = {"guaranteed": True, "gamma": 0.12, "mu": 0.5, "steps": 1, "unit": "sample", "training": None, "why": None,
-         "kappa": {"high": 0.05, "recovered": 1, "records": 100}}  # fmt: skip
+BOUND = {
+    "guaranteed": True,
+    "gamma": 0.12,
+    "mu": 0.5,
+    "steps": 1,
+    "unit": "sample",
+    "training": None,
+    "why": None,
+    "kappa": {"high": 0.05, "recovered": 1, "records": 100},
+}
 
 
 def test_what_does_not_beat_its_control_is_no_leak_however_well_it_scores():
@@ -390,8 +406,10 @@ def test_the_configuration_that_leaks_comes_first_in_one_short_sentence():
     )
     assert len(sentences[0].split()) <= 25
     assert [s.split(",")[0] for s in sentences if s.startswith("With ")] == [
-        "With prune:share=0.9", "With gaussian:std=1", "With dp-sgd:sigma=5",
-    ]  # fmt: skip
+        "With prune:share=0.9",
+        "With gaussian:std=1",
+        "With dp-sgd:sigma=5",
+    ]
 
 
 def test_a_headline_names_the_configurations_it_speaks_of():

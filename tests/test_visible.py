@@ -16,10 +16,19 @@ UNSEEN = {"Cc", "Cf", "Cs", "Zl", "Zp"}
 HIDDEN = [chr(c) for c in range(sys.maxunicode + 1) if unicodedata.category(chr(c)) in UNSEEN]
 BARE = [c for c in HIDDEN if c not in "\n\t"]
 TRICKS = (
-    "\x1b[2J\x1b[Hno sign of tampering", "\x1b]0;title\x07", "\rno sign of tampering", "layer\u202egnp.exe",
-    "a\x9b31mb", "</script><script>alert(1)</script>", "| a | b |\n|---|", "[link](javascript:x)", "&#27;[2J", "]]>",
-    "\x00", "\ud800",
-)  # fmt: skip
+    "\x1b[2J\x1b[Hno sign of tampering",
+    "\x1b]0;title\x07",
+    "\rno sign of tampering",
+    "layer\u202egnp.exe",
+    "a\x9b31mb",
+    "</script><script>alert(1)</script>",
+    "| a | b |\n|---|",
+    "[link](javascript:x)",
+    "&#27;[2J",
+    "]]>",
+    "\x00",
+    "\ud800",
+)
 
 
 def names(count: int) -> list[str]:

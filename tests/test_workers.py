@@ -195,9 +195,13 @@ def test_workers_and_this_process_give_the_same_numbers(tmp_path, monkeypatch):
     """Also with an attack of the user's own, a model that was trained before, and the ledger's changed stages."""
     (tmp_path / "grey.py").write_text(GREY)
     scenario = Scenario(
-        data="digits", model="mlp:hidden=8", trials=3, attacks=("linear", f"{tmp_path}/grey.py:Grey"), ledger=True,
+        data="digits",
+        model="mlp:hidden=8",
+        trials=3,
+        attacks=("linear", f"{tmp_path}/grey.py:Grey"),
+        ledger=True,
         training=Training(rounds=2),
-    )  # fmt: skip
+    )
     monkeypatch.setitem(chunks.SIZES, "cpu", 2)
 
     def timeless(report):

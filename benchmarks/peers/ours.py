@@ -46,8 +46,16 @@ def main() -> None:
     found = reconstruct(attack, observation, range(told.victims), no_progress)
     seconds = time.perf_counter() - began
     worst = worst_case(truth, found, seen.data)
-    row = {"who": told.attack, "network": told.network, "batch": told.batch, "steps": told.steps, "seconds": seconds,
-           "torch": torch.__version__, "precision": told.precision, "device": told.device}  # fmt: skip
+    row = {
+        "who": told.attack,
+        "network": told.network,
+        "batch": told.batch,
+        "steps": told.steps,
+        "seconds": seconds,
+        "torch": torch.__version__,
+        "precision": told.precision,
+        "device": told.device,
+    }
     row |= scores(seen, (found if worst is None else worst.result).inputs)
     if worst is not None:  # what each answer is worth alone
         named = zip(found.answer_names, worst.matched.unbind(1), strict=True)

@@ -71,8 +71,16 @@ def main() -> None:
         torch.manual_seed(t)
         found.append((play(told, model, seen, t, mean, std).detach() * std + mean).cpu())
     seconds, precision = time.perf_counter() - began, "tf32" if told.tf32 else "float32"
-    row = {"who": told.who, "network": told.network, "batch": told.batch, "steps": told.steps, "seconds": seconds,
-           "torch": torch.__version__, "precision": precision, "device": told.device}  # fmt: skip
+    row = {
+        "who": told.who,
+        "network": told.network,
+        "batch": told.batch,
+        "steps": told.steps,
+        "seconds": seconds,
+        "torch": torch.__version__,
+        "precision": precision,
+        "device": told.device,
+    }
     told.out.write_text(json.dumps(row | scores(seen, torch.stack(found).to(seen.inputs))))
 
 
@@ -84,10 +92,21 @@ def original(told: argparse.Namespace, model: nn.Module, seen: Victims, t: int, 
     from inversefed.reconstruction_algorithms import GradientReconstructor  # type: ignore[import-not-found]
 
     config = {
-        "signed": True, "boxed": True, "cost_fn": "sim", "indices": "def", "weights": "equal", "lr": 0.1,
-        "optim": "adam", "restarts": 1, "max_iterations": told.steps, "total_variation": 1e-2, "init": "randn",
-        "filter": "none", "lr_decay": True, "scoring_choice": "loss",
-    }  # fmt: skip
+        "signed": True,
+        "boxed": True,
+        "cost_fn": "sim",
+        "indices": "def",
+        "weights": "equal",
+        "lr": 0.1,
+        "optim": "adam",
+        "restarts": 1,
+        "max_iterations": told.steps,
+        "total_variation": 1e-2,
+        "init": "randn",
+        "filter": "none",
+        "lr_decay": True,
+        "scoring_choice": "loss",
+    }
     attack = GradientReconstructor(model, (mean, std), config, num_images=told.batch)
     found, _ = attack.reconstruct([g[t] for g in seen.gradients.values()], seen.labels[t], img_shape=seen.data.shape)
     return found
@@ -103,20 +122,34 @@ def breaching(told: argparse.Namespace, model: nn.Module, seen: Victims, t: int,
     smooth = {"scale": 0.1, "inner_exp": 2, "outer_exp": 0.5, "double_opponents": True}
     plain = {"scale": 0.2, "inner_exp": 1, "outer_exp": 1}
     config = {
-        "type": "invertinggradients", "attack_type": "optimization", "label_strategy": None, "text_strategy": None,
-        "token_recovery": None, "objective": {"type": "cosine-similarity", "scale": 1.0, "task_regularization": 0.0},
-        "restarts": {"num_trials": 1, "scoring": "cosine-similarity"}, "init": "patterned-4" if modern else "randn",
+        "type": "invertinggradients",
+        "attack_type": "optimization",
+        "label_strategy": None,
+        "text_strategy": None,
+        "token_recovery": None,
+        "objective": {"type": "cosine-similarity", "scale": 1.0, "task_regularization": 0.0},
+        "restarts": {"num_trials": 1, "scoring": "cosine-similarity"},
+        "init": "patterned-4" if modern else "randn",
         "normalize_gradients": False,
         "optim": {
-            "optimizer": "adam", "signed": "soft" if modern else "hard", "step_size": 0.1, "boxed": True,
-            "max_iterations": told.steps, "step_size_decay": "cosine-decay" if modern else "step-lr",
-            "langevin_noise": 0.0, "warmup": 50 if modern else 0, "grad_clip": None, "callback": 10**9,
+            "optimizer": "adam",
+            "signed": "soft" if modern else "hard",
+            "step_size": 0.1,
+            "boxed": True,
+            "max_iterations": told.steps,
+            "step_size_decay": "cosine-decay" if modern else "step-lr",
+            "langevin_noise": 0.0,
+            "warmup": 50 if modern else 0,
+            "grad_clip": None,
+            "callback": 10**9,
         },
-        "augmentations": None, "differentiable_augmentations": False,
-        "regularization": {"total_variation": smooth, "features": {"scale": 0.1}} if modern
+        "augmentations": None,
+        "differentiable_augmentations": False,
+        "regularization": {"total_variation": smooth, "features": {"scale": 0.1}}
+        if modern
         else {"total_variation": plain},
         "impl": {"dtype": "float", "mixed_precision": False, "JIT": ""},
-    }  # fmt: skip
+    }
     setup = {"dtype": torch.float, "device": torch.device(told.device)}
     attack = OptimizationBasedAttacker(model, nn.CrossEntropyLoss(), _as_settings(config), setup)
     about = {"shape": seen.data.shape, "mean": seen.data.mean, "std": seen.data.std, "modality": "vision"}

@@ -32,9 +32,11 @@ def scores(seen: Victims, recovered: Tensor | None) -> dict[str, Any]:
     ).records
     psnr, ssim = found["psnr"], found["ssim"]
     return {
-        "psnr_mean": round(float(psnr.mean()), 3), "ssim_mean": round(float(ssim.mean()), 4),
-        "over_the_bar": int((ssim >= 0.6).sum()), "psnr": [round(float(v), 2) for v in psnr.mean(1)],
-    }  # fmt: skip
+        "psnr_mean": round(float(psnr.mean()), 3),
+        "ssim_mean": round(float(ssim.mean()), 4),
+        "over_the_bar": int((ssim >= 0.6).sum()),
+        "psnr": [round(float(v), 2) for v in psnr.mean(1)],
+    }
 
 
 def main() -> None:

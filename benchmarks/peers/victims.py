@@ -36,8 +36,14 @@ def victims(network: str, batch: int, count: int, pictures: Path, half: str, dev
     """`pictures` is the file that `pictures.py` wrote."""
     spec, name = NETWORKS[network]
     held = np.load(pictures)
-    data = DataSpec(name, (3, 32, 32), 10 if name == "cifar10" else 100, "image",
-                    tuple(held[f"{name}-mean"].tolist()), tuple(held[f"{name}-std"].tolist()))  # fmt: skip
+    data = DataSpec(
+        name,
+        (3, 32, 32),
+        10 if name == "cifar10" else 100,
+        "image",
+        tuple(held[f"{name}-mean"].tolist()),
+        tuple(held[f"{name}-std"].tolist()),
+    )
     model = load_model(spec, data, seed).to(device).eval()
     inputs = torch.from_numpy(held[f"{name}-{half}-x"][: count * batch]).float().div(255).to(device)
     labels = torch.from_numpy(held[f"{name}-{half}-y"][: count * batch]).long().to(device)

@@ -115,26 +115,34 @@ CASES = (
     Case("unknown", "unknown", f"{AUDIT} --model resnet18 --batch-size 32 --defenses gaussian:std=0.001", suite=True),
     Case("wide layer", "leaks", f"{AUDIT} --model {MLP} --batch-size 128 --attacks peeling --defenses none"),
     Case(
-        "wide layer in float16", "leaks", f"audit --model {MLP} --attacks peeling",
+        "wide layer in float16",
+        "leaks",
+        f"audit --model {MLP} --attacks peeling",
         own_update(MLP, 128, lambda g: {n: t.half() for n, t in g.items()}),
     ),
     Case(
-        "tampering server", "leaks",
-        f"{AUDIT} --model lenet-dlg --batch-size 8 --defenses none --threat-model malicious-architecture", suite=True,
+        "tampering server",
+        "leaks",
+        f"{AUDIT} --model lenet-dlg --batch-size 8 --defenses none --threat-model malicious-architecture",
+        suite=True,
     ),
     Case("fishing head received", "tampered", "inspect lenet5-mkor --data mnist", received(fishing_head)),
     Case("sparse model received", "no tampering", "inspect lenet5-mkor --data mnist", received(with_few_weights)),
     Case(
-        "generator under noise", "unknown",
+        "generator under noise",
+        "unknown",
         f"{AUDIT} --model lenet-dlg --attacks ggl:steps=300,restarts=1 --defenses gaussian:std=1",
     ),
     Case("zeros", "refused", OWN, own_update("lenet-dlg", 1, times(0.0)), because="zeros"),
     Case("not a number", "refused", OWN, own_update("lenet-dlg", 1, times(torch.nan)), because="finite"),
     Case(
-        "another model's update", "refused", OWN, own_update("lenet-dlg", 1, another_models),
+        "another model's update",
+        "refused",
+        OWN,
+        own_update("lenet-dlg", 1, another_models),
         because="what the batch in --data gives",
     ),
-)  # fmt: skip
+)
 
 
 @dataclass(frozen=True)
@@ -177,8 +185,10 @@ def _run(case: Case, folder: Path, suite: str, device: str) -> None:
     out = folder / "run"
     done = subprocess.run(
         [sys.executable, "-m", "leakgauge", *words, "--device", device, "--out", str(out)],
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     minutes = (time.perf_counter() - began) / 60
     where = f"{device}, exit code {done.returncode}"
     report = out / "report.json"

@@ -54,8 +54,18 @@ def zip_traps(_: Path) -> Traps:
 
 
 READERS: tuple[Reader, ...] = (
-    Reader("archive-tar", "set.tar.gz", partial(make_archive, file="set.tar.gz"),
-           partial(read_archive, file="set.tar.gz"), tar_traps),
-    Reader("archive-zip", "set.zip", partial(make_archive, file="set.zip"), partial(read_archive, file="set.zip"),
-           zip_traps),
-)  # fmt: skip
+    Reader(
+        "archive-tar",
+        "set.tar.gz",
+        partial(make_archive, file="set.tar.gz"),
+        partial(read_archive, file="set.tar.gz"),
+        tar_traps,
+    ),
+    Reader(
+        "archive-zip",
+        "set.zip",
+        partial(make_archive, file="set.zip"),
+        partial(read_archive, file="set.zip"),
+        zip_traps,
+    ),
+)

@@ -95,9 +95,10 @@ def picture_traps(folder: Path) -> Traps:
     out = io.BytesIO()
     Image.new("1", (13000, 13000)).save(out, "PNG")  # 21 kB; half a gigabyte as colours
     program = (  # PostScript, which Pillow hands to Ghostscript where it is installed
-        b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n%%EndComments\n(" + os.fsencode(folder / CANARY)
+        b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n%%EndComments\n("
+        + os.fsencode(folder / CANARY)
         + b") (w) file closefile\nshowpage\n"
-    )  # fmt: skip
+    )
     return out.getvalue(), program, *webp_traps()
 
 
@@ -186,48 +187,67 @@ def npz_traps(folder: Path) -> Traps:
 
 
 READERS: tuple[Reader, ...] = (
-    Reader(
-        "idx-images", "mnist/t10k-images-idx3-ubyte", make_mnist,
-        lambda f: load("mnist", "test", f), idx_traps,
-    ),
+    Reader("idx-images", "mnist/t10k-images-idx3-ubyte", make_mnist, lambda f: load("mnist", "test", f), idx_traps),
     Reader("idx-labels", "mnist/t10k-labels-idx1-ubyte", make_mnist, lambda f: load("mnist", "test", f), idx_traps),
     Reader(
-        "idx-gzip", "mnist/t10k-images-idx3-ubyte.gz", partial(make_mnist, ending=".gz"),
-        lambda f: load("mnist", "test", f), gzip_traps,
+        "idx-gzip",
+        "mnist/t10k-images-idx3-ubyte.gz",
+        partial(make_mnist, ending=".gz"),
+        lambda f: load("mnist", "test", f),
+        gzip_traps,
     ),
     Reader("cifar10", "cifar-10-batches-py/test_batch", make_cifar, lambda f: load("cifar10", "test", f), pickle_traps),
     Reader(
-        "cifar100", "cifar-100-python/test", partial(make_cifar, hundred=True), lambda f: load("cifar100", "test", f),
+        "cifar100",
+        "cifar-100-python/test",
+        partial(make_cifar, hundred=True),
+        lambda f: load("cifar100", "test", f),
         pickle_traps,
     ),
     Reader("adult", "adult/adult.test", make_adult, lambda f: load("adult", "test", f), adult_traps),
     *(
         Reader(
-            f"picture-{form}", f"a.{form}", partial(make_pictures, form=form), lambda f: load(f"{f}/:size=8", "test"),
+            f"picture-{form}",
+            f"a.{form}",
+            partial(make_pictures, form=form),
+            lambda f: load(f"{f}/:size=8", "test"),
             picture_traps,
         )
         for form in PICTURES
     ),
     Reader("lfw", "lfw/Some One/00.jpg", make_lfw, lambda f: load("lfw", "test", f), picture_traps),
     Reader(
-        "tiny-imagenet-list", "tiny-imagenet-200/val/val_annotations.txt", partial(make_tiny, official=True),
+        "tiny-imagenet-list",
+        "tiny-imagenet-200/val/val_annotations.txt",
+        partial(make_tiny, official=True),
         lambda f: load("tiny-imagenet", "test", f),
     ),
     Reader(
-        "tiny-imagenet-classes", "tiny-imagenet-200/wnids.txt", partial(make_tiny, official=True),
+        "tiny-imagenet-classes",
+        "tiny-imagenet-200/wnids.txt",
+        partial(make_tiny, official=True),
         lambda f: load("tiny-imagenet", "test", f),
     ),
     Reader(
-        "tiny-imagenet-csv", "tiny-imagenet-200/labels.csv", partial(make_tiny, official=False),
-        lambda f: load("tiny-imagenet", "test", f), tiny_traps,
+        "tiny-imagenet-csv",
+        "tiny-imagenet-200/labels.csv",
+        partial(make_tiny, official=False),
+        lambda f: load("tiny-imagenet", "test", f),
+        tiny_traps,
     ),
     Reader(
-        "iiit5k-tags", "iiit5k/test.tags", partial(make_words, published=False), lambda f: real_words(100, 9, f),
+        "iiit5k-tags",
+        "iiit5k/test.tags",
+        partial(make_words, published=False),
+        lambda f: real_words(100, 9, f),
         words_traps,
     ),
     Reader("iiit5k-mat", "iiit5k/testdata.mat", partial(make_words, published=True), lambda f: real_words(100, 9, f)),
     Reader(
-        "npz-data", "data.npz", make_npz, lambda f: (load(f"{f}/data.npz", "test"), load_whole(f"{f}/data.npz")),
+        "npz-data",
+        "data.npz",
+        make_npz,
+        lambda f: (load(f"{f}/data.npz", "test"), load_whole(f"{f}/data.npz")),
         npz_traps,
     ),
-)  # fmt: skip
+)

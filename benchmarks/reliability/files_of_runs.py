@@ -53,10 +53,20 @@ def read_recorded(folder: Path) -> object:
 def described_traps(folder: Path) -> Traps:
     told = json.loads((folder / "recorded/update-00000.json").read_text())
     changes: tuple[dict[str, Any], ...] = (
-        {"lr": 10**400}, {"samples": 10**400}, {"epochs": 10**400}, {"update": "../x.safetensors"},
-        {"update": "/x.safetensors"}, {"private": "a\0.safetensors"}, {"weights": ["x"]}, {"client": {}},
-        {"batchnorm": "x"}, {"lr": True}, {"round": True}, {"private": told["update"]}, {"update": "n" * 9999},
-    )  # fmt: skip
+        {"lr": 10**400},
+        {"samples": 10**400},
+        {"epochs": 10**400},
+        {"update": "../x.safetensors"},
+        {"update": "/x.safetensors"},
+        {"private": "a\0.safetensors"},
+        {"weights": ["x"]},
+        {"client": {}},
+        {"batchnorm": "x"},
+        {"lr": True},
+        {"round": True},
+        {"private": told["update"]},
+        {"update": "n" * 9999},
+    )
     return tuple(json.dumps(told | change).encode() for change in changes) + json_traps(folder)
 
 
@@ -85,11 +95,23 @@ def make_scenario(folder: Path) -> None:
 
 def scenario_traps(_: Path) -> Traps:
     return (
-        b"model = " + b"[" * 50_000, b"a." * 20_000 + b"a=1", b"batch_size = 1e400", b"trials = 99999999999999999999",
-        b"local = 3", b"[local]\nlr = 2020-01-01", b"[local]\nlr = nan", b"[local]\nepochs = inf", b"model = {}",
-        b"[local.kind]\na = 1", b"defenses = [1]", b'model = "\\uD800"', b"[partition]\nclients = true", b"\xff",
-        b"x = 0x" + b"f" * 9000, b"x = " + b"9" * 9000,
-    )  # fmt: skip
+        b"model = " + b"[" * 50_000,
+        b"a." * 20_000 + b"a=1",
+        b"batch_size = 1e400",
+        b"trials = 99999999999999999999",
+        b"local = 3",
+        b"[local]\nlr = 2020-01-01",
+        b"[local]\nlr = nan",
+        b"[local]\nepochs = inf",
+        b"model = {}",
+        b"[local.kind]\na = 1",
+        b"defenses = [1]",
+        b'model = "\\uD800"',
+        b"[partition]\nclients = true",
+        b"\xff",
+        b"x = 0x" + b"f" * 9000,
+        b"x = " + b"9" * 9000,
+    )
 
 
 @cache
@@ -257,4 +279,4 @@ READERS: tuple[Reader, ...] = (
     Reader("recipe-run", "piece.json", make_piece, read_piece, json_traps),
     Reader("training-state", "state/state.safetensors", make_state, trained, safetensors_traps),
     Reader("training-kept", "kept.training", kept_training, kept_training, safetensors_traps),
-)  # fmt: skip
+)

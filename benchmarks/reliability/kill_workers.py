@@ -37,10 +37,26 @@ def main() -> int:
     given = asked.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         command = [
-            sys.executable, "-m", "leakgauge", "audit", "--model", "mlp:hidden=64", "--data", "digits",
-            "--device", "cpu", "--trials", str(given.trials), "--attacks", given.attacks,
-            "--defenses", given.defenses, "--plain", "--workers", str(given.workers),
-        ]  # fmt: skip
+            sys.executable,
+            "-m",
+            "leakgauge",
+            "audit",
+            "--model",
+            "mlp:hidden=64",
+            "--data",
+            "digits",
+            "--device",
+            "cpu",
+            "--trials",
+            str(given.trials),
+            "--attacks",
+            given.attacks,
+            "--defenses",
+            given.defenses,
+            "--plain",
+            "--workers",
+            str(given.workers),
+        ]
         calm, calm_seconds, _ = run([*command, "--out", f"{folder}/calm"])
         shot, seconds, faults = run([*command, "--out", f"{folder}/shot"], given.every, given.starter, given.seed)
         files = sum(1 for _ in Path(folder, "shot", "cells").glob("*.safetensors"))

@@ -15,10 +15,37 @@ import zipfile
 from collections.abc import Callable
 
 _WORDS = (
-    b"NaN", b"Infinity", b"-1", b"1e999", b"9" * 40, b"9" * 5000, b"null", b"true", b'""', b"{}", b"[]", b"[" * 3000,
-    b"../../x", b"/tmp/x", b"\0", b"\xff" * 8, b"<script>", b"\r\n", b",", b'"', b"\xed\xa0\x80", b"nan", b"inf",
-    b"cos\nsystem\n(S'touch ran'\ntR.", b"\x80\x04\x95", b"O8", b"|O", b"<f8", b"(1099511627776,)", b"1099511627776",
-)  # fmt: skip
+    b"NaN",
+    b"Infinity",
+    b"-1",
+    b"1e999",
+    b"9" * 40,
+    b"9" * 5000,
+    b"null",
+    b"true",
+    b'""',
+    b"{}",
+    b"[]",
+    b"[" * 3000,
+    b"../../x",
+    b"/tmp/x",
+    b"\0",
+    b"\xff" * 8,
+    b"<script>",
+    b"\r\n",
+    b",",
+    b'"',
+    b"\xed\xa0\x80",
+    b"nan",
+    b"inf",
+    b"cos\nsystem\n(S'touch ran'\ntR.",
+    b"\x80\x04\x95",
+    b"O8",
+    b"|O",
+    b"<f8",
+    b"(1099511627776,)",
+    b"1099511627776",
+)
 _NUMBERS = (0, 1, 0x7F, 0x80, 0xFF, 0x7FFF, 0xFFFF, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF, 2**40, 2**62, 2**63, 2**64 - 1)
 _VALUES = (None, True, 0, -1, 0.5, 1e308, 10**400, 2**63, "", "x", "../x", "nan", [], {}, [[]], [1], {"a": 1}, [None])
 _LARGEST = 1 << 20  # a mutated file does not grow past this
@@ -103,8 +130,16 @@ def _digits(out: bytearray, rng: random.Random) -> None:
 
 
 _EDITS: tuple[Callable[[bytearray, random.Random], None], ...] = (
-    _flip, _byte, _number, _truncate, _delete, _insert, _word, _repeat, _digits,
-)  # fmt: skip
+    _flip,
+    _byte,
+    _number,
+    _truncate,
+    _delete,
+    _insert,
+    _word,
+    _repeat,
+    _digits,
+)
 
 
 def _container_of(content: bytes) -> Callable[[bytes, random.Random], bytes] | None:

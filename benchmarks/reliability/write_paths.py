@@ -87,7 +87,7 @@ WRITE_PATHS = {
         "reidentify run --steps 1 --device cpu --out who",
         (f"attack linear {PICTURES} --trials 2 --keep-private --out run",),
     ),
-}  # fmt: skip
+}
 
 
 def _nothing() -> None:

@@ -227,9 +227,14 @@ def _told(stage: Stage) -> tuple[str, ...]:
 
 
 def _with_ledger(
-    stage: Stage, report: AuditReport, cells: Sequence[Cell], store: Store | None, fresh: bool, resuming: Resuming,
+    stage: Stage,
+    report: AuditReport,
+    cells: Sequence[Cell],
+    store: Store | None,
+    fresh: bool,
+    resuming: Resuming,
     watch: Watch,
-) -> AuditReport:  # fmt: skip
+) -> AuditReport:
     """The report with what each fact was worth; an interrupt leaves the ledger out."""
     floors = [f for f in report.findings if f.attack in catalog.baselines()]
 

@@ -180,10 +180,17 @@ class _Check:
         }
         batch, seed = self.batch.take([trial]), self.seeds[trial]
         return Redrawn(
-            self.client, batch, seed, {name: rows[trial] for name, rows in self.seen.items()}, rounding,
-            self._look_alikes(other_batches, trial), unlike_batches(batch, seed, self.stage.data), self.seconds, order,
+            self.client,
+            batch,
+            seed,
+            {name: rows[trial] for name, rows in self.seen.items()},
+            rounding,
+            self._look_alikes(other_batches, trial),
+            unlike_batches(batch, seed, self.stage.data),
+            self.seconds,
+            order,
             drops,
-        )  # fmt: skip
+        )
 
     def _is_far(self, trial: int) -> bool:
         cosine, factor = _likeness(self.exact, self.seen, trial)
@@ -207,18 +214,21 @@ class _Check:
             if self.matching.explained(made, plain, unlike=self.exact) is not None:
                 missing = "the defence" if not kept else "what it draws"
                 raise BadInput(
-                    "update", allowed=f"what the batch gives under --defenses {declared}",
+                    "update",
+                    allowed=f"what the batch gives under --defenses {declared}",
                     got=f"what the batch gives without {missing}",
                     do="the declared defence was not applied: check the client, or leave it out of --defenses",
-                )  # fmt: skip
+                )
 
     def _contradiction(self, trial: int, how: str) -> BadInput:
         declared = self.stage.scenario.defenses[0]
         which = f" of client {trial}" if self.batch.trials > 1 else ""
         return BadInput(
-            f"update{which}", allowed=f"what the batch gives under --defenses {declared}", got=f"another one: {how}",
+            f"update{which}",
+            allowed=f"what the batch gives under --defenses {declared}",
+            got=f"another one: {how}",
             do="check the batch, --weights, --local, and the strength of the defence as the client applied it",
-        )  # fmt: skip
+        )
 
     def _refusal(self) -> BadInput:
         """The worst client's likeness, and the first change of the claims that would explain the update."""
@@ -240,10 +250,11 @@ class _Check:
             claimed += f"; {steps} steps)"
         named = "" if self.stage.scenario.defenses else "; name a defence that changed it with --defenses"
         return BadInput(
-            "update", allowed=allowed,
+            "update",
+            allowed=allowed,
             got=f"one with a cosine of {_near_one(cosine)} to that and {factor:.2g} times as long: more than rounding",
             do=f"check the batch, --weights, --local{claimed}, and batchnorm=train if there is BatchNorm{named}",
-        )  # fmt: skip
+        )
 
     def _fits_scaled(self, factor: float) -> bool:
         if factor == 0:

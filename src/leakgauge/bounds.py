@@ -39,10 +39,15 @@ def upper_side(defenses: Sequence[Defense], local: LocalTraining, kappa: Rate | 
     if kappa is None:
         return _none("the success of a blind guess could not be measured: there are no public or no other samples")
     return {
-        "guaranteed": True, "gamma": reconstruction_bound(mu, kappa.high), "mu": mu, "steps": used,
-        "unit": mechanism.unit, "kappa": dataclasses.asdict(kappa), "training": _over_training(mechanism, kappa.high),
+        "guaranteed": True,
+        "gamma": reconstruction_bound(mu, kappa.high),
+        "mu": mu,
+        "steps": used,
+        "unit": mechanism.unit,
+        "kappa": dataclasses.asdict(kappa),
+        "training": _over_training(mechanism, kappa.high),
         "why": None,
-    }  # fmt: skip
+    }
 
 
 def accounted_mechanism(defenses: Sequence[Defense]) -> tuple[Accounted | None, str]:

@@ -88,10 +88,7 @@ def build(kind: str, spec: str) -> Any:
         base = {"attacks": Attack, "defenses": Defense}.get(kind, Settings)
         if not (inspect.isclass(cls) and issubclass(cls, base)):
             raise BadInput(
-                f"{spec!r}",
-                allowed=f"a class of leakgauge {kind}",
-                got=repr(cls),
-                do="see docs: adding an attack",
+                f"{spec!r}", allowed=f"a class of leakgauge {kind}", got=repr(cls), do="see docs: adding an attack"
             )
         _refuse_incomplete(cls, base)
         return cls.from_text(fields)
@@ -106,10 +103,11 @@ def _refuse_incomplete(cls: type[Settings], base: type[Settings]) -> None:
     missing = [n for n in declared if not hasattr(cls, n)] + sorted(getattr(cls, "__abstractmethods__", ()))
     if missing:
         raise BadInput(
-            f"class {cls.__name__!r}", allowed=f"one that sets {', '.join(declared)}",
+            f"class {cls.__name__!r}",
+            allowed=f"one that sets {', '.join(declared)}",
             got=f"one without {missing[0]!r}",
             do="set it in the class body; see docs: adding an attack",
-        )  # fmt: skip
+        )
 
 
 def is_own(spec: str) -> bool:
@@ -148,10 +146,7 @@ def own(spec: str) -> Callable[..., Any]:
         raise
     except (Exception, SystemExit) as error:  # a script without a guard may end the program
         raise BadInput(
-            f"{head!r}",
-            allowed="importable",
-            got=f"{type(error).__name__}: {error}",
-            do="mend it, or see --debug",
+            f"{head!r}", allowed="importable", got=f"{type(error).__name__}: {error}", do="mend it, or see --debug"
         ) from error
     if not hasattr(module, thing):
         public = [n for n in vars(module) if not n.startswith("_")]

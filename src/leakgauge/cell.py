@@ -35,9 +35,11 @@ from leakgauge.types import (
 )
 
 FLOOR = ThreatModel(
-    "floor", "knows the kind of data and nothing of the update", "baseline",
+    "floor",
+    "knows the kind of data and nothing of the update",
+    "baseline",
     frozenset({Fact.INPUT_SPEC, Fact.NUM_SAMPLES, Fact.PUBLIC_DATA}),
-)  # fmt: skip
+)
 _TOLD = 24  # values of an objective that a report keeps per trial: enough for a curve, little enough for 500 trials
 # Findings, and beside each what was recovered, its further answers or film behind it: (findings, (1 + A) N, *shape).
 Done = tuple[list[Finding], Tensor | None]
@@ -105,9 +107,11 @@ def _mistake_of(attack: Attack, error: Exception) -> Exception:
     if not catalog.is_users(attack):
         return error
     return BadInput(
-        f"attack {attack.name!r}", allowed="one that runs", got=f"{type(error).__name__}: {error}",
+        f"attack {attack.name!r}",
+        allowed="one that runs",
+        got=f"{type(error).__name__}: {error}",
         do="mend it; --debug shows where",
-    )  # fmt: skip
+    )
 
 
 class LastMeeting:
@@ -168,12 +172,7 @@ def _finished(result: Reconstruction) -> list[int]:
 
 
 def _findings(
-    cell: Cell,
-    ran: Sequence[int],
-    result: Reconstruction,
-    scores: Scores,
-    stage: Stage,
-    flags: list[str],
+    cell: Cell, ran: Sequence[int], result: Reconstruction, scores: Scores, stage: Stage, flags: list[str]
 ) -> list[Finding]:
     size = next((v.shape[1] for v in scores.records.values()), 0)
     fell, failed = objective_fell(result).tolist(), scores.failed.tolist()
@@ -190,12 +189,19 @@ def _findings(
         objective = float(result.objective[t])
         rows.append(
             Finding(
-                attack=cell.label, defense=cell.defense, adaptive=cell.adaptive, trial=trial,
-                seed=stage.scenario.seeds[trial], scores=means,
+                attack=cell.label,
+                defense=cell.defense,
+                adaptive=cell.adaptive,
+                trial=trial,
+                seed=stage.scenario.seeds[trial],
+                scores=means,
                 records=each,
                 objective=objective if torch.isfinite(result.objective[t]) else None,
-                steps=int(result.steps[t]), evaluations=int(result.evaluations[t]),
-                seconds=result.seconds / len(ran), flags=tuple(sorted(own)), spec=cell.attack.spec,
+                steps=int(result.steps[t]),
+                evaluations=int(result.evaluations[t]),
+                seconds=result.seconds / len(ran),
+                flags=tuple(sorted(own)),
+                spec=cell.attack.spec,
                 note="" if result.notes is None else result.notes[t],
                 control=isinstance(cell.attack, OnDecoy),
                 certified=None if result.certified is None else int(result.certified[t]),
@@ -204,7 +210,7 @@ def _findings(
                 film=() if result.film is None else result.film_steps,
                 trace=traces[t],
             )
-        )  # fmt: skip
+        )
     return rows
 
 
@@ -260,6 +266,13 @@ def _beats(data: DataSpec, means: Mapping[str, float | None], decoy: Finding) ->
 def failed(stage: Stage, cell: Cell, trial: int, error: str) -> Finding:
     """A trial that could not be run, as it stands in the table."""
     return Finding(
-        cell.label, cell.defense, cell.adaptive, trial, stage.scenario.seeds[trial], {}, error=error,
-        spec=cell.attack.spec, control=isinstance(cell.attack, OnDecoy),
-    )  # fmt: skip
+        cell.label,
+        cell.defense,
+        cell.adaptive,
+        trial,
+        stage.scenario.seeds[trial],
+        {},
+        error=error,
+        spec=cell.attack.spec,
+        control=isinstance(cell.attack, OnDecoy),
+    )

@@ -27,18 +27,31 @@ def conclusion(
             "no attack of this run claims records." if rows else "nothing could be scored: no attack of this run fits."
         )
         return {
-            "defense": defense, "leaks": False, "undecided": 0, "attack": None, "adaptive": False, "rate": None,
-            "guarantee": promise, "labels": labels, "sentence": f"{_where(defense)}, {nothing}{_said(labels)}",
-        }  # fmt: skip
+            "defense": defense,
+            "leaks": False,
+            "undecided": 0,
+            "attack": None,
+            "adaptive": False,
+            "rate": None,
+            "guarantee": promise,
+            "labels": labels,
+            "sentence": f"{_where(defense)}, {nothing}{_said(labels)}",
+        }
     worst = max(attacked, key=_severity)
     leaks = worst.success_rate.recovered > 0
     traces = None if leaks else _traces(attacked)
     return {
-        "defense": defense, "leaks": leaks, "undecided": 0 if leaks else max(r.undecided for r in attacked),
-        "traces": traces, "attack": worst.attack, "adaptive": worst.adaptive,
-        "rate": dataclasses.asdict(worst.success_rate), "guarantee": promise, "labels": labels,
+        "defense": defense,
+        "leaks": leaks,
+        "undecided": 0 if leaks else max(r.undecided for r in attacked),
+        "traces": traces,
+        "attack": worst.attack,
+        "adaptive": worst.adaptive,
+        "rate": dataclasses.asdict(worst.success_rate),
+        "guarantee": promise,
+        "labels": labels,
         "sentence": _of_records(defense, worst) + _said_of_traces(traces) + _said(labels),
-    }  # fmt: skip
+    }
 
 
 def _where(defense: str) -> str:
@@ -143,9 +156,13 @@ def _labels_read(rows: Sequence[Summary], size: int, classes: int) -> dict[str, 
     if shown <= guess and proven is not None:
         best, share, counted = proven, certain / (size * proven.trials), size * proven.trials
     return {
-        "attack": best.attack, "share": share, "guess": guess, "records": counted,
-        "read": None if counted is None else round(share * counted), "proven": certain,
-    }  # fmt: skip
+        "attack": best.attack,
+        "share": share,
+        "guess": guess,
+        "records": counted,
+        "read": None if counted is None else round(share * counted),
+        "proven": certain,
+    }
 
 
 def _said(labels: Mapping[str, Any] | None) -> str:

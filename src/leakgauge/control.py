@@ -111,9 +111,10 @@ def closeness(recovered: Tensor, true: Tensor, candidates: Candidates, claimed: 
 def nearest_of(answers: Sequence[Closeness]) -> Closeness:
     """Of several answers the closest counts, for the true records as for their rivals."""
     return Closeness(
-        torch.stack([a.matched for a in answers]).amax(0), torch.stack([a.nearest for a in answers]).amax(0),
+        torch.stack([a.matched for a in answers]).amax(0),
+        torch.stack([a.nearest for a in answers]).amax(0),
         torch.stack([a.claimed for a in answers]).any(0),
-    )  # fmt: skip
+    )
 
 
 def _errors(mine: Tensor, rivals: Tensor, said: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -154,11 +155,17 @@ def judge(close: Closeness, same_label: bool) -> Control:
     chances = records * math.log(rivals)  # else even perfect recoveries stay above the level
     best = min(p_mean, p_best, p_first)
     return Control(
-        candidates=rivals - 1, same_label=same_label, records=trials * size, first=first,
-        rank_median=float(ranks.median()) if records else (rivals + 1) / 2, p_mean=p_mean, p_best=p_best,
-        p_first=p_first, better=best <= _LEVEL if chances >= -math.log(_LEVEL) else None,
+        candidates=rivals - 1,
+        same_label=same_label,
+        records=trials * size,
+        first=first,
+        rank_median=float(ranks.median()) if records else (rivals + 1) / 2,
+        p_mean=p_mean,
+        p_best=p_best,
+        p_first=p_first,
+        better=best <= _LEVEL if chances >= -math.log(_LEVEL) else None,
         convincing=best <= CONVINCING if chances >= -math.log(CONVINCING) else None,
-    )  # fmt: skip
+    )
 
 
 def _permutations(trials: int, rivals: int) -> Iterator[Tensor]:

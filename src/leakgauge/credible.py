@@ -74,9 +74,7 @@ def beats(metric: str, record: Scored, floor: Scored) -> bool:
     return score > guess if _higher(metric) else score < guess
 
 
-def _judged(
-    finding: Finding, data: DataSpec, control: Control | None, floors: Floors, behind: bool
-) -> Finding:  # fmt: skip
+def _judged(finding: Finding, data: DataSpec, control: Control | None, floors: Floors, behind: bool) -> Finding:
     if finding.control or finding.attack in catalog.baselines() or finding.error is not None:
         return finding
     failed = bool(FAILING & set(finding.flags)) or behind

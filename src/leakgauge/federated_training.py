@@ -142,18 +142,33 @@ def train_federation(
     planned = _configurations(scenario, federation, baseline)
     running = {
         name: Federated(
-            start, train, clients, settings, scenario.local, parse_chain(chain), scenario.seed, poison=poison,
+            start,
+            train,
+            clients,
+            settings,
+            scenario.local,
+            parse_chain(chain),
+            scenario.seed,
+            poison=poison,
             aggregator=catalog.build("aggregators", settings.aggregator),
             encryption=None if settings.encryption == "none" else catalog.build("encryptions", settings.encryption),
         )
         for name, (chain, settings) in planned.items()
-    }  # fmt: skip
+    }
     if centralised:
         kept_back = catalog.build("aggregators", federation.aggregator).kept_back
-        running = {CENTRALISED: Centralised(
-            start, train, clients, federation, scenario.local, (), scenario.seed,
-            aggregator=FedAvg(validation=kept_back),
-        )} | running  # fmt: skip
+        running = {
+            CENTRALISED: Centralised(
+                start,
+                train,
+                clients,
+                federation,
+                scenario.local,
+                (),
+                scenario.seed,
+                aggregator=FedAvg(validation=kept_back),
+            )
+        } | running
         planned |= {CENTRALISED: (UNDEFENDED, federation)}
     names = tuple(running)
     key = key_of(
@@ -196,9 +211,11 @@ def _checked(federated: Federated, test: Dataset, number: int) -> float:
     model = federated.model
     if not all(bool(torch.isfinite(p).all()) for p in model.parameters()):
         raise BadInput(
-            "local: lr", allowed="small enough for the training to stay finite",
-            got=f"{federated.local.lr:g}, which led to NaN or infinity by round {number}", do="choose a smaller one",
-        )  # fmt: skip
+            "local: lr",
+            allowed="small enough for the training to stay finite",
+            got=f"{federated.local.lr:g}, which led to NaN or infinity by round {number}",
+            do="choose a smaller one",
+        )
     return accuracy(model, test)
 
 
@@ -218,20 +235,33 @@ def _finished(chain: str, federated: Federated, rounds: Sequence[Round]) -> Trai
     sums, counts = federated.ledger.T.tolist()
     told = type(federated.aggregator).weights is not Aggregator.weights or federated.poison is not None
     return Trained(
-        chain, tuple(rounds), up, down, guarantee,
-        aggregator=settings.aggregator, encryption=settings.encryption, trust=_trust(federated),
+        chain,
+        tuple(rounds),
+        up,
+        down,
+        guarantee,
+        aggregator=settings.aggregator,
+        encryption=settings.encryption,
+        trust=_trust(federated),
         client_weights=tuple(s / n if n else None for s, n in zip(sums, counts, strict=True)) if told else (),
         poisoned=0 if federated.poison is None else federated.poison.clients,
-    )  # fmt: skip
+    )
 
 
 def _in_one_place(trained: Trained) -> Trained:
     """The centralised model as it stands in the report: nothing was exchanged, because everything was handed over."""
     told = "The centralised model has all samples in one place. It protects nobody; it is there to compare with."
     return dataclasses.replace(
-        trained, aggregator=CENTRALISED, encryption="none", bytes_up=0, bytes_down=0, guarantee=None, trust=(told,),
-        client_weights=(), poisoned=0,
-    )  # fmt: skip
+        trained,
+        aggregator=CENTRALISED,
+        encryption="none",
+        bytes_up=0,
+        bytes_down=0,
+        guarantee=None,
+        trust=(told,),
+        client_weights=(),
+        poisoned=0,
+    )
 
 
 def _trust(federated: Federated) -> tuple[str, ...]:

@@ -90,9 +90,11 @@ def gate_result(gate: Gate, findings: Sequence[Finding], tested: Sequence[str], 
     """
     counted = [found for defense in tested if (found := _count(gate, findings, defense)) is not None]
     result: dict[str, Any] = {
-        "metric": gate.metric, "threshold": gate.threshold, "confidence": gate.confidence,
+        "metric": gate.metric,
+        "threshold": gate.threshold,
+        "confidence": gate.confidence,
         "share": None if gate.confidence is None else gate.share,
-    }  # fmt: skip
+    }
     if len(counted) < len(tested) or not counted:
         missing = ", ".join(d for d in tested if d not in {c.defense for c in counted}) or "any configuration"
         said = f"Gate {gate} not shown: no attack of this run on {missing} could be scored by {gate.metric}."
@@ -104,9 +106,13 @@ def gate_result(gate: Gate, findings: Sequence[Finding], tested: Sequence[str], 
     if passed and unproven:
         said = f"Gate {gate} not shown: whether the update came from these records cannot be told: {unproven}."
         return result | {
-            "passed": False, "reached": 0, "records": worst.records, "at_most": None, "defense": worst.defense,
+            "passed": False,
+            "reached": 0,
+            "records": worst.records,
+            "at_most": None,
+            "defense": worst.defense,
             "sentence": said,
-        }  # fmt: skip
+        }
     unsure = next((c for c in counted if c.undecided), None)
     if passed and unsure is not None:
         said = (
@@ -114,13 +120,21 @@ def gate_result(gate: Gate, findings: Sequence[Finding], tested: Sequence[str], 
             f"samples to tell whether by chance; attack more records (--trials). The nearest is {unsure.best}."
         )
         return result | {
-            "passed": False, "reached": 0, "records": unsure.records, "at_most": None, "defense": unsure.defense,
+            "passed": False,
+            "reached": 0,
+            "records": unsure.records,
+            "at_most": None,
+            "defense": unsure.defense,
             "sentence": said,
-        }  # fmt: skip
+        }
     return result | {
-        "passed": passed, "reached": worst.reached, "records": worst.records, "at_most": limit,
-        "defense": worst.defense, "sentence": _sentence(gate, worst, limit, passed),
-    }  # fmt: skip
+        "passed": passed,
+        "reached": worst.reached,
+        "records": worst.records,
+        "at_most": limit,
+        "defense": worst.defense,
+        "sentence": _sentence(gate, worst, limit, passed),
+    }
 
 
 def _count(gate: Gate, findings: Sequence[Finding], defense: str) -> _Worst | None:

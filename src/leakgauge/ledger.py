@@ -79,17 +79,21 @@ def changes(stage: Stage, attack: Attack) -> Iterator[Change]:
     if local.kind == "fedavg":
         wrong = dataclasses.replace(local, lr=2 * local.lr)
         yield Change(
-            "learning-rate", f"{local.lr:g}, as it was", f"believed to be {wrong.lr:g}",
+            "learning-rate",
+            f"{local.lr:g}, as it was",
+            f"believed to be {wrong.lr:g}",
             _believing(stage, Fact.LOCAL_TRAINING, wrong),
-        )  # fmt: skip
+        )
     else:
         yield Change("learning-rate", "none", "", why_not="one gradient is shared, and no rate is in it")
     samples = stage.scenario.batch_size
     wrong_size = samples - 1 if samples > 1 else 2
     yield Change(
-        Fact.NUM_SAMPLES.value, f"{samples}, as it was", f"believed to be {wrong_size}",
+        Fact.NUM_SAMPLES.value,
+        f"{samples}, as it was",
+        f"believed to be {wrong_size}",
         _believing(stage, Fact.NUM_SAMPLES, wrong_size),
-    )  # fmt: skip
+    )
 
 
 def _switched(stage: Stage, attack: Attack, fact: Fact, without: str) -> Change:
@@ -111,11 +115,20 @@ def _believing(stage: Stage, fact: Fact, value: Any) -> Stage:
 def _tried(stage: Stage, cell: Cell, row: Summary, change: Change, floors: Sequence[Finding], rerun: Rerun) -> Ablation:
     metric = CRITERION[stage.data.kind][0]
     entry = Ablation(
-        defense=cell.defense, attack=cell.label, adaptive=cell.adaptive, fact=change.fact, audit=change.audit,
-        instead=change.instead, recovered=row.success_rate.recovered, recovered_instead=None,
-        records=row.success_rate.records, metric=metric, mean=_mean(row, metric), mean_instead=None,
+        defense=cell.defense,
+        attack=cell.label,
+        adaptive=cell.adaptive,
+        fact=change.fact,
+        audit=change.audit,
+        instead=change.instead,
+        recovered=row.success_rate.recovered,
+        recovered_instead=None,
+        records=row.success_rate.records,
+        metric=metric,
+        mean=_mean(row, metric),
+        mean_instead=None,
         why_not=change.why_not,
-    )  # fmt: skip
+    )
     if change.stage is None:
         return entry
     found = rerun(f"{change.fact}: {change.instead}", change.stage, cell)

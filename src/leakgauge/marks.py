@@ -46,9 +46,11 @@ def refuse_unmarked(observation: Observation, defenses: Sequence[Defense], decla
         if (how := _contradiction(_marks(observation.take([trial])), expected, plain)) is not None:
             which = f" of client {trial}" if observation.trials > 1 else ""
             raise BadInput(
-                f"update{which}", allowed=f"one that went through --defenses {declared}", got=how,
+                f"update{which}",
+                allowed=f"one that went through --defenses {declared}",
+                got=how,
                 do="the declared defence was not applied: check the client, or leave it out of --defenses",
-            )  # fmt: skip
+            )
 
 
 def _contradiction(seen: _Marks, expected: Sequence[_Marks], plain: Sequence[_Marks]) -> str | None:

@@ -36,16 +36,7 @@ from leakgauge.plan import parse_chain
 from leakgauge.recorded_clients import clients_of, filled_in, kept_by, lent_by, told_apart, update_of
 from leakgauge.stage import PUBLIC_SAMPLES, Stage, initial_state, metrics_for, pick_device, to_device
 from leakgauge.store import content_of, key_of, tensors_of
-from leakgauge.types import (
-    UNDEFENDED,
-    Batch,
-    DataSpec,
-    Fact,
-    Observation,
-    Scenario,
-    SharedUpdate,
-    threat_model,
-)
+from leakgauge.types import UNDEFENDED, Batch, DataSpec, Fact, Observation, Scenario, SharedUpdate, threat_model
 
 IN_PYTHON = "given-in-python"  # the name of a model or batch that no file holds
 
@@ -67,9 +58,11 @@ def recorded_stage(scenario: Scenario, data_root: Path | None, device: str, *, c
     refuse_what_a_file_fixes(scenario)
     if not holds_batch(scenario):
         raise BadInput(
-            "data", allowed="FILE.py:FACTORY or FILE.npz with the batch behind the update, to score against",
-            got=repr(scenario.data), do="give the batch, or --blind for what can be said without it",
-        )  # fmt: skip
+            "data",
+            allowed="FILE.py:FACTORY or FILE.npz with the batch behind the update, to score against",
+            got=repr(scenario.data),
+            do="give the batch, or --blind for what can be said without it",
+        )
     if is_recording(scenario.update):
         return _stage_of_clients(scenario, data_root, device, checked)
     samples, public = load_whole(scenario.data)
@@ -78,10 +71,11 @@ def recorded_stage(scenario: Scenario, data_root: Path | None, device: str, *, c
     trials = update.trials
     if len(samples) % trials:
         raise BadInput(
-            "data", allowed=f"as many samples for each of the {trials} clients in the update",
+            "data",
+            allowed=f"as many samples for each of the {trials} clients in the update",
             got=f"{len(samples)} samples",
             do="return the clients' batches one after another",
-        )  # fmt: skip
+        )
     size = len(samples) // trials
     batch = Batch(*samples.take(torch.arange(len(samples)).reshape(trials, size)))
     scenario = dataclasses.replace(scenario, trials=trials, batch_size=size)
@@ -103,9 +97,11 @@ def stage_of(
     kind = "gradient" if scenario.local.kind == "fedsgd" else "weight_delta"
     if missing := [name for name, t in update.items() if not isinstance(t, Tensor)]:
         raise BadInput(
-            "update", allowed="a tensor for each name", got=f"{type(update[missing[0]]).__name__} for {missing[0]!r}",
+            "update",
+            allowed="a tensor for each name",
+            got=f"{type(update[missing[0]]).__name__} for {missing[0]!r}",
             do="leave out parameters without a gradient: if p.grad is not None",
-        )  # fmt: skip
+        )
     chain = parse_chain(scenario.defenses[0] if scenario.defenses else UNDEFENDED)
     trained = prepared(model, *chain)
     named = by_own_names(trained, {n: t.detach()[None].clone() for n, t in update.items()})
@@ -168,9 +164,11 @@ def _stage_of_clients(scenario: Scenario, data_root: Path | None, device: str, c
         spec, size = samples.spec, scenario.batch_size
         if len(samples) % size or len(samples) < size * len(clients):
             raise BadInput(
-                "data", allowed=f"{size} samples for each of the {len(clients)} clients", got=f"{len(samples)} samples",
+                "data",
+                allowed=f"{size} samples for each of the {len(clients)} clients",
+                got=f"{len(samples)} samples",
                 do="return the clients' batches one after another",
-            )  # fmt: skip
+            )
         batches = Batch(*samples.take(torch.arange(len(samples)).reshape(-1, size)))
     model, spec = _model_and_spec(scenario, spec)
     chain = parse_chain(scenario.defenses[0] if scenario.defenses else UNDEFENDED)
@@ -182,9 +180,15 @@ def _stage_of_clients(scenario: Scenario, data_root: Path | None, device: str, c
 
 
 def _stage(
-    scenario: Scenario, model: nn.Module, update: SharedUpdate, batch: Batch, spec: DataSpec, public: Dataset | None,
-    device: str, checked: bool = True,
-) -> Stage:  # fmt: skip
+    scenario: Scenario,
+    model: nn.Module,
+    update: SharedUpdate,
+    batch: Batch,
+    spec: DataSpec,
+    public: Dataset | None,
+    device: str,
+    checked: bool = True,
+) -> Stage:
     where, dtype = pick_device(device), dtype_of(scenario.precision)
     set_precision(scenario.precision)
     model = model.to(where, dtype).eval()
@@ -205,10 +209,20 @@ def _stage(
     said |= {"local": scenario.local.as_dict()}
     key = key_of(recorded=said, contents=content, version=leakgauge.__version__, device=where.type)
     stage = Stage(
-        scenario, spec, model, batch, batch, known, threat_model(scenario.threat_model),
-        metrics_for(scenario.metrics, spec), key,
-        "as it was given" if scenario.model == IN_PYTHON else initial_state(scenario), engine, others, update,
-    )  # fmt: skip
+        scenario,
+        spec,
+        model,
+        batch,
+        batch,
+        known,
+        threat_model(scenario.threat_model),
+        metrics_for(scenario.metrics, spec),
+        key,
+        "as it was given" if scenario.model == IN_PYTHON else initial_state(scenario),
+        engine,
+        others,
+        update,
+    )
     return dataclasses.replace(stage, belonging=belonging(stage)) if checked else stage
 
 
@@ -230,9 +244,11 @@ def _model_and_spec(scenario: Scenario, spec: DataSpec) -> tuple[nn.Module, Data
     classes = logits_of(scenario.model, spec, scenario.seed)
     if classes < spec.classes:
         raise BadInput(
-            "labels in data", allowed=f"0 to {classes - 1}, as the model has {classes} outputs", got="larger ones",
+            "labels in data",
+            allowed=f"0 to {classes - 1}, as the model has {classes} outputs",
+            got="larger ones",
             do="check that --model is the model this batch belongs to",
-        )  # fmt: skip
+        )
     spec = dataclasses.replace(spec, classes=classes)
     return load_model(scenario.model, spec, scenario.seed, scenario.weights), spec
 
@@ -257,9 +273,11 @@ def refuse_what_a_file_fixes(scenario: Scenario) -> None:
             raise BadInput(what, allowed=f"{usual!r} with a saved update", got=repr(got), do=do)
     if threat_model(scenario.threat_model).may_change != "nothing":
         raise BadInput(
-            "threat_model", allowed="one that changes nothing, for a saved update", got=repr(scenario.threat_model),
+            "threat_model",
+            allowed="one that changes nothing, for a saved update",
+            got=repr(scenario.threat_model),
             do="use honest-but-curious; tampering servers are played against simulated clients",
-        )  # fmt: skip
+        )
 
 
 def _moved_to(update: SharedUpdate, where: torch.device, dtype: torch.dtype) -> SharedUpdate:
@@ -270,9 +288,11 @@ def _moved_to(update: SharedUpdate, where: torch.device, dtype: torch.dtype) -> 
 def _refuse_zeros(update: SharedUpdate) -> None:
     if not any(bool(t.any()) for t in update.tensors.values()):
         raise BadInput(
-            "update", allowed="with entries other than zero", got="zeros only",
+            "update",
+            allowed="with entries other than zero",
+            got="zeros only",
             do="take it before the weights are loaded back, and check that the client trained on something",
-        )  # fmt: skip
+        )
 
 
 def _spec_of(model: nn.Module, inputs: Any, labels: Any) -> DataSpec:
@@ -280,9 +300,11 @@ def _spec_of(model: nn.Module, inputs: Any, labels: Any) -> DataSpec:
     if not isinstance(inputs, Tensor) or not isinstance(labels, Tensor):
         got = type(labels if isinstance(inputs, Tensor) else inputs).__name__
         raise BadInput(
-            "inputs and labels", allowed="one tensor each", got=got,
+            "inputs and labels",
+            allowed="one tensor each",
+            got=got,
             do="put several inputs into one tensor that the model takes apart",
-        )  # fmt: skip
+        )
     refuse_kind("your batch", tuple(inputs.shape[1:]), inputs.is_floating_point())
     refuse_labels("your batch", tuple(labels.shape), labels.is_floating_point(), len(inputs))
     with torch.no_grad():

@@ -233,9 +233,11 @@ def _samples_for(search: Search, data_root: Path | None) -> Dataset:
     learned, needed = _shares(search, len(samples))
     if learned + needed > len(samples):
         raise BadInput(
-            "pictures and batches", allowed=f"at most {len(samples) - learned} samples of {search.data}",
-            got=needed, do="lower --pictures, --batches or --batch-size",
-        )  # fmt: skip
+            "pictures and batches",
+            allowed=f"at most {len(samples) - learned} samples of {search.data}",
+            got=needed,
+            do="lower --pictures, --batches or --batch-size",
+        )
     return samples
 
 
@@ -259,9 +261,11 @@ def _belongs(search: Search, folder: Path) -> None:
         if found != wanted:
             differs = sorted(k for k in wanted if not isinstance(found, dict) or found.get(k) != wanted[k])
             raise BadInput(
-                "--out", allowed="a new folder, or that of the same search",
-                got=f"{folder}, which differs in {', '.join(differs)}", do="choose another folder",
-            )  # fmt: skip
+                "--out",
+                allowed="a new folder, or that of the same search",
+                got=f"{folder}, which differs in {', '.join(differs)}",
+                do="choose another folder",
+            )
         return
     write_whole(path, (json.dumps(wanted, indent=1) + "\n").encode())
 
@@ -296,9 +300,11 @@ def _finished(folder: Path, block: range) -> list[Scored]:
     rows = _read(folder, block)
     if rows is None:
         raise BadInput(
-            f"scores {str(_path(folder, block))!r}", allowed="readable once they are written", got="something else",
+            f"scores {str(_path(folder, block))!r}",
+            allowed="readable once they are written",
+            got="something else",
             do="check the disk, and give the same command again",
-        )  # fmt: skip
+        )
     return rows
 
 

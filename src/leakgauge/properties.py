@@ -152,9 +152,11 @@ def _brightness(samples: Dataset) -> Tensor:
 def _number(text: str, option: str, low: int, high: int) -> int:
     if not option.isdecimal() or not low <= int(option) <= high:
         raise BadInput(
-            f"property {text!r}", allowed=f"followed by a whole number from {low} to {high}", got=repr(option),
+            f"property {text!r}",
+            allowed=f"followed by a whole number from {low} to {high}",
+            got=repr(option),
             do=f"write {text.partition(':')[0]}:{low}",
-        )  # fmt: skip
+        )
     return int(option)
 
 

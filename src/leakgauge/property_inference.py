@@ -99,8 +99,13 @@ class PropertyReport:
     def as_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
         scenario = {k: v for k, v in self.scenario.as_dict().items() if k not in _UNUSED}
-        return {"schema": SCHEMA, **dataclasses.asdict(self), "scenario": scenario, "seeds": list(self.scenario.seeds),
-                "chance": {"auc": 0.5, "accuracy": 0.5}}  # fmt: skip
+        return {
+            "schema": SCHEMA,
+            **dataclasses.asdict(self),
+            "scenario": scenario,
+            "seeds": list(self.scenario.seeds),
+            "chance": {"auc": 0.5, "accuracy": 0.5},
+        }
 
 
 _UNUSED = ("attacks", "batch_labels", "gate", "metrics", "partition", "variants")  # parts of a scenario without effect
@@ -188,11 +193,16 @@ class _Game:
             right = int(((said > 0.5) == self.has).sum())
             rows.append(
                 PropertyRow(
-                    configuration, attacker, area_under_curve(said, self.has), bootstrap_mean(torch.tensor(control)),
+                    configuration,
+                    attacker,
+                    area_under_curve(said, self.has),
+                    bootstrap_mean(torch.tensor(control)),
                     rate(right, len(said), "probability of the property on the right side of a half"),
-                    tuple(said.tolist()), kept, time.perf_counter() - began,
+                    tuple(said.tolist()),
+                    kept,
+                    time.perf_counter() - began,
                 )
-            )  # fmt: skip
+            )
             began = time.perf_counter()
         return rows
 

@@ -34,9 +34,14 @@ class Client:
     names: tuple[str, ...]  # parameters of the update
 
     def replay(
-        self, batch: Batch, seeds: Sequence[int], *, bits: int | None = None, drops: bool = False,
+        self,
+        batch: Batch,
+        seeds: Sequence[int],
+        *,
+        bits: int | None = None,
+        drops: bool = False,
         shuffled: bool = False,
-    ) -> Rows:  # fmt: skip
+    ) -> Rows:
         """In double precision; with `bits` weights and samples are rounded to so many bits of mantissa first.
 
         With `drops` the model's own dropout is at work, drawn from the first of `seeds`. If `shuffled`, each epoch

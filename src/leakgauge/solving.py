@@ -74,9 +74,16 @@ def measure_solving(device: torch.device, victims: int = 100, loop_victims: int 
     loop_solved = sum(_loop(model, update, batch, victim, STEPS) for victim in range(loop_victims))
     loop_seconds = (time.perf_counter() - began) * victims / loop_victims
     return SolvingRow(
-        MODEL, victims, device.type, loop_victims, loop_solved, loop_seconds, solved, engine_seconds,
+        MODEL,
+        victims,
+        device.type,
+        loop_victims,
+        loop_solved,
+        loop_seconds,
+        solved,
+        engine_seconds,
         loop_seconds / engine_seconds,
-    )  # fmt: skip
+    )
 
 
 def _loop(model: nn.Module, update: SharedUpdate, batch: Batch, victim: int, steps: int) -> bool:

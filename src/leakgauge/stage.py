@@ -272,8 +272,13 @@ def _trained(model: nn.Module, samples: Dataset, scenario: Scenario, data_root: 
     own = catalog.is_own(scenario.model) or scenario.weights is not None
     named = not own and scenario.data.replace("-", "").isalnum()  # own code and files may change meanwhile
     same = (
-        scenario.model, scenario.data, data_root, scenario.training, scenario.seed, str(next(model.parameters()).device)
-    )  # fmt: skip
+        scenario.model,
+        scenario.data,
+        data_root,
+        scenario.training,
+        scenario.seed,
+        str(next(model.parameters()).device),
+    )
     if named and same in _KEPT:
         _KEPT[same] = _KEPT.pop(same)  # the latest used goes last
         model.load_state_dict(_KEPT[same])

@@ -41,10 +41,7 @@ class TrialIndex:
     """The index of one run directory. `contents` reads the files, for an index that does not know them yet."""
 
     def __init__(
-        self,
-        path: Path,
-        contents: Callable[[set[str]], Iterable[Held]],
-        notice: Callable[[str], None] = lambda _: None,
+        self, path: Path, contents: Callable[[set[str]], Iterable[Held]], notice: Callable[[str], None] = lambda _: None
     ) -> None:
         self.path = path
         self._contents = contents

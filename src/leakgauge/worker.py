@@ -45,8 +45,14 @@ class Setup:
     @classmethod
     def of(cls, stage: Stage, data_root: Path | None) -> Setup:
         trained = stage.scenario.training.rounds > 0 and stage.recorded is None
-        state = {name: t.detach().cpu().float() if t.is_floating_point() else t.cpu()
-                 for name, t in stage.model.state_dict().items()} if trained else None  # fmt: skip
+        state = (
+            {
+                name: t.detach().cpu().float() if t.is_floating_point() else t.cpu()
+                for name, t in stage.model.state_dict().items()
+            }
+            if trained
+            else None
+        )
         return cls(stage.scenario, data_root, stage.key, state)
 
     def load(self, device: str) -> Stage:

@@ -28,17 +28,7 @@ from leakgauge.chunks import Chunk, Part, Told, failed_part
 from leakgauge.errors import BadInput, LeakgaugeError
 from leakgauge.search_path import safe_children
 from leakgauge.stage import Stage, pick_device
-from leakgauge.worker import (
-    Finished,
-    Notice,
-    Progress,
-    Ready,
-    Refused,
-    Setup,
-    packed,
-    receive,
-    send,
-)
+from leakgauge.worker import Finished, Notice, Progress, Ready, Refused, Setup, packed, receive, send
 from leakgauge.worker_life import OVER_MEMORY, begin
 
 DEATHS = 3  # of workers over one chunk, before any of its trials is done: by then it is the chunk
@@ -79,10 +69,7 @@ class Workers:
             there = torch.cuda.device_count() if where.index is None else 1
             if count > there:
                 raise BadInput(
-                    "workers",
-                    allowed=f"at most {there}, one for each GPU",
-                    got=count,
-                    do="use fewer, or --device cpu",
+                    "workers", allowed=f"at most {there}, one for each GPU", got=count, do="use fewer, or --device cpu"
                 )
             self._devices = [f"cuda:{i}" for i in range(count)] if where.index is None else [str(where)]
         self.slots = count

@@ -24,9 +24,15 @@ def normed():
     with torch.random.fork_rng():
         torch.manual_seed(0)
         return nn.Sequential(
-            nn.Conv2d(1, 4, 3, padding=1), nn.BatchNorm2d(4), nn.ReLU(), nn.Conv2d(4, 6, 3, 2, padding=1),
-            nn.BatchNorm2d(6), nn.ReLU(), nn.Flatten(), nn.Linear(96, 10),
-        ).eval()  # fmt: skip
+            nn.Conv2d(1, 4, 3, padding=1),
+            nn.BatchNorm2d(4),
+            nn.ReLU(),
+            nn.Conv2d(4, 6, 3, 2, padding=1),
+            nn.BatchNorm2d(6),
+            nn.ReLU(),
+            nn.Flatten(),
+            nn.Linear(96, 10),
+        ).eval()
 
 
 def objective(attack, observation, inputs):

@@ -62,9 +62,16 @@ def run(
         return torch.tensor([[s, attempt] for s in seeds], dtype=torch.float64)
 
     return solve(
-        Bowls(), (0, 1, 2), start=start or numbered, minimise=minimise, attempts=attempts, schedule=schedule,
-        settled=settled, time_budget=budget, progress=(lambda _: None) if told is None else told.append,
-    )  # fmt: skip
+        Bowls(),
+        (0, 1, 2),
+        start=start or numbered,
+        minimise=minimise,
+        attempts=attempts,
+        schedule=schedule,
+        settled=settled,
+        time_budget=budget,
+        progress=(lambda _: None) if told is None else told.append,
+    )
 
 
 def test_in_turn_another_attempt_is_made_only_where_none_has_settled():

@@ -13,9 +13,15 @@ def network():
     with torch.random.fork_rng():
         torch.manual_seed(0)
         return nn.Sequential(
-            nn.Conv2d(1, 3, 3), nn.BatchNorm2d(3), nn.ReLU(), nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4),
-            nn.Flatten(), nn.Linear(64, 5), nn.BatchNorm1d(5),
-        ).eval()  # fmt: skip
+            nn.Conv2d(1, 3, 3),
+            nn.BatchNorm2d(3),
+            nn.ReLU(),
+            nn.Conv2d(3, 4, 3),
+            nn.BatchNorm2d(4),
+            nn.Flatten(),
+            nn.Linear(64, 5),
+            nn.BatchNorm1d(5),
+        ).eval()
 
 
 def pictures():

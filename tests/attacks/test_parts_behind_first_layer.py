@@ -12,7 +12,7 @@ def network(activation: type[nn.Module] = nn.ReLU) -> nn.Sequential:
     torch.manual_seed(0)
     return nn.Sequential(
         nn.Flatten(), nn.Linear(12, 20), activation(), nn.Linear(20, 9), nn.Tanh(), nn.Linear(9, 4)
-    ).double()  # fmt: skip
+    ).double()
 
 
 def loop(net, x, y, loss):

@@ -19,10 +19,17 @@ from leakgauge.errors import BadInput
 from leakgauge.types import LocalTraining
 
 DEFENSES = (
-    Sign(), Sign(scale="none"), Quantize(bits=1), Quantize(bits=3), Quantize(bits=8),
-    SendLowRank(rank=1), SendLowRank(rank=2), SendLowRank(rank=2, iterations=1),
-    Sketch(), Sketch(method="count", seed=4),
-)  # fmt: skip
+    Sign(),
+    Sign(scale="none"),
+    Quantize(bits=1),
+    Quantize(bits=3),
+    Quantize(bits=8),
+    SendLowRank(rank=1),
+    SendLowRank(rank=2),
+    SendLowRank(rank=2, iterations=1),
+    Sketch(),
+    Sketch(method="count", seed=4),
+)
 LENET = "lenet-dlg:filters=4"
 
 
@@ -160,9 +167,13 @@ def test_text_says_it_all(name):
 
 @pytest.mark.parametrize(
     ("text", "message"),
-    [("quantise", "did you mean 'quantize'"), ("quantize/bits=99", "quantize: bits must be at least 1 and at most 16"),
-     ("sketch/length=3", "field of sketch"), ("sign/mean", "written field=value")],
-)  # fmt: skip
+    [
+        ("quantise", "did you mean 'quantize'"),
+        ("quantize/bits=99", "quantize: bits must be at least 1 and at most 16"),
+        ("sketch/length=3", "field of sketch"),
+        ("sign/mean", "written field=value"),
+    ],
+)
 @pytest.mark.parametrize("attack", [IDLG, InvertingGradients])
 def test_a_wrong_text_is_refused(scene, text, message, attack):
     with pytest.raises(BadInput, match=message):

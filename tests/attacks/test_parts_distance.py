@@ -13,11 +13,7 @@ MINE = {"a": torch.tensor([[3.0, 2.0], [1.0, 2.0]]).double(), "b": torch.tensor(
 
 @pytest.mark.parametrize(
     ("distance", "expected"),
-    [
-        ("l2", [4 + 16, 1]),
-        ("l1", [2 + 4, 1]),
-        ("cosine", [1 - 9 / (5 * math.sqrt(13)), 1 - 5 / math.sqrt(5 * 6)]),
-    ],
+    [("l2", [4 + 16, 1]), ("l1", [2 + 4, 1]), ("cosine", [1 - 9 / (5 * math.sqrt(13)), 1 - 5 / math.sqrt(5 * 6)])],
 )
 def test_by_hand(distance, expected):
     found = gradient_distance(MINE, OBSERVED, distance)

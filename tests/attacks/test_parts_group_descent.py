@@ -18,9 +18,17 @@ def bowl(_rows):
 
 def method(**fields):
     usual = {
-        "steps": 40, "lr": 0.1, "warm_up": 0, "noise": 0.0, "pull": 0.0, "soft_sign": False, "project": lambda x: x,
-        "agree": lambda x, _: 0 * x, "seeds": (5, 6), "attempts": 2,
-    }  # fmt: skip
+        "steps": 40,
+        "lr": 0.1,
+        "warm_up": 0,
+        "noise": 0.0,
+        "pull": 0.0,
+        "soft_sign": False,
+        "project": lambda x: x,
+        "agree": lambda x, _: 0 * x,
+        "seeds": (5, 6),
+        "attempts": 2,
+    }
     return GroupDescent(**{**usual, **fields})
 
 

@@ -59,9 +59,10 @@ def test_pruning_of_each_tensor_or_of_the_whole_is_repeated_bit_for_bit(scope, s
 
 
 @pytest.mark.parametrize(
-    "defend", [pruned, soteria, lambda u: clipped(u, 1.5), lambda u: clipped(pruned(u), 1.0), dict],
+    "defend",
+    [pruned, soteria, lambda u: clipped(u, 1.5), lambda u: clipped(pruned(u), 1.0), dict],
     ids=["prune", "soteria", "clip", "prune+clip", "none"],
-)  # fmt: skip
+)
 def test_auto_finds_what_is_visible(defend):
     true = gradients()
     sent = defend(true)

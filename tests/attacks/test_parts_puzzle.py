@@ -58,10 +58,12 @@ def test_the_slope_is_what_central_differences_measure(scene, unrolled):
     """METHODS A1 (iii), through the inputs' units and the unrolled steps; a prior's slope is in it."""
     made = scene("mlp:hidden=6,activation=sigmoid", samples=2, local=unrolled or LocalTraining(), dtype=torch.float64)
     question = dataclasses.replace(
-        puzzle(made, labels=False, distance="cosine", unrolled=unrolled), label_unit=3.0,
-        centre=torch.tensor(0.4).double().view(1, 1, 1), unit=torch.tensor(0.3).double().view(1, 1, 1),
+        puzzle(made, labels=False, distance="cosine", unrolled=unrolled),
+        label_unit=3.0,
+        centre=torch.tensor(0.4).double().view(1, 1, 1),
+        unit=torch.tensor(0.3).double().view(1, 1, 1),
         prior=lambda _, inputs, __: 0.1 * (inputs**2).flatten(1).sum(1),
-    )  # fmt: skip
+    )
     evaluate = question.evaluator(BOTH)
     g = torch.Generator().manual_seed(0)
     z, direction = torch.randn(2, 2, question.width, generator=g, dtype=torch.float64)

@@ -25,9 +25,15 @@ def claimed(shared, samples=8, seed=0, known=0, alike=False, scale=1.0):
     weight, bias = (g.to(shared).double() for g in torch.autograd.grad(loss, (net[0].weight, net[0].bias)))
     ones = torch.ones(ENTRIES, dtype=torch.float64)
     found = claimed_by_clusters(
-        weight, bias, scale * ones, 0 * ones, shared_precision([weight, bias]),
-        BehindFirstLayer(net.requires_grad_(False), "0", samples, CROSS_ENTROPY), (ENTRIES,), (x[:known], y[:known]),
-    )  # fmt: skip
+        weight,
+        bias,
+        scale * ones,
+        0 * ones,
+        shared_precision([weight, bias]),
+        BehindFirstLayer(net.requires_grad_(False), "0", samples, CROSS_ENTROPY),
+        (ENTRIES,),
+        (x[:known], y[:known]),
+    )
     return x, y, found
 
 

@@ -49,8 +49,14 @@ def test_solved_and_computed_coefficients_find_the_same_samples():
 def test_an_input_that_was_scaled_and_shifted_is_given_back_as_it_was():
     x, _, rows, behind = made(3, offset=0.1)
     # The layer saw x = 2 u - 0.5; what is private is u.
-    shifted = Rows(rows.weight, rows.bias, 2 * torch.ones(ENTRIES).double(), -0.5 * torch.ones(ENTRIES).double(),
-                   rows.precision, 0.0)  # fmt: skip
+    shifted = Rows(
+        rows.weight,
+        rows.bias,
+        2 * torch.ones(ENTRIES).double(),
+        -0.5 * torch.ones(ENTRIES).double(),
+        rows.precision,
+        0.0,
+    )
     whole = nn.Sequential(_Affine(), *behind.net)
     found = peel(shifted, BehindFirstLayer(whole, "1", 3, CROSS_ENTROPY), (ENTRIES,), solve=False)
     assert len(found.inputs) == 3

@@ -30,9 +30,15 @@ from leakgauge.types import LocalTraining, threat_model
 SEEDS = (5, 6)
 PRECODE = Precode(width=16)
 DEFENSES = {  # one sample each: the truth explains what these clients send
-    "soteria": Soteria(), "precode": PRECODE, "sign": Sign(), "quantize": Quantize(bits=3), "low-rank": LowRank(rank=1),
-    "sketch": Sketch(), "local-steps": LocalSteps(steps=3, lr=0.5), "clip": Clip(norm=0.01),
-}  # fmt: skip
+    "soteria": Soteria(),
+    "precode": PRECODE,
+    "sign": Sign(),
+    "quantize": Quantize(bits=3),
+    "low-rank": LowRank(rank=1),
+    "sketch": Sketch(),
+    "local-steps": LocalSteps(steps=3, lr=0.5),
+    "clip": Clip(norm=0.01),
+}
 NEWLY_TOLD = (GRNN(tv=0.0), GradInversion(tv=0.0, l2=0.0, restarts=1))
 
 
@@ -77,9 +83,16 @@ def test_every_word_has_its_place():
     batch, observation = seen(PRECODE, samples=2)
     puzzle = puzzle_of(observation, batch.labels, distance="l2", prior=nothing)
     told = as_told(
-        puzzle, observation, skip="bottleneck", bottleneck="search", unmix=True, repeats=3, repeat_lr=0.2,
-        compression="quantize/bits=3", clipping="norm=0.5",
-    )  # fmt: skip
+        puzzle,
+        observation,
+        skip="bottleneck",
+        bottleneck="search",
+        unmix=True,
+        repeats=3,
+        repeat_lr=0.2,
+        compression="quantize/bits=3",
+        clipping="norm=0.5",
+    )
     assert not any("bottleneck" in name or "linear" in name for name in told.observed)
     assert list(told.hidden) == ["fc.bottleneck.noise"]
     assert told.width == told.painter.width + 16 == puzzle.pixels + 1 + 16

@@ -62,9 +62,11 @@ def test_photos_in_batches_of_sixteen():
     from leakgauge.types import threat_model
 
     seen = observe(
-        net, SharedUpdate("gradient", {n: g[None] for n, g in update.items()}), threat_model("eavesdropper"),
+        net,
+        SharedUpdate("gradient", {n: g[None] for n, g in update.items()}),
+        threat_model("eavesdropper"),
         facts_about(net, batch, photos.spec, LocalTraining(), None),
-    )  # fmt: skip
+    )
     result = Peeling()(seen, (0,))
     apart = torch.cdist(result.inputs[0].flatten(1), batch.inputs[0].flatten(1), p=float("inf"))
     assert float(result.objective[0]) == 0.0
@@ -129,8 +131,9 @@ def test_a_sample_that_is_there_twice_brings_no_false_one(scene):
     loss = nn.functional.cross_entropy(made.seen.model(twice[0]), labels[0])
     gradient = torch.autograd.grad(loss, list(made.seen.model.parameters()))
     update = dict(zip(made.seen.update.tensors, (g[None] for g in gradient), strict=True))
-    result = Peeling()(scene(WIDE, trials=1, samples=6, dtype=torch.float64,
-                             change=lambda u: SharedUpdate(u.kind, update)).seen, (0,))  # fmt: skip
+    result = Peeling()(
+        scene(WIDE, trials=1, samples=6, dtype=torch.float64, change=lambda u: SharedUpdate(u.kind, update)).seen, (0,)
+    )
     worst, counts = distance_to_truth(made, result)
     assert worst < 1e-6
     assert counts[0] <= 4
@@ -218,12 +221,14 @@ def photos_in(shared, samples, hidden=400):
 
 @pytest.mark.parametrize(
     ("shared", "samples", "proven", "claimed", "least"),
-    [(torch.bfloat16, 4, 4, 4, 50), (torch.float16, 8, 8, 8, 80), (torch.bfloat16, 16, 0, 12, 40),
-     (torch.float16, 64, 0, 6, 45)],
-)  # fmt: skip
-def test_updates_of_sixteen_bits_are_read_and_only_what_is_proven_is_certified(
-    shared, samples, proven, claimed, least
-):  # fmt: skip
+    [
+        (torch.bfloat16, 4, 4, 4, 50),
+        (torch.float16, 8, 8, 8, 80),
+        (torch.bfloat16, 16, 0, 12, 40),
+        (torch.float16, 64, 0, 6, 45),
+    ],
+)
+def test_updates_of_sixteen_bits_are_read_and_only_what_is_proven_is_certified(shared, samples, proven, claimed, least):
     batch, seen = photos_in(shared, samples)
     result = Peeling()(seen, (0,))
     assert result.certified.item() == proven

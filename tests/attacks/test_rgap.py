@@ -55,10 +55,18 @@ def test_ranks_of_both_networks():
 
 
 NETS = [
-    "lenet-dlg:filters=4", "lenet-cpl:filters=4,activation=tanh", "cnn6", "cnn6:bias=true", "cnn6-d:slope=0.5",
-    "cnn6:normalize=data", "mlp:activation=leaky_relu", "mlp:activation=sigmoid", "mlp:activation=tanh",
-    "mlp:activation=elu", "mlp:activation=softplus",
-]  # fmt: skip
+    "lenet-dlg:filters=4",
+    "lenet-cpl:filters=4,activation=tanh",
+    "cnn6",
+    "cnn6:bias=true",
+    "cnn6-d:slope=0.5",
+    "cnn6:normalize=data",
+    "mlp:activation=leaky_relu",
+    "mlp:activation=sigmoid",
+    "mlp:activation=tanh",
+    "mlp:activation=elu",
+    "mlp:activation=softplus",
+]
 
 
 @pytest.mark.parametrize("model", NETS)
@@ -84,9 +92,12 @@ def test_a_weight_difference_of_one_step_is_as_good_as_a_gradient(scene):
 def test_a_table_of_two_classes_without_any_bias(scene):
     """The gradient does not say which class: the wrong one contradicts the layers further in."""
     net = nn.Sequential(
-        nn.Linear(30, 64, bias=False), nn.LeakyReLU(0.2), nn.Linear(64, 16, bias=False), nn.LeakyReLU(0.2),
+        nn.Linear(30, 64, bias=False),
+        nn.LeakyReLU(0.2),
+        nn.Linear(64, 16, bias=False),
+        nn.LeakyReLU(0.2),
         nn.Linear(16, 2, bias=False),
-    )  # fmt: skip
+    )
     made = scene(net, data="breast-cancer", trials=6, dtype=torch.float64)
     result = RGAP()(made.seen, range(6))
     assert torch.equal(result.labels, made.batch.labels)
@@ -119,7 +130,7 @@ def test_the_papers_own_setting_of_one_logit(label):
 def test_a_deficient_layer_is_flagged_and_still_answered(scene):
     narrow = nn.Sequential(
         nn.Conv2d(1, 2, 3, 2, 1, bias=False), nn.LeakyReLU(0.2), nn.Flatten(), nn.Linear(32, 10)
-    ).double()  # fmt: skip
+    ).double()
     made = scene(narrow, dtype=torch.float64)
     (rank, _) = rank_report(narrow, made.data)
     assert rank.deficient
@@ -176,7 +187,7 @@ def chained(*layers):
         (Functional(), "no rule for 'sin' in 'Functional'"),
         (nn.Sequential(nn.Conv2d(1, 2, 3, padding="same"), nn.Flatten(), nn.Linear(128, 10)), "convolution '0' has"),
     ],
-)  # fmt: skip
+)
 def test_a_layer_that_cannot_be_walked_back_is_named(scene, net, said):
     with pytest.raises(NotApplicable, match=said):
         RGAP()(scene(net).seen, (0, 1))

@@ -17,13 +17,31 @@ from leakgauge.models import load_model
 from leakgauge.types import LocalTraining
 
 FINDING = {
-    "attack", "defense", "adaptive", "trial", "seed", "scores", "objective", "steps", "evaluations", "seconds",
-    "flags", "error",
-}  # fmt: skip
+    "attack",
+    "defense",
+    "adaptive",
+    "trial",
+    "seed",
+    "scores",
+    "objective",
+    "steps",
+    "evaluations",
+    "seconds",
+    "flags",
+    "error",
+}
 SUMMARY = {
-    "attack", "defense", "adaptive", "trials", "failed", "psnr_mean_per_image", "ssim_mean_per_image", "success_rate",
-    "worst", "floor",
-}  # fmt: skip
+    "attack",
+    "defense",
+    "adaptive",
+    "trials",
+    "failed",
+    "psnr_mean_per_image",
+    "ssim_mean_per_image",
+    "success_rate",
+    "worst",
+    "floor",
+}
 OWN = """
 import numpy as np
 from torch import nn
@@ -97,8 +115,9 @@ def test_json_on_stdout_agrees_with_the_report_on_disk(leakgauge, small, tmp_pat
 
 
 def test_a_table_is_scored_without_pictures(leakgauge, tmp_path):
-    outcome = leakgauge("attack", "linear", "--model", "mlp", "--data", "breast-cancer", "--trials", 2, "--json",
-                        "--out", "run")  # fmt: skip
+    outcome = leakgauge(
+        "attack", "linear", "--model", "mlp", "--data", "breast-cancer", "--trials", 2, "--json", "--out", "run"
+    )
     (row,) = outcome.json["summary"]
     assert row["success_rate"]["criterion"] == "mse<=0.001"
     assert row["success_rate"]["value"] == 1
@@ -142,8 +161,19 @@ def test_attacker_knows_the_defence_or_not_as_asked(leakgauge, small, choice, va
 
 
 def test_defenses_chain_in_the_order_given(leakgauge, small):
-    outcome = leakgauge("attack", "linear", *small, "--defense", "prune:share=0.5", "--defense", "gaussian", "--plain",
-                        "--json", "--out", "run")  # fmt: skip
+    outcome = leakgauge(
+        "attack",
+        "linear",
+        *small,
+        "--defense",
+        "prune:share=0.5",
+        "--defense",
+        "gaussian",
+        "--plain",
+        "--json",
+        "--out",
+        "run",
+    )
     assert outcome.json["scenario"]["defenses"] == ["prune:share=0.5+gaussian"]
 
 
@@ -153,8 +183,20 @@ def test_defence_without_effect_is_flagged(leakgauge, small):
 
 
 def test_oracle_is_flagged(leakgauge, small):
-    outcome = leakgauge("attack", "idlg", *small, "--steps", 1, "--restarts", 1, "--threat-model",
-                        "honest-but-curious+labels", "--json", "--out", "run")  # fmt: skip
+    outcome = leakgauge(
+        "attack",
+        "idlg",
+        *small,
+        "--steps",
+        1,
+        "--restarts",
+        1,
+        "--threat-model",
+        "honest-but-curious+labels",
+        "--json",
+        "--out",
+        "run",
+    )
     assert all("labels-given" in f["flags"] for f in outcome.json["findings"])
     assert "labels" in outcome.json["told"]
 
@@ -172,14 +214,26 @@ def test_help_shows_every_field_as_a_flag_and_an_example(leakgauge, name):
 
 
 def test_fields_arrive_from_their_flags(leakgauge, small):
-    outcome = leakgauge("attack", "linear", *small, "--combine", "least-squares", "--match-nonzero", "--json",
-                        "--out", "run")  # fmt: skip
+    outcome = leakgauge(
+        "attack", "linear", *small, "--combine", "least-squares", "--match-nonzero", "--json", "--out", "run"
+    )
     assert outcome.json["findings"][0]["spec"] == "linear:combine=least-squares,match_nonzero=True"
 
 
 def test_own_model_from_a_file(leakgauge, own):
-    outcome = leakgauge("attack", "linear", "--model", f"{own}:net:hidden=4", "--data", "digits", "--trials", 2,
-                        "--json", "--out", "run")  # fmt: skip
+    outcome = leakgauge(
+        "attack",
+        "linear",
+        "--model",
+        f"{own}:net:hidden=4",
+        "--data",
+        "digits",
+        "--trials",
+        2,
+        "--json",
+        "--out",
+        "run",
+    )
     assert outcome.code == 0
     assert outcome.json["summary"][0]["success_rate"]["value"] == 1
 
@@ -187,14 +241,38 @@ def test_own_model_from_a_file(leakgauge, own):
 def test_own_model_from_a_module_in_the_working_folder(leakgauge, tmp_path):
     (tmp_path / "ownpackage").mkdir()
     (tmp_path / "ownpackage" / "nets.py").write_text(OWN)
-    outcome = leakgauge("attack", "linear", "--model", "ownpackage.nets:net", "--data", "digits", "--trials", 1,
-                        "--json", "--out", "run")  # fmt: skip
+    outcome = leakgauge(
+        "attack",
+        "linear",
+        "--model",
+        "ownpackage.nets:net",
+        "--data",
+        "digits",
+        "--trials",
+        1,
+        "--json",
+        "--out",
+        "run",
+    )
     assert outcome.code == 0, outcome.err
 
 
 def test_own_model_that_was_edited_is_run_anew(leakgauge, own, tmp_path):
-    command = ("attack", "linear", "--defense", "gaussian:std=1", "--model", f"{own}:net", "--data", "digits",
-               "--trials", 1, "--json", "--out", "run")  # fmt: skip
+    command = (
+        "attack",
+        "linear",
+        "--defense",
+        "gaussian:std=1",
+        "--model",
+        f"{own}:net",
+        "--data",
+        "digits",
+        "--trials",
+        1,
+        "--json",
+        "--out",
+        "run",
+    )
     first = leakgauge(*command).json
     (tmp_path / own).write_text(OWN.replace("nn.Sigmoid()", "nn.Tanh()"))
     second = leakgauge(*command).json
@@ -202,33 +280,68 @@ def test_own_model_that_was_edited_is_run_anew(leakgauge, own, tmp_path):
 
 
 def test_frozen_parameters_of_an_own_model_are_not_shared(leakgauge, own):
-    outcome = leakgauge("attack", "dlg", "--steps", 1, "--restarts", 1, "--model", f"{own}:frozen", "--data", "digits",
-                        "--trials", 1, "--json", "--out", "run")  # fmt: skip
+    outcome = leakgauge(
+        "attack",
+        "dlg",
+        "--steps",
+        1,
+        "--restarts",
+        1,
+        "--model",
+        f"{own}:frozen",
+        "--data",
+        "digits",
+        "--trials",
+        1,
+        "--json",
+        "--out",
+        "run",
+    )
     assert outcome.code == 0, outcome.err
 
 
 def test_own_model_that_cannot_run_side_by_side_runs_one_after_another_and_says_so(leakgauge, own):
     """A forward pass that branches on its data cannot run under vmap."""
-    outcome = leakgauge("attack", "dlg", "--steps", 1, "--model", f"{own}:branching", "--data", "digits", "--trials", 1,
-                        "--out", "run", "--json")  # fmt: skip
+    outcome = leakgauge(
+        "attack",
+        "dlg",
+        "--steps",
+        1,
+        "--model",
+        f"{own}:branching",
+        "--data",
+        "digits",
+        "--trials",
+        1,
+        "--out",
+        "run",
+        "--json",
+    )
     assert outcome.code == 0
     assert outcome.json["environment"]["engine"].startswith("one after another, because ")
 
 
 def test_own_data_from_a_factory(leakgauge, own):
-    outcome = leakgauge("attack", "linear", "--model", "mlp", "--data", f"{own}:blobs", "--trials", 2, "--json",
-                        "--out", "run")  # fmt: skip
+    outcome = leakgauge(
+        "attack", "linear", "--model", "mlp", "--data", f"{own}:blobs", "--trials", 2, "--json", "--out", "run"
+    )
     assert outcome.json["data"] | {"mean": 0, "std": 0} == {
-        "name": "blobs", "shape": [1, 8, 8], "classes": 4, "kind": "image", "mean": 0, "std": 0,
-    }  # fmt: skip
+        "name": "blobs",
+        "shape": [1, 8, 8],
+        "classes": 4,
+        "kind": "image",
+        "mean": 0,
+        "std": 0,
+    }
     assert outcome.json["summary"][0]["success_rate"]["value"] == 1
 
 
 def test_own_data_from_npz(leakgauge, tmp_path):
     rng = np.random.default_rng(0)
     np.savez(tmp_path / "mine.npz", x=rng.random((12, 6), dtype=np.float32), y=np.arange(12) % 3)
-    outcome = leakgauge("attack", "linear", "--model", "mlp", "--data", "mine.npz", "--trials", 2, "--json",
-                        "--out", "run")  # fmt: skip
+    outcome = leakgauge(
+        "attack", "linear", "--model", "mlp", "--data", "mine.npz", "--trials", 2, "--json", "--out", "run"
+    )
     assert outcome.json["data"]["kind"] == "tabular"
     assert outcome.json["summary"][0]["success_rate"]["value"] == 1
 
@@ -240,8 +353,9 @@ def test_local_training_is_read_from_its_flag(leakgauge, small):
 
 
 def test_a_trained_model_is_attacked_where_training_is_asked_for(leakgauge, small):
-    outcome = leakgauge("attack", "linear", *small, "--training", "rounds=3,optimizer=sgd,lr=0.1", "--json",
-                        "--out", "run")  # fmt: skip
+    outcome = leakgauge(
+        "attack", "linear", *small, "--training", "rounds=3,optimizer=sgd,lr=0.1", "--json", "--out", "run"
+    )
     assert outcome.code == 0, outcome.err
     assert outcome.json["scenario"]["training"]["rounds"] == 3
     assert outcome.json["summary"][0]["success_rate"]["value"] == 1
@@ -285,8 +399,9 @@ def test_more_metrics_are_scored_when_asked_for(leakgauge, small):
 
 
 def test_partition_is_read_from_its_flag(leakgauge, small):
-    outcome = leakgauge("attack", "linear", *small, "--batch-size", 4, "--partition", "kind=classes,classes=1",
-                        "--json", "--out", "run")  # fmt: skip
+    outcome = leakgauge(
+        "attack", "linear", *small, "--batch-size", 4, "--partition", "kind=classes,classes=1", "--json", "--out", "run"
+    )
     assert (
         outcome.json["scenario"]["partition"] | {"kind": "classes", "classes": 1}
         == (outcome.json["scenario"]["partition"])
@@ -294,8 +409,9 @@ def test_partition_is_read_from_its_flag(leakgauge, small):
 
 
 def test_attack_that_does_not_fit_the_model_is_refused_without_a_report(leakgauge, tmp_path):
-    outcome = leakgauge("attack", "linear", "--model", "lenet-dlg", "--data", "digits", "--trials", 1, "--json",
-                        "--out", "run")  # fmt: skip
+    outcome = leakgauge(
+        "attack", "linear", "--model", "lenet-dlg", "--data", "digits", "--trials", 1, "--json", "--out", "run"
+    )
     assert outcome.code == 2
     assert outcome.out == ""
     assert outcome.err.splitlines()[-1].startswith("leakgauge: not applicable: linear needs")

@@ -66,8 +66,21 @@ def test_scenario_file_is_run_as_written(leakgauge, scenario):
 
 
 def test_flags_override_the_file_and_leave_the_rest(leakgauge, scenario):
-    outcome = leakgauge("audit", scenario, "--trials", 1, "--defenses", "none", "--local", "kind=fedsgd", "--seed", 0,
-                        "--json", "--out", "run")  # fmt: skip
+    outcome = leakgauge(
+        "audit",
+        scenario,
+        "--trials",
+        1,
+        "--defenses",
+        "none",
+        "--local",
+        "kind=fedsgd",
+        "--seed",
+        0,
+        "--json",
+        "--out",
+        "run",
+    )
     told = outcome.json["scenario"]
     assert (told["trials"], told["seed"], told["defenses"]) == (1, 0, [])
     assert told["local"]["kind"] == "fedsgd"
@@ -75,20 +88,29 @@ def test_flags_override_the_file_and_leave_the_rest(leakgauge, scenario):
     assert cells(outcome)[2:] == [("linear", "none", False)]
 
 
-@pytest.mark.parametrize(
-    ("gate", "code"),
-    [("ssim=0.5", 1), ("psnr=30", 1), ("mse=0.001", 1)],
-)
+@pytest.mark.parametrize(("gate", "code"), [("ssim=0.5", 1), ("psnr=30", 1), ("mse=0.001", 1)])
 def test_gate_fails_with_1_when_a_record_reaches_it(leakgauge, small, gate, code):
-    outcome = leakgauge("audit", *small, "--attacks", "linear", "--defenses", "none", "--gate", gate, "--json",
-                        "--out", "run")  # fmt: skip
+    outcome = leakgauge(
+        "audit", *small, "--attacks", "linear", "--defenses", "none", "--gate", gate, "--json", "--out", "run"
+    )
     assert outcome.code == code
     assert outcome.json["verdict"]["gate"]["passed"] is False
 
 
 def test_gate_holds_with_0_and_looks_at_the_configuration_under_test(leakgauge, small):
-    outcome = leakgauge("audit", *small, "--attacks", "linear", "--defenses", "gaussian:std=5", "--gate", "ssim=0.9",
-                        "--json", "--out", "run")  # fmt: skip
+    outcome = leakgauge(
+        "audit",
+        *small,
+        "--attacks",
+        "linear",
+        "--defenses",
+        "gaussian:std=5",
+        "--gate",
+        "ssim=0.9",
+        "--json",
+        "--out",
+        "run",
+    )
     assert outcome.code == 0
     assert outcome.json["verdict"]["gate"]["passed"] is True
 
@@ -111,8 +133,9 @@ def test_gate_that_makes_no_sense_is_refused(leakgauge, small, one_line):
 
 
 def test_gate_that_failed_is_said_to_the_person_too(leakgauge, small):
-    outcome = leakgauge("audit", *small, "--attacks", "linear", "--defenses", "none", "--gate", "ssim=0.5",
-                        "--out", "run")  # fmt: skip
+    outcome = leakgauge(
+        "audit", *small, "--attacks", "linear", "--defenses", "none", "--gate", "ssim=0.5", "--out", "run"
+    )
     assert outcome.code == 1
     assert "Gate ssim=0.5 failed" in outcome.out
 
@@ -126,14 +149,40 @@ def test_gate_that_failed_is_said_to_the_person_too(leakgauge, small):
     ids=["no such score", "no attack fits"],
 )
 def test_gate_never_holds_on_something_that_was_not_measured(leakgauge, unmeasured):
-    outcome = leakgauge("audit", *unmeasured, "--trials", 1, "--attacks", "linear", "--defenses", "none",
-                        "--gate", "ssim=0.5", "--out", "run")  # fmt: skip
+    outcome = leakgauge(
+        "audit",
+        *unmeasured,
+        "--trials",
+        1,
+        "--attacks",
+        "linear",
+        "--defenses",
+        "none",
+        "--gate",
+        "ssim=0.5",
+        "--out",
+        "run",
+    )
     assert outcome.code != 0, "CI would take this for a pass"
 
 
 def test_attack_that_does_not_fit_stays_in_the_table_as_failed(leakgauge):
-    outcome = leakgauge("audit", "--model", "lenet-dlg", "--data", "digits", "--trials", 2, "--attacks", "linear",
-                        "--defenses", "none", "--json", "--out", "run")  # fmt: skip
+    outcome = leakgauge(
+        "audit",
+        "--model",
+        "lenet-dlg",
+        "--data",
+        "digits",
+        "--trials",
+        2,
+        "--attacks",
+        "linear",
+        "--defenses",
+        "none",
+        "--json",
+        "--out",
+        "run",
+    )
     assert outcome.code == 0
     row = outcome.json["summary"][-1]
     assert (row["attack"], row["trials"], row["failed"]) == ("linear", 2, 2)
@@ -142,8 +191,17 @@ def test_attack_that_does_not_fit_stays_in_the_table_as_failed(leakgauge):
 
 def test_two_settings_of_one_attack_stay_two_rows(leakgauge, small):
     """Otherwise trials are counted twice and two different attacks share one mean."""
-    outcome = leakgauge("audit", *small, "--attacks", "linear linear:combine=least-squares", "--defenses", "none",
-                        "--json", "--out", "run")  # fmt: skip
+    outcome = leakgauge(
+        "audit",
+        *small,
+        "--attacks",
+        "linear linear:combine=least-squares",
+        "--defenses",
+        "none",
+        "--json",
+        "--out",
+        "run",
+    )
     trials = {row["attack"]: row["trials"] for row in outcome.json["summary"] if row["floor"]}
     assert trials == {"linear": 2, "linear:combine=least-squares": 2}
 
@@ -161,8 +219,9 @@ def test_own_attack_from_a_file_is_reported(leakgauge, small, tmp_path):
 
 
 def test_chain_with_a_plus_in_a_number_is_understood(leakgauge, small):
-    outcome = leakgauge("audit", *small, "--attacks", "linear", "--defenses", "gaussian:std=1e+1", "--json",
-                        "--out", "run")  # fmt: skip
+    outcome = leakgauge(
+        "audit", *small, "--attacks", "linear", "--defenses", "gaussian:std=1e+1", "--json", "--out", "run"
+    )
     assert outcome.code == 0, outcome.err
 
 
@@ -250,8 +309,21 @@ def own(tmp_path):
         nn.functional.cross_entropy(model(inputs), labels).backward()
         torch.save(model.state_dict(), tmp_path / "model.pt")
         torch.save({n: change(p.grad) for n, p in model.named_parameters()} | more, tmp_path / "update.pt")
-        return ("audit", "--model", "my.py:net", "--weights", "model.pt", "--update", "update.pt", "--data",
-                "my.py:batch", "--attacks", "linear", "--out", "run")  # fmt: skip
+        return (
+            "audit",
+            "--model",
+            "my.py:net",
+            "--weights",
+            "model.pt",
+            "--update",
+            "update.pt",
+            "--data",
+            "my.py:batch",
+            "--attacks",
+            "linear",
+            "--out",
+            "run",
+        )
 
     return write
 

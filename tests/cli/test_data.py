@@ -38,8 +38,15 @@ def toy(monkeypatch):
 
         def publish(path="/toy", checksum=checksum):
             item = Download(f"http://127.0.0.1:{server.server_port}{path}", "toy/data", checksum, len(CONTENT))
-            source = DataSource("toy", "a toy", "nobody", embedded=False, read=lambda *_: pytest.fail("not read"),
-                                files=(StandardFile(("toy/data",), checksum),), downloads=(item,))  # fmt: skip
+            source = DataSource(
+                "toy",
+                "a toy",
+                "nobody",
+                embedded=False,
+                read=lambda *_: pytest.fail("not read"),
+                files=(StandardFile(("toy/data",), checksum),),
+                downloads=(item,),
+            )
             monkeypatch.setitem(catalog.find("data"), "toy", source)
 
         publish()

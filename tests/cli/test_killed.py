@@ -14,18 +14,39 @@ from contextlib import contextmanager, suppress
 import pytest
 
 TRIALS = 70  # three chunks of a cell
-AUDIT = ("audit", "--model", "mlp:hidden=16", "--data", "digits", "--trials", TRIALS, "--defenses", "none", "--device",
-         "cpu", "--attacks", "linear dlg:steps=5,restarts=1", "--out", "run", "--json")  # fmt: skip
+AUDIT = (
+    "audit",
+    "--model",
+    "mlp:hidden=16",
+    "--data",
+    "digits",
+    "--trials",
+    TRIALS,
+    "--defenses",
+    "none",
+    "--device",
+    "cpu",
+    "--attacks",
+    "linear dlg:steps=5,restarts=1",
+    "--out",
+    "run",
+    "--json",
+)
 
 
 @contextmanager
 def process(folder, *arguments, **how):
     """A command in a process of its own group; nothing of it is left afterwards."""
     running = subprocess.Popen(
-        [sys.executable, "-m", "leakgauge", *map(str, arguments)], cwd=folder, stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE, text=True, start_new_session=True, env=os.environ | {"OMP_NUM_THREADS": "1"},
+        [sys.executable, "-m", "leakgauge", *map(str, arguments)],
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
         **{"preexec_fn": lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)} | how,
-    )  # fmt: skip
+    )
     try:
         yield running
     finally:

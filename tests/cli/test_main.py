@@ -124,10 +124,15 @@ def mess(tmp_path):
     np.savez(tmp_path / "fraction.npz", x=images, y=np.array([0, 0.5] * 4))
     np.savez(tmp_path / "nan.npz", x=images * np.nan, y=np.array([0, 1] * 4))
     for name, text in {
-        "unknown": "modle = 'mlp'", "malformed": "model = ", "nested": "[local]\nepoch = 3", "list": "defenses = 5",
-        "weights": "data = 'digits'\nweights = 5", "trials": "trials = 1.5", "local": "local = 3",
+        "unknown": "modle = 'mlp'",
+        "malformed": "model = ",
+        "nested": "[local]\nepoch = 3",
+        "list": "defenses = 5",
+        "weights": "data = 'digits'\nweights = 5",
+        "trials": "trials = 1.5",
+        "local": "local = 3",
         "names": "attacks = [1]",
-    }.items():  # fmt: skip
+    }.items():
         (tmp_path / f"{name}.toml").write_text(text)
     (tmp_path / "latin.toml").write_bytes(b"model = '\xe9'")
     return tmp_path

@@ -12,9 +12,19 @@ from leakgauge.models import load_model
 
 HOW_MANY = 500
 TYPES = (
-    torch.float16, torch.bfloat16, torch.float64, torch.complex64, torch.complex128, torch.int8, torch.uint8,
-    torch.int16, torch.int64, torch.bool, torch.float8_e4m3fn, torch.float8_e5m2,
-)  # fmt: skip
+    torch.float16,
+    torch.bfloat16,
+    torch.float64,
+    torch.complex64,
+    torch.complex128,
+    torch.int8,
+    torch.uint8,
+    torch.int16,
+    torch.int64,
+    torch.bool,
+    torch.float8_e4m3fn,
+    torch.float8_e5m2,
+)
 FACTORS = (1e-45, 1e-30, 1e30, 1e38, float("inf"), float("nan"), 0.0)
 SHAPES = ((0,), (1, 0, 3), (2**10,), ())
 

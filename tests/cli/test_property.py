@@ -6,8 +6,22 @@ import json
 
 import pytest
 
-QUICK = ("--model", "mlp:hidden=16", "--data", "digits", "--trials", 12, "--batch-size", 6, "--batches", 40,
-         "--trees", 10, "--device", "cpu")  # fmt: skip
+QUICK = (
+    "--model",
+    "mlp:hidden=16",
+    "--data",
+    "digits",
+    "--trials",
+    12,
+    "--batch-size",
+    6,
+    "--batches",
+    40,
+    "--trees",
+    10,
+    "--device",
+    "cpu",
+)
 
 
 def test_prints_the_stable_keys_and_writes_the_same(leakgauge, tmp_path):
@@ -29,8 +43,10 @@ def test_prints_the_stable_keys_and_writes_the_same(leakgauge, tmp_path):
         "environment",
     } <= (result.keys())
     assert [(r["defense"], r["attacker"]) for r in result["rows"]] == [
-        ("none", "plain"), ("prune:share=0.5", "plain"), ("prune:share=0.5", "adaptive")
-    ]  # fmt: skip
+        ("none", "plain"),
+        ("prune:share=0.5", "plain"),
+        ("prune:share=0.5", "adaptive"),
+    ]
     for row in result["rows"]:
         assert {"auc", "control", "accuracy", "probabilities", "features", "seconds"} <= row.keys()
         assert 0 <= row["auc"]["low"] <= row["auc"]["value"] <= row["auc"]["high"] <= 1

@@ -4,8 +4,15 @@ import json
 
 from leakgauge.cli.main import main
 
-SHORT = ["read-words", "--aggregator", "fedavg", "--device", "cpu", "--training",
-         "rounds=1,words=20,tested=5,longest=3,image_width=48,width=2,batch_size=10"]  # fmt: skip
+SHORT = [
+    "read-words",
+    "--aggregator",
+    "fedavg",
+    "--device",
+    "cpu",
+    "--training",
+    "rounds=1,words=20,tested=5,longest=3,image_width=48,width=2,batch_size=10",
+]
 
 
 def test_a_table_and_numbers(capsys, tmp_path):

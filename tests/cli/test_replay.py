@@ -65,8 +65,9 @@ def test_many_clients_and_their_seeds(leakgauge, shared, victims, tmp_path):
 
 def test_weight_difference_of_local_training(leakgauge, shared, victims, tmp_path):
     write_as(tmp_path / "update.safetensors", shared(LocalTraining(kind="fedavg", lr=0.5)))
-    outcome = leakgauge(*COMMAND, "--local", "kind=fedavg,lr=0.5", "--update", "update.safetensors", "--json",
-                        "--out", "run")  # fmt: skip
+    outcome = leakgauge(
+        *COMMAND, "--local", "kind=fedavg,lr=0.5", "--update", "update.safetensors", "--json", "--out", "run"
+    )
     assert outcome.code == 0
     found = load_file(tmp_path / "run" / "reconstruction.safetensors")["inputs"]
     torch.testing.assert_close(found, victims.inputs, atol=1e-3, rtol=0)
@@ -84,8 +85,16 @@ def test_person_reads_labels_flags_and_the_path(leakgauge, shared, tmp_path):
 def test_nobody_claims_that_labels_were_given_when_there_are_none_to_give(leakgauge, shared, tmp_path):
     """A saved update comes without its labels, so '+labels' is refused."""
     write_as(tmp_path / "update.safetensors", shared())
-    outcome = leakgauge(*COMMAND, "--threat-model", "honest-but-curious+labels", "--update", "update.safetensors",
-                        "--json", "--out", "run")  # fmt: skip
+    outcome = leakgauge(
+        *COMMAND,
+        "--threat-model",
+        "honest-but-curious+labels",
+        "--update",
+        "update.safetensors",
+        "--json",
+        "--out",
+        "run",
+    )
     assert outcome.code == 2
     assert "+labels" in outcome.err
     assert not (tmp_path / "run").exists()
@@ -94,8 +103,9 @@ def test_nobody_claims_that_labels_were_given_when_there_are_none_to_give(leakga
 def test_attack_that_does_not_fit_writes_nothing(leakgauge, tmp_path):
     model = load_model("lenet-dlg", load("digits").spec, seed=0)
     write_as(tmp_path / "update.safetensors", {n: p.detach() for n, p in model.named_parameters()})
-    outcome = leakgauge("attack", "linear", "--model", "lenet-dlg", "--data", "digits", "--update",
-                        "update.safetensors", "--out", "run")  # fmt: skip
+    outcome = leakgauge(
+        "attack", "linear", "--model", "lenet-dlg", "--data", "digits", "--update", "update.safetensors", "--out", "run"
+    )
     assert outcome.code == 2
     assert outcome.err.splitlines()[-1].startswith("leakgauge: linear needs")
     assert not (tmp_path / "run").exists()

@@ -24,13 +24,10 @@ SMALL = Recipe(
     paper="Nobody 2020, Nothing",
     note="All of it is made up.",
     tables=(
-        Table(
-            "1", "bare", "as ever.", "A note.",
-            (Cell("linear", "digits", run_of(), {"psnr": 30.0}, quick=1),),
-        ),
+        Table("1", "bare", "as ever.", "A note.", (Cell("linear", "digits", run_of(), {"psnr": 30.0}, quick=1),)),
         Table("2", "faces", "as ever.", "A note.", (Cell("linear", "LFW", run_of(data="lfw"), {"psnr": 20.0}),)),
     ),
-)  # fmt: skip
+)
 
 
 @pytest.fixture
@@ -49,8 +46,23 @@ def test_tables_are_printed_and_written_reported_beside_measured(reproduce, tmp_
     folder = tmp_path / "leakgauge-runs" / "small"
     (cell,) = json.loads((folder / "measured.json").read_text())["cells"]
     assert cell["reported"] == 30.0
-    assert cell.keys() >= {"table", "row", "column", "statistic", "value", "low", "high", "trials", "failed", "seconds",
-                           "device", "version", "commit", "seed", "state"}  # fmt: skip
+    assert cell.keys() >= {
+        "table",
+        "row",
+        "column",
+        "statistic",
+        "value",
+        "low",
+        "high",
+        "trials",
+        "failed",
+        "seconds",
+        "device",
+        "version",
+        "commit",
+        "seed",
+        "state",
+    }
     assert "PSNR, dB: 30.00 →" in (folder / "README.md").read_text()
     assert len(list((folder / "runs").iterdir())) == 1
 
@@ -147,9 +159,12 @@ def test_an_interrupt_keeps_finished_runs(reproduce, tmp_path, monkeypatch):
 
 def test_a_training_is_listed_run_and_written_like_an_attack(leakgauge, monkeypatch, tmp_path):
     training = FederatedTraining(
-        model="mlp:hidden=8", data="digits", defense="sign", partition=Partition(kind="iid", clients=4),
+        model="mlp:hidden=8",
+        data="digits",
+        defense="sign",
+        partition=Partition(kind="iid", clients=4),
         federation=Federation(rounds=3, per_round=2),
-    )  # fmt: skip
+    )
     cell = Cell("sign", "digits", Study(training), {"accuracy": 0.9, "slower": None}, quick=2)
     trained = dataclasses.replace(SMALL, tables=(*SMALL.tables, Table("cost", "cost", "as ever.", "A note.", (cell,))))
     monkeypatch.setattr(recipes, "find", lambda: {"small": trained})

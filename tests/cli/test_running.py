@@ -132,8 +132,9 @@ def test_own_code_in_a_module_that_was_edited_is_run_anew(leakgauge, linear, tmp
         )
         monkeypatch.delitem(sys.modules, "edited.net", raising=False)
         importlib.invalidate_caches()
-        outcome = leakgauge("attack", "linear", "--model", "edited.net:net", "--data", "digits", "--trials", 1,
-                            "--out", "run", "--json")  # fmt: skip
+        outcome = leakgauge(
+            "attack", "linear", "--model", "edited.net:net", "--data", "digits", "--trials", 1, "--out", "run", "--json"
+        )
         assert outcome.code == 0, outcome.err
     monkeypatch.delitem(sys.modules, "edited.net", raising=False)
     assert linear.calls == 2, "the second run showed the first model's results"
@@ -146,8 +147,19 @@ def test_pictures_in_a_folder_that_changed_are_attacked_anew(leakgauge, linear, 
             path = tmp_path / "pictures" / f"{name}.png"
             path.parent.mkdir(parents=True, exist_ok=True)
             Image.fromarray(rng.integers(0, 255, (8, 8, 3), dtype=np.uint8)).save(path)
-        outcome = leakgauge("attack", "linear", "--model", "mlp:hidden=4", "--data", "pictures:size=8", "--trials", 1,
-                            "--out", "run", "--json")  # fmt: skip
+        outcome = leakgauge(
+            "attack",
+            "linear",
+            "--model",
+            "mlp:hidden=4",
+            "--data",
+            "pictures:size=8",
+            "--trials",
+            1,
+            "--out",
+            "run",
+            "--json",
+        )
         assert outcome.code == 0, outcome.err
     assert linear.calls == 2, "the second run showed the first pictures' results"
 
@@ -210,13 +222,35 @@ def test_no_room_for_the_folder(leakgauge, small, monkeypatch, tmp_path, one_lin
 
 def test_ctrl_c_in_a_real_process(tmp_path):
     """One that would run for hours: interrupted once the attack itself is under way."""
-    command = (sys.executable, "-m", "leakgauge", "attack", "dlg", "--model", "mlp:hidden=8", "--data", "digits",
-               "--trials", "1", "--restarts", "1000000", "--threshold", "1e-30", "--out", "run", "--json")  # fmt: skip
+    command = (
+        sys.executable,
+        "-m",
+        "leakgauge",
+        "attack",
+        "dlg",
+        "--model",
+        "mlp:hidden=8",
+        "--data",
+        "digits",
+        "--trials",
+        "1",
+        "--restarts",
+        "1000000",
+        "--threshold",
+        "1e-30",
+        "--out",
+        "run",
+        "--json",
+    )
     running = subprocess.Popen(
-        command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        command,
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
         env=os.environ | {"OMP_NUM_THREADS": "1"},
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a suite in the background ignores it
-    )  # fmt: skip
+    )
     try:
         for line in running.stderr:
             if "dlg | none" in line:
@@ -239,8 +273,19 @@ def test_ctrl_c_in_a_real_process(tmp_path):
 
 def test_the_verdict_is_loud_and_the_names_in_it_are_as_they_are_written(leakgauge, tmp_path):
     outcome = leakgauge(
-        "audit", "--data", "digits", "--model", "mlp", "--attacks", "linear", "--trials", "6", "--defenses",
-        "gaussian:std=5 prune:share=0.1", "--out", str(tmp_path / "run"),
-    )  # fmt: skip
+        "audit",
+        "--data",
+        "digits",
+        "--model",
+        "mlp",
+        "--attacks",
+        "linear",
+        "--trials",
+        "6",
+        "--defenses",
+        "gaussian:std=5 prune:share=0.1",
+        "--out",
+        str(tmp_path / "run"),
+    )
     (verdict,) = [line for line in outcome.out.splitlines() if line.startswith("Verdict: ")]
     assert verdict.startswith("Verdict: LEAKS WITH prune:share=0.1. With prune:share=0.1, linear ")

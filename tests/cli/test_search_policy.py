@@ -4,8 +4,23 @@ import json
 
 import pytest
 
-COMMAND = ["search-policy", "--model", "mlp:hidden=16", "--data", "digits", "--candidates", "12", "--pictures", "4",
-           "--batches", "1", "--batch-size", "8", "--training", "rounds=3"]  # fmt: skip
+COMMAND = [
+    "search-policy",
+    "--model",
+    "mlp:hidden=16",
+    "--data",
+    "digits",
+    "--candidates",
+    "12",
+    "--pictures",
+    "4",
+    "--batches",
+    "1",
+    "--batch-size",
+    "8",
+    "--training",
+    "rounds=3",
+]
 
 
 def test_the_list_is_printed_and_kept(leakgauge, tmp_path):

@@ -18,7 +18,20 @@ def test_one_attack_needs_no_comparison(leakgauge, small, tmp_path):
 
 def test_tables_have_no_pictures(leakgauge, tmp_path):
     attacks = "linear inverting-gradients:steps=5"
-    outcome = leakgauge("audit", "--model", "mlp", "--data", "breast-cancer", "--trials", 2, "--attacks", attacks,
-                        "--defenses", "none", "--out", "run")  # fmt: skip
+    outcome = leakgauge(
+        "audit",
+        "--model",
+        "mlp",
+        "--data",
+        "breast-cancer",
+        "--trials",
+        2,
+        "--attacks",
+        attacks,
+        "--defenses",
+        "none",
+        "--out",
+        "run",
+    )
     assert outcome.code == 0, outcome.err
     assert not list((tmp_path / "run").glob("*.png"))

@@ -15,9 +15,19 @@ def test_a_generator_is_written_with_its_sheet_and_used_by_the_attack(leakgauge,
     assert "step 4 of 4: error" in made.err
 
     used = leakgauge(
-        "attack", "ggl", "--data", "digits", "--model", "lenet-dlg:filters=4", "--trials", 1, "--steps", 2,
-        "--generator", "g.safetensors",
-    )  # fmt: skip
+        "attack",
+        "ggl",
+        "--data",
+        "digits",
+        "--model",
+        "lenet-dlg:filters=4",
+        "--trials",
+        1,
+        "--steps",
+        2,
+        "--generator",
+        "g.safetensors",
+    )
     assert used.code == 0, used.err
     assert "ggl on a decoy" in used.out
     assert "generator-" not in used.out  # it has seen the public half only

@@ -207,8 +207,11 @@ def test_every_module_says_what_it_is_for(path: Path) -> None:
 def test_no_path_of_one_machine_is_in_the_repository() -> None:
     listed = subprocess.run(
         ["git", "ls-files", "--cached", "--others", "--exclude-standard"],
-        cwd=ROOT, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     if listed.returncode:
         pytest.skip("not a git checkout")
     machine = re.compile(r"(?<![\w.<$}-])/(?:work|home|root|Users)/[\w.]")

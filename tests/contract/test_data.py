@@ -110,8 +110,12 @@ def test_a_folder_with_other_things_in_it_is_not_taken_for_the_sets(tmp_path: Pa
     (tmp_path / "lpips").mkdir()
     ran = subprocess.run(
         [sys.executable, "-m", "pytest", "-rs", "-p", "no:cacheprovider", "tests/attacks/test_rgap.py", "-k", "cifar"],
-        cwd=ROOT, capture_output=True, text=True, check=False, env=os.environ | {"LEAKGAUGE_DATA": str(tmp_path)},
-    )  # fmt: skip
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ | {"LEAKGAUGE_DATA": str(tmp_path)},
+    )
     assert ran.returncode == 0, ran.stdout
     assert "cifar10 is not in LEAKGAUGE_DATA" in ran.stdout
     assert "1 skipped" in ran.stdout

@@ -12,10 +12,7 @@ from leakgauge.metrics._metric import Metric
 from leakgauge.types import DataSpec
 
 METRICS = catalog.find("metrics")
-KINDS = {
-    "image": DataSpec("pictures", (3, 16, 16), 4, "image"),
-    "tabular": DataSpec("table", (24,), 2, "tabular"),
-}
+KINDS = {"image": DataSpec("pictures", (3, 16, 16), 4, "image"), "tabular": DataSpec("table", (24,), 2, "tabular")}
 OF_THE_RECORD = ("detail",)  # counted from the record's own thumbnail, so that the best value differs by record
 NOISE = (0.02, 0.1, 0.4)
 every_use = pytest.mark.parametrize(("name", "kind"), [(n, k) for n, m in METRICS.items() for k in m.applies_to])

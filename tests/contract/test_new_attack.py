@@ -77,8 +77,12 @@ def test_a_new_file_appears_in_the_list_the_help_and_the_contract_tests(tmp_path
     asked = subprocess.run(
         [sys.executable, "-P", "-c", ASK, str(CONTRACT / "test_attacks.py"), str(tmp_path / "run"), "-"],
         env=os.environ | {"PYTHONPATH": str(house), "COLUMNS": "200", "PYTHONDONTWRITEBYTECODE": "1"},
-        cwd=tmp_path, capture_output=True, text=True, timeout=240, check=False,
-    )  # fmt: skip
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
     assert asked.returncode == 0, asked.stderr
     answers = json.loads(asked.stdout.splitlines()[-1])
     assert Path(answers["home"]).is_relative_to(house), "the test must look at the copy"

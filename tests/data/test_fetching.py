@@ -73,13 +73,7 @@ def source(server, path="/a", name="set/a", content=CONTENT, unpacks_to="", insi
     item = Download(url, name, sha256(content), len(content), unpacks_to)
     checksum = sha256(b"inside") if unpacks_to else sha256(content)
     return DataSource(
-        "toy",
-        "",
-        "",
-        embedded=False,
-        read=read,
-        files=(StandardFile((inside,), checksum),),
-        downloads=(item,),
+        "toy", "", "", embedded=False, read=read, files=(StandardFile((inside,), checksum),), downloads=(item,)
     )
 
 

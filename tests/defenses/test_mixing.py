@@ -57,9 +57,10 @@ def test_a_fellow_client_has_the_update_of_a_relu_network(net, defense, local):
 def test_who_does_not_know_takes_the_mixture(net):
     batch = victims(2, 4)
     each = client_step(LocalTraining())(
-        net, Batch(batch.inputs.reshape(4, 2, *batch.inputs.shape[2:]), batch.labels.reshape(4, 2)),
+        net,
+        Batch(batch.inputs.reshape(4, 2, *batch.inputs.shape[2:]), batch.labels.reshape(4, 2)),
         [own for seed in (0, 1) for own in seeds_of_clients(seed, 2)],
-    )  # fmt: skip
+    )
     got = seen(Mixing(clients=2, fusing="fixed", share=0.8), net, batch, False)
     for name, tensor in each.tensors.items():
         torch.testing.assert_close(got.tensors[name], 0.8 * tensor[::2] + 0.2 * tensor[1::2])
@@ -120,10 +121,13 @@ def test_nothing_is_promised_and_nothing_is_sent_in_addition():
 @pytest.mark.parametrize(
     ("settings", "what"),
     [
-        ({"clients": 1}, "mixing: clients"), ({"share": 0.0}, "mixing: share"), ({"share": 1.0}, "mixing: share"),
-        ({"share": 0.3}, r"at least 0\.5 where shares are drawn"), ({"fusing": "secret"}, "mixing: fusing"),
+        ({"clients": 1}, "mixing: clients"),
+        ({"share": 0.0}, "mixing: share"),
+        ({"share": 1.0}, "mixing: share"),
+        ({"share": 0.3}, r"at least 0\.5 where shares are drawn"),
+        ({"fusing": "secret"}, "mixing: fusing"),
     ],
-)  # fmt: skip
+)
 def test_settings_out_of_range_are_refused(settings, what):
     with pytest.raises(BadInput, match=what):
         Mixing(**settings)

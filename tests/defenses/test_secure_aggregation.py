@@ -17,9 +17,14 @@ from leakgauge.types import Partition, Scenario, SharedUpdate
 
 UPDATES = SharedUpdate("gradient", {"w": torch.randn(5, 7, 9, generator=torch.Generator().manual_seed(0))})
 TINY = Scenario(
-    data="digits", model="mlp:hidden=16", trials=2, batch_size=2, attacks=("linear",), seed=3,
+    data="digits",
+    model="mlp:hidden=16",
+    trials=2,
+    batch_size=2,
+    attacks=("linear",),
+    seed=3,
     defenses=("secure-aggregation:clients=3",),
-)  # fmt: skip
+)
 
 
 @pytest.mark.parametrize("bits", [16, 32, 64])

@@ -112,9 +112,17 @@ def test_slices_are_cut_once_from_the_model_a_training_begins_with(net, batch, m
 
 
 @pytest.mark.parametrize(
-    ("field", "value"), [("keep", "below"), ("variance", "wrong"), ("packing", "best"), ("roots", "stolen"),
-                         ("bias", 2.0), ("probes", -1), ("recut", "perhaps")],
-)  # fmt: skip
+    ("field", "value"),
+    [
+        ("keep", "below"),
+        ("variance", "wrong"),
+        ("packing", "best"),
+        ("roots", "stolen"),
+        ("bias", 2.0),
+        ("probes", -1),
+        ("recut", "perhaps"),
+    ],
+)
 def test_settings_out_of_range_are_refused(field, value):
     with pytest.raises(BadInput, match=f"sensitivity: {field} must be"):
         Sensitivity(**{field: value})

@@ -52,8 +52,10 @@ def test_each_check_is_counted_by_itself_cautions_too():
 
 
 def test_real_models_are_scored():
-    cases = [Case("clean", False, "mlp", "digits", 0, "", "", 0),
-             Case("mkor", True, "mlp:activation=relu", "digits", 0, "", "mkor", 0)]  # fmt: skip
+    cases = [
+        Case("clean", False, "mlp", "digits", 0, "", "", 0),
+        Case("mkor", True, "mlp:activation=relu", "digits", 0, "", "mkor", 0),
+    ]
     clean, tampered = score_all(cases)
     assert not alarms(clean, Thresholds())
     assert alarms(tampered, Thresholds())

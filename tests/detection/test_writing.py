@@ -9,13 +9,21 @@ from leakgauge.inspect.thresholds import Thresholds
 from leakgauge.types import Interval
 
 ROW = Row("mkor, naive", True, 25, Interval(1.0, 0.86, 1.0), Interval(0.96, 0.8, 1.0))
-CHECKS = CheckRow("imprint", 4, {"mostly-zeros": Interval(0.25, 0.01, 0.81), "oversized-dense": Interval(1.0, 0.4, 1.0),
-    "dominated-gradients": Interval(0.0, 0.0, 0.6), "equal-outgoing": Interval(0.5, 0.07, 0.93),
-    "drift": Interval(0.0, 0.0, 0.6)})  # fmt: skip
+CHECKS = CheckRow(
+    "imprint",
+    4,
+    {
+        "mostly-zeros": Interval(0.25, 0.01, 0.81),
+        "oversized-dense": Interval(1.0, 0.4, 1.0),
+        "dominated-gradients": Interval(0.0, 0.0, 0.6),
+        "equal-outgoing": Interval(0.5, 0.07, 0.93),
+        "drift": Interval(0.0, 0.0, 0.6),
+    },
+)
 POINTS = (Point(0.0, 300.0, 0, 2.0, "copy-kernels", 22.0, 0.8), Point(0.01, 300.0, 0, 0.5, "none", 12.0, 0.3))
 STUDY = Study(
     (ROW,), (ROW,), Thresholds(), 50, 3, POINTS, {"device": "cpu", "leakgauge": "0", "commit": "abc"}, (CHECKS,)
-)  # fmt: skip
+)
 
 
 def test_the_table_has_a_row_per_family_and_per_strength():

@@ -35,17 +35,22 @@ def test_without_limits_there_is_none(system):
 
 def test_the_tightest_group_above_counts(system):
     files = {
-        "a/memory.max": 2 * GB, "a/memory.current": GB, "a/b/memory.max": 4 * GB, "a/b/memory.current": GB // 2,
+        "a/memory.max": 2 * GB,
+        "a/memory.current": GB,
+        "a/b/memory.max": 4 * GB,
+        "a/b/memory.current": GB // 2,
         "a/memory.stat": f"anon 5\ninactive_file {GB // 4}\n",
-    }  # fmt: skip
+    }
     assert left_by_limits(*system("0::/a/b\n", files)) == GB + GB // 4
 
 
 def test_the_first_version_too(system):
     files = {
-        "memory/x/memory.limit_in_bytes": GB, "memory/x/memory.usage_in_bytes": GB // 4,
-        "memory/memory.limit_in_bytes": 2**63 - 4096, "memory/memory.usage_in_bytes": 7,
-    }  # fmt: skip
+        "memory/x/memory.limit_in_bytes": GB,
+        "memory/x/memory.usage_in_bytes": GB // 4,
+        "memory/memory.limit_in_bytes": 2**63 - 4096,
+        "memory/memory.usage_in_bytes": 7,
+    }
     assert left_by_limits(*system("5:cpu,cpuacct:/x\n4:memory:/x\n", files)) == GB * 3 // 4
 
 

@@ -10,9 +10,16 @@ MATRICES = torch.randn(2, 9, 14, generator=torch.Generator().manual_seed(0), dty
 
 @pytest.mark.parametrize(
     ("shape", "rank", "yes"),
-    [((10,), 1, False), ((), 1, False), ((9, 14), 1, True), ((9, 14), 5, True), ((9, 14), 6, False),
-     ((12, 3, 5, 5), 2, True), ((2, 2), 1, False)],
-)  # fmt: skip
+    [
+        ((10,), 1, False),
+        ((), 1, False),
+        ((9, 14), 1, True),
+        ((9, 14), 5, True),
+        ((9, 14), 6, False),
+        ((12, 3, 5, 5), 2, True),
+        ((2, 2), 1, False),
+    ],
+)
 def test_who_is_factored(shape, rank, yes):
     assert is_factored(torch.Size(shape), rank) is yes
 

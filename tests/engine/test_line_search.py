@@ -211,9 +211,14 @@ def torchs_until_solved(value, start: Tensor, solved: float) -> list[int]:
     for t in range(len(start)):
         x = start[t].clone().requires_grad_()
         optimiser = torch.optim.LBFGS(
-            [x], max_iter=200, max_eval=400, history_size=10, tolerance_grad=0, tolerance_change=0,
+            [x],
+            max_iter=200,
+            max_eval=400,
+            history_size=10,
+            tolerance_grad=0,
+            tolerance_change=0,
             line_search_fn="strong_wolfe",
-        )  # fmt: skip
+        )
         seen: list[float] = []
 
         def closure(t=t, x=x, optimiser=optimiser, seen=seen):

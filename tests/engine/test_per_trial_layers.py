@@ -44,9 +44,12 @@ def test_dense_is_linear():
 
 def test_unfolded_is_a_transposed_convolution_of_one_pixel():
     check(
-        unfolded, lambda x, w, b: last(F.conv_transpose2d(x[..., None, None], w, b)),
-        draw(2, 5), draw(5, 6, 4, 4, seed=1), draw(6, seed=2),
-    )  # fmt: skip
+        unfolded,
+        lambda x, w, b: last(F.conv_transpose2d(x[..., None, None], w, b)),
+        draw(2, 5),
+        draw(5, 6, 4, 4, seed=1),
+        draw(6, seed=2),
+    )
 
 
 @pytest.mark.parametrize("size", [(1, 1), (2, 3), (4, 4)])

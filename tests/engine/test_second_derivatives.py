@@ -133,7 +133,8 @@ ZOO = {  # name -> shape of a sample, network
     "instancenorm-affine": (PICTURE, lambda: on_picture(nn.InstanceNorm2d(4, affine=True), nn.Tanh())),
     "instancenorm-1d": (SERIES, lambda: on_series(nn.InstanceNorm1d(4, affine=True), nn.Tanh())),
     "instancenorm-kept": (
-        PICTURE, lambda: on_picture(nn.InstanceNorm2d(4, affine=True, track_running_stats=True), nn.Tanh()),
+        PICTURE,
+        lambda: on_picture(nn.InstanceNorm2d(4, affine=True, track_running_stats=True), nn.Tanh()),
     ),
     "layernorm": (ROW, lambda: on_row(nn.LayerNorm(6), nn.GELU())),
     "layernorm-plain": (ROW, lambda: on_row(nn.LayerNorm(6, elementwise_affine=False), nn.GELU())),
@@ -144,7 +145,8 @@ ZOO = {  # name -> shape of a sample, network
     "norms-called": (ROW, lambda: nn.Sequential(nn.Linear(12, 12), Called(), *head(12))),
     "attention": (SERIES, lambda: nn.Sequential(Tokens(nn.Sequential(nn.Linear(2, 4), Attention(4))), *head(4))),
     "vision-transformer": (
-        PICTURE, lambda: nn.Sequential(Patches(nn.Sequential(Attention(4), nn.LayerNorm(4))), *head(4)),
+        PICTURE,
+        lambda: nn.Sequential(Patches(nn.Sequential(Attention(4), nn.LayerNorm(4))), *head(4)),
     ),
     "encoder-layer": (
         SERIES,
@@ -166,7 +168,7 @@ ZOO = {  # name -> shape of a sample, network
     "tied": (ROW, lambda: nn.Sequential(Tied(), *head(12))),
     "residual": (PICTURE, lambda: on_picture(Residual(nn.Conv2d(4, 4, 3, padding=1), nn.BatchNorm2d(4), nn.CELU()))),
     "squeeze-excite": (PICTURE, lambda: on_picture(SqueezeExcite(4))),
-}  # fmt: skip
+}
 WITH_BATCHNORM = ["batchnorm", "batchnorm-1d", "batchnorm-plain", "batchnorm-own", "residual"]
 
 

@@ -11,8 +11,13 @@ from leakgauge.fl.aggregating.fedavg import FedAvg
 from leakgauge.fl.aggregating.fedboosting import FedBoosting
 from leakgauge.types import SharedUpdate
 
-FORMS = [FedBoosting(), FedBoosting(over="median"), FedBoosting(metric="accuracy"),
-         FedBoosting(form="softmax", metric="accuracy"), FedBoosting(form="softmax")]  # fmt: skip
+FORMS = [
+    FedBoosting(),
+    FedBoosting(over="median"),
+    FedBoosting(metric="accuracy"),
+    FedBoosting(form="softmax", metric="accuracy"),
+    FedBoosting(form="softmax"),
+]
 
 
 def told(own, tried, weighting="equal") -> Reported:

@@ -108,9 +108,13 @@ def test_every_attack_works_or_refuses(name, layers):
 
 def test_a_scenario_says_which_and_the_report_repeats_it():
     scenario = Scenario(
-        model="mlp:hidden=8", data="digits", attacks=("linear",), trials=2, shared_layers="first:1",
+        model="mlp:hidden=8",
+        data="digits",
+        attacks=("linear",),
+        trials=2,
+        shared_layers="first:1",
         threat_model="honest-but-curious",
-    )  # fmt: skip
+    )
     report, _ = run_audit(scenario)
     assert report.scenario.as_dict()["shared_layers"] == "first:1"
     (row,) = (r for r in report.summary if r.attack == "linear")

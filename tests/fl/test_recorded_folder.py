@@ -38,9 +38,13 @@ def record(folder: Path, clients: int = 2, **origin: Any) -> nn.Module:
     for client in range(clients):
         private = (torch.full((1, 2), float(client)), torch.tensor([client]))
         recorder.add(
-            "weight_delta", tensors, Origin(client=str(client), **told), buffers=buffers, weights=net.state_dict(),
+            "weight_delta",
+            tensors,
+            Origin(client=str(client), **told),
+            buffers=buffers,
+            weights=net.state_dict(),
             private=private,
-        )  # fmt: skip
+        )
     return net
 
 

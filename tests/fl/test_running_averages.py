@@ -17,9 +17,14 @@ ONE_STEP = LocalTraining(kind="fedavg", lr=0.05, batchnorm="train")
 def network(momentum=0.1):
     torch.manual_seed(0)
     net = nn.Sequential(
-        nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4, momentum=momentum), nn.ReLU(), nn.Flatten(), nn.Linear(64, 8),
-        nn.BatchNorm1d(8, momentum=momentum), nn.Linear(8, 3),
-    )  # fmt: skip
+        nn.Conv2d(1, 4, 3),
+        nn.BatchNorm2d(4, momentum=momentum),
+        nn.ReLU(),
+        nn.Flatten(),
+        nn.Linear(64, 8),
+        nn.BatchNorm1d(8, momentum=momentum),
+        nn.Linear(8, 3),
+    )
     return net.double().eval()
 
 

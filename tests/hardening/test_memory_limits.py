@@ -24,10 +24,14 @@ RUNS = (
 def test_a_limit_on_memory_is_said_in_one_line(gigabytes, command, tmp_path):
     limit = int(gigabytes * GB)
     done = subprocess.run(
-        [sys.executable, "-P", "-m", "leakgauge", *command.split()], cwd=tmp_path, capture_output=True, text=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1"}, check=False,
+        [sys.executable, "-P", "-m", "leakgauge", *command.split()],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        check=False,
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (limit, limit)),
-    )  # fmt: skip
+    )
     assert done.returncode in (0, 2), done.stderr
     assert "Traceback" not in done.stderr
     if done.returncode == 2:

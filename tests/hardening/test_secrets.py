@@ -41,8 +41,27 @@ def run(tmp_path, monkeypatch, capfd):
 
 
 def attack(*more):
-    return ("attack", "dlg", "--steps", "2", "--restarts", "1", "--model", "mlp:hidden=8", "--data", "private.npz",
-            "--trials", "2", "--batch-size", "2", "--device", "cpu", "--out", "run", *more)  # fmt: skip
+    return (
+        "attack",
+        "dlg",
+        "--steps",
+        "2",
+        "--restarts",
+        "1",
+        "--model",
+        "mlp:hidden=8",
+        "--data",
+        "private.npz",
+        "--trials",
+        "2",
+        "--batch-size",
+        "2",
+        "--device",
+        "cpu",
+        "--out",
+        "run",
+        *more,
+    )
 
 
 def holding(folder):
@@ -71,8 +90,24 @@ def test_an_audit_keeps_them_on_the_same_terms(run, tmp_path):
 
 
 def test_what_shows_or_holds_samples_is_for_the_owner(run, tmp_path):
-    run("audit", "--model", "mlp:hidden=8", "--data", "private.npz", "--attacks", "linear labels", "--defenses", "sign",
-        "--trials", "2", "--device", "cpu", "--out", "run", "--keep-private")  # fmt: skip
+    run(
+        "audit",
+        "--model",
+        "mlp:hidden=8",
+        "--data",
+        "private.npz",
+        "--attacks",
+        "linear labels",
+        "--defenses",
+        "sign",
+        "--trials",
+        "2",
+        "--device",
+        "cpu",
+        "--out",
+        "run",
+        "--keep-private",
+    )
     files = {p.name: stat.S_IMODE(p.stat().st_mode) for p in (tmp_path / "run").rglob("*") if p.is_file()}
     private = {name for name in files if name in SHOWING or name.endswith(".safetensors")}
     assert {"report.html", "pairs.png", "truth.safetensors"} < private

@@ -133,9 +133,16 @@ def test_works_inside_no_grad_and_on_several_samples(table):
 
 @pytest.mark.parametrize(
     ("name", "kinks"),
-    [("lenet-dlg", False), ("lenet-dlg:activation=tanh", False), ("lenet-dlg:activation=relu", True), ("mlp", True),
-     ("lenet-cpl:activation=leaky_relu", True), ("lenet-dlg:pooling=max", True), ("lenet-dlg:pooling=avg", False)],
-)  # fmt: skip
+    [
+        ("lenet-dlg", False),
+        ("lenet-dlg:activation=tanh", False),
+        ("lenet-dlg:activation=relu", True),
+        ("mlp", True),
+        ("lenet-cpl:activation=leaky_relu", True),
+        ("lenet-dlg:pooling=max", True),
+        ("lenet-dlg:pooling=avg", False),
+    ],
+)
 def test_kinks_are_found_wherever_they_are(name, kinks):
     data = DataSpec("square", (3, 16, 16), 4, "image")
     assert has_kinks(load_model(name, data, 0), torch.full((1, 3, 16, 16), 0.5)) is kinks

@@ -44,8 +44,12 @@ def test_strides_stand_in_for_pooling_and_batchnorm_behind_convolutions():
     model = VGG16MKOR(width=2, hidden=8, halving="stride", batchnorm=True).build(data, 0)
     strides = {name: m.stride[0] for name, m in model.named_children() if isinstance(m, nn.Conv2d)}
     assert [name for name, stride in strides.items() if stride == 2] == [
-        "conv1_2", "conv2_2", "conv3_3", "conv4_3", "conv5_3",
-    ]  # fmt: skip
+        "conv1_2",
+        "conv2_2",
+        "conv3_3",
+        "conv4_3",
+        "conv5_3",
+    ]
     assert not any(isinstance(m, nn.MaxPool2d) for m in model)
     assert sum(isinstance(m, nn.BatchNorm2d) for m in model) == 13
     assert model(torch.zeros(1, 3, 33, 32)).shape == (1, 5)

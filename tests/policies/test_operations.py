@@ -37,10 +37,15 @@ def test_the_sign_decides_the_direction(operation):
 
 @pytest.mark.parametrize(
     ("operation", "levels"),
-    [(Operation("invert"), 0.01), (Operation("contrast", 6), 1), (Operation("color", 5), 1.5),
-     (Operation("brightness", 5), 0.01), (Operation("sharpness", 5), 2)],
+    [
+        (Operation("invert"), 0.01),
+        (Operation("contrast", 6), 1),
+        (Operation("color", 5), 1.5),
+        (Operation("brightness", 5), 0.01),
+        (Operation("sharpness", 5), 2),
+    ],
     ids=str,
-)  # fmt: skip
+)
 @pytest.mark.parametrize("signs", [UP, DOWN], ids=["up", "down"])
 def test_what_keeps_its_information_is_undone(operation, levels, signs):
     smooth = torch.nn.functional.avg_pool2d(torch.rand(4, 3, 20, 20), 5, 1)  # no pixel leaves [0, 1] on the way

@@ -11,8 +11,18 @@ from torch import nn
 from leakgauge.errors import Unreadable
 from leakgauge.reading.tensors import by_name, read_safetensors, read_torch
 
-KINDS = (torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.uint8, torch.int8, torch.int16, torch.int32,
-         torch.int64, torch.bool)  # fmt: skip
+KINDS = (
+    torch.float16,
+    torch.bfloat16,
+    torch.float32,
+    torch.float64,
+    torch.uint8,
+    torch.int8,
+    torch.int16,
+    torch.int32,
+    torch.int64,
+    torch.bool,
+)
 
 
 def saved(path, content):
@@ -36,10 +46,19 @@ def test_what_torch_reads_is_read_alike(tmp_path):
     model = nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2))
     rule = {"state": {0: {"step": torch.tensor(3.0)}}, "param_groups": [{"lr": 0.1, "betas": (0.9, 0.999)}]}
     content = {
-        "view": base[1:, ::2], "turned": base.T, "spread": torch.ones(1).expand(5), "number": torch.tensor(2.0),
-        "shared": [base, base], "parameter": nn.Parameter(torch.ones(2)), "state": model.state_dict(),
-        "optimiser": rule, "epoch": 3, "name": "x", "size": base.shape, "none": None,
-    }  # fmt: skip
+        "view": base[1:, ::2],
+        "turned": base.T,
+        "spread": torch.ones(1).expand(5),
+        "number": torch.tensor(2.0),
+        "shared": [base, base],
+        "parameter": nn.Parameter(torch.ones(2)),
+        "state": model.state_dict(),
+        "optimiser": rule,
+        "epoch": 3,
+        "name": "x",
+        "size": base.shape,
+        "none": None,
+    }
     read = read_torch(saved(tmp_path / "a.pt", content))
     for name in ("view", "turned", "spread", "number", "parameter"):
         assert torch.equal(read[name], content[name].detach())

@@ -55,10 +55,17 @@ def finding(trial: int = 0, **more) -> Finding:
     """A victim of CPL, solved after ten steps unless said otherwise."""
     record = {"mse": 0.01, "psnr": 20.0, "ssim": 0.9}
     given = {
-        "attack": "cpl", "defense": "none", "adaptive": False, "trial": trial, "seed": trial,
-        "scores": record | {"label_accuracy": 1.0}, "records": (record,), "objective": 1e-5, "steps": 10,
+        "attack": "cpl",
+        "defense": "none",
+        "adaptive": False,
+        "trial": trial,
+        "seed": trial,
+        "scores": record | {"label_accuracy": 1.0},
+        "records": (record,),
+        "objective": 1e-5,
+        "steps": 10,
         "spec": "cpl:absolute_threshold=0.0001",
-    }  # fmt: skip
+    }
     return Finding(**given | more)
 
 

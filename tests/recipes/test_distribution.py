@@ -16,9 +16,24 @@ AT = (0, 10, 25, 50, 75, 90, 100)
 
 def entry(row: str, at: float, value: float | None) -> Entry:
     return Entry(
-        "spread", row, "LeNet", f"psnr_quantile({at:g})", None, value, None, None, trials=9, failed=0, seconds=1.0,
-        device="cpu", version="0", commit="0", seed=0, seeds=1, state="untrained",
-    )  # fmt: skip
+        "spread",
+        row,
+        "LeNet",
+        f"psnr_quantile({at:g})",
+        None,
+        value,
+        None,
+        None,
+        trials=9,
+        failed=0,
+        seconds=1.0,
+        device="cpu",
+        version="0",
+        commit="0",
+        seed=0,
+        seeds=1,
+        state="untrained",
+    )
 
 
 @pytest.fixture

@@ -80,8 +80,9 @@ def test_the_network_of_the_document_is_attacked_where_its_figures_stand():
             assert cell.run.scenario.model in (RESNET, CONVNET)
             assert cell.run.scenario.training.rounds
             assert {s for s, v in cell.reported.items() if v is not None} in (
-                {"psnr", "psnr_std"}, {"psnr_trained_on", "psnr_trained_on_std"}
-            )  # fmt: skip
+                {"psnr", "psnr_std"},
+                {"psnr_trained_on", "psnr_trained_on_std"},
+            )
 
 
 def test_a_hybrid_of_three_draws_among_three():
@@ -124,9 +125,10 @@ def test_a_policy_does_not_depend_on_how_many_there_are(small):
 
 def test_a_trained_network_is_scored_after_its_rounds(small):
     trained = dataclasses.replace(small, policies=1, rounds=1)
-    assert run_one(trained, "cpu", None).figures["privacy_score"] != run_one(
-        dataclasses.replace(trained, rounds=0), "cpu", None
-    ).figures["privacy_score"]  # fmt: skip
+    assert (
+        run_one(trained, "cpu", None).figures["privacy_score"]
+        != run_one(dataclasses.replace(trained, rounds=0), "cpu", None).figures["privacy_score"]
+    )
 
 
 def test_a_training_is_tested_on_pictures_as_they_are():

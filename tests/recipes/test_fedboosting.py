@@ -17,8 +17,10 @@ def test_the_toy_gives_a_sample_for_each_seed():
     toy = ToyFederations(case="narrow", aggregator="fedboosting", rounds=1, samples=40).resized(2)
     found = toy.figures("cpu", None, lambda *_: None)
     assert {name: len(sample) for name, sample in found.items()} == {
-        "accuracy": 2, "accuracy_gained": 2, "weight_ratio": 2
-    }  # fmt: skip
+        "accuracy": 2,
+        "accuracy_gained": 2,
+        "weight_ratio": 2,
+    }
     assert "2 federations" in toy.title
 
 
@@ -57,7 +59,10 @@ def test_the_published_toy_is_held_against_fedavg_and_the_centralised_model():
     found = toy.figures("cpu", None, lambda *_: None)
     assert found["as_centralised"] == (1.0, 1.0)
     assert {name: len(sample) for name, sample in found.items()} == {
-        "accuracy": 2, "accuracy_gained": 2, "weight_ratio": 2, "as_centralised": 2
-    }  # fmt: skip
+        "accuracy": 2,
+        "accuracy_gained": 2,
+        "weight_ratio": 2,
+        "as_centralised": 2,
+    }
     usual = PublishedToy(case="alike", aggregator="fedavg:validation=0.1", rounds=1, samples=40).resized(1)
     assert usual.figures("cpu", None, lambda *_: None)["accuracy_gained"] == (0.0,)

@@ -25,11 +25,14 @@ def test_distances_are_those_of_a_loop_over_pictures():
 def test_more_steps_come_closer_and_every_update_counts(defense):
     shorter, longer = (
         Distances(
-            model="lenet-dlg", data="digits", attack=f"grnn:scale=mixed,variation=squared,lr=0.001,steps={steps}",
-            updates=3, defense=defense,
+            model="lenet-dlg",
+            data="digits",
+            attack=f"grnn:scale=mixed,variation=squared,lr=0.001,steps={steps}",
+            updates=3,
+            defense=defense,
         ).figures("cpu", None, lambda *_: None)
         for steps in (1, 200)
-    )  # fmt: skip
+    )
     assert {len(longer[name]) for name in ("image_mse", "image_wd")} == {3}
     assert sum(longer["image_mse"]) < sum(shorter["image_mse"])
 

@@ -72,9 +72,24 @@ def entries(row, recovered=0.0, ssim=0.1, accuracy=0.9, **by_column):
 
 def entry(row, column, statistic, value):
     return Entry(
-        "mnist", row, column, statistic, None, value, 0.0, 0.5, trials=10, failed=0, seconds=1.0, device="cpu",
-        version="0", commit="abc", seed=0, seeds=1, state="",
-    )  # fmt: skip
+        "mnist",
+        row,
+        column,
+        statistic,
+        None,
+        value,
+        0.0,
+        0.5,
+        trials=10,
+        failed=0,
+        seconds=1.0,
+        device="cpu",
+        version="0",
+        commit="abc",
+        seed=0,
+        seeds=1,
+        state="",
+    )
 
 
 def test_the_strongest_attacker_speaks_for_a_row_and_rows_are_ranked_by_leak_then_accuracy():
@@ -151,8 +166,10 @@ def test_tables_are_scored_by_their_error():
     price = {"accuracy": 0.8, "bytes_up": 10.0}
     found = [
         dataclasses.replace(entry(c.row, c.column, s, (price if c.column == TRAINING else told)[s]), table="adult")
-        for c in adult.cells if c.row == UNDEFENDED for s in c.reported
-    ]  # fmt: skip
+        for c in adult.cells
+        if c.row == UNDEFENDED
+        for s in c.reported
+    ]
     ((row,), _) = rows_of(adult, found)
     assert (row.strongest.closeness, row.strongest.worst) == (-0.003, -0.0004)
     assert "| 0.003 | 0.0004 | 100% | 80.0 % |" in render(RECIPE, found)

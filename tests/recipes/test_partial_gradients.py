@@ -40,8 +40,13 @@ def test_who_finds_the_picture_has_the_unseen_layers_too():
 
 def test_with_batchnorm_its_layer_can_be_the_part_that_is_seen():
     part = InferredGradient(
-        model="lenet-dlg:filters=6", data="digits", attack="dlg:restarts=1,steps=2", shared_layers="conv1.norm",
-        defense="batchnorm-only", batchnorm="train", victims=2,
-    )  # fmt: skip
+        model="lenet-dlg:filters=6",
+        data="digits",
+        attack="dlg:restarts=1,steps=2",
+        shared_layers="conv1.norm",
+        defense="batchnorm-only",
+        batchnorm="train",
+        victims=2,
+    )
     assert len(part.figures("cpu", None, lambda *_: None)["inferred_cosine"]) == 2
     assert part.resized(5).size == 5

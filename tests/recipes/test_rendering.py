@@ -13,10 +13,24 @@ from leakgauge.recipes._rendering import render
 @pytest.fixture
 def entry():
     return Entry(
-        "1", "linear", "digits", "psnr", 30.0, 31.5, 29.25, 33.0,
-        trials=4, failed=1, seconds=0.1, device="cpu", version="0.1.0", commit="abc", seed=0, seeds=1,
+        "1",
+        "linear",
+        "digits",
+        "psnr",
+        30.0,
+        31.5,
+        29.25,
+        33.0,
+        trials=4,
+        failed=1,
+        seconds=0.1,
+        device="cpu",
+        version="0.1.0",
+        commit="abc",
+        seed=0,
+        seeds=1,
         state="untrained",
-    )  # fmt: skip
+    )
 
 
 def test_reported_and_measured_stand_in_one_cell_with_interval_and_sample(small_recipe, entry):

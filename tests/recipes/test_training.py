@@ -16,9 +16,11 @@ from leakgauge.types import Federation, LocalTraining, Partition
 
 PRIVATE = "dp-sgd:sigma=1.0,q=0.5,rounds=3"
 TRAINING = FederatedTraining(
-    model="mlp:hidden=8", data="digits", partition=Partition(kind="iid", clients=8),
+    model="mlp:hidden=8",
+    data="digits",
+    partition=Partition(kind="iid", clients=8),
     federation=Federation(rounds=3, per_round=4),
-)  # fmt: skip
+)
 DEFENDED = dataclasses.replace(TRAINING, defense=PRIVATE)
 
 

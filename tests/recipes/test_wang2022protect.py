@@ -37,9 +37,11 @@ def test_draws_do_not_depend_on_how_many_there_are():
 
 def test_a_curve_is_looked_at_on_the_way_and_ends_where_the_training_ends():
     small = Curve(
-        model="mlp:hidden=8", data="digits", partition=Partition(kind="iid", clients=8),
+        model="mlp:hidden=8",
+        data="digits",
+        partition=Partition(kind="iid", clients=8),
         federation=Federation(rounds=8, per_round=4, server_lr=0.5),
-    )  # fmt: skip
+    )
     found = run_one(small, "cpu", None).figures
     at = {n: run_one(small.resized(n), "cpu", None).figures["accuracy"] for n in (2, 4, 8)}
     assert (found["accuracy_quarter"], found["accuracy_half"], found["accuracy"]) == (at[2], at[4], at[8])

@@ -52,10 +52,13 @@ def labels_only(made: Made) -> AuditReport:
     """An audit whose first attack claims labels and no records."""
     first, *others = made.report.summary
     row = dataclasses.replace(
-        first, attack="labels", success_rate=Rate(0.0, 0.0, 1.0, 0, 0, "ssim>=0.6"), worst={},
+        first,
+        attack="labels",
+        success_rate=Rate(0.0, 0.0, 1.0, 0, 0, "ssim>=0.6"),
+        worst={},
         metrics={"label_accuracy_mean_per_trial": Interval(0.96875, 0.9, 1.0)},
         floor={"mean-image": {"label_accuracy_mean_per_trial": Interval(0.25, 0.2, 0.3)}},
-    )  # fmt: skip
+    )
     findings = tuple(
         dataclasses.replace(f, attack="labels", records=(), scores={"label_accuracy": 0.96875})
         if _cell(f) == (first.attack, first.defense, first.adaptive)
@@ -123,13 +126,7 @@ def _cell(f: Finding) -> tuple[str, str, bool]:
 
 
 def _finding(
-    kind: str,
-    attack: str,
-    defense: str,
-    adaptive: bool,
-    trial: int,
-    true: torch.Tensor,
-    picture: torch.Tensor,
+    kind: str, attack: str, defense: str, adaptive: bool, trial: int, true: torch.Tensor, picture: torch.Tensor
 ) -> Finding:
     if (attack, defense, adaptive, trial) == FAILED:
         return Finding(attack, defense, adaptive, trial, trial, {}, error="the loss became NaN", steps=12)

@@ -11,14 +11,25 @@ CLUE = {"id": "norm", "what": "norm", "value": "2", "meaning": "no sign of clipp
 
 
 def finding(trial, certified=None, labels=(1, 2), objective=0.5, labels_proven=None):
-    return {"attack": "peeling", "adaptive": False, "trial": trial, "certified": certified,
-            "labels_proven": labels_proven,
-            "labels": None if labels is None else list(labels), "objective": objective}  # fmt: skip
+    return {
+        "attack": "peeling",
+        "adaptive": False,
+        "trial": trial,
+        "certified": certified,
+        "labels_proven": labels_proven,
+        "labels": None if labels is None else list(labels),
+        "objective": objective,
+    }
 
 
 def page(findings, clients=("a", "b"), drawn=None):
-    document = {"findings": findings, "triage": [CLUE], "skipped": [{"attack": "dlg", "why": "<settled>"}],
-                "flags": ["no-ground-truth"], "environment": {"device": "cpu"}}  # fmt: skip
+    document = {
+        "findings": findings,
+        "triage": [CLUE],
+        "skipped": [{"attack": "dlg", "why": "<settled>"}],
+        "flags": ["no-ground-truth"],
+        "environment": {"device": "cpu"},
+    }
     return to_blind_page(document, Scenario(batch_size=2, update="recorded"), clients, drawn or {})
 
 

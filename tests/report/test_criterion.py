@@ -58,10 +58,7 @@ def test_without_rows_the_default_of_this_kind_of_data_holds(make, kind, shape):
     assert criterion(report) == Criterion(*CRITERION[kind])
 
 
-@pytest.mark.parametrize(
-    "metric",
-    ["ssim", "psnr", "mse", "lpips", "mae", "lpips-vgg"],
-)
+@pytest.mark.parametrize("metric", ["ssim", "psnr", "mse", "lpips", "mae", "lpips-vgg"])
 def test_direction_is_the_metrics_own(metric):
     assert Criterion(metric, 0.5).higher_is_better == catalog.get("metrics", metric).higher_is_better
 

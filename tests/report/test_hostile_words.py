@@ -22,9 +22,21 @@ HOSTILE = (
 )
 # Words that the program chooses from: another one is refused when a report is read.
 CHOSEN = {
-    "batch_labels", "variants", "precision", "suite", "threat_model", "kind", "optimizer", "batchnorm", "loss",
-    "standing", "criterion", "severity", "policy", "metric",
-}  # fmt: skip
+    "batch_labels",
+    "variants",
+    "precision",
+    "suite",
+    "threat_model",
+    "kind",
+    "optimizer",
+    "batchnorm",
+    "loss",
+    "standing",
+    "criterion",
+    "severity",
+    "policy",
+    "metric",
+}
 
 
 def spoilt(plain: Any, key: str = "") -> Any:
@@ -112,8 +124,25 @@ def test_markdown_holds_it_as_text(everything, form):
     text = form(everything[0])
     page = Tags(MarkdownIt("commonmark", {"html": True}).enable("table").render(text))
     check(page, 0)
-    allowed = {"h1", "h2", "h3", "p", "ul", "li", "strong", "sub", "table", "thead", "tbody", "tr", "th", "td", "pre",
-               "code", "em"}  # fmt: skip
+    allowed = {
+        "h1",
+        "h2",
+        "h3",
+        "p",
+        "ul",
+        "li",
+        "strong",
+        "sub",
+        "table",
+        "thead",
+        "tbody",
+        "tr",
+        "th",
+        "td",
+        "pre",
+        "code",
+        "em",
+    }
     assert {tag for tag, _ in page.tags} <= allowed
 
 
@@ -126,13 +155,22 @@ def test_junit_holds_it_as_text(everything):
 
 def test_the_page_of_recorded_updates_holds_it_as_text():
     finding = {
-        "attack": HOSTILE, "adaptive": False, "client": HOSTILE, "update": HOSTILE, "labels": [3], "objective": 0.5,
-        "scores": {}, "error": HOSTILE, "flags": [],
-    }  # fmt: skip
+        "attack": HOSTILE,
+        "adaptive": False,
+        "client": HOSTILE,
+        "update": HOSTILE,
+        "labels": [3],
+        "objective": 0.5,
+        "scores": {},
+        "error": HOSTILE,
+        "flags": [],
+    }
     group = {
-        "updates": [{"round": 2}], "unreadable": [{"name": HOSTILE, "error": HOSTILE}], "findings": [finding],
+        "updates": [{"round": 2}],
+        "unreadable": [{"name": HOSTILE, "error": HOSTILE}],
+        "findings": [finding],
         "clues": [dict.fromkeys(("severity", "what", "value", "meaning"), HOSTILE)],
-    }  # fmt: skip
+    }
     told = dict.fromkeys(("device", "leakgauge", "torch"), HOSTILE)
     result = {"recorded": HOSTILE, "defense": HOSTILE, "left_out": 0, "groups": [group], "environment": told, "seed": 4}
     text = recorded_page(result, [["group1-linear.png"]])

@@ -44,8 +44,10 @@ class Browser:
         places = (str(theirs_in), str(theirs_out))
         self._process = subprocess.Popen(
             [sys.executable, "-c", LAUNCH, *places, CHROMIUM, *options, f"--user-data-dir={folder}", "about:blank"],
-            pass_fds=(theirs_in, theirs_out), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-        )  # fmt: skip
+            pass_fds=(theirs_in, theirs_out),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
         os.close(theirs_in)
         os.close(theirs_out)
         self._out, self._in = os.fdopen(ours_out, "wb", 0), os.fdopen(ours_in, "rb", 0)

@@ -19,8 +19,7 @@ def test_round_trip_keeps_awkward_text_and_optional_parts(made):
         made.report,
         scenario=dataclasses.replace(made.report.scenario, model='ü"\\\n\udcff', weights="w.pt"),
         verdict=dataclasses.replace(
-            made.report.verdict,
-            gate={"metric": "ssim", "threshold": 0.5, "passed": False, "sentence": "no"},
+            made.report.verdict, gate={"metric": "ssim", "threshold": 0.5, "passed": False, "sentence": "no"}
         ),
         interrupted=True,
     )

@@ -69,8 +69,10 @@ def test_each_sentence_of_the_answer_is_about_the_configurations_it_names(leakin
         leaking, True, bare, {**held, "labels": read}, {**bare, "defense": "prune:share=0.9", "labels": None}
     )
     assert [line.partition(", ")[0] for line in answer(mixed)] == [
-        "With prune:share=0.9", "With gaussian:std=5", "With gaussian:std=5",
-    ]  # fmt: skip
+        "With prune:share=0.9",
+        "With gaussian:std=5",
+        "With gaussian:std=5",
+    ]
     assert answer(mixed)[0].startswith("With prune:share=0.9, private records could be rebuilt")
     assert answer(mixed)[-1] == "With gaussian:std=5, labels of records were read."
     assert next_steps(mixed, "leaks") == [
@@ -116,9 +118,10 @@ def test_the_page_speaks_to_nobody_who_develops(leaking, noisy):
 def test_a_given_update_is_told_as_it_was_given(leaking):
     """Nothing was computed or drawn, and what two given records show is no share of all others."""
     given = dataclasses.replace(
-        leaking, environment={**leaking.environment, "model state": "weights from net.pt"},
+        leaking,
+        environment={**leaking.environment, "model state": "weights from net.pt"},
         scenario=dataclasses.replace(leaking.scenario, update="u.pt", trials=1, batch_size=2),
-    )  # fmt: skip
+    )
     said = words(to_officer(given))
     assert "The update of one client, from 2 records, was given and attacked, with the model mlp:hidden=16." in said
     assert "the model had the weights from net.pt" in said

@@ -24,8 +24,7 @@ def changed(report, attack, *, rows=None, findings=None):
 
 
 @pytest.mark.parametrize(
-    ("kind", "shape", "metric"),
-    [("image", (3, 8, 8), "psnr_mean_per_image"), ("tabular", (30,), "mse_mean_per_image")],
+    ("kind", "shape", "metric"), [("image", (3, 8, 8), "psnr_mean_per_image"), ("tabular", (30,), "mse_mean_per_image")]
 )
 def test_each_point_is_its_rows_mean_and_interval(make, kind, shape, metric):
     report = make(kind, shape).report

@@ -9,16 +9,25 @@ from leakgauge.report.recorded import finding_row, recorded_page
 
 def finding(**changes: Any) -> dict[str, Any]:
     return {
-        "attack": "linear", "adaptive": False, "client": "a", "update": "update-00000", "labels": [3], "objective": 0.5,
-        "scores": {"psnr_mean_per_image": 31.25}, "error": None, "flags": [],
-    } | changes  # fmt: skip
+        "attack": "linear",
+        "adaptive": False,
+        "client": "a",
+        "update": "update-00000",
+        "labels": [3],
+        "objective": 0.5,
+        "scores": {"psnr_mean_per_image": 31.25},
+        "error": None,
+        "flags": [],
+    } | changes
 
 
 def page(found: list[dict[str, Any]], left_out: int = 0) -> str:
     group = {
-        "updates": [{"round": 2}], "unreadable": [{"name": "update-00001", "error": "zeros only"}], "findings": found,
+        "updates": [{"round": 2}],
+        "unreadable": [{"name": "update-00001", "error": "zeros only"}],
+        "findings": found,
         "clues": [{"severity": "exposed", "what": "labels", "value": "1", "meaning": "there"}],
-    }  # fmt: skip
+    }
     told = {"device": "cpu", "leakgauge": "0", "torch": "2"}
     result = {"recorded": "DIR", "defense": "unknown", "left_out": left_out, "groups": [group], "environment": told}
     return recorded_page(result | {"seed": 4}, [["group1-linear.png"]])

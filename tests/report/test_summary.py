@@ -10,9 +10,13 @@ from leakgauge.types import Scenario
 
 def test_it_says_verdict_gate_and_both_sides():
     scenario = Scenario(
-        data="digits", model="mlp:hidden=16", trials=6, attacks=("linear",), defenses=("dp-sgd:sigma=5",),
+        data="digits",
+        model="mlp:hidden=16",
+        trials=6,
+        attacks=("linear",),
+        defenses=("dp-sgd:sigma=5",),
         gate="ssim=0.5,confidence=0.95",
-    )  # fmt: skip
+    )
     report, _ = run_audit(scenario)
     lines = to_summary(report).splitlines()
     assert lines[0] == "### Leakage audit: mlp:hidden=16 on digits"

@@ -151,8 +151,12 @@ def test_a_simulated_app_of_ten_clients_gives_its_pictures_away(
     told = os.environ | {"FLWR_HOME": str(tmp_path / "flower"), "OMP_NUM_THREADS": "1"}
     simulated = subprocess.run(
         [sys.executable, str(EXAMPLE / "simulate.py"), str(recorded)],
-        env=told, capture_output=True, text=True, check=False, timeout=300,
-    )  # fmt: skip
+        env=told,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
     assert simulated.returncode == 0, simulated.stderr[-2000:]
     assert len(read_folder(recorded)) == 20
     model = f"{EXAMPLE / 'digits_app' / 'task.py'}:Net"

@@ -45,9 +45,15 @@ def fit(callbacks: list[Any], accumulate: int = 1) -> tuple[Any, dict[str, float
 
     inputs, labels = DIGITS.take(torch.arange(8))
     trainer = pl.Trainer(
-        max_epochs=1, accelerator="cpu", logger=False, enable_checkpointing=False, enable_progress_bar=False,
-        enable_model_summary=False, callbacks=callbacks, accumulate_grad_batches=accumulate,
-    )  # fmt: skip
+        max_epochs=1,
+        accelerator="cpu",
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        callbacks=callbacks,
+        accumulate_grad_batches=accumulate,
+    )
     module = Classifier()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Lightning's advice on workers

@@ -32,9 +32,12 @@ def private(accountant: str = "rdp", steps: int = 3) -> tuple[Any, Any, Any]:
         warnings.simplefilter("ignore")  # on its random numbers, which are good enough for a test
         engine = PrivacyEngine(accountant=accountant)
         model, optimizer, loader = engine.make_private(
-            module=model, optimizer=torch.optim.SGD(model.parameters(), 0.1), noise_multiplier=1.3, max_grad_norm=0.7,
+            module=model,
+            optimizer=torch.optim.SGD(model.parameters(), 0.1),
+            noise_multiplier=1.3,
+            max_grad_norm=0.7,
             data_loader=DataLoader(TensorDataset(inputs, labels), batch_size=8),
-        )  # fmt: skip
+        )
         for _, (some, answers) in zip(range(steps), loader, strict=False):
             optimizer.zero_grad()
             cross_entropy(model(some), answers).backward()

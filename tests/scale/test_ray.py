@@ -203,8 +203,12 @@ def test_a_cluster_whose_node_is_killed_and_whose_user_interrupts_gives_the_same
     small = ("--trials", "40", "--nodes", "2", "--model", "mlp:hidden=8", "--attacks", "linear dlg:steps=2,restarts=1")
     ran = subprocess.run(
         [sys.executable, str(BENCHMARK), *small, "--no-calm", "--interrupt"],
-        capture_output=True, text=True, check=False, timeout=1800, env=os.environ | {"OMP_NUM_THREADS": "1"} | SOON,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=1800,
+        env=os.environ | {"OMP_NUM_THREADS": "1"} | SOON,
+    )
     assert ran.returncode == 0, ran.stderr
     told = json.loads(ran.stdout)
     assert (told["nodes_killed"], told["nodes_added"], told["interrupts"]) == (1, 1, 1)

@@ -61,9 +61,11 @@ def test_an_update_that_cannot_be_read_is_counted_and_the_others_are_attacked(tm
     record(tmp_path)
     model = load_model("mlp", DIGITS.spec, 0)
     Recorder(tmp_path).add(
-        "weight_delta", {n: torch.zeros_like(p) for n, p in model.named_parameters()}, Origin(samples=1, lr=0.1),
+        "weight_delta",
+        {n: torch.zeros_like(p) for n, p in model.named_parameters()},
+        Origin(samples=1, lr=0.1),
         weights=model.state_dict(),
-    )  # fmt: skip
+    )
     everyone = read_folder(tmp_path)
     group = audit_group(everyone, ASSUMED, [Linear()], CPU)
     assert len(group.entries) == 3

@@ -42,9 +42,17 @@ class Scene:
 
 
 def scene(
-    attack, model="mlp:hidden=16", *, data=IMAGES, trials=3, samples=12, dtype=torch.float64, local=None, seed=0,
+    attack,
+    model="mlp:hidden=16",
+    *,
+    data=IMAGES,
+    trials=3,
+    samples=12,
+    dtype=torch.float64,
+    local=None,
+    seed=0,
     public=True,
-) -> Scene:  # fmt: skip
+) -> Scene:
     g = torch.Generator().manual_seed(seed)
     local = local or LocalTraining()
     net = load_model(model, data, seed).to(dtype) if isinstance(model, str) else model

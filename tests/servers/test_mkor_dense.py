@@ -20,10 +20,19 @@ SIGMA = 1e-3
 
 def dense_model(hidden: int, dropout: float = 0.0) -> nn.Sequential:
     torch.manual_seed(0)
-    return nn.Sequential(
-        nn.Linear(7, hidden), nn.ReLU(), nn.Dropout(dropout), nn.Linear(hidden, hidden), nn.ReLU(),
-        nn.Dropout(dropout), nn.Linear(hidden, 3),
-    ).double().eval()  # fmt: skip
+    return (
+        nn.Sequential(
+            nn.Linear(7, hidden),
+            nn.ReLU(),
+            nn.Dropout(dropout),
+            nn.Linear(hidden, hidden),
+            nn.ReLU(),
+            nn.Dropout(dropout),
+            nn.Linear(hidden, 3),
+        )
+        .double()
+        .eval()
+    )
 
 
 def test_the_text_mode_is_equations_10_to_13():
@@ -75,8 +84,10 @@ def gradient_of(model: nn.Module, batch: Batch, seed: int) -> dict[str, torch.Te
 def classes_found(paths: int, seed: int) -> tuple[int, float]:
     """How many of three classes a client with dropout 0.5 gives away, and the largest error of what was found."""
     server, model = MKOR(paths=paths), dense_model(64, 0.5)
-    batch = Batch(torch.rand(1, 3, 7, dtype=torch.float64, generator=torch.Generator().manual_seed(seed)),
-                  torch.tensor([[0, 1, 2]]))  # fmt: skip
+    batch = Batch(
+        torch.rand(1, 3, 7, dtype=torch.float64, generator=torch.Generator().manual_seed(seed)),
+        torch.tensor([[0, 1, 2]]),
+    )
     sent = server.prepare(model, TABLE)
     local = LocalTraining(loss=NLL_ON_LOGITS)
     update = dataclasses.replace(

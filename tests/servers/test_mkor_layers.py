@@ -92,10 +92,18 @@ def test_batchnorm_with_the_clients_statistics_is_calibrated_by_public_pictures(
 
 def test_batchnorm_stands_in_for_the_bias_of_its_convolution():
     data = DataSpec("grey", (1, 8, 8), 3, "image")
-    model = nn.Sequential(
-        nn.Conv2d(1, 8, 3, padding=1, bias=False), nn.BatchNorm2d(8), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(),
-        nn.Linear(128, 3),
-    ).double().eval()  # fmt: skip
+    model = (
+        nn.Sequential(
+            nn.Conv2d(1, 8, 3, padding=1, bias=False),
+            nn.BatchNorm2d(8),
+            nn.ReLU(),
+            nn.MaxPool2d(2),
+            nn.Flatten(),
+            nn.Linear(128, 3),
+        )
+        .double()
+        .eval()
+    )
     inputs = torch.full((2, 1, 8, 8), 0.3, dtype=torch.float64)
     torch.testing.assert_close(recovered(MKOR(), model, data, inputs), inputs, rtol=0, atol=1e-6)
 
@@ -114,15 +122,30 @@ class _Shortcut(nn.Module):
 @pytest.mark.parametrize(
     ("model", "said"),
     [
-        (nn.Sequential(nn.Conv2d(1, 8, 3, padding=1), nn.ReLU(), nn.BatchNorm2d(8), nn.Flatten(), nn.Linear(512, 3)),
-         "right behind a convolution"),
-        (nn.Sequential(nn.Conv2d(1, 8, 3, 2, padding=1), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(32, 3)),
-         "pooling or strides"),
+        (
+            nn.Sequential(nn.Conv2d(1, 8, 3, padding=1), nn.ReLU(), nn.BatchNorm2d(8), nn.Flatten(), nn.Linear(512, 3)),
+            "right behind a convolution",
+        ),
+        (
+            nn.Sequential(nn.Conv2d(1, 8, 3, 2, padding=1), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(32, 3)),
+            "pooling or strides",
+        ),
         (nn.Sequential(nn.Conv2d(1, 8, 3, padding=1, bias=False), nn.Flatten(), nn.Linear(512, 3)), "'0'.*no bias"),
-        (nn.Sequential(nn.Conv2d(1, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.Conv2d(8, 8, 3, 2, padding=1),
-                       nn.Sigmoid(), nn.Flatten(), nn.Linear(128, 3), nn.BatchNorm1d(3)), "'7'.*BatchNorm1d"),
+        (
+            nn.Sequential(
+                nn.Conv2d(1, 8, 3, padding=1),
+                nn.BatchNorm2d(8),
+                nn.ReLU(),
+                nn.Conv2d(8, 8, 3, 2, padding=1),
+                nn.Sigmoid(),
+                nn.Flatten(),
+                nn.Linear(128, 3),
+                nn.BatchNorm1d(3),
+            ),
+            "'7'.*BatchNorm1d",
+        ),
     ],
-)  # fmt: skip
+)
 def test_what_it_cannot_prepare_is_named(model, said):
     with pytest.raises(NotApplicable, match=said):
         MKOR().prepare(model, DataSpec("grey", (1, 8, 8), 3, "image"))

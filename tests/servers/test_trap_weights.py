@@ -156,7 +156,7 @@ def test_fewer_units_than_samples_still_give_as_many_claims():
         (nn.Sequential(nn.Flatten(), nn.Linear(3072, 8, bias=False), nn.ReLU(), nn.Linear(8, 9)), "bias in '1'"),
         (nn.Sequential(nn.Flatten(), FROZEN, nn.ReLU(), nn.Linear(8, 9)), "'1'.*frozen"),
     ],
-)  # fmt: skip
+)
 def test_refusals_name_the_layer(net, reason):
     with pytest.raises(NotApplicable, match=reason):
         TrapWeights().prepare(net, DATA)

@@ -26,8 +26,11 @@ def test_sets_are_found_by_name_and_by_folder(tmp_path):
     made(tmp_path / "data" / "svt")
     sets, left_out = real_sets(HOW, CPU, tmp_path / "data", [made(tmp_path / "mine")])
     assert {name: [len(s) for s in groups] for name, groups in sets.items()} == {
-        "svt": [3], "svt, in proportion": [1, 1], "mine": [3], "mine, in proportion": [1, 1],
-    }  # fmt: skip
+        "svt": [3],
+        "svt, in proportion": [1, 1],
+        "mine": [3],
+        "mine, in proportion": [1, 1],
+    }
     assert "iiit5k" in left_out
 
 

@@ -25,9 +25,15 @@ def test_loss_of_one_letter_in_two_steps_by_hand():
 @pytest.mark.parametrize("optimizer", ["adam", "adadelta"])
 def test_the_loss_falls(optimizer):
     how = Reading(
-        words=32, batch_size=8, longest=4, image_width=48, width=4, optimizer=optimizer,
-        lr=0.01 if optimizer == "adam" else 1.0, epochs=6,
-    )  # fmt: skip
+        words=32,
+        batch_size=8,
+        longest=4,
+        image_width=48,
+        width=4,
+        optimizer=optimizer,
+        lr=0.01 if optimizer == "adam" else 1.0,
+        epochs=6,
+    )
     samples = samples_of(rendered("flat", 32, 48, 4, 0), 4, CPU)
     model = build(how.width, 0)
     before, _ = results(model, samples)
@@ -46,9 +52,13 @@ def test_a_handful_of_words_is_learned_by_heart():
 
 @pytest.mark.parametrize(
     ("text", "says"),
-    [("longest=12,image_width=64", "at least 96"), ("words=3", "words"), ("optimizer=sgd", "adadelta"),
-     ("image_widht=64", "image_width")],
-)  # fmt: skip
+    [
+        ("longest=12,image_width=64", "at least 96"),
+        ("words=3", "words"),
+        ("optimizer=sgd", "adadelta"),
+        ("image_widht=64", "image_width"),
+    ],
+)
 def test_sizes_that_cannot_work_are_refused(text, says):
     with pytest.raises(BadInput, match=says):
         Reading.from_text(text)

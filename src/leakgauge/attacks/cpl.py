@@ -41,9 +41,10 @@ class CPL(GradientMatching):
     init: str = setting("patterned-2", "where the inputs start", choices=STARTS)
     restarts: int = setting(1, "attempts at most; another is made while the threshold is missed", low=1)
     threshold: float = setting(
-        1e-7, "gradient distance that counts as solved, beside that of an update of zeros (for l2 the squared norm)",
+        1e-7,
+        "gradient distance that counts as solved, beside that of an update of zeros (for l2 the squared norm)",
         above=0,
-    )  # fmt: skip
+    )
     rule: str = setting("auto", "how one sample's label is read: bias where there is one, or row sums", choices=RULES)
     label_weight: float = setting(0.0, "weight of |prediction - recovered label|^2 beside the distance", low=0)
 

@@ -70,9 +70,15 @@ class GGL(Attack):
         began = time.perf_counter()
         until = float("inf") if self.time_budget is None else time.monotonic() + self.time_budget
         puzzle = latent_puzzle(
-            observation, seeds, attack=self.name, generator=self.generator, distance=self.distance,
-            transform=self.transform, reach=self.reach, kl=0.0 if self.reach else self.kl,
-        )  # fmt: skip
+            observation,
+            seeds,
+            attack=self.name,
+            generator=self.generator,
+            distance=self.distance,
+            transform=self.transform,
+            reach=self.reach,
+            kl=0.0 if self.reach else self.kl,
+        )
         found = self._search(puzzle, seeds, until, progress)
         best = winners(found.value, self.restarts)
         each = torch.arange(len(seeds), device=best.device)
@@ -80,22 +86,39 @@ class GGL(Attack):
             inputs = puzzle.samples(found.x[best], each)
         spent = {n: getattr(found, n).reshape(-1, self.restarts) for n in ("steps", "evaluations", "finished")}
         return Reconstruction(
-            inputs, puzzle.labels, found.value[best], spent["steps"].sum(1), spent["evaluations"].sum(1),
-            time.perf_counter() - began, found.trace[best], spent["finished"].all(1) if found.interrupted else None,
-        )  # fmt: skip
+            inputs,
+            puzzle.labels,
+            found.value[best],
+            spent["steps"].sum(1),
+            spent["evaluations"].sum(1),
+            time.perf_counter() - began,
+            found.trace[best],
+            spent["finished"].all(1) if found.interrupted else None,
+        )
 
     def _search(self, puzzle: LatentPuzzle, seeds: Sequence[int], until: float, progress: Progress) -> Minimum:
         start = starts(puzzle, seeds, self.restarts)
         if self.optimizer == "cma-es":
             draws = [(seed, f"evolution/{attempt}") for seed in seeds for attempt in range(self.restarts)]
             return evolve(
-                lambda rows: puzzle.values(rows // self.restarts), start, draws, generations=self.steps,
-                population=self.population, until=until, progress=progress,
-            )  # fmt: skip
+                lambda rows: puzzle.values(rows // self.restarts),
+                start,
+                draws,
+                generations=self.steps,
+                population=self.population,
+                until=until,
+                progress=progress,
+            )
         return descent.descend(
-            puzzle.problem(self.restarts), start, steps=self.steps, lr=self.lr, decay="cosine",
-            attempts=self.restarts, until=until, progress=progress,
-        )  # fmt: skip
+            puzzle.problem(self.restarts),
+            start,
+            steps=self.steps,
+            lr=self.lr,
+            decay="cosine",
+            attempts=self.restarts,
+            until=until,
+            progress=progress,
+        )
 
 
 def starts(puzzle: LatentPuzzle, seeds: Sequence[int], attempts: int) -> Tensor:

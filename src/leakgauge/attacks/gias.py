@@ -62,21 +62,38 @@ class GIAS(Attack):
         began, clock = time.perf_counter(), time.monotonic()
         budget = float("inf") if self.time_budget is None else self.time_budget
         puzzle = latent_puzzle(
-            observation, seeds, attack=self.name, generator=self.generator, distance=self.distance,
-            transform=self.transform, reach=self.reach, kl=0.0,
-        )  # fmt: skip
+            observation,
+            seeds,
+            attack=self.name,
+            generator=self.generator,
+            distance=self.distance,
+            transform=self.transform,
+            reach=self.reach,
+            kl=0.0,
+        )
         first = descent.descend(
-            puzzle.problem(self.restarts), starts(puzzle, seeds, self.restarts), steps=self.steps, lr=self.lr,
-            decay="cosine", attempts=self.restarts, until=clock + budget / 2, progress=part_of(progress, 0, 2),
-        )  # fmt: skip
+            puzzle.problem(self.restarts),
+            starts(puzzle, seeds, self.restarts),
+            steps=self.steps,
+            lr=self.lr,
+            decay="cosine",
+            attempts=self.restarts,
+            until=clock + budget / 2,
+            progress=part_of(progress, 0, 2),
+        )
         best = winners(first.value, self.restarts)
         latents = puzzle.latents(first.x[best])
         if first.interrupted:  # nobody has come to the weights yet
             return self._claim(puzzle, latents, first, best, None, began)
         second = descent.descend(
-            puzzle.weights_problem(latents), puzzle.weights(), steps=self.weight_steps, lr=self.weight_lr,
-            decay="cosine", until=clock + budget, progress=part_of(progress, 1, 2),
-        )  # fmt: skip
+            puzzle.weights_problem(latents),
+            puzzle.weights(),
+            steps=self.weight_steps,
+            lr=self.weight_lr,
+            decay="cosine",
+            until=clock + budget,
+            progress=part_of(progress, 1, 2),
+        )
         return self._claim(puzzle, latents, first, best, second, began)
 
     def _claim(

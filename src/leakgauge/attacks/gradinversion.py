@@ -110,10 +110,17 @@ class GradInversion(Attack):
             return torch.cat((agreed.flatten(1), rest), 1)
 
         method = GroupDescent(
-            steps=self.steps, lr=self.lr, warm_up=self.warm_up, noise=self.noise,
-            pull=self.group if self.restarts > 1 else 0.0, soft_sign=self.soft_sign,
-            project=puzzle.boxed if self.boxed else lambda z: z, agree=agree, seeds=seeds, attempts=self.restarts,
-        )  # fmt: skip
+            steps=self.steps,
+            lr=self.lr,
+            warm_up=self.warm_up,
+            noise=self.noise,
+            pull=self.group if self.restarts > 1 else 0.0,
+            soft_sign=self.soft_sign,
+            project=puzzle.boxed if self.boxed else lambda z: z,
+            agree=agree,
+            seeds=seeds,
+            attempts=self.restarts,
+        )
 
         def minimise(problem: Problem, start: Tensor, *, attempts: int, until: float, progress: Progress) -> Minimum:
             del problem, attempts  # ours knows whose statistics count; no seed is given up, the consensus needs all
@@ -123,10 +130,16 @@ class GradInversion(Attack):
             return normal(some, f"start/{attempt}", (puzzle.width,)).to(puzzle.like)
 
         return solve(
-            puzzle, seeds, start=start, minimise=minimise, attempts=self.restarts, schedule="halving",
-            settled=lambda value, _: torch.zeros_like(value, dtype=torch.bool), time_budget=self.time_budget,
+            puzzle,
+            seeds,
+            start=start,
+            minimise=minimise,
+            attempts=self.restarts,
+            schedule="halving",
+            settled=lambda value, _: torch.zeros_like(value, dtype=torch.bool),
+            time_budget=self.time_budget,
             progress=progress,
-        )  # fmt: skip
+        )
 
     def _puzzle(self, observation: Observation) -> Puzzle:
         """Inputs in standard deviations of the data; priors are added by `_problem`."""
@@ -135,17 +148,27 @@ class GradInversion(Attack):
             observation.fact(Fact.LABELS) if observation.knows(Fact.LABELS) else inferred_labels(observation, "yin")
         )
         puzzle = puzzle_of(
-            observation, labels, distance="l2", prior=lambda _, inputs, __: inputs.new_zeros(len(inputs)),
-            match_nonzero=self.match_nonzero, read_dropout=self.read_dropout,
-        )  # fmt: skip
+            observation,
+            labels,
+            distance="l2",
+            prior=lambda _, inputs, __: inputs.new_zeros(len(inputs)),
+            match_nonzero=self.match_nonzero,
+            read_dropout=self.read_dropout,
+        )
         flat = [1] * (len(data.shape) - 1)
         mean = puzzle.like.new_tensor(data.mean or (0.5,)).view(-1, *flat)
         std = puzzle.like.new_tensor(data.std or (0.25,)).view(-1, *flat)
         return as_told(
-            dataclasses.replace(puzzle, centre=mean, unit=std), observation, skip=self.skip,
-            bottleneck=self.bottleneck, unmix=self.unmix, repeats=self.repeats, repeat_lr=self.repeat_lr,
-            compression=self.compression, clipping=self.clipping,
-        )  # fmt: skip
+            dataclasses.replace(puzzle, centre=mean, unit=std),
+            observation,
+            skip=self.skip,
+            bottleneck=self.bottleneck,
+            unmix=self.unmix,
+            repeats=self.repeats,
+            repeat_lr=self.repeat_lr,
+            compression=self.compression,
+            clipping=self.clipping,
+        )
 
     def _problem(self, observation: Observation, puzzle: Puzzle) -> Problem:
         """Rows are trials x seeds. Each trial's rows are held to that trial's own BatchNorm statistics."""

@@ -85,9 +85,10 @@ class GRNN(Attack):
     )
     tv: float = setting(1e-3, "weight of total variation; the paper has 1e-6 for ResNets", low=0)
     variation: str = setting(
-        ABSOLUTE, "total variation: the sum of absolute differences, or twice the mean of squared ones",
+        ABSOLUTE,
+        "total variation: the sum of absolute differences, or twice the mean of squared ones",
         choices=VARIATIONS,
-    )  # fmt: skip
+    )
     noise_width: int = setting(128, "numbers of noise that each sample is made from", low=1)
     as_released: bool = setting(
         False, "the released code's loss: the norm of the difference for the Wasserstein distance, squared variation"
@@ -111,9 +112,11 @@ class GRNN(Attack):
             )
         if self.as_released and self.scale != SUM:
             raise BadInput(
-                "grnn: scale", allowed=f"{SUM!r} with as_released, whose root is that of a sum", got=repr(self.scale),
+                "grnn: scale",
+                allowed=f"{SUM!r} with as_released, whose root is that of a sum",
+                got=repr(self.scale),
                 do="leave one out",
-            )  # fmt: skip
+            )
 
     @property
     def rows_per_trial(self) -> int:
@@ -135,19 +138,33 @@ class GRNN(Attack):
 
         def minimise(problem: Problem, start: Tensor, *, attempts: int, until: float, progress: Progress) -> Minimum:
             return descent.descend(
-                problem, start, steps=self.steps, lr=self.lr, rule="rmsprop", momentum=self.momentum, decay=self.decay,
-                attempts=attempts, until=until, progress=progress,
-            )  # fmt: skip
+                problem,
+                start,
+                steps=self.steps,
+                lr=self.lr,
+                rule="rmsprop",
+                momentum=self.momentum,
+                decay=self.decay,
+                attempts=attempts,
+                until=until,
+                progress=progress,
+            )
 
         def start(some: Sequence[int], attempt: int) -> Tensor:
             hidden = _HIDDEN_START * normal(some, f"hidden/{attempt}", (puzzle.width - puzzle.visible,))
             return torch.cat((generator.start(some, f"generator/{attempt}"), hidden), 1).to(puzzle.like)
 
         found = solve(
-            puzzle, seeds, start=start, minimise=minimise, attempts=self.restarts, schedule=self.schedule,
+            puzzle,
+            seeds,
+            start=start,
+            minimise=minimise,
+            attempts=self.restarts,
+            schedule=self.schedule,
             settled=lambda value, _: torch.zeros_like(value, dtype=torch.bool),  # every attempt is made
-            time_budget=self.time_budget, progress=progress,
-        )  # fmt: skip
+            time_budget=self.time_budget,
+            progress=progress,
+        )
         if self.stretch and found.inputs is not None:
             found = dataclasses.replace(found, inputs=stretched(found.inputs, puzzle))
         return found
@@ -169,11 +186,22 @@ class GRNN(Attack):
 
         labels = observation.fact(Fact.LABELS) if observation.knows(Fact.LABELS) else None
         puzzle = puzzle_of(
-            observation, labels, distance=loss, prior=smooth, match_nonzero=self.match_nonzero,
+            observation,
+            labels,
+            distance=loss,
+            prior=smooth,
+            match_nonzero=self.match_nonzero,
             read_dropout=self.read_dropout,
-        )  # fmt: skip
+        )
         puzzle = as_told(
-            puzzle, observation, skip=self.skip, bottleneck=self.bottleneck, unlock=self.unlock, repeats=self.repeats,
-            repeat_lr=self.repeat_lr, compression=self.compression, clipping=self.clipping,
-        )  # fmt: skip
+            puzzle,
+            observation,
+            skip=self.skip,
+            bottleneck=self.bottleneck,
+            unlock=self.unlock,
+            repeats=self.repeats,
+            repeat_lr=self.repeat_lr,
+            compression=self.compression,
+            clipping=self.clipping,
+        )
         return dataclasses.replace(puzzle, painter=generator)

@@ -51,17 +51,19 @@ class InvertingGradients(InputSearch):
 
     restarts: int = setting(1, "attempts; the one with the lowest cost is kept, unless they are averaged", low=1)
     schedule: str = setting(
-        "halving", "all attempts to the end, the worse half given up early, or all to the end and their mean",
+        "halving",
+        "all attempts to the end, the worse half given up early, or all to the end and their mean",
         choices=(*SCHEDULES, AVERAGED),
-    )  # fmt: skip
+    )
     optimizer: str = setting("adam", "update rule", choices=descent.RULES)
     decay: str = setting(
         "cosine", "how the step length falls: a half cosine, or tenfold at 3/8, 5/8, 7/8", choices=descent.DECAYS
     )
     sign: str = setting(
-        "auto", "the image's gradient becomes its sign, hard or soft; auto: soft if the network has kinks, else none",
+        "auto",
+        "the image's gradient becomes its sign, hard or soft; auto: soft if the network has kinks, else none",
         choices=("auto", *descent.SIGNS),
-    )  # fmt: skip
+    )
     tv: float = setting(1e-4, "weight of total variation", low=0)
     distance: str = setting("cosine", "how gradients are compared", choices=DISTANCES)
     layers: str = setting("all", "which tensors are compared", choices=LAYERS)
@@ -77,18 +79,34 @@ class InvertingGradients(InputSearch):
 
         def minimise(problem: Problem, start: Tensor, *, attempts: int, until: float, progress: Progress) -> Minimum:
             return descent.descend(
-                problem, start, steps=self.steps, lr=self.lr, rule=self.optimizer, sign=sign, decay=self.decay,
-                project=puzzle.boxed if self.boxed else lambda z: z, attempts=attempts, until=until, progress=progress,
-            )  # fmt: skip
+                problem,
+                start,
+                steps=self.steps,
+                lr=self.lr,
+                rule=self.optimizer,
+                sign=sign,
+                decay=self.decay,
+                project=puzzle.boxed if self.boxed else lambda z: z,
+                attempts=attempts,
+                until=until,
+                progress=progress,
+            )
 
         def start(some: Sequence[int], attempt: int) -> Tensor:
             return normal(some, f"start/{attempt}", (puzzle.width,)).to(puzzle.like)
 
         def search(puzzle: Puzzle, start: Start, progress: Progress) -> Reconstruction:
             return solve(
-                puzzle, seeds, start=start, minimise=minimise, attempts=self.restarts, schedule=self.schedule,
-                settled=all_attempts, time_budget=self.time_budget, progress=progress,
-            )  # fmt: skip
+                puzzle,
+                seeds,
+                start=start,
+                minimise=minimise,
+                attempts=self.restarts,
+                schedule=self.schedule,
+                settled=all_attempts,
+                time_budget=self.time_budget,
+                progress=progress,
+            )
 
         found = search_in_slices(self.noised_slices, puzzle, observation, seeds, search, start, progress)
         if self.stretch and found.inputs is not None:

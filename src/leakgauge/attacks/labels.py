@@ -62,6 +62,12 @@ class Labels(Attack):
         counts = counted(clues, rules)
         ones = torch.ones(len(seeds), dtype=torch.long)
         return Reconstruction(
-            None, sorted_labels(counts, samples), misfit(clues, counts), ones, 0 * ones, time.perf_counter() - began,
-            notes=tuple(f"counted by {rule}" for rule in rules), labels_proven=proven_labels(observation),
-        )  # fmt: skip
+            None,
+            sorted_labels(counts, samples),
+            misfit(clues, counts),
+            ones,
+            0 * ones,
+            time.perf_counter() - began,
+            notes=tuple(f"counted by {rule}" for rule in rules),
+            labels_proven=proven_labels(observation),
+        )

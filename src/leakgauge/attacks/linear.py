@@ -47,9 +47,10 @@ class Linear(Attack):
     needs: ClassVar[frozenset[Fact]] = frozenset({Fact.INPUT_SPEC, Fact.NUM_SAMPLES, Fact.LOCAL_TRAINING})
 
     combine: str = setting(
-        "largest", "rows used: the largest bias entry, all by least squares, or those parallel to one another",
+        "largest",
+        "rows used: the largest bias entry, all by least squares, or those parallel to one another",
         choices=("largest", "least-squares", "parallel"),
-    )  # fmt: skip
+    )
     match_nonzero: bool = setting(False, "take zeros in the update as missing, not as zero")
     fit_scale: bool = setting(False, "weight and bias have scales of their own: find the input's length by the model")
     policy: str = policy_setting()

@@ -28,16 +28,7 @@ from leakgauge.attacks._parts.patch_rows import PatchRows, Solved, patch_rows, p
 from leakgauge.attacks._parts.probing import probing_of
 from leakgauge.attacks._parts.updates import observed_gradient
 from leakgauge.errors import NotApplicable
-from leakgauge.types import (
-    CROSS_ENTROPY,
-    NLL_ON_LOGITS,
-    Attack,
-    DataSpec,
-    Fact,
-    Observation,
-    Progress,
-    Reconstruction,
-)
+from leakgauge.types import CROSS_ENTROPY, NLL_ON_LOGITS, Attack, DataSpec, Fact, Observation, Progress, Reconstruction
 
 _SURE = 0.02  # expected error of a number up to which a sample counts as proven
 _NOISE = 0.5  # share of the gradient that is not explained from which nothing is claimed
@@ -77,10 +68,16 @@ class PatchEmbedding(Attack):
         ones = torch.ones(len(seeds), dtype=torch.long)
         like = next(iter(observation.update.tensors.values()))
         return Reconstruction(
-            samples[:, None].to(like), labels[:, None], misfit.to(like), 0 * ones, ones, time.perf_counter() - began,
+            samples[:, None].to(like),
+            labels[:, None],
+            misfit.to(like),
+            0 * ones,
+            ones,
+            time.perf_counter() - began,
             notes=tuple(_note(solved, trial, bool(proven[trial])) for trial in range(len(seeds))),
-            certified=proven.long().cpu(), claimed=claimed[:, None].cpu(),
-        )  # fmt: skip
+            certified=proven.long().cpu(),
+            claimed=claimed[:, None].cpu(),
+        )
 
 
 def found_rows(observation: Observation) -> PatchRows:

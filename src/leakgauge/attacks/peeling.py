@@ -77,9 +77,10 @@ class Peeling(Attack):
     losses: ClassVar[tuple[str, ...]] = (CROSS_ENTROPY, NLL_ON_LOGITS)
 
     coefficients: str = setting(
-        COMPUTED, "what a sample left in each unit: computed by the known network, or solved for from the update",
+        COMPUTED,
+        "what a sample left in each unit: computed by the known network, or solved for from the update",
         choices=SOURCES,
-    )  # fmt: skip
+    )
 
     def check(self, observation: Observation) -> None:
         first_layer_rows(observation)
@@ -107,9 +108,14 @@ class Peeling(Attack):
         return Reconstruction(
             torch.stack(claims).to(like).reshape(len(seeds), samples, *data.shape),
             torch.stack(labels) if self.coefficients == COMPUTED else None,
-            1 - found.to(like) / samples, ones, 0 * ones, time.perf_counter() - began,
-            notes=tuple(notes), certified=found, claimed=torch.arange(samples) < torch.tensor(claimed)[:, None],
-        )  # fmt: skip
+            1 - found.to(like) / samples,
+            ones,
+            0 * ones,
+            time.perf_counter() - began,
+            notes=tuple(notes),
+            certified=found,
+            claimed=torch.arange(samples) < torch.tensor(claimed)[:, None],
+        )
 
 
 def first_layer_rows(observation: Observation) -> tuple[BehindFirstLayer, list[Rows]]:

@@ -105,9 +105,16 @@ class Portfolio(InputSearch):
 
         begun = torch.stack([_begun(puzzle, start, seeds, m, a) for m in range(len(named)) for a in range(attempts)], 1)
         found = descent.descend(
-            problem, begun.flatten(0, 1), steps=self.steps, lr=self.lr, sign=sign, decay="cosine",
-            project=puzzle.boxed if self.boxed else lambda z: z, until=until, progress=progress,
-        )  # fmt: skip
+            problem,
+            begun.flatten(0, 1),
+            steps=self.steps,
+            lr=self.lr,
+            sign=sign,
+            decay="cosine",
+            project=puzzle.boxed if self.boxed else lambda z: z,
+            until=until,
+            progress=progress,
+        )
         points, values = found.x.view(trials, len(named), attempts, -1), found.value.view(trials, len(named), attempts)
         chosen = values.argmin(2)  # (T, M)
         bests = points.gather(2, chosen[..., None, None].expand(-1, -1, 1, points.shape[3])).squeeze(2)  # (T, M, D)
@@ -150,9 +157,15 @@ def _cosines(puzzle: Puzzle, points: Tensor) -> Tensor:
 
 
 def _told(
-    puzzle: Puzzle, found: Minimum, every: Sequence[Tensor], names: Sequence[str], own: Tensor, chosen: Tensor,
-    rows: int, seconds: float,
-) -> Reconstruction:  # fmt: skip
+    puzzle: Puzzle,
+    found: Minimum,
+    every: Sequence[Tensor],
+    names: Sequence[str],
+    own: Tensor,
+    chosen: Tensor,
+    rows: int,
+    seconds: float,
+) -> Reconstruction:
     trials = len(own)
     inputs, labels = [], []
     for point in every:
@@ -168,7 +181,14 @@ def _told(
     row = at * rows + own * attempts + chosen[at, own]
     spent = {name: getattr(found, name).view(trials, rows) for name in ("steps", "evaluations", "finished")}
     return Reconstruction(
-        answers[at, own], torch.stack(labels, 1)[at, own], found.value[row], spent["steps"].sum(1),
-        spent["evaluations"].sum(1), seconds, found.trace[row],
-        spent["finished"].all(1) if found.interrupted else None, answers=answers, answer_names=tuple(names),
-    )  # fmt: skip
+        answers[at, own],
+        torch.stack(labels, 1)[at, own],
+        found.value[row],
+        spent["steps"].sum(1),
+        spent["evaluations"].sum(1),
+        seconds,
+        found.trace[row],
+        spent["finished"].all(1) if found.interrupted else None,
+        answers=answers,
+        answer_names=tuple(names),
+    )

@@ -27,16 +27,7 @@ from leakgauge.attacks._parts.own_replay import OwnReplay, own_replay, tolerance
 from leakgauge.attacks._parts.probing import probing_of
 from leakgauge.attacks._parts.updates import observed_gradient
 from leakgauge.errors import NotApplicable
-from leakgauge.types import (
-    CROSS_ENTROPY,
-    NLL_ON_LOGITS,
-    Attack,
-    DataSpec,
-    Fact,
-    Observation,
-    Progress,
-    Reconstruction,
-)
+from leakgauge.types import CROSS_ENTROPY, NLL_ON_LOGITS, Attack, DataSpec, Fact, Observation, Progress, Reconstruction
 
 _LENGTHS = 24  # tried for each sign
 _FINE = 9  # between the neighbours of the best of these
@@ -83,11 +74,16 @@ class RankOne(Attack):
         ones = torch.ones(len(seeds), dtype=torch.long)
         like = next(iter(observation.update.tensors.values()))
         return Reconstruction(
-            answer.samples[:, None].to(like), answer.labels[:, None], answer.misfit.to(like), 0 * ones, ones,
+            answer.samples[:, None].to(like),
+            answer.labels[:, None],
+            answer.misfit.to(like),
+            0 * ones,
+            ones,
             time.perf_counter() - began,
             notes=tuple(_note(found, answer, residual, proven, trial) for trial in range(len(seeds))),
-            certified=proven.long().cpu(), claimed=(residual < _NOISE)[:, None].cpu(),
-        )  # fmt: skip
+            certified=proven.long().cpu(),
+            claimed=(residual < _NOISE)[:, None].cpu(),
+        )
 
 
 @dataclass(frozen=True)

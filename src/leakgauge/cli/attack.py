@@ -106,12 +106,25 @@ def _attack(
 ) -> int:
     chain = "+".join(defense or [])
     scenario = options.changed(
-        Scenario(), model=model, data=data, batch_size=batch_size, batch_labels=batch_labels,
-        partition=partition, local=local, training=training, metrics=metrics,
-        variants=options.variants_of(adaptive), threat_model=threat_model, weights=weights, precision=precision,
-        shared_layers=shared_layers, trials=trials, seed=seed, attacks=(attack.spec,),
+        Scenario(),
+        model=model,
+        data=data,
+        batch_size=batch_size,
+        batch_labels=batch_labels,
+        partition=partition,
+        local=local,
+        training=training,
+        metrics=metrics,
+        variants=options.variants_of(adaptive),
+        threat_model=threat_model,
+        weights=weights,
+        precision=precision,
+        shared_layers=shared_layers,
+        trials=trials,
+        seed=seed,
+        attacks=(attack.spec,),
         defenses=(chain,) if chain else (),
-    )  # fmt: skip
+    )
     if update is not None:
         given = [name for name, value in (("--defense", defense), ("--trials", trials)) if value]
         if given:
@@ -123,6 +136,12 @@ def _attack(
             )
         return replay(attack, scenario, update, out=out, as_json=as_json, data_root=data_root, device=device)
     return run(
-        scenario, out=out, as_json=as_json, undefended=False,
-        data_root=data_root, device=device, fresh=fresh, keep_private=keep_private,
-    )  # fmt: skip
+        scenario,
+        out=out,
+        as_json=as_json,
+        undefended=False,
+        data_root=data_root,
+        device=device,
+        fresh=fresh,
+        keep_private=keep_private,
+    )

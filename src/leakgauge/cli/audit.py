@@ -122,14 +122,31 @@ def audit(
     usual = Scenario(defenses=DEFAULT_DEFENSES if update is None else ())
     described = read_scenario(scenario) if scenario else usual
     described = options.changed(
-        described, model=model, data=data, batch_size=batch_size, batch_labels=batch_labels,
-        partition=partition, local=local, training=training, metrics=metrics,
-        variants=options.variants_of(adaptive), gate=gate, threat_model=threat_model, weights=weights,
-        shared_layers=shared_layers, precision=precision, trials=trials, seed=seed,
+        described,
+        model=model,
+        data=data,
+        batch_size=batch_size,
+        batch_labels=batch_labels,
+        partition=partition,
+        local=local,
+        training=training,
+        metrics=metrics,
+        variants=options.variants_of(adaptive),
+        gate=gate,
+        threat_model=threat_model,
+        weights=weights,
+        shared_layers=shared_layers,
+        precision=precision,
+        trials=trials,
+        seed=seed,
         attacks=None if attacks is None else tuple(attacks.split()),
-        suite=suite, ledger=ledger, update=update, round=round, blind=blind,
+        suite=suite,
+        ledger=ledger,
+        update=update,
+        round=round,
+        blind=blind,
         defenses=None if defenses is None else _named(defenses.split()),
-    )  # fmt: skip
+    )
     if described.blind and described.update is None:
         raise BadInput("--blind", allowed="used with --update or --recorded", got="neither", do="leave --blind out")
     if described.round is not None and not is_recording(described.update):
@@ -142,18 +159,31 @@ def audit(
         return blind_audit(described, out=out, as_json=as_json, data_root=data_root, device=device)
     if batch_size is not None and described.update is not None and not is_recording(described.update):
         raise BadInput(
-            "--batch-size", allowed="left out where --data is the batch behind --update", got=batch_size,
+            "--batch-size",
+            allowed="left out where --data is the batch behind --update",
+            got=batch_size,
             do="that batch says how large it is; with --blind it is for you to say",
-        )  # fmt: skip
+        )
     with executing(
-        device=device, data_root=data_root, workers=workers, worker_memory=worker_memory, on=on,
+        device=device,
+        data_root=data_root,
+        workers=workers,
+        worker_memory=worker_memory,
+        on=on,
         gpus_per_task=gpus_per_task,
-    ) as executor:  # fmt: skip
+    ) as executor:
         return run(
-            described, out=out, as_json=as_json, undefended=True,
-            data_root=data_root, device=device, fresh=fresh, keep_private=keep_private, executor=executor,
+            described,
+            out=out,
+            as_json=as_json,
+            undefended=True,
+            data_root=data_root,
+            device=device,
+            fresh=fresh,
+            keep_private=keep_private,
+            executor=executor,
             federation=None if cost is None else Federation.from_text(cost),
-        )  # fmt: skip
+        )
 
 
 def _saved(update: str | None, recorded: str | None) -> str | None:
@@ -164,9 +194,11 @@ def _saved(update: str | None, recorded: str | None) -> str | None:
         raise BadInput("--update and --recorded", allowed="one of them", got="both", do="leave one out")
     if not Path(recorded).is_dir():
         raise BadInput(
-            "--recorded", allowed="a folder that a recorder wrote", got=f"{recorded!r}, which is none",
+            "--recorded",
+            allowed="a folder that a recorder wrote",
+            got=f"{recorded!r}, which is none",
             do="check the path; a single update is named by --update",
-        )  # fmt: skip
+        )
     return recorded
 
 

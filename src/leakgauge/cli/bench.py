@@ -86,13 +86,18 @@ def _show_growth(where: torch.device, seconds: float, precision: str, as_json: b
         ["grows", "model", "parameters", "victims", "batch", "side", "victim-steps /s", "MB a victim"],
         [
             [
-                r.grows, r.model, f"{r.parameters:,}", str(r.victims), str(r.batch), str(r.side),
+                r.grows,
+                r.model,
+                f"{r.parameters:,}",
+                str(r.victims),
+                str(r.batch),
+                str(r.side),
                 "no room" if r.steps_per_second is None else f"{r.steps_per_second:,.1f}",
                 "" if r.bytes_per_victim is None else f"{r.bytes_per_victim / 1e6:,.1f}",
             ]
             for r in rows
         ],
-    )  # fmt: skip
+    )
     show("all victims of a row at once; an audit takes as many at once as fit")
 
 
@@ -102,10 +107,17 @@ def _show_solving(row: dict[str, str | int | float], where: dict[str, str], as_j
         return
     show_table(
         ["model", "victims", "device", "loop s", "engine s", "sooner", "solved by loop", "by engine"],
-        [[
-            str(row["model"]), str(row["victims"]), str(row["device"]), f"{row['loop_seconds']:.0f}",
-            f"{row['engine_seconds']:.1f}", f"{row['sooner']:.1f} x", f"{row['loop_solved']} of {row['loop_victims']}",
-            f"{row['engine_solved']} of {row['victims']}",
-        ]],
-    )  # fmt: skip
+        [
+            [
+                str(row["model"]),
+                str(row["victims"]),
+                str(row["device"]),
+                f"{row['loop_seconds']:.0f}",
+                f"{row['engine_seconds']:.1f}",
+                f"{row['sooner']:.1f} x",
+                f"{row['loop_solved']} of {row['loop_victims']}",
+                f"{row['engine_solved']} of {row['victims']}",
+            ]
+        ],
+    )
     show("the loop is timed on a few victims and scaled to all of them")

@@ -72,9 +72,11 @@ def blind_audit(scenario: Scenario, *, out: Path | None, as_json: bool, data_roo
                 drawn[called] = result
             found += findings(attack, result, scenario, seen, cell.adaptive)
     document = as_document(scenario, update_file, found, seen) | {
-        "skipped": skipped, "triage": [dataclasses.asdict(clue) for clue in clues], "flags": [NO_TRUTH],
+        "skipped": skipped,
+        "triage": [dataclasses.asdict(clue) for clue in clues],
+        "flags": [NO_TRUTH],
         "clients": clients,
-    }  # fmt: skip
+    }
     make_folder(folder)
     write_whole(folder / PAGE, to_blind_page(document, scenario, clients, drawn).encode(), private=True)
     write_whole(folder / FILE, json.dumps(document, indent=2, allow_nan=False).encode(), private=True)
@@ -131,9 +133,11 @@ def _refuse_what_needs_the_truth(scenario: Scenario) -> None:
     for name, given in (("gate", scenario.gate), ("ledger", scenario.ledger), ("metrics", scenario.metrics)):
         if given:
             raise BadInput(
-                name, allowed="used where the batch behind the update is known", got=repr(given),
+                name,
+                allowed="used where the batch behind the update is known",
+                got=repr(given),
                 do="give it as --data FILE.py:FACTORY or FILE.npz, or leave this out",
-            )  # fmt: skip
+            )
 
 
 def _show(

@@ -51,9 +51,15 @@ def detection(
     choosing, reporting = halves(scored)
     chosen = chosen_thresholds(choosing)
     study = Study(
-        tuple(rates(reporting, chosen)), tuple(rates(reporting, Thresholds())), chosen, len(scored), first, points,
-        environment(where), tuple(by_check(scored, Thresholds())),
-    )  # fmt: skip
+        tuple(rates(reporting, chosen)),
+        tuple(rates(reporting, Thresholds())),
+        chosen,
+        len(scored),
+        first,
+        points,
+        environment(where),
+        tuple(by_check(scored, Thresholds())),
+    )
     if as_json:
         show_json(as_dict(study))
     else:

@@ -34,9 +34,12 @@ def executing(
     if on is not None:
         with connected(_address(on)) as cluster:
             yield OnRay(
-                cluster, device=device, data_root=data_root, at_most=workers,
+                cluster,
+                device=device,
+                data_root=data_root,
+                at_most=workers,
                 gpus=1.0 if gpus_per_task is None else gpus_per_task,
-            )  # fmt: skip
+            )
     elif workers is not None:
         limit = None if worker_memory is None else memory_from_text(worker_memory)
         yield Workers(workers, device=device, data_root=data_root, memory=limit)

@@ -58,12 +58,27 @@ def infer(
     Example: `leakgauge property --property bright --data cifar10 --trials 200 --defenses "gaussian:std=0.001"`
     """
     scenario = options.changed(
-        Scenario(), model=model, data=data, batch_size=batch_size, trials=trials, local=local, training=training,
-        threat_model=threat_model, weights=weights, precision=precision, seed=seed,
+        Scenario(),
+        model=model,
+        data=data,
+        batch_size=batch_size,
+        trials=trials,
+        local=local,
+        training=training,
+        threat_model=threat_model,
+        weights=weights,
+        precision=precision,
+        seed=seed,
         defenses=tuple(d for d in (defenses or "").split() if d != "none"),
-    )  # fmt: skip
-    fields = {"property": prop, "share": share, "batches": batches, "public": public, "trees": trees,
-              "pooling": pooling}  # fmt: skip
+    )
+    fields = {
+        "property": prop,
+        "share": share,
+        "batches": batches,
+        "public": public,
+        "trees": trees,
+        "pooling": pooling,
+    }
     inference = PropertyInference.from_mapping({name: value for name, value in fields.items() if value is not None})
     if out is not None:
         make_folder(out)
@@ -85,10 +100,16 @@ def _show(report: PropertyReport) -> None:
     rows = []
     for row in report.rows:
         right = row.accuracy
-        rows.append([
-            row.defense, row.attacker, interval(row.auc, 3), interval(row.control, 2),
-            interval(Interval(right.value, right.low, right.high), 2), f"{row.seconds:.0f} s",
-        ])  # fmt: skip
+        rows.append(
+            [
+                row.defense,
+                row.attacker,
+                interval(row.auc, 3),
+                interval(row.control, 2),
+                interval(Interval(right.value, right.low, right.high), 2),
+                f"{row.seconds:.0f} s",
+            ]
+        )
     show_table(["defence", "attacker", "AUC [95 %]", "shuffled labels", "accuracy [95 %]", "time"], rows)
     show("")
     for configuration in dict.fromkeys(row.defense for row in report.rows):

@@ -41,13 +41,22 @@ def read_keys(
     chain = parse_chain(lock)
     if sum(isinstance(d, KeyLock) and "gradient" in d.told for d in chain) != 1:
         raise BadInput(
-            "--lock", allowed="one key-lock that shares the gradient of its lock layer", got=repr(lock),
+            "--lock",
+            allowed="one key-lock that shares the gradient of its lock layer",
+            got=repr(lock),
             do=f"for example --lock {_USUAL}",
-        )  # fmt: skip
+        )
     scenario = options.changed(
-        Scenario(), model=model, data=data, trials=trials, batch_size=batch_size, local=local, precision=precision,
-        seed=seed, defenses=(lock,),
-    )  # fmt: skip
+        Scenario(),
+        model=model,
+        data=data,
+        trials=trials,
+        batch_size=batch_size,
+        local=local,
+        precision=precision,
+        seed=seed,
+        defenses=(lock,),
+    )
     stage = set_stage(scenario, data_root, device)
     update = stage.update(chain, stage.model)
     sent = stage.model
@@ -60,10 +69,11 @@ def read_keys(
     true = draw_locks(scenario.seeds, layer, init)["key"].to(key)
     errors, left = (key - true).abs().amax(1).tolist(), misfit(weight, bias, key).tolist()
     result = {
-        "length": true.shape[1], "largest_error": max(errors),
+        "length": true.shape[1],
+        "largest_error": max(errors),
         "clients": [{"trial": t, "error": e, "misfit": m} for t, (e, m) in enumerate(zip(errors, left, strict=True))],
         "scenario": scenario.as_dict(),
-    }  # fmt: skip
+    }
     if as_json:
         show_json(result)
         return

@@ -49,10 +49,16 @@ def read_words(
         make_folder(out)
     with watching() as told:
         study = compare(
-            aggregator or AGGREGATORS, encryption, how, seed=0 if seed is None else seed, device=device,
-            data_root=data_root, fonts=fonts, folders=words or (),
+            aggregator or AGGREGATORS,
+            encryption,
+            how,
+            seed=0 if seed is None else seed,
+            device=device,
+            data_root=data_root,
+            fonts=fonts,
+            folders=words or (),
             watch=lambda n, of: told(n, of, "rounds of training", 0.0),
-        )  # fmt: skip
+        )
     if out is not None:
         write_whole(out / "read-words.json", (json.dumps(study.as_dict(), indent=1) + "\n").encode())
     if as_json:

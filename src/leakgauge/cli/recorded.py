@@ -90,9 +90,14 @@ def recorded(
     make_folder(target)
     word = defense or "unknown"
     result: dict[str, Any] = {
-        "schema": SCHEMA, "recorded": str(folder), "left_out": missing, **named, "defense": word,
-        "groups": [_plain(group, word) for group in groups], "environment": environment(where),
-    }  # fmt: skip
+        "schema": SCHEMA,
+        "recorded": str(folder),
+        "left_out": missing,
+        **named,
+        "defense": word,
+        "groups": [_plain(group, word) for group in groups],
+        "environment": environment(where),
+    }
     files = [_write_pictures(target, number, group) for number, group in enumerate(groups, 1)]
     write_whole(target / PAGE, recorded_page(result, files).encode(), private=True)
     write_whole(target / FILE, json.dumps(result, indent=1, allow_nan=False).encode(), private=True)

@@ -88,10 +88,17 @@ def _refuse(folder: Path, damage: str) -> None:
 def _show(report: ReidentificationReport) -> None:
     several = len({row.run for row in report.rows}) > 1
     rows = [
-        [*([row.run] if several else []), row.attack, row.defense, "adaptive" if row.adaptive else "plain",
-         str(row.hits["top_1"].records), str(row.failed), *(_share(rate) for rate in row.hits.values())]
+        [
+            *([row.run] if several else []),
+            row.attack,
+            row.defense,
+            "adaptive" if row.adaptive else "plain",
+            str(row.hits["top_1"].records),
+            str(row.failed),
+            *(_share(rate) for rate in row.hits.values()),
+        ]
         for row in report.rows
-    ]  # fmt: skip
+    ]
     rows.append([*([""] if several else []), "chance", "", "", "", "", *(f"{c:.2f}" for c in report.chance.values())])
     top = [f"{name.replace('_', '-')} [95 %]" for name in report.chance]
     show_table([*(["run"] if several else []), "attack", "defence", "attacker", "records", "failed", *top], rows)

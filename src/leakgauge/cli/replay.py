@@ -110,16 +110,25 @@ def findings(
     labels = None if result.labels_proven is None else result.labels_proven.tolist()
     return [
         {
-            "attack": attack.name, "defense": "+".join(scenario.defenses) or "unknown", "adaptive": adaptive,
-            "trial": t, "seed": seed, "scores": {}, "labels": result.labels_of(t),
+            "attack": attack.name,
+            "defense": "+".join(scenario.defenses) or "unknown",
+            "adaptive": adaptive,
+            "trial": t,
+            "seed": seed,
+            "scores": {},
+            "labels": result.labels_of(t),
             "objective": float(result.objective[t]) if torch.isfinite(result.objective[t]) else None,
             "certified": None if certified is None else certified[t],
             "labels_proven": None if labels is None else labels[t],
-            "steps": int(result.steps[t]), "evaluations": int(result.evaluations[t]),
-            "seconds": result.seconds / seen.trials, "flags": [NO_TRUTH], "error": None, "spec": attack.spec,
+            "steps": int(result.steps[t]),
+            "evaluations": int(result.evaluations[t]),
+            "seconds": result.seconds / seen.trials,
+            "flags": [NO_TRUTH],
+            "error": None,
+            "spec": attack.spec,
         }
         for t, seed in enumerate(seeds_of(scenario, seen))
-    ]  # fmt: skip
+    ]
 
 
 def as_document(
@@ -128,9 +137,14 @@ def as_document(
     where = next(iter(seen.update.tensors.values())).device
     measured = environment(where) | {"model state": initial_state(scenario)}
     return {
-        "schema": SCHEMA, "scenario": scenario.as_dict() | {"trials": seen.trials}, "update": str(update_file),
-        "findings": found, "summary": [], "verdict": None, "environment": measured,
-    }  # fmt: skip
+        "schema": SCHEMA,
+        "scenario": scenario.as_dict() | {"trials": seen.trials},
+        "update": str(update_file),
+        "findings": found,
+        "summary": [],
+        "verdict": None,
+        "environment": measured,
+    }
 
 
 def show_no_truth() -> None:

@@ -25,8 +25,7 @@ def report(
         Path | None, typer.Option("--out", help="Where to write it. Default: into the run's folder.")
     ] = None,
     compare: Annotated[
-        Path | None,
-        typer.Option("--compare", help="Folder of another run: both on one page, comparison.html."),
+        Path | None, typer.Option("--compare", help="Folder of another run: both on one page, comparison.html.")
     ] = None,
     as_json: options.JSON = False,
 ) -> None:
@@ -65,9 +64,11 @@ def _spare_pictures(folder: Path) -> None:
         return
     if "data:image/" in there:
         raise BadInput(
-            "--out", allowed="another folder: the run kept no private samples, and the page that is there has pictures",
-            got=repr(str(folder)), do="name one with --out, or run the audit with --keep-private",
-        )  # fmt: skip
+            "--out",
+            allowed="another folder: the run kept no private samples, and the page that is there has pictures",
+            got=repr(str(folder)),
+            do="name one with --out, or run the audit with --keep-private",
+        )
 
 
 @contextmanager

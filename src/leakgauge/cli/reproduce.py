@@ -17,17 +17,7 @@ from leakgauge.cli.running import RUNS
 from leakgauge.errors import BadInput
 from leakgauge.files import make_folder
 from leakgauge.recipes import _distribution, _exposed, _measured, _rendering, get
-from leakgauge.recipes._recipe import (
-    Cell,
-    Piece,
-    Recipe,
-    Run,
-    Table,
-    chosen,
-    most_evaluations,
-    pieces_of,
-    scenarios_of,
-)
+from leakgauge.recipes._recipe import Cell, Piece, Recipe, Run, Table, chosen, most_evaluations, pieces_of, scenarios_of
 from leakgauge.recipes._running import describe, load, run_all
 from leakgauge.recipes._statistics import heading, written
 
@@ -83,10 +73,11 @@ def reproduce(
         _write(book, folder, _measured.entries_of(book.tables, kept), tables, kept)
         if not (known := _measured.read(folder)):
             raise BadInput(
-                "--render", allowed=f"used where something of {book.name} was measured",
+                "--render",
+                allowed=f"used where something of {book.name} was measured",
                 got=f"nothing in {str(folder)!r}, and no finished run of full size in {str(kept)!r}",
                 do="name the folder by --out; runs of --quick or --trials are shown by the same command again",
-            )  # fmt: skip
+            )
         return _tell(book, folder, known, {}, as_json)
     make_folder(folder)
     waiting = {each.id: set(pieces_of([each])) for each in tables}
@@ -107,9 +98,16 @@ def reproduce(
             watching() as watch,
         ):
             missing = run_all(
-                pieces_of(tables), kept, device=device, data_root=data_root, fresh=fresh, executor=executor,
-                watch=watch, finished=tell_finished, notice=say,
-            )  # fmt: skip
+                pieces_of(tables),
+                kept,
+                device=device,
+                data_root=data_root,
+                fresh=fresh,
+                executor=executor,
+                watch=watch,
+                finished=tell_finished,
+                notice=say,
+            )
         for reason in missing.values():
             refused[reason] = refused.get(reason, 0) + 1
     except KeyboardInterrupt:
@@ -128,10 +126,16 @@ def show_entries(table: Table, entries: Sequence[_measured.Entry]) -> None:
         return
     show(f"{table.heading}: {table.title}")
     rows = [
-        [e.row, e.column, heading(e.statistic), written(e.statistic, e.reported),
-         written(e.statistic, e.value) + _rendering.bounds(e), str(e.trials)]
+        [
+            e.row,
+            e.column,
+            heading(e.statistic),
+            written(e.statistic, e.reported),
+            written(e.statistic, e.value) + _rendering.bounds(e),
+            str(e.trials),
+        ]
         for e in entries
-    ]  # fmt: skip
+    ]
     show_table(["row", "column", "statistic", "reported", "measured [95 %]", "n"], rows)
     show("")
 

@@ -58,9 +58,12 @@ def run(
     if federation is not None and not report.interrupted:
         with watching() as watch:
             report = with_costs(
-                report, federation, device=how.get("device", "auto"), data_root=how.get("data_root"),
+                report,
+                federation,
+                device=how.get("device", "auto"),
+                data_root=how.get("data_root"),
                 watch=lambda done, of, said: watch(done - 1, of, f"training {said}".rstrip(), 1.0),
-            )  # fmt: skip
+            )
     refused = _refusal(report) if not undefended else None
     if refused:
         if not was_there:
@@ -150,12 +153,18 @@ def show_summary(report: AuditReport) -> None:
         recovered += f" ({row.undecided} undecided)" if row.undecided and knows != "control" else ""
         knows = knows if row.floor else "floor"
         rows.append(
-            [row.attack, row.defense, knows, interval(metrics.get(f"{first}_mean_per_image"), digits),
-             interval(metrics.get("ssim_mean_per_image"), 2),
-             *(interval(metrics.get(f"{m}_mean_per_image"), 1 if m.startswith("psnr") else 2) for m in more),
-             interval(metrics.get(_LABELS), 2), recovered,
-             f"{row.seconds:.0f} s"]
-        )  # fmt: skip
+            [
+                row.attack,
+                row.defense,
+                knows,
+                interval(metrics.get(f"{first}_mean_per_image"), digits),
+                interval(metrics.get("ssim_mean_per_image"), 2),
+                *(interval(metrics.get(f"{m}_mean_per_image"), 1 if m.startswith("psnr") else 2) for m in more),
+                interval(metrics.get(_LABELS), 2),
+                recovered,
+                f"{row.seconds:.0f} s",
+            ]
+        )
     asked = [f"{heading(m)[0]} [95 %]" for m in more]
     show_table(
         ["attack", "defence", "attacker", title, "SSIM [95 %]", *asked, "labels [95 %]", "recovered", "time"], rows
@@ -169,10 +178,18 @@ def show_costs(report: AuditReport) -> None:
         return
     show("")
     rows = [
-        [("* " if c.best else "  ") + c.defense, c.attack, c.recovered_text, f"{c.accuracy:.3f}", c.seconds, c.slower,
-         c.bytes_up, c.guarantee]
+        [
+            ("* " if c.best else "  ") + c.defense,
+            c.attack,
+            c.recovered_text,
+            f"{c.accuracy:.3f}",
+            c.seconds,
+            c.slower,
+            c.bytes_up,
+            c.guarantee,
+        ]
         for c in found.choices
-    ]  # fmt: skip
+    ]
     show_table(
         ["  defence", "strongest attack", "recovered", "accuracy", "round", "slower", "bytes up", "guarantee"], rows
     )

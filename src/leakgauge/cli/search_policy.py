@@ -58,21 +58,36 @@ def search_policy(
     """
     if single and candidates != Search.candidates:
         raise BadInput(
-            "--candidates", allowed="left out with --single", got=candidates,
+            "--candidates",
+            allowed="left out with --single",
+            got=candidates,
             do="there are as many as different operations",
-        )  # fmt: skip
+        )
     search = Search(
-        model, data, candidates, pictures, batches, batch_size, least_accuracy,
-        Training.from_text(training) if training else TRAINING, as_released, seed or 0, precision, single,
-    )  # fmt: skip
+        model,
+        data,
+        candidates,
+        pictures,
+        batches,
+        batch_size,
+        least_accuracy,
+        Training.from_text(training) if training else TRAINING,
+        as_released,
+        seed or 0,
+        precision,
+        single,
+    )
     folder = out or RUNS / f"policies-{key_of(search=search.as_dict())[:10]}"
     began = time.perf_counter()
     try:
         with watching() as watch:
             scored = search_policies(
-                search, folder, device=device, data_root=data_root,
+                search,
+                folder,
+                device=device,
+                data_root=data_root,
                 watch=lambda done, of: watch(done - 1, of, "candidates scored", 1.0),
-            )  # fmt: skip
+            )
     except KeyboardInterrupt:
         say(f"leakgauge: interrupted; finished scores are kept in {folder}, the same command goes on from there")
         return 130
@@ -80,10 +95,14 @@ def search_policy(
     if as_json:
         show_json(
             {
-                "search": search.as_dict(), "untransformed": dataclasses.asdict(scored[0]), "least_accuracy": least,
-                "kept": len(best), "best": [dataclasses.asdict(row) for row in best[:top]], "folder": str(folder),
+                "search": search.as_dict(),
+                "untransformed": dataclasses.asdict(scored[0]),
+                "least_accuracy": least,
+                "kept": len(best),
+                "best": [dataclasses.asdict(row) for row in best[:top]],
+                "folder": str(folder),
             }
-        )  # fmt: skip
+        )
         return 0
     first = scored[0]
     rows = [["untransformed", "", f"{first.privacy:.3f}", f"{first.accuracy:.1f}"]]

@@ -70,7 +70,9 @@ def write_template(path: Path) -> None:
     """The commented scenario; what is there already is left alone."""
     if path.exists():
         raise BadInput(
-            f"file {str(path)!r}", allowed="a name that is free", got="an existing file",
+            f"file {str(path)!r}",
+            allowed="a name that is free",
+            got="an existing file",
             do="choose another name: leakgauge audit --init other.toml",
-        )  # fmt: skip
+        )
     write_whole(path, TEMPLATE.encode())

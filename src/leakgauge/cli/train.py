@@ -65,22 +65,37 @@ def train(
     Example: `leakgauge train --data digits --model mlp --defense gaussian:std=0.01 --rounds 20`
     """
     scenario = options.changed(
-        Scenario(data="digits", partition=_PARTITION, local=_LOCAL), model=model, data=data, partition=partition,
-        local=local, weights=weights, precision=precision, seed=seed, defenses=tuple(defense or ()),
-    )  # fmt: skip
+        Scenario(data="digits", partition=_PARTITION, local=_LOCAL),
+        model=model,
+        data=data,
+        partition=partition,
+        local=local,
+        weights=weights,
+        precision=precision,
+        seed=seed,
+        defenses=tuple(defense or ()),
+    )
     settings = Federation.from_text(federation or "")
     given = {
-        "rounds": rounds, "aggregator": _once("--aggregator", aggregator),
-        "encryption": _once("--encryption", encryption), "poison": _once("--poison", poison),
-    }  # fmt: skip
+        "rounds": rounds,
+        "aggregator": _once("--aggregator", aggregator),
+        "encryption": _once("--encryption", encryption),
+        "poison": _once("--poison", poison),
+    }
     settings = Federation.from_mapping(settings.as_dict() | {n: v for n, v in given.items() if v is not None})
     with watching() as told:
         report = train_federation(
-            scenario, settings, baseline=baseline, centralised=centralised, out=out, fresh=fresh,
-            device=device, data_root=data_root,
+            scenario,
+            settings,
+            baseline=baseline,
+            centralised=centralised,
+            out=out,
+            fresh=fresh,
+            device=device,
+            data_root=data_root,
             watch=lambda done, of, said: told(done - 1, of, said or "training", 1.0),
             notice=lambda text: say(f"leakgauge: {text}"),
-        )  # fmt: skip
+        )
     if out is not None:
         write_whole(out / "train.json", json.dumps(report.as_dict(), indent=2, allow_nan=False).encode())
     if as_json:
@@ -95,9 +110,11 @@ def _once(flag: str, given: list[str] | None) -> str | None:
     """Elsewhere such a flag may be repeated; here the last one would win in silence."""
     if given and len(given) > 1:
         raise BadInput(
-            flag, allowed="given once: all configurations share it", got=" and ".join(given),
+            flag,
+            allowed="given once: all configurations share it",
+            got=" and ".join(given),
             do="train once for each, or compare aggregators by 'leakgauge two-gaussians' or 'leakgauge read-words'",
-        )  # fmt: skip
+        )
     return given[0] if given else None
 
 
@@ -111,11 +128,17 @@ def _show(report: TrainingReport) -> None:
             if trained is first or trained.name == CENTRALISED
             else f"{100 * ((time.value or 0.0) / usual - 1):+.0f} %"
         )
-        rows.append([
-            trained.name, f"{trained.accuracy:.3f}",
-            f"{1000 * (time.value or 0):.0f} ms [{1000 * (time.low or 0):.0f}, {1000 * (time.high or 0):.0f}]", slower,
-            f"{trained.bytes_up:,}", f"{trained.bytes_down:,}", _promise(trained),
-        ])  # fmt: skip
+        rows.append(
+            [
+                trained.name,
+                f"{trained.accuracy:.3f}",
+                f"{1000 * (time.value or 0):.0f} ms [{1000 * (time.low or 0):.0f}, {1000 * (time.high or 0):.0f}]",
+                slower,
+                f"{trained.bytes_up:,}",
+                f"{trained.bytes_down:,}",
+                _promise(trained),
+            ]
+        )
     columns = ["configuration", "accuracy", "median round [quartiles]", "slower", "bytes up", "bytes down", "guarantee"]
     show_table(columns, rows)
     f = report.federation

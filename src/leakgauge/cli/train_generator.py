@@ -72,10 +72,19 @@ def train_generator(
     write_whole(sheet, _sheet(decoder, schedule.seed))
     error, divergence = last
     result = {
-        "file": str(out), "sheet": str(sheet), "data": data, "samples": len(public), "steps": done,
-        "seed": schedule.seed, "mse": error, "kl": divergence, "seconds": seconds, "device": where.type,
-        "parameters": sum(p.numel() for p in decoder.parameters()), "sha256": digest,
-    }  # fmt: skip
+        "file": str(out),
+        "sheet": str(sheet),
+        "data": data,
+        "samples": len(public),
+        "steps": done,
+        "seed": schedule.seed,
+        "mse": error,
+        "kl": divergence,
+        "seconds": seconds,
+        "device": where.type,
+        "parameters": sum(p.numel() for p in decoder.parameters()),
+        "sha256": digest,
+    }
     if as_json:
         show_json(result)
     else:

@@ -66,9 +66,15 @@ def train_with_locks(
     if not lr > 0:
         raise BadInput("--lr", allowed="above 0", got=lr, do=f"for example --lr {_USUAL.lr:g}")
     how = dataclasses.replace(
-        _USUAL, rounds=rounds, epochs=epochs, batch_size=batch_size, lr=lr, lr_drops=_drops(lr_drops),
-        weight_decay=weight_decay, random_keys=random_keys,
-    )  # fmt: skip
+        _USUAL,
+        rounds=rounds,
+        epochs=epochs,
+        batch_size=batch_size,
+        lr=lr,
+        lr_drops=_drops(lr_drops),
+        weight_decay=weight_decay,
+        random_keys=random_keys,
+    )
     net, samples = model or "lenet-dlg:activation=relu,init=default", data or "digits"
     asked = {"model": net, "data": samples, "clients": clients}
     configurations = [UNDEFENDED, BatchNormOnly.name, *dict.fromkeys(_checked(lock or [KeyLock.name]))]
@@ -96,9 +102,13 @@ def train_with_locks(
                     write_whole(kept, sealed(key, row))
             rows.append(row)
     result = {
-        **asked, **dataclasses.asdict(how), "seed": number, "tested": len(test), "configurations": rows,
+        **asked,
+        **dataclasses.asdict(how),
+        "seed": number,
+        "tested": len(test),
+        "configurations": rows,
         "environment": environment(where),
-    }  # fmt: skip
+    }
     if out is not None:
         write_whole(out / "train-locked.json", json.dumps(result, indent=1, allow_nan=False).encode())
     if as_json:
@@ -113,9 +123,11 @@ def _drops(text: str) -> tuple[int, ...]:
     words = [] if text == "none" else text.split(",")
     if not all(word.strip().isdecimal() and int(word) > 0 for word in words):
         raise BadInput(
-            "--lr-drops", allowed="numbers of rounds with commas between them, or none", got=repr(text),
+            "--lr-drops",
+            allowed="numbers of rounds with commas between them, or none",
+            got=repr(text),
             do="for example --lr-drops 60,120,160",
-        )  # fmt: skip
+        )
     return tuple(sorted(int(word) for word in words))
 
 

@@ -52,9 +52,13 @@ def train_model(
     try:
         with watching() as watch:
             net = train(
-                net, public, chosen, number, kept=kept,
+                net,
+                public,
+                chosen,
+                number,
+                kept=kept,
                 watch=lambda done: watch(done - 1, chosen.rounds, "rounds of training", 1.0),
-            )  # fmt: skip
+            )
     except KeyboardInterrupt:
         say("leakgauge: interrupted; the same command goes on from what was last kept beside the file to be written")
         return 130
@@ -64,9 +68,16 @@ def train_model(
     with suppress(OSError):  # the same command would go on from it, and has nothing left to do
         kept.unlink(missing_ok=True)
     result = {
-        "file": str(out), "model": model, "data": data, "training": chosen.as_dict(), "seed": number,
-        "accuracy": right, "tested": len(test), "seconds": time.perf_counter() - began, "device": where.type,
-    }  # fmt: skip
+        "file": str(out),
+        "model": model,
+        "data": data,
+        "training": chosen.as_dict(),
+        "seed": number,
+        "accuracy": right,
+        "tested": len(test),
+        "seconds": time.perf_counter() - began,
+        "device": where.type,
+    }
     if as_json:
         show_json(result)
     else:

@@ -54,10 +54,18 @@ def triage(
     """
     chain = "+".join(defense or [])
     scenario = options.changed(
-        Scenario(trials=1), model=model, data=data, batch_size=batch_size, local=local, training=training,
-        shared_layers=shared_layers, weights=weights, precision=precision, seed=seed,
+        Scenario(trials=1),
+        model=model,
+        data=data,
+        batch_size=batch_size,
+        local=local,
+        training=training,
+        shared_layers=shared_layers,
+        weights=weights,
+        precision=precision,
+        seed=seed,
         defenses=(chain,) if chain else None,
-    )  # fmt: skip
+    )
     seen = _simulated(scenario, device, data_root) if update is None else _saved(scenario, update, device, data_root)
     clues = look(seen)
     result = {"clues": [dataclasses.asdict(clue) for clue in clues], "scenario": scenario.as_dict()}

@@ -44,9 +44,15 @@ def two_gaussians(
         make_folder(out)
     with watching() as told:
         study = compare(
-            cases, specs, seeds=seeds, seed=first, rounds=rounds, samples=samples, local=how,
+            cases,
+            specs,
+            seeds=seeds,
+            seed=first,
+            rounds=rounds,
+            samples=samples,
+            local=how,
             watch=lambda n, of: told(n, of, "training federations", 0.0),
-        )  # fmt: skip
+        )
     if out is not None:
         write_whole(out / "two-gaussians.json", (json.dumps(study.as_dict(), indent=1) + "\n").encode())
         write_whole(out / "boundaries.svg", boundaries(cases, specs, first, rounds, samples, how))

@@ -65,26 +65,28 @@ def refuse_labels(name: str, shape: tuple[int, ...], fractions: bool, samples: i
     if fractions or len(shape) > 1:
         do += "; regression, several labels a sample and labels of sequences cannot be audited yet"
     raise BadInput(
-        f"labels of {name!r}", allowed=f"{samples or 'some'} whole numbers, one per sample",
-        got=f"{dtype} of shape {tuple(shape)}", do=do,
-    )  # fmt: skip
+        f"labels of {name!r}",
+        allowed=f"{samples or 'some'} whole numbers, one per sample",
+        got=f"{dtype} of shape {tuple(shape)}",
+        do=do,
+    )
 
 
 def refuse_kind(name: str, shape: tuple[int, ...], fractions: bool) -> None:
     """Pictures (1 or 3, H, W) and rows of a table, as fractions, are what can be audited today."""
     if not fractions:
         raise BadInput(
-            f"inputs of {name!r}", allowed="floats between 0 and 1", got="whole numbers",
+            f"inputs of {name!r}",
+            allowed="floats between 0 and 1",
+            got="whole numbers",
             do="scale bytes to [0, 1]; tokens cannot be audited yet, but what an embedding makes of them can, as a row",
-        )  # fmt: skip
+        )
     if len(shape) == 1 or (len(shape) == 3 and shape[0] in (1, 3)):
         return
     do = "reshape them, and back inside the model"
     if len(shape) == 2:
         do = f"give series as pictures of shape {(1, *shape)}, and let the model drop the first axis again"
-    raise BadInput(
-        f"inputs of {name!r}", allowed="(N, features) or (N, 1 or 3, H, W)", got=("N", *shape), do=do,
-    )  # fmt: skip
+    raise BadInput(f"inputs of {name!r}", allowed="(N, features) or (N, 1 or 3, H, W)", got=("N", *shape), do=do)
 
 
 def own_spec(name: str, shape: tuple[int, ...], classes: int) -> DataSpec:
@@ -101,9 +103,11 @@ def _classes(path: Path, told: Any) -> int:
         return 0
     if told.ndim or not np.issubdtype(told.dtype, np.integer) or not 0 < int(told) <= MOST_CLASSES:
         raise BadInput(
-            f"classes in {str(path)!r}", allowed=f"one whole number from 1 to {MOST_CLASSES}",
-            got=f"{told.dtype} of shape {told.shape}", do="write classes=10, say, or leave it out",
-        )  # fmt: skip
+            f"classes in {str(path)!r}",
+            allowed=f"one whole number from 1 to {MOST_CLASSES}",
+            got=f"{told.dtype} of shape {told.shape}",
+            do="write classes=10, say, or leave it out",
+        )
     return int(told)
 
 

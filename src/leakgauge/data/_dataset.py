@@ -37,10 +37,7 @@ class Dataset:
         own = tuple(self.inputs.shape[1:])
         if own != self.spec.shape and not (self.resample and len(own) == 3 and own[0] == self.spec.shape[0]):
             raise BadInput(
-                f"{what}: each sample",
-                allowed=f"of shape {self.spec.shape}",
-                got=own,
-                do="give all samples this shape",
+                f"{what}: each sample", allowed=f"of shape {self.spec.shape}", got=own, do="give all samples this shape"
             )
         _check_values(what, self.inputs)
         _check_labels(what, self.labels, len(self.inputs), self.spec.classes)
@@ -121,10 +118,7 @@ def _check_values(what: str, inputs: Tensor) -> None:
         return
     if inputs.dtype != torch.float32:
         raise BadInput(
-            f"{what}: inputs",
-            allowed="uint8 or float32",
-            got=inputs.dtype,
-            do="convert them before you hand them in",
+            f"{what}: inputs", allowed="uint8 or float32", got=inputs.dtype, do="convert them before you hand them in"
         )
     if not bool(torch.isfinite(inputs).all()):
         raise BadInput(f"{what}: inputs", allowed="finite", got="nan or inf", do="remove or fill those samples")

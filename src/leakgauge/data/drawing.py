@@ -19,12 +19,7 @@ from leakgauge.types import Batch
 
 
 def draw_victims(
-    dataset: Dataset,
-    trials: int,
-    batch_size: int,
-    seed: int,
-    batch_labels: str = "any",
-    shares: Sequence[Tensor] = (),
+    dataset: Dataset, trials: int, batch_size: int, seed: int, batch_labels: str = "any", shares: Sequence[Tensor] = ()
 ) -> Batch:
     """T = `trials` batches of N = `batch_size` samples: inputs (T, N, *shape), labels (T, N).
 
@@ -62,9 +57,14 @@ def draw_crowds(
 
 
 def draw_others(
-    dataset: Dataset, limit: int, trials: int, batch_size: int, seed: int, batch_labels: str = "any",
+    dataset: Dataset,
+    limit: int,
+    trials: int,
+    batch_size: int,
+    seed: int,
+    batch_labels: str = "any",
     shares: Sequence[Tensor] = (),
-) -> Batch | None:  # fmt: skip
+) -> Batch | None:
     """At most `limit` samples that `draw_victims` leaves alone, as one batch (1, K, ...); None if it takes all."""
     taken = torch.tensor(_victims(dataset, trials, batch_size, seed, batch_labels, shares)).flatten()
     order = _shuffled(len(dataset), generator(seed, "others").initial_seed())

@@ -25,9 +25,11 @@ class Accounted(Defense):
     norm: float = setting(1.0, "C, the largest length that passes; 0 turns the defence off", low=0)
     sigma: float = setting(1.0, "standard deviation of the noise in units of C; 0 adds none", low=0)
     q: float = setting(
-        0.0, "probability with which a step draws a given sample or client; 0: not said, nothing promised",
-        low=0, high=1,
-    )  # fmt: skip
+        0.0,
+        "probability with which a step draws a given sample or client; 0: not said, nothing promised",
+        low=0,
+        high=1,
+    )
     rounds: int = setting(0, "noised steps in the whole training; 0: not said, nothing promised", low=0)
     delta: float = setting(1e-5, "delta of the promise", above=0, high=0.5)
     accountant: str = setting("rdp", "our own bound, or Opacus' RDP or PRV (extra: privacy)", choices=ACCOUNTANTS)

@@ -45,9 +45,13 @@ from leakgauge.types import Attack, Batch, Defense, SharedUpdate, Step
 
 SERVER, CLIENT = FIRST_LOCKS = ("server", "client")  # who makes the lock that a client begins with
 _TOLD = {  # the values that are given; a gradient stands among the tensors of the update
-    "nothing": (), "key": ("key",), "gradient": (), "key-and-gradient": ("key",),
-    "lock": ("weight", "bias"), "both": PARTS,
-}  # fmt: skip
+    "nothing": (),
+    "key": ("key",),
+    "gradient": (),
+    "key-and-gradient": ("key",),
+    "lock": ("weight", "bias"),
+    "both": PARTS,
+}
 
 
 @dataclass(frozen=True)
@@ -60,30 +64,35 @@ class KeyLock(Defense):
 
     length: int = setting(1024, "numbers in the key", low=1)
     activation: str = setting(
-        "identity", "what scale and shift go through: nothing, as in the text, or what the released code has",
+        "identity",
+        "what scale and shift go through: nothing, as in the text, or what the released code has",
         choices=ACTIVATIONS,
-    )  # fmt: skip
+    )
     layer: str = setting(FIRST, "the normalisation, or the layer that gets one behind it, by name; or the first")
     init: str = setting("default", "first values of the lock: PyTorch's rule, or U(-0.5, 0.5)", choices=INITS)
     first_lock: str = setting(
-        SERVER, "who makes the first lock: the server, for all and known to it, or each client its own",
+        SERVER,
+        "who makes the first lock: the server, for all and known to it, or each client its own",
         choices=FIRST_LOCKS,
-    )  # fmt: skip
+    )
     lock_seed: int = setting(0, "seed of the server's first lock", low=0)
     rounds: int = setting(1, "rounds with the same samples, key and lock whose updates the attacker keeps", low=1)
     drift: float = setting(0.1, "how far weights move between those rounds, as a share of their size", above=0)
     told: str = setting(
-        "nothing", "what the attacker is given: the key, the gradient of the lock layer, or the values of the lock",
+        "nothing",
+        "what the attacker is given: the key, the gradient of the lock layer, or the values of the lock",
         choices=tuple(_TOLD),
-    )  # fmt: skip
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.rounds > 1 and self._shares_gradient:
             raise BadInput(
-                "key-lock: told", allowed="without gradient where rounds is above 1", got=repr(self.told),
+                "key-lock: told",
+                allowed="without gradient where rounds is above 1",
+                got=repr(self.told),
                 do="one round's gradient of the lock gives the key away: leave rounds out",
-            )  # fmt: skip
+            )
 
     @property
     def _shares_gradient(self) -> bool:

@@ -40,9 +40,11 @@ class Mixing(Defense):
 
     clients: int = setting(3, "clients of a round, the victim and the attacker among them", low=2)
     share: float = setting(
-        0.5, "least share of a client's own update in its mixture; the paper's experiments have 0.9 for everybody",
-        above=0, high=0.9999,
-    )  # fmt: skip
+        0.5,
+        "least share of a client's own update in its mixture; the paper's experiments have 0.9 for everybody",
+        above=0,
+        high=0.9999,
+    )
     fusing: str = setting(
         "random",
         "whose shares: own ones drawn in private and the rest in equal parts (random), in drawn parts (free), or share "

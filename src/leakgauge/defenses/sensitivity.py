@@ -114,10 +114,20 @@ class Sensitivity(Defense):
     def public(self) -> NoisedSlices:
         """What everybody knows of the slices: clients cut by it, and attackers too."""
         return NoisedSlices(
-            slices=self.slices, root=self.root, probes=self.probes, packing=self.packing, as_released=self.as_released,
-            noised=self.noised, std=self.std * (self.clip or 1.0), secret=self.secret, q=self.q, keep=self.keep,
-            roots=self.roots, root_data=self.root_data, bias=self.bias,
-        )  # fmt: skip
+            slices=self.slices,
+            root=self.root,
+            probes=self.probes,
+            packing=self.packing,
+            as_released=self.as_released,
+            noised=self.noised,
+            std=self.std * (self.clip or 1.0),
+            secret=self.secret,
+            q=self.q,
+            keep=self.keep,
+            roots=self.roots,
+            root_data=self.root_data,
+            bias=self.bias,
+        )
 
     def aggregate(self, updates: SharedUpdate) -> SharedUpdate:
         """The mean of the clients, without what noise explains."""

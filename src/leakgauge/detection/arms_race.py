@@ -74,9 +74,16 @@ def margin_of(server: MKOR, data_root: Path | None) -> tuple[float, str]:
 
 def _point(server: MKOR, data_root: Path | None, device: str) -> Point:
     scenario = Scenario(
-        model=_MODEL, data=_DATA, batch_size=_RECORDS, batch_labels="distinct", trials=1, seed=server.secret,
-        attacks=(server.spec,), local=LocalTraining(loss=NLL_ON_LOGITS), threat_model="malicious-parameters",
-    )  # fmt: skip
+        model=_MODEL,
+        data=_DATA,
+        batch_size=_RECORDS,
+        batch_labels="distinct",
+        trials=1,
+        seed=server.secret,
+        attacks=(server.spec,),
+        local=LocalTraining(loss=NLL_ON_LOGITS),
+        threat_model="malicious-parameters",
+    )
     report, _ = run_audit(scenario, undefended=True, device=device, data_root=data_root)
     (found,) = (f for f in report.findings if f.attack == server.name)
     psnr, ssim = (found.scores.get(name) for name in ("psnr", "ssim"))

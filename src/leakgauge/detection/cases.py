@@ -26,36 +26,57 @@ _ROUNDS = (0, 1, 5, 20)
 _CHANGES = ("", "", "pruned:0.5", "pruned:0.9", "quantised:8", "quantised:4")  # half as often as it is
 
 _CLEAN = (  # (model, data); every kind of layer, initialisation and size that the zoo has
-    ("lenet-dlg", DIGITS), ("lenet-dlg", PHOTOS), ("lenet-dlg:init=default,activation=relu", PHOTOS),
-    ("lenet-cpl", PHOTOS), ("lenet5-grnn", PHOTOS), ("lenet5-mkor", "digits:size=28"), ("lenet5-mkor", PHOTOS),
-    ("convnet:width=8", PHOTOS), ("resnet20:width=8", PHOTOS), ("resnet20-4:width=8", PHOTOS),
-    ("vgg16-mkor:width=8,hidden=64", PHOTOS), ("vgg16-mkor:width=16,hidden=128", "digits:size=32"),
-    ("cnn-melis:width=8,hidden=32", PHOTOS), ("mkor-modified", PHOTOS), ("mlp", DIGITS), ("mlp:hidden=400", PHOTOS),
-    ("mlp:activation=relu", PHOTOS),
-)  # fmt: skip
-_CHAINS = (  # what MKOR can hide in
-    ("lenet5-mkor", "digits:size=28"), ("vgg16-mkor:width=16,hidden=128", "digits:size=32"),
+    ("lenet-dlg", DIGITS),
+    ("lenet-dlg", PHOTOS),
+    ("lenet-dlg:init=default,activation=relu", PHOTOS),
+    ("lenet-cpl", PHOTOS),
+    ("lenet5-grnn", PHOTOS),
+    ("lenet5-mkor", "digits:size=28"),
+    ("lenet5-mkor", PHOTOS),
+    ("convnet:width=8", PHOTOS),
+    ("resnet20:width=8", PHOTOS),
+    ("resnet20-4:width=8", PHOTOS),
     ("vgg16-mkor:width=8,hidden=64", PHOTOS),
-)  # fmt: skip
+    ("vgg16-mkor:width=16,hidden=128", "digits:size=32"),
+    ("cnn-melis:width=8,hidden=32", PHOTOS),
+    ("mkor-modified", PHOTOS),
+    ("mlp", DIGITS),
+    ("mlp:hidden=400", PHOTOS),
+    ("mlp:activation=relu", PHOTOS),
+)
+_CHAINS = (  # what MKOR can hide in
+    ("lenet5-mkor", "digits:size=28"),
+    ("vgg16-mkor:width=16,hidden=128", "digits:size=32"),
+    ("vgg16-mkor:width=8,hidden=64", PHOTOS),
+)
 _SERVERS: dict[str, tuple[tuple[str, ...], tuple[tuple[str, str], ...]]] = {  # family -> server specs, hosts
     "mkor, naive": (
         ("mkor",),
-        (("lenet5-mkor", "digits:size=28"), ("vgg16-mkor:width=16,hidden=128", "digits:size=32"),
-         ("vgg16-mkor:width=8,hidden=64", PHOTOS), ("mkor-modified", PHOTOS)),
+        (
+            ("lenet5-mkor", "digits:size=28"),
+            ("vgg16-mkor:width=16,hidden=128", "digits:size=32"),
+            ("vgg16-mkor:width=8,hidden=64", PHOTOS),
+            ("mkor-modified", PHOTOS),
+        ),
     ),
     **{
         f"mkor, emptied rows, noise {noise:g}": (
-            tuple(f"mkor:parameters=inconspicuous,design=rows,noise_on=all,noise={noise:g},link={link}{more}"
-                  for link in (300, 30, 1) for more in ("", ",leak=0.0001,pair_noise=0.1")),
+            tuple(
+                f"mkor:parameters=inconspicuous,design=rows,noise_on=all,noise={noise:g},link={link}{more}"
+                for link in (300, 30, 1)
+                for more in ("", ",leak=0.0001,pair_noise=0.1")
+            ),
             _CHAINS,
         )
         for noise in (0.0, 1e-4, 1e-3, 1e-2, 1e-1)
     },
     **{
         f"mkor, block, {dense}, beta {beta:g}": (
-            tuple(f"mkor:parameters=inconspicuous,dense={dense},beta={beta:g},sigma={sigma:g},leak={leak:g}{more}"
-                  for sigma, leak in ((1e-3, 0), (1e-2, 1e-4))
-                  for more in (("",) if dense == "text" else (",link=300", ",link=30,pair_noise=0.1"))),
+            tuple(
+                f"mkor:parameters=inconspicuous,dense={dense},beta={beta:g},sigma={sigma:g},leak={leak:g}{more}"
+                for sigma, leak in ((1e-3, 0), (1e-2, 1e-4))
+                for more in (("",) if dense == "text" else (",link=300", ",link=30,pair_noise=0.1"))
+            ),
             _CHAINS,
         )
         for dense in ("enlarged", "text")
@@ -63,24 +84,36 @@ _SERVERS: dict[str, tuple[tuple[str, ...], tuple[tuple[str, str], ...]]] = {  # 
     },
     "class fishing": (
         ("class-fishing:target=1", "class-fishing:target=0,magnify=0.05,other_bias=100"),
-        (("lenet-dlg:activation=relu,init=default", PHOTOS), ("convnet:width=8", PHOTOS), ("resnet20:width=8", PHOTOS),
-         ("mlp:activation=relu", DIGITS)),
+        (
+            ("lenet-dlg:activation=relu,init=default", PHOTOS),
+            ("convnet:width=8", PHOTOS),
+            ("resnet20:width=8", PHOTOS),
+            ("mlp:activation=relu", DIGITS),
+        ),
     ),
     "feature fishing": (
         ("feature-fishing:target=1,along=feature,queries=1", "feature-fishing:target=1,queries=1"),
-        (("lenet-dlg:activation=relu,init=default", PHOTOS), ("convnet:width=8", PHOTOS), ("resnet20:width=8", PHOTOS),
-         ("mlp:activation=relu", DIGITS)),
+        (
+            ("lenet-dlg:activation=relu,init=default", PHOTOS),
+            ("convnet:width=8", PHOTOS),
+            ("resnet20:width=8", PHOTOS),
+            ("mlp:activation=relu", DIGITS),
+        ),
     ),
     "imprint": (
-        ("imprint:bins=100", "imprint:bins=20,variant=sparse", "imprint:variant=one-shot",
-         "imprint:bins=64,as_released=true"),
+        (
+            "imprint:bins=100",
+            "imprint:bins=20,variant=sparse",
+            "imprint:variant=one-shot",
+            "imprint:bins=64,as_released=true",
+        ),
         (("lenet-dlg", DIGITS), ("convnet:width=8", PHOTOS), ("resnet20:width=8", PHOTOS), ("mlp", DIGITS)),
     ),
     "trap weights": (
         ("trap-weights", "trap-weights:scale=0.99,sigma=0.1", "trap-weights:scale=0.8"),
         (("mlp:activation=relu,hidden=256", DIGITS), ("mlp:activation=relu,hidden=400", PHOTOS)),
     ),
-}  # fmt: skip
+}
 
 
 @dataclass(frozen=True)

@@ -133,10 +133,12 @@ def alarms(one: Scored, thresholds: Thresholds) -> tuple[str, ...]:
 
 def _row(family: str, group: Sequence[Scored], thresholds: Thresholds) -> Row:
     return Row(
-        family, group[0].case.tampered, len(group),
+        family,
+        group[0].case.tampered,
+        len(group),
         _rate([_found(one.weights, thresholds) for one in group]),
         _rate([_found(one.probed, thresholds) for one in group]),
-    )  # fmt: skip
+    )
 
 
 def _found(measured: Measures, thresholds: Thresholds) -> bool:

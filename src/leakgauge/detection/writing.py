@@ -53,33 +53,41 @@ def as_dict(study: Study) -> dict[str, object]:
 def markdown(study: Study) -> str:
     where = study.environment
     lines = [
-        "<!-- Written by `leakgauge detection`; run that instead of editing. -->", "",
-        "# How often `leakgauge inspect` finds a tampering server", "",
+        "<!-- Written by `leakgauge detection`; run that instead of editing. -->",
+        "",
+        "# How often `leakgauge inspect` finds a tampering server",
+        "",
         f"{study.models} models, seed {study.seed}, on {where['device']}, leakgauge {where['leakgauge']} (commit "
         f"{where['commit']}). Each family's models are dealt into two halves. The thresholds of the left columns were "
         "chosen on one half and the rates are those of the other; the right columns use the thresholds that the tool "
         "comes with, on the same half. Shares of models called tampered, with exact 95 % intervals: for clean models "
         "these are false alarms. *Weights* looks at the checkpoint alone, *with samples* also at the gradients of 16 "
-        "samples of the client's own.", "",
+        "samples of the client's own.",
+        "",
         "| family | models | weights | with samples | weights, as shipped | with samples, as shipped |",
         "| --- | --- | --- | --- | --- | --- |",
-    ]  # fmt: skip
+    ]
     for row, usual in zip(study.rows, study.usual, strict=True):
         cells = [_share(i) for i in (row.weights, row.probed, usual.weights, usual.probed)]
         lines.append(f"| {row.family} | {row.models} | {' | '.join(cells)} |")
     lines += _check_table(study.by_check)
     if study.points:
         lines += [
-            "", "## The arms race", "",
+            "",
+            "## The arms race",
+            "",
             "MKOR with inconspicuous parameters on VGG16 at 224 pixels, a batch of nine photographs, NLL on "
             "logits. Its convolutions edit the block of Eq. 20. The server hides by noise on its mirrored rows "
             "(half of the layer's deviation), by more and more noise on what it wrote and by weaker links. "
             "Detection is the clearest check's score over its threshold, from the weights alone: from 1 on the "
             "model is called tampered. The rows are hidden because mirrored rows without noise were found at "
-            "every strength, so that nothing else showed.", "",
-            "![detection against PSNR](arms-race.svg)", "",
-            "| link | noise | detection | by | PSNR, dB | SSIM |", "| --- | --- | --- | --- | --- | --- |",
-        ]  # fmt: skip
+            "every strength, so that nothing else showed.",
+            "",
+            "![detection against PSNR](arms-race.svg)",
+            "",
+            "| link | noise | detection | by | PSNR, dB | SSIM |",
+            "| --- | --- | --- | --- | --- | --- |",
+        ]
         for (link, noise), group in _grouped(study.points).items():
             margin = min(p.margin for p in group)
             by = ", ".join(sorted({p.check for p in group}))
@@ -95,13 +103,16 @@ def _check_table(rows: Sequence[CheckRow]) -> list[str]:
         return []
     ours = [name for name in rows[0].shares if name not in PAPERS and any(row.shares[name].value for row in rows)]
     lines = [
-        "", "## Which check sees which server", "",
+        "",
+        "## Which check sees which server",
+        "",
         "Shares of all models in which a check speaks, with samples, at the thresholds that the tool comes with. The "
         "first three checks are those that Wang et al. 2023 name for a client, with exact 95 % intervals; they are "
-        "cautions here. A dash is none.", "",
+        "cautions here. A dash is none.",
+        "",
         f"| family | models | {' | '.join([*(f'*{name}*' for name in PAPERS), *ours])} |",
         "| --- | --- |" + " --- |" * (len(PAPERS) + len(ours)),
-    ]  # fmt: skip
+    ]
     for row in rows:
         cells = [_share(row.shares[n]) if n in PAPERS else _brief(row.shares[n]) for n in (*PAPERS, *ours)]
         lines.append(f"| {row.family} | {row.models} | {' | '.join(cells)} |")

@@ -134,7 +134,9 @@ class Encryption(Settings):
         worst = float(np.abs(flat).max()) if flat.size else 0.0
         if not worst <= self.largest:  # also for nan
             raise BadInput(
-                f"{self.name}: value to encrypt", got=f"{worst:g}", do="raise largest, or clip the update",
+                f"{self.name}: value to encrypt",
+                got=f"{worst:g}",
+                do="raise largest, or clip the update",
                 allowed=f"between -{self.largest:g} and {self.largest:g} (the overflow guard)",
-            )  # fmt: skip
+            )
         return flat

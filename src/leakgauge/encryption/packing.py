@@ -30,14 +30,18 @@ class Packing:
     def __post_init__(self) -> None:
         if 2 * self.most * self.pieces >= 2**63:
             raise BadInput(
-                "packing: largest x 2^fraction_bits x pieces", allowed="below 2^62", do="lower one of the three",
+                "packing: largest x 2^fraction_bits x pieces",
+                allowed="below 2^62",
+                do="lower one of the three",
                 got=f"{self.largest:g} x 2^{self.fraction_bits} x {self.pieces}",
-            )  # fmt: skip
+            )
         if self.slots < 1:
             raise BadInput(
-                "packing: key", allowed=f"longer than {8 * self.width} bits, which one value needs",
-                got=f"{self.capacity} bits", do="use a longer key, or fewer fraction_bits or pieces",
-            )  # fmt: skip
+                "packing: key",
+                allowed=f"longer than {8 * self.width} bits, which one value needs",
+                got=f"{self.capacity} bits",
+                do="use a longer key, or fewer fraction_bits or pieces",
+            )
 
     @property
     def most(self) -> int:

@@ -44,9 +44,11 @@ class Paillier(Encryption):
         super().__post_init__()
         if self.bits not in SECURE_BITS and not self.insecure_demo:
             raise BadInput(
-                "paillier: bits", allowed="2048 or 3072", got=self.bits,
+                "paillier: bits",
+                allowed="2048 or 3072",
+                got=self.bits,
                 do="choose one of these; other keys need insecure_demo=True and protect nothing",
-            )  # fmt: skip
+            )
         if self.bits % 2:
             raise BadInput("paillier: bits", allowed="even", got=self.bits, do="add one")
         _ = self.packing

@@ -34,8 +34,14 @@ class Curvature:
             return torch.zeros(rows, *shape, dtype=torch.float64, device=x.device)
 
         count = torch.zeros(rows, dtype=torch.long, device=x.device)
-        return cls(x.new_zeros(rows, 2 * size, width), zeros(size, size), zeros(size, size), zeros(size), count,
-                   x.new_ones(rows))  # fmt: skip
+        return cls(
+            x.new_zeros(rows, 2 * size, width),
+            zeros(size, size),
+            zeros(size, size),
+            zeros(size),
+            count,
+            x.new_ones(rows),
+        )
 
     def keep(self, rows: Tensor) -> None:
         for name, tensor in vars(self).items():

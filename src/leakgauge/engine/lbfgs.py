@@ -62,12 +62,17 @@ class Lbfgs:
         count = torch.zeros(len(start), dtype=torch.long, device=start.device)
         return _State(
             **State.common(start),
-            base_x=start.clone(), base_value=torch.full_like(nothing, torch.inf),
-            base_gradient=torch.zeros_like(start), direction=torch.zeros_like(start),
-            moves=count, idle=count.clone(), mark=torch.full_like(nothing, torch.inf),
+            base_x=start.clone(),
+            base_value=torch.full_like(nothing, torch.inf),
+            base_gradient=torch.zeros_like(start),
+            direction=torch.zeros_like(start),
+            moves=count,
+            idle=count.clone(),
+            mark=torch.full_like(nothing, torch.inf),
             unit=torch.ones_like(nothing),
-            memory=Curvature.empty(start, self.history), line=Trial.new(start, self.line_search),
-        )  # fmt: skip
+            memory=Curvature.empty(start, self.history),
+            line=Trial.new(start, self.line_search),
+        )
 
     def iterate(self, state: State, evaluate: Evaluate) -> None:
         """Accept the point or choose another length; where accepted, remember what it taught and turn."""

@@ -41,10 +41,15 @@ class Trial:
         zero = x.new_zeros(len(x))
         count = torch.zeros(len(x), dtype=torch.long, device=x.device)
         return cls(
-            length=zero, slope=zero.clone(), value=x.new_full((len(x),), torch.inf), tries=count,
-            zooming=torch.zeros_like(count, dtype=torch.bool), low=x.new_zeros(len(x), 3), high=x.new_zeros(len(x), 3),
+            length=zero,
+            slope=zero.clone(),
+            value=x.new_full((len(x),), torch.inf),
+            tries=count,
+            zooming=torch.zeros_like(count, dtype=torch.bool),
+            low=x.new_zeros(len(x), 3),
+            high=x.new_zeros(len(x), 3),
             low_gradient=torch.zeros_like(x) if rule == "wolfe" else x.new_zeros(len(x), 0),
-        )  # fmt: skip
+        )
 
     def keep(self, rows: Tensor) -> None:
         for name, tensor in vars(self).items():

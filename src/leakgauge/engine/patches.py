@@ -58,9 +58,15 @@ def _rows(pictures: Tensor, trials: int) -> Tensor:
 class _KernelGradients(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, delta: Tensor, patches: Tensor | None, kernel: Pair, stride: Pair, dilation: Pair,
+        ctx: Any,
+        x: Tensor,
+        delta: Tensor,
+        patches: Tensor | None,
+        kernel: Pair,
+        stride: Pair,
+        dilation: Pair,
         trials: int,
-    ) -> Tensor:  # fmt: skip
+    ) -> Tensor:
         size = (delta.shape[2], delta.shape[3])
         if patches is None:
             patches = _patches(x, kernel, stride, dilation, size, trials)

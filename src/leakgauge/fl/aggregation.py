@@ -30,9 +30,7 @@ def weighted_mean(updates: SharedUpdate, weights: Sequence[float] | None = None)
         return torch.einsum("t,t...->...", share.to(tensor.device), tensor.double())[None].to(tensor.dtype)
 
     return SharedUpdate(
-        updates.kind,
-        {n: mean(t) for n, t in updates.tensors.items()},
-        {n: mean(b) for n, b in updates.buffers.items()},
+        updates.kind, {n: mean(t) for n, t in updates.tensors.items()}, {n: mean(b) for n, b in updates.buffers.items()}
     )
 
 

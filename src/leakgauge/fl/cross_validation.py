@@ -22,9 +22,11 @@ def split_clients(clients: Sequence[Tensor], share: float, seed: int) -> tuple[l
     fewest = min(len(indices) for indices in clients)
     if fewest < 2:
         raise BadInput(
-            "aggregator: validation", allowed="with two samples or more at every client, one to keep back",
-            got=f"a client with {fewest}", do="use fewer clients, a less skewed partition or another aggregator",
-        )  # fmt: skip
+            "aggregator: validation",
+            allowed="with two samples or more at every client, one to keep back",
+            got=f"a client with {fewest}",
+            do="use fewer clients, a less skewed partition or another aggregator",
+        )
     train, kept = [], []
     for client, indices in enumerate(clients):
         count = max(1, round(share * len(indices)))

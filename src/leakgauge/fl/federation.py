@@ -80,31 +80,40 @@ class Federated:
         wanted = self.federation.per_round
         if wanted > len(self.clients):
             raise BadInput(
-                "federation: per_round", allowed=f"at most {len(self.clients)}, the clients there are", got=wanted,
+                "federation: per_round",
+                allowed=f"at most {len(self.clients)}, the clients there are",
+                got=wanted,
                 do="lower it, or add clients to --partition",
-            )  # fmt: skip
+            )
         aggregating = [d.name for d in self.defenses if type(d).aggregate is not Defense.aggregate]
         if len(aggregating) > 1:
             raise BadInput(
-                "defenses", allowed="one that changes what the server does", got=" and ".join(aggregating),
+                "defenses",
+                allowed="one that changes what the server does",
+                got=" and ".join(aggregating),
                 do="leave one of them out",
-            )  # fmt: skip
+            )
         if aggregating and (type(self.aggregator) is not FedAvg or self.encryption is not None):
             raise BadInput(
-                "aggregator", allowed=f"fedavg without encryption beside {aggregating[0]}, which aggregates itself",
+                "aggregator",
+                allowed=f"fedavg without encryption beside {aggregating[0]}, which aggregates itself",
                 got=self.aggregator.spec + (f" with {self.encryption.name}" if self.encryption else ""),
                 do="leave one of them out",
-            )  # fmt: skip
+            )
         if self.aggregator.cross_validates and self.federation.weighting != "equal":
             raise BadInput(
-                "federation: weighting", allowed=f"equal with {self.aggregator.name}, which weighs clients by itself",
-                got=self.federation.weighting, do="leave it out",
-            )  # fmt: skip
+                "federation: weighting",
+                allowed=f"equal with {self.aggregator.name}, which weighs clients by itself",
+                got=self.federation.weighting,
+                do="leave it out",
+            )
         if any(d.keeps for d in self.defenses[:-1]):
             raise BadInput(
-                "defenses", allowed="one that keeps something back only as the last of a chain",
-                got="+".join(d.name for d in self.defenses), do="write it last",
-            )  # fmt: skip
+                "defenses",
+                allowed="one that keeps something back only as the last of a chain",
+                got="+".join(d.name for d in self.defenses),
+                do="write it last",
+            )
 
     def run_round(self, number: int) -> float:
         """One round; gives its wall-clock seconds without any evaluation."""

@@ -30,9 +30,11 @@ def check_fusing(owner: str, share: float, fusing: str) -> None:
     """Shares that are drawn must keep the own one the largest."""
     if fusing != "fixed" and share < _LEAST:
         raise BadInput(
-            owner, allowed=f"at least {_LEAST:g} where shares are drawn, so that the own one is the largest", got=share,
+            owner,
+            allowed=f"at least {_LEAST:g} where shares are drawn, so that the own one is the largest",
+            got=share,
             do="raise it, or set fusing=fixed",
-        )  # fmt: skip
+        )
 
 
 def mixing_matrix(clients: int, share: float) -> Tensor:

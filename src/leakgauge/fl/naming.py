@@ -45,7 +45,9 @@ def shared_as(kind: str, model: nn.Module, tensors: Mapping[str, Tensor]) -> Sha
 def _floats(name: str, tensor: Tensor) -> Tensor:
     if tensor.is_complex():
         raise BadInput(
-            f"update tensor {name!r}", allowed="of real numbers", got=str(tensor.dtype).removeprefix("torch."),
+            f"update tensor {name!r}",
+            allowed="of real numbers",
+            got=str(tensor.dtype).removeprefix("torch."),
             do="share real and imaginary parts as tensors of their own",
-        )  # fmt: skip
+        )
     return tensor if tensor.dtype == torch.float64 else tensor.float()

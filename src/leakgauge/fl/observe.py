@@ -107,9 +107,11 @@ def check_update(model: nn.Module, update: SharedUpdate, layers: str = ALL) -> N
     if missing or extra:
         got = "; ".join([f"missing {n!r}" for n in missing[:1]] + [f"unknown {n!r}" for n in extra[:1]])
         raise BadInput(
-            "update tensors", allowed=f"the model's {len(expected)} parameters by name", got=got,
+            "update tensors",
+            allowed=f"the model's {len(expected)} parameters by name",
+            got=got,
             do=_remedy(model, update, extra),
-        )  # fmt: skip
+        )
     trials = next((len(t) for t in update.tensors.values() if t.dim()), 1)
     if not trials:
         raise BadInput(
@@ -118,12 +120,16 @@ def check_update(model: nn.Module, update: SharedUpdate, layers: str = ALL) -> N
     for name, tensor in update.tensors.items():
         if tuple(tensor.shape) != (trials, *expected[name]):
             raise BadInput(
-                f"update tensor {name!r}", allowed=f"of shape {(trials, *expected[name])} (trials first)",
-                got=tuple(tensor.shape), do="check that --model is the model this update belongs to",
-            )  # fmt: skip
+                f"update tensor {name!r}",
+                allowed=f"of shape {(trials, *expected[name])} (trials first)",
+                got=tuple(tensor.shape),
+                do="check that --model is the model this update belongs to",
+            )
         if not torch.isfinite(tensor).all():
             bad = int((~torch.isfinite(tensor)).sum())
             raise BadInput(
-                f"update tensor {name!r}", allowed="finite", got=f"{bad} NaN or infinite entries",
+                f"update tensor {name!r}",
+                allowed="finite",
+                got=f"{bad} NaN or infinite entries",
                 do="find where training diverged, or drop this update",
-            )  # fmt: skip
+            )

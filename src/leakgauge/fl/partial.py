@@ -40,9 +40,11 @@ def shared_names(model: nn.Module, which: str) -> list[str]:
         count = int(counted[2])
         if not 1 <= count <= len(layers):
             raise BadInput(
-                "shared layers", allowed=f"1 to {len(layers)} of this model's layers", got=repr(which),
+                "shared layers",
+                allowed=f"1 to {len(layers)} of this model's layers",
+                got=repr(which),
                 do=f"for example {counted[1]}:1",
-            )  # fmt: skip
+            )
         some = list(layers.values())[:count] if counted[1] == "first" else list(layers.values())[-count:]
         return [name for names in some for name in names]
     kept: set[str] = set()

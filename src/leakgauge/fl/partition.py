@@ -26,10 +26,7 @@ def classes_per_client(labels: Tensor, clients: int, classes: int, seed: int) ->
     present = np.unique(labels.numpy())
     if not 1 <= classes <= len(present):
         raise BadInput(
-            "classes per client",
-            allowed=f"1 to {len(present)}",
-            got=classes,
-            do="choose a number in that range",
+            "classes per client", allowed=f"1 to {len(present)}", got=classes, do="choose a number in that range"
         )
     rng = np.random.default_rng(seed)
     owners = _deal_classes(present, clients, classes, rng)
@@ -86,8 +83,5 @@ def shares(labels: Tensor, partition: Partition, seed: int) -> list[Tensor]:
 def _check(labels: Tensor, clients: int) -> None:
     if not 1 <= clients <= len(labels):
         raise BadInput(
-            "clients",
-            allowed=f"1 to {len(labels)} (the samples)",
-            got=clients,
-            do="choose a number in that range",
+            "clients", allowed=f"1 to {len(labels)} (the samples)", got=clients, do="choose a number in that range"
         )

@@ -66,9 +66,11 @@ def _read(path: Path) -> dict[str, Tensor]:
         if isinstance(loaded, Mapping) and any(value is None for value in loaded.values()):
             name = next(str(name) for name, value in loaded.items() if value is None)
             raise BadInput(
-                what, allowed="a mapping from parameter names to tensors", got=f"None for {name!r}",
+                what,
+                allowed="a mapping from parameter names to tensors",
+                got=f"None for {name!r}",
                 do="leave out parameters without a gradient: if p.grad is not None",
-            )  # fmt: skip
+            )
         raise BadInput(
             what, allowed="a mapping from parameter names to tensors", got=type(loaded).__name__.lstrip("_"), do=do
         )

@@ -81,9 +81,11 @@ class Recorded:
         own = self.origin
         if own.lr is None:
             raise BadInput(
-                f"{self.name}: lr", allowed="known for a weight difference", got="none recorded",
+                f"{self.name}: lr",
+                allowed="known for a weight difference",
+                got="none recorded",
                 do="give the clients' training, such as --local kind=fedavg,lr=0.1,epochs=1",
-            )  # fmt: skip
+            )
         return LocalTraining(
             kind="fedavg", epochs=own.epochs, batch_size=own.batch_size, lr=own.lr, batchnorm=own.batchnorm
         )
@@ -94,9 +96,11 @@ def read_folder(folder: Path) -> tuple[Recorded, ...]:
     described = sorted(folder.glob("update-*.json"))
     if not described:
         raise BadInput(
-            f"recorded folder {str(folder)!r}", allowed="one that a Recorder wrote", got="no update-*.json in it",
+            f"recorded folder {str(folder)!r}",
+            allowed="one that a Recorder wrote",
+            got="no update-*.json in it",
             do="record something first (docs: real federations)",
-        )  # fmt: skip
+        )
     return tuple(_read(path) for path in described)
 
 

@@ -34,14 +34,18 @@ def check_roots(roots: str, root_data: str) -> None:
     """Raises where the two do not fit together."""
     if roots != "made-up" and not root_data:
         raise BadInput(
-            "sensitivity: root_data", allowed=f"the name of a data set with roots={roots}", got="nothing",
+            "sensitivity: root_data",
+            allowed=f"the name of a data set with roots={roots}",
+            got="nothing",
             do=f"write roots={roots},root_data=mnist, for example",
-        )  # fmt: skip
+        )
     if roots == "made-up" and root_data:
         raise BadInput(
-            "sensitivity: root_data", allowed="left out with roots=made-up, which needs no data", got=repr(root_data),
+            "sensitivity: root_data",
+            allowed="left out with roots=made-up, which needs no data",
+            got=repr(root_data),
             do="leave it out, or write roots=real",
-        )  # fmt: skip
+        )
 
 
 def root_samples(
@@ -114,9 +118,11 @@ def _real(data: str, count: int, bias: float, shape: tuple[int, ...]) -> tuple[T
     samples = load(data, "train")
     if samples.spec.shape != shape:
         raise BadInput(
-            "sensitivity: root_data", allowed=f"a data set of samples of shape {shape}, as the model takes them",
-            got=f"{data}, {samples.spec.shape}", do="choose root samples that look like the clients' own",
-        )  # fmt: skip
+            "sensitivity: root_data",
+            allowed=f"a data set of samples of shape {shape}, as the model takes them",
+            got=f"{data}, {samples.spec.shape}",
+            do="choose root samples that look like the clients' own",
+        )
     order = torch.randperm(len(samples), generator=generator(_PUBLIC_SEED, "sensitivity/real"))
     wanted = labels_of(count, samples.spec.classes, bias)
     if bias:
@@ -127,7 +133,9 @@ def _real(data: str, count: int, bias: float, shape: tuple[int, ...]) -> tuple[T
         chosen = order[:count].tolist()
     if len(chosen) < count:
         raise BadInput(
-            "sensitivity: root", allowed=f"at most {len(chosen)} samples of {data} with bias {bias:g}", got=count,
+            "sensitivity: root",
+            allowed=f"at most {len(chosen)} samples of {data} with bias {bias:g}",
+            got=count,
             do="choose fewer root samples, a smaller bias or larger data",
-        )  # fmt: skip
+        )
     return samples.take(torch.tensor(chosen))

@@ -98,9 +98,11 @@ def _policies(training: Training, samples: Dataset) -> tuple[Triple, ...]:
         return ()
     if samples.spec.kind != "image":
         raise BadInput(
-            "training: policy and augment", allowed="given for pictures", got=f"the table {samples.spec.name!r}",
+            "training: policy and augment",
+            allowed="given for pictures",
+            got=f"the table {samples.spec.name!r}",
             do="leave them out",
-        )  # fmt: skip
+        )
     return parse(training.policy) if training.policy else ((),)
 
 
@@ -143,9 +145,11 @@ def _resumed(kept: Path | None, worker: nn.Module, optimiser: torch.optim.Optimi
         return int(done)
     except (Unreadable, RuntimeError, LookupError, ValueError, TypeError, AttributeError) as error:
         raise BadInput(
-            "state of the training", allowed="that of the same model and training", got=f"{kept} ({error})",
+            "state of the training",
+            allowed="that of the same model and training",
+            got=f"{kept} ({error})",
             do="remove that file to begin anew",
-        ) from error  # fmt: skip
+        ) from error
 
 
 def accuracy(model: nn.Module, samples: Dataset, indices: Tensor | None = None) -> float:

@@ -83,9 +83,11 @@ class SliceRule(Settings):
         blocks = [size // block for size in sizes.values()]
         if sum(blocks) < self.slices:
             raise BadInput(
-                "sensitivity: slices", allowed=f"at most {sum(blocks)}, the blocks of {block} entries in this model",
-                got=self.slices, do="choose fewer",
-            )  # fmt: skip
+                "sensitivity: slices",
+                allowed=f"at most {sum(blocks)}, the blocks of {block} entries in this model",
+                got=self.slices,
+                do="choose fewer",
+            )
         if self.packing == "size" and not self.as_released:
             return Slicing(alike(sum(blocks), self.slices).repeat_interleave(block), self.slices)
         risk = self._risk(model, shape).mean

@@ -55,17 +55,21 @@ def fitted(generator: Generator, data: DataSpec, what: str) -> Generator:
     """
     if 0 < generator.classes < data.classes:
         raise BadInput(
-            what, allowed=f"one for the {data.classes} classes of {data.name!r}", got=f"one for {generator.classes}",
+            what,
+            allowed=f"one for the {data.classes} classes of {data.name!r}",
+            got=f"one for {generator.classes}",
             do=f"train one: leakgauge train-generator --data {data.name}",
-        )  # fmt: skip
+        )
     if generator.shape == data.shape:
         return generator
     pictures = len(data.shape) == len(generator.shape) == 3 and data.shape[0] == generator.shape[0]
     if not pictures or min(a - b for a, b in zip(generator.shape, data.shape, strict=True)) < 0:
         raise BadInput(
-            what, allowed=f"one whose samples are {_words(data.shape)} or larger, as those of {data.name!r}",
-            got=_words(generator.shape), do=f"train one: leakgauge train-generator --data {data.name}",
-        )  # fmt: skip
+            what,
+            allowed=f"one whose samples are {_words(data.shape)} or larger, as those of {data.name!r}",
+            got=_words(generator.shape),
+            do=f"train one: leakgauge train-generator --data {data.name}",
+        )
     return dataclasses.replace(generator, size=(data.shape[1], data.shape[2]))
 
 

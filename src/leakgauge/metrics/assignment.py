@@ -20,9 +20,7 @@ def pairwise_mse(truth: Tensor, recon: Tensor) -> Tensor:
     """(T, N, *shape) and (T, M, *shape) -> (T, N, M), float64, capped and finite."""
     # differences, not the faster ||a||^2 + ||b||^2 - 2ab: that one cancels for good reconstructions
     distance = torch.cdist(
-        truth.flatten(2).double(),
-        recon.flatten(2).double(),
-        compute_mode="donot_use_mm_for_euclid_dist",
+        truth.flatten(2).double(), recon.flatten(2).double(), compute_mode="donot_use_mm_for_euclid_dist"
     )
     cost = distance.square() / max(truth.shape[2:].numel(), 1)
     return cost.nan_to_num(nan=_HOPELESS, posinf=_HOPELESS).clamp(max=_HOPELESS)

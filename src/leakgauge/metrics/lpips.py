@@ -33,10 +33,7 @@ _SHIFT = (-0.030, -0.088, -0.188)  # ImageNet mean and deviation, seen from [-1,
 _SCALE = (0.458, 0.448, 0.450)
 
 # Per stage: the max-pool before it (0: none; stride 2) and its convolutions. Features leave after each stage.
-_STAGES = {
-    "alex": ((0, 1), (3, 1), (3, 1), (0, 1), (0, 1)),
-    "vgg": ((0, 2), (2, 2), (2, 3), (2, 3), (2, 3)),
-}
+_STAGES = {"alex": ((0, 1), (3, 1), (3, 1), (0, 1), (0, 1)), "vgg": ((0, 2), (2, 2), (2, 3), (2, 3), (2, 3))}
 _SOURCES = {"alex": ("alexnet.ckpt", "AlexNet_0"), "vgg": ("vgg16.ckpt", "VGG16_0")}
 
 

@@ -50,9 +50,10 @@ class LeNet5MKOR(ModelSpec):
 
     activation: str = activation_setting("sigmoid")
     halving: str = setting(
-        "average", "what halves the sides: average pooling, or stride 2 (the paper's modified network)",
+        "average",
+        "what halves the sides: average pooling, or stride 2 (the paper's modified network)",
         choices=("average", "stride"),
-    )  # fmt: skip
+    )
 
     def layers(self, data: DataSpec) -> nn.Sequential:
         channels, height, width = image_shape(self.name, data, smallest=12)

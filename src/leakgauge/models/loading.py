@@ -172,9 +172,11 @@ def refuse_output(of: str, logits: Any, samples: int, classes: int | None = None
     wanted = f"({samples}, {classes or 'classes'})"
     if not isinstance(logits, Tensor):
         raise BadInput(
-            f"logits {of}", allowed=f"a tensor of shape {wanted}", got=type(logits).__name__,
+            f"logits {of}",
+            allowed=f"a tensor of shape {wanted}",
+            got=type(logits).__name__,
             do="wrap the model in a module that returns the logits alone",
-        )  # fmt: skip
+        )
     shape = tuple(logits.shape)
     if len(shape) != 2 or shape[0] != samples or (classes is not None and shape[1] != classes):
         do = "return one row of class logits for each sample"

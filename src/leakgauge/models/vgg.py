@@ -30,14 +30,22 @@ class VGG16MKOR(ModelSpec):
     width: int = setting(64, "channels of the first stage; the last has eight times as many", low=1)
     hidden: int = setting(4096, "units of the two hidden dense layers", low=1)
     halving: str = setting(
-        "max", "what halves the sides after each stage: max-pooling, or stride 2 in its last convolution",
+        "max",
+        "what halves the sides after each stage: max-pooling, or stride 2 in its last convolution",
         choices=("max", "stride"),
-    )  # fmt: skip
+    )
     batchnorm: bool = setting(False, "BatchNorm behind each convolution")
     enlarge: int = enlarge_setting()
 
     def layers(self, data: DataSpec) -> nn.Sequential:
         return vgg16(
-            self.name, data, self.width, self.hidden, self.enlarge, self.activation,
-            padding="replicate", batchnorm=self.batchnorm, strided=self.halving == "stride",
-        )  # fmt: skip
+            self.name,
+            data,
+            self.width,
+            self.hidden,
+            self.enlarge,
+            self.activation,
+            padding="replicate",
+            batchnorm=self.batchnorm,
+            strided=self.halving == "stride",
+        )

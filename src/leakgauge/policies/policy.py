@@ -50,9 +50,11 @@ def parse(text: str) -> tuple[Triple, ...]:
         triple = tuple(int(n) for n in numbers)
         if beyond := [n for n in triple if n >= COUNT]:
             raise BadInput(
-                "policy", allowed=f"made of operations 0 to {COUNT - 1}", got=f"{beyond[0]} in {text!r}",
+                "policy",
+                allowed=f"made of operations 0 to {COUNT - 1}",
+                got=f"{beyond[0]} in {text!r}",
                 do="the last of the fifty operations has the number 49",
-            )  # fmt: skip
+            )
         found.append(triple)
     return tuple(found)
 
@@ -127,6 +129,8 @@ def _each(pictures: Tensor, drawn: Draw, place: int, *, undo: bool) -> Tensor:
 
 def _bad(text: str) -> BadInput:
     return BadInput(
-        "policy", allowed=f"one to {LENGTH} numbers with dashes, such as 3-1-7, or several such with slashes",
-        got=repr(text), do="3-1-7/43-18-18 is the published hybrid for CIFAR-100",
-    )  # fmt: skip
+        "policy",
+        allowed=f"one to {LENGTH} numbers with dashes, such as 3-1-7, or several such with slashes",
+        got=repr(text),
+        do="3-1-7/43-18-18 is the published hybrid for CIFAR-100",
+    )

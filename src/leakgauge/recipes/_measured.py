@@ -22,8 +22,11 @@ FILE = "measured.json"
 
 
 _TYPES: Mapping[Any, Any] = {  # as `Entry` declares them
-    "str": str, "int": int, "float": (int, float), "float | None": (int, float, type(None)),
-}  # fmt: skip
+    "str": str,
+    "int": int,
+    "float": (int, float),
+    "float | None": (int, float, type(None)),
+}
 
 
 @dataclass(frozen=True)
@@ -73,12 +76,25 @@ def _entries(table: Table, cell: Cell, runs: Path) -> list[Entry]:
         found = compute(statistic, findings)
         rows.append(
             Entry(
-                table.id, cell.row, cell.column, statistic, reported, found.value, found.low, found.high,
-                trials=len(findings), failed=sum(is_failed(f) for f in findings),
-                seconds=round(sum(f.seconds for f in findings), 2), device=device, version=version, commit=commit,
-                seed=cell.run.scenario.seed, seeds=cell.run.seeds, state=state,
+                table.id,
+                cell.row,
+                cell.column,
+                statistic,
+                reported,
+                found.value,
+                found.low,
+                found.high,
+                trials=len(findings),
+                failed=sum(is_failed(f) for f in findings),
+                seconds=round(sum(f.seconds for f in findings), 2),
+                device=device,
+                version=version,
+                commit=commit,
+                seed=cell.run.scenario.seed,
+                seeds=cell.run.seeds,
+                state=state,
             )
-        )  # fmt: skip
+        )
     return rows
 
 
@@ -90,11 +106,25 @@ def _study_entries(table: Table, cell: Cell, study: Study, results: Sequence[Res
         found = compute_figure(name, figures_of(results))
         rows.append(
             Entry(
-                table.id, cell.row, cell.column, name, reported, found.value, found.low, found.high,
-                trials=study.size, failed=0, seconds=seconds, device=device, version=version, commit=commit,
-                seed=study.measurement.seed, seeds=study.seeds, state=state,
+                table.id,
+                cell.row,
+                cell.column,
+                name,
+                reported,
+                found.value,
+                found.low,
+                found.high,
+                trials=study.size,
+                failed=0,
+                seconds=seconds,
+                device=device,
+                version=version,
+                commit=commit,
+                seed=study.measurement.seed,
+                seeds=study.seeds,
+                state=state,
             )
-        )  # fmt: skip
+        )
     return rows
 
 

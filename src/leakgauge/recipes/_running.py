@@ -92,11 +92,7 @@ def run_all(
 
 
 def run_one(
-    piece: Piece,
-    device: str,
-    data_root: Path | None,
-    watch: Watch = lambda *_: None,
-    executor: Executor | None = None,
+    piece: Piece, device: str, data_root: Path | None, watch: Watch = lambda *_: None, executor: Executor | None = None
 ) -> Result:
     """A measurement, or one scenario and its one attack; raises if that cannot run here."""
     began = time.perf_counter()
@@ -129,13 +125,16 @@ def most_exposed(findings: Iterable[Finding], pictures: Pictures) -> tuple[Mappi
                 groups.setdefault(cell, []).append((float(record.get("psnr") or 0.0), finding, place))
     return tuple(
         {
-            "spec": finding.spec, "adaptive": finding.adaptive, "psnr": psnr, "trial": finding.trial,
+            "spec": finding.spec,
+            "adaptive": finding.adaptive,
+            "psnr": psnr,
+            "trial": finding.trial,
             "true": _as_text(pictures.true[finding.trial, place]),
             "recovered": _as_text(pictures.recovered[cell][finding.trial, place]),
         }
         for cell, records in groups.items()
         for psnr, finding, place in sorted(records, key=lambda each: -each[0])[:_EXPOSED]
-    )  # fmt: skip
+    )
 
 
 def _as_text(picture: Tensor) -> str:

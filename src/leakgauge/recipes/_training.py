@@ -44,14 +44,17 @@ class FederatedTraining(Measurement):
 
     def figures(self, device: str, data_root: Path | None, watch: Watch) -> Figures:
         scenario = Scenario(
-            model=self.model, data=self.data, partition=self.partition, local=self.local, seed=self.seed,
+            model=self.model,
+            data=self.data,
+            partition=self.partition,
+            local=self.local,
+            seed=self.seed,
             defenses=() if self.defense == UNDEFENDED else (self.defense,),
-        )  # fmt: skip
+        )
         looks = dataclasses.replace(self.federation, evaluate=self._looked_at_every)
         report = train_federation(
-            scenario, looks, device=device, data_root=data_root,
-            watch=lambda done, of, _: watch(0, 1, "", done / of),
-        )  # fmt: skip
+            scenario, looks, device=device, data_root=data_root, watch=lambda done, of, _: watch(0, 1, "", done / of)
+        )
         bare, own = report.trained[0], report.trained[-1]
         found: dict[str, tuple[float, ...]] = {
             "accuracy": (own.accuracy,),

@@ -50,14 +50,19 @@ def _row(d: Difference, found: Comparison) -> dict[str, Any]:
     first, second = (next((f.spec for f in cell.findings), "") if cell else "" for cell in (d.first, d.second))
     told = [f"first: {first}", f"second: {second}"] if first and second and first != second else []
     return {
-        "attack": d.attack, "style": style, "defense": d.defense,
+        "attack": d.attack,
+        "style": style,
+        "defense": d.defense,
         "specs": told,
-        "first": _measured(d.first, metric), "second": _measured(d.second, metric),
+        "first": _measured(d.first, metric),
+        "second": _measured(d.second, metric),
         "rate": _gap(d.rate, lambda v: f"{100 * v:+.1f}".replace("-", "−")),
-        "rate_key": d.rate.value, "rate_settled": settled(d.rate),
+        "rate_key": d.rate.value,
+        "rate_settled": settled(d.rate),
         "score": _gap(d.score, lambda v: _signed(metric, v)),
-        "score_key": d.score.value, "score_settled": settled(d.score),
-    }  # fmt: skip
+        "score_key": d.score.value,
+        "score_settled": settled(d.score),
+    }
 
 
 def _measured(cell: Cell | None, metric: str) -> dict[str, Any]:

@@ -156,9 +156,16 @@ def _pair(k: int, stored: Sequence[Record], hall: _Hall) -> Pair:
     true, recovered = (data_uri(images[r.trial, r.record], hall.side) for images in (hall.true, hall.recovered))
     rank = f"{k + 1} of {len(stored)}"
     return Pair(
-        true, recovered, scores, hall.place(r), rank, hall.counts(r), hall.curves[r.trial], hall.doubt(r),
+        true,
+        recovered,
+        scores,
+        hall.place(r),
+        rank,
+        hall.counts(r),
+        hall.curves[r.trial],
+        hall.doubt(r),
         film=_strip(r, hall),
-    )  # fmt: skip
+    )
 
 
 def _strip(r: Record, hall: _Hall) -> tuple[tuple[str, str], ...]:

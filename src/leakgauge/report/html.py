@@ -45,9 +45,13 @@ SCRIPT: Mapping[str, Any] = {
     "hash": "sha256-" + base64.b64encode(hashlib.sha256(_SCRIPT.encode()).digest()).decode(),
 }
 _TONES = {
-    "leaks": "bad", "labels read": "warn", "no leak found": "warn", "cannot tell": "warn", "not tested": "warn",
+    "leaks": "bad",
+    "labels read": "warn",
+    "no leak found": "warn",
+    "cannot tell": "warn",
+    "not tested": "warn",
     "protected": "good",
-}  # fmt: skip
+}
 
 
 def rendered(template: str, page: Mapping[str, Any]) -> str:

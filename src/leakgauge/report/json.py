@@ -42,10 +42,7 @@ def from_json(text: str) -> AuditReport:
 
 def _malformed(got: str) -> BadInput:
     return BadInput(
-        "report JSON",
-        allowed="as Leakgauge writes it",
-        got=f"this: {got}",
-        do="run the audit again to write it anew",
+        "report JSON", allowed="as Leakgauge writes it", got=f"this: {got}", do="run the audit again to write it anew"
     )
 
 

@@ -171,8 +171,18 @@ def _tradeoff(report: AuditReport) -> str:
     found = tradeoff(report)
     if found is None:
         return ""
-    heads = ["Defence", "Strongest attack", "Recovered", found.score_name, "Most exposed", "Accuracy", "Round",
-             "Slower", "Bytes up", "Guarantee"]  # fmt: skip
+    heads = [
+        "Defence",
+        "Strongest attack",
+        "Recovered",
+        found.score_name,
+        "Most exposed",
+        "Accuracy",
+        "Round",
+        "Slower",
+        "Bytes up",
+        "Guarantee",
+    ]
     lines = [
         "## What each defence buys, and what it costs",
         "",
@@ -183,8 +193,17 @@ def _tradeoff(report: AuditReport) -> str:
     lines.append(table_line(["---"] * len(heads)))
     for c in found.choices:
         name = f"**{one_line(c.defense)}**" if c.best else one_line(c.defense)
-        values = [c.attack, c.recovered_text, c.score, c.exposed, f"{c.accuracy:.3f}", c.seconds, c.slower, c.bytes_up,
-                  c.guarantee]  # fmt: skip
+        values = [
+            c.attack,
+            c.recovered_text,
+            c.score,
+            c.exposed,
+            f"{c.accuracy:.3f}",
+            c.seconds,
+            c.slower,
+            c.bytes_up,
+            c.guarantee,
+        ]
         lines.append(table_line([name, *map(one_line, values)]))
     lines += ["", "Bold: no other configuration leaks less and is as accurate."]
     lines += [f"- {one_line(defense)} is left out: {one_line(why)}." for defense, why in found.left_out]

@@ -104,26 +104,35 @@ def _choice(
     mean, exposed = worst.metrics.get(_metric(report)), worst.worst.get(name)
     slower = "" if usual is None or time.value is None else f"{100 * (time.value / usual - 1):+.0f} %"
     return Choice(
-        defense=cost.defense, attack=f"{worst.attack}, {'adaptive' if worst.adaptive else 'plain'}",
-        recovered=rate.value, low=rate.low, high=rate.high, recovered_text=f"{rate.recovered} of {rate.records}",
+        defense=cost.defense,
+        attack=f"{worst.attack}, {'adaptive' if worst.adaptive else 'plain'}",
+        recovered=rate.value,
+        low=rate.low,
+        high=rate.high,
+        recovered_text=f"{rate.recovered} of {rate.records}",
         score="–" if mean is None or mean.value is None else number(_metric(report), mean.value),
-        exposed="–" if exposed is None else number(name, exposed), accuracy=cost.accuracy or 0.0,
+        exposed="–" if exposed is None else number(name, exposed),
+        accuracy=cost.accuracy or 0.0,
         seconds=f"{1000 * (time.value or 0):.0f} ms [{1000 * (time.low or 0):.0f}, {1000 * (time.high or 0):.0f}]",
-        slower=slower, bytes_up=f"{cost.bytes_up:,}",
-        guarantee="none" if promise is None else f"ε = {promise['epsilon']:.3g} per {promise['unit']}", best=False,
-    )  # fmt: skip
+        slower=slower,
+        bytes_up=f"{cost.bytes_up:,}",
+        guarantee="none" if promise is None else f"ε = {promise['epsilon']:.3g} per {promise['unit']}",
+        best=False,
+    )
 
 
 def _best(choices: Sequence[Choice]) -> list[Choice]:
     """The Pareto front: nothing else recovers less at no lower accuracy, or as little at a higher one."""
     return [
-        c for c in choices
+        c
+        for c in choices
         if not any(
-            o.recovered <= c.recovered and o.accuracy >= c.accuracy
+            o.recovered <= c.recovered
+            and o.accuracy >= c.accuracy
             and (o.recovered, o.accuracy) != (c.recovered, c.accuracy)
             for o in choices
         )
-    ]  # fmt: skip
+    ]
 
 
 def _marked(choice: Choice, best: bool) -> Choice:
@@ -143,7 +152,9 @@ def _drawn(plain: Tradeoff) -> Tradeoff:
     marks = tuple(Mark(c, x(c.accuracy), y(c.recovered), y(c.low), y(c.high)) for c in plain.choices)
     front = sorted((m for m in marks if m.choice.best), key=lambda m: m.x)
     return replace(
-        plain, marks=marks, front=" ".join(f"{m.x},{m.y}" for m in front),
+        plain,
+        marks=marks,
+        front=" ".join(f"{m.x},{m.y}" for m in front),
         x_ticks=tuple(Tick(x(t / 100), f"{t:g} %") for t in x_axis.ticks),
         y_ticks=tuple(Tick(y(t / 4), f"{25 * t} %") for t in range(5)),
-    )  # fmt: skip
+    )

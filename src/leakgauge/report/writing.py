@@ -37,10 +37,7 @@ def render(report: AuditReport, pictures: Pictures | None, form: str) -> str:
 
 
 def write(
-    report: AuditReport,
-    pictures: Pictures | None,
-    out_dir: str | Path,
-    formats: Sequence[str] = tuple(FORMATS),
+    report: AuditReport, pictures: Pictures | None, out_dir: str | Path, formats: Sequence[str] = tuple(FORMATS)
 ) -> dict[str, Path]:
     """Write the report into `out_dir`, which is made if need be; gives back format -> file."""
     texts = {form: render(report, pictures, form) for form in formats}  # nothing is written if one fails

@@ -29,9 +29,11 @@ def only_record(content: Any, where: str) -> tuple[str, Any]:
     found = list(content.array_records.items())
     if len(found) != 1:
         raise BadInput(
-            f"Flower message {where}", allowed="one with exactly one ArrayRecord, the model", got=len(found),
+            f"Flower message {where}",
+            allowed="one with exactly one ArrayRecord, the model",
+            got=len(found),
             do="send the model in one record and everything else as metrics",
-        )  # fmt: skip
+        )
     key, record = found[0]
     return key, record
 
@@ -41,9 +43,11 @@ def tensors_in(record: Any, names: Sequence[str] = ()) -> dict[str, Tensor]:
     keys = list(record.keys())
     if names and len(names) != len(keys):
         raise BadInput(
-            "names of the arrays", allowed=f"{len(keys)}, one for each", got=len(names),
+            "names of the arrays",
+            allowed=f"{len(keys)}, one for each",
+            got=len(names),
             do="give list(model.state_dict()) of the app's model",
-        )  # fmt: skip
+        )
     return {name: torch.from_numpy(record[key].numpy().copy()) for name, key in zip(names or keys, keys, strict=True)}
 
 
@@ -64,9 +68,11 @@ def difference(after: Mapping[str, Tensor], before: Mapping[str, Tensor]) -> Sha
     if after.keys() != before.keys():
         odd = sorted(after.keys() ^ before.keys())
         raise BadInput(
-            "arrays of a Flower reply", allowed="those that were sent, by the same names",
-            got=f"a difference in {odd[0]!r}", do="let the client send back the model it received",
-        )  # fmt: skip
+            "arrays of a Flower reply",
+            allowed="those that were sent, by the same names",
+            got=f"a difference in {odd[0]!r}",
+            do="let the client send back the model it received",
+        )
     moved = {n: (t - before[n])[None] for n, t in after.items() if not is_statistic(n, t)}
     return SharedUpdate("weight_delta", moved, {n: t[None] for n, t in after.items() if is_statistic(n, t)})
 

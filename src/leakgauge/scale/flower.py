@@ -148,13 +148,7 @@ def _remembered(defense: Defense, update: SharedUpdate, context: Any) -> SharedU
 
 
 def _trained_reply(
-    message: Any,
-    context: Any,
-    key: str,
-    record: Any,
-    training: Training,
-    defenses: Sequence[Defense],
-    seed: int,
+    message: Any, context: Any, key: str, record: Any, training: Training, defenses: Sequence[Defense], seed: int
 ) -> Any:
     """One client step of ours on the received weights, with the defences around and inside it."""
     app, before = flower(), tensors_in(record)

@@ -55,9 +55,14 @@ class OnRay:
     """
 
     def __init__(
-        self, cluster: RayCluster, *, device: str = "auto", data_root: Path | None = None,
-        at_most: int | None = None, gpus: float = 1.0,
-    ) -> None:  # fmt: skip
+        self,
+        cluster: RayCluster,
+        *,
+        device: str = "auto",
+        data_root: Path | None = None,
+        at_most: int | None = None,
+        gpus: float = 1.0,
+    ) -> None:
         where = pick_device(device)
         if ":" in device:
             raise BadInput("device", allowed="auto, cpu or cuda on a cluster", got=device, do="Ray chooses the GPU")
@@ -77,9 +82,11 @@ class OnRay:
         self._nodes = 0  # the most there were
         if not self._room_now() and at_most is None:
             raise BadInput(
-                "--on ray", allowed=f"a cluster of which a node has {self._need}", got="none such",
+                "--on ray",
+                allowed=f"a cluster of which a node has {self._need}",
+                got="none such",
                 do="add one, or say with --workers how many tasks to wait for",
-            )  # fmt: skip
+            )
 
     @property
     def slots(self) -> int:

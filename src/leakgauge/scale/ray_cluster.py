@@ -142,8 +142,12 @@ def connected(address: str | None = None) -> Iterator[RayCluster]:
         how: dict[str, Any] = {"address": address}
         if address is None:
             scratch = afterwards.enter_context(_scratch())
-            how = {"address": "local", "_temp_dir": scratch, "include_dashboard": False,
-                   "object_store_memory": OBJECT_STORE}  # fmt: skip
+            how = {
+                "address": "local",
+                "_temp_dir": scratch,
+                "include_dashboard": False,
+                "object_store_memory": OBJECT_STORE,
+            }
         else:
             _refuse_unreachable(address)
         afterwards.callback(ray.shutdown)
@@ -206,9 +210,11 @@ def _refuse_unreachable(address: str) -> None:
 
 def _unreachable(address: str, why: str) -> BadInput:
     return BadInput(
-        "--on ray", allowed="a running cluster", got=f"{address}: {why}",
+        "--on ray",
+        allowed="a running cluster",
+        got=f"{address}: {why}",
         do="start one with 'ray start --head', or leave the address out",
-    )  # fmt: skip
+    )
 
 
 @contextmanager

@@ -135,11 +135,20 @@ def findings(group: Group, defense: str) -> list[dict[str, Any]]:
 def _finding(group: Group, attacked: Attacked, defense: str, t: int) -> dict[str, Any]:
     entry, result, scores = group.entries[t], attacked.result, attacked.scores
     one: dict[str, Any] = {
-        "attack": attacked.attack.partition(":")[0], "spec": attacked.attack, "defense": defense,
-        "adaptive": attacked.adaptive, "trial": t, "update": entry.name, "client": entry.origin.client,
-        "round": entry.origin.round, "scores": {}, "labels": None, "objective": None,
-        "flags": ["no-ground-truth"] if group.truth is None else [], "error": attacked.error,
-    }  # fmt: skip
+        "attack": attacked.attack.partition(":")[0],
+        "spec": attacked.attack,
+        "defense": defense,
+        "adaptive": attacked.adaptive,
+        "trial": t,
+        "update": entry.name,
+        "client": entry.origin.client,
+        "round": entry.origin.round,
+        "scores": {},
+        "labels": None,
+        "objective": None,
+        "flags": ["no-ground-truth"] if group.truth is None else [],
+        "error": attacked.error,
+    }
     if result is not None:
         objective = result.objective[t]
         one["labels"] = result.labels_of(t)

@@ -118,12 +118,16 @@ class Recorder:
         for file, content in new.items():
             write_whole(self.folder / file, content, private=True)
         described = {
-            "schema": SCHEMA, "kind": kind, **dataclasses.asdict(origin), "steps": origin.steps,
-            "tensors": {n: list(t.shape) for n, t in tensors.items()}, "update": f"{name}.safetensors",
+            "schema": SCHEMA,
+            "kind": kind,
+            **dataclasses.asdict(origin),
+            "steps": origin.steps,
+            "tensors": {n: list(t.shape) for n, t in tensors.items()},
+            "update": f"{name}.safetensors",
             "weights": next((f for f in files if f.startswith("weights-")), None),
             "private": next((f for f in files if f.startswith("private-")), None),
             "sha256": {file: hashlib.sha256(content).hexdigest() for file, content in files.items()},
-        }  # fmt: skip
+        }
         # Last of all: an update is there once it is described, so that one that was cut off is written anew.
         write_whole(self.folder / f"{name}.json", json.dumps(with_digest(described), indent=1).encode(), private=True)
         self.written, self.bytes = self.written + 1, self.bytes + size

@@ -65,9 +65,11 @@ class Fishing(TamperingServer):
         """The layer that is changed; refuses a model or a target that cannot be fished with."""
         if self.target >= data.classes:
             raise BadInput(
-                f"{self.name}: target", allowed=f"-1 or a class below {data.classes}", got=self.target,
+                f"{self.name}: target",
+                allowed=f"-1 or a class below {data.classes}",
+                got=self.target,
                 do=f"choose one of the classes of {data.name}",
-            )  # fmt: skip
+            )
         like = next(model.parameters())
         layer = last_linear(model, torch.full((1, *data.shape), MID_GREY, device=like.device, dtype=like.dtype))
         if not layer:
@@ -86,9 +88,15 @@ class Fishing(TamperingServer):
         return layer
 
     def search(
-        self, observation: Observation, seeds: tuple[int, ...], progress: Progress, caught: Sequence[int],
-        alone: Callable[[Observation, int], Observation], labels: Tensor | None, notes: Sequence[str],
-    ) -> Reconstruction:  # fmt: skip
+        self,
+        observation: Observation,
+        seeds: tuple[int, ...],
+        progress: Progress,
+        caught: Sequence[int],
+        alone: Callable[[Observation, int], Observation],
+        labels: Tensor | None,
+        notes: Sequence[str],
+    ) -> Reconstruction:
         """Pictures first; a sample that was not fished is not claimed.
 
         `caught` is how many samples answered in each trial; `alone` makes the observation of these samples only.
@@ -120,9 +128,17 @@ class Fishing(TamperingServer):
             if part.finished is not None:
                 finished[at], interrupted = part.finished, True
         return Reconstruction(
-            inputs, labels, objective, steps, evaluations, seconds, _trace(objective, traces),
-            finished if interrupted else None, tuple(notes), claimed=claimed,
-        )  # fmt: skip
+            inputs,
+            labels,
+            objective,
+            steps,
+            evaluations,
+            seconds,
+            _trace(objective, traces),
+            finished if interrupted else None,
+            tuple(notes),
+            claimed=claimed,
+        )
 
 
 @dataclass(frozen=True)
@@ -160,9 +176,13 @@ def answer_to(observation: Observation, layer: str) -> Answer:
     """What the update says about its last layer."""
     gradient, last = observed_gradient(observation), observation.model.get_submodule(layer)
     return Answer(
-        layer, last.get_parameter("weight").detach(), last.get_parameter("bias").detach(),
-        gradient[f"{layer}.weight"], gradient[f"{layer}.bias"], observation.fact(Fact.NUM_SAMPLES),
-    )  # fmt: skip
+        layer,
+        last.get_parameter("weight").detach(),
+        last.get_parameter("bias").detach(),
+        gradient[f"{layer}.weight"],
+        gradient[f"{layer}.bias"],
+        observation.fact(Fact.NUM_SAMPLES),
+    )
 
 
 def changed(model: nn.Module, layer: str, weight: Tensor, bias: Tensor, queries: int) -> nn.Module:

@@ -107,11 +107,14 @@ class ClassFishing(Fishing):
         caught = counts[:, target].tolist()
         row, bias = answer.weight[target], answer.bias
         return self.search(
-            observation, seeds, progress, caught,
+            observation,
+            seeds,
+            progress,
+            caught,
             lambda seen, count: fished_alone(seen, answer_to(seen, layer), target, row, bias, count),
             _fished_first(sorted_labels(counts, samples), target),
             [_note(target, number, samples, queries) for number in caught],
-        )  # fmt: skip
+        )
 
     def _fishing_for(self, target: int, model: nn.Module, layer: str, features: Tensor, queries: int) -> nn.Module:
         weight = asks_for(model.get_submodule(layer).get_parameter("weight").detach(), target, self.magnify)

@@ -84,9 +84,11 @@ class FeatureFishing(Fishing):
         super().__post_init__()
         if self.queries == 1 and self.target < 0:
             raise BadInput(
-                "feature-fishing: target", allowed="a class where queries is 1", got=self.target,
+                "feature-fishing: target",
+                allowed="a class where queries is 1",
+                got=self.target,
                 do="say which class the client's samples are of, or allow more queries",
-            )  # fmt: skip
+            )
 
     def prepare(self, model: nn.Module, data: DataSpec, public: Batch | None = None) -> nn.Module:
         layer = self.layer_of(model, data)
@@ -140,11 +142,14 @@ class FeatureFishing(Fishing):
         features = features_at_hand(observation.model, layer, data, public_of(observation))
         quiet = silenced(asks_for(answer.weight, bait, row), bait, features, _RELEASED_BIAS)
         return self.search(
-            observation, seeds, progress, caught,
+            observation,
+            seeds,
+            progress,
+            caught,
             lambda seen, count: fished_alone(seen, answer_to(seen, layer), bait, row, quiet, count),
             self._labels(answer, bait),
             [_note(Cut(answer.take(t), bait), queries) for t in range(len(seeds))],
-        )  # fmt: skip
+        )
 
     def _labels(self, answer: Answer, bait: int) -> Tensor | None:
         """(T, N): the bait is the label of all or of none, as the first query said; a single query cannot tell."""
@@ -216,9 +221,11 @@ class FeatureFishing(Fishing):
         size = features.shape[1]
         if self.feature >= size:
             raise BadInput(
-                "feature-fishing: feature", allowed=f"-1 or below {size}, the features of {layer!r}", got=self.feature,
+                "feature-fishing: feature",
+                allowed=f"-1 or below {size}, the features of {layer!r}",
+                got=self.feature,
                 do="choose one of them",
-            )  # fmt: skip
+            )
         if self.along == "sum":
             direction, chosen = torch.ones_like(features[0]), "the sum of features"
         else:

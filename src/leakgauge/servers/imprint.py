@@ -31,14 +31,7 @@ from leakgauge.attacks._parts.updates import observed_gradient
 from leakgauge.errors import NotApplicable
 from leakgauge.fl.fedavg import local_steps
 from leakgauge.servers._parts.certificate import alone_in_bin
-from leakgauge.servers._parts.imprint_module import (
-    ONE_SHOT,
-    VARIANTS,
-    ImprintModule,
-    Plan,
-    find_imprinted,
-    imprinted,
-)
+from leakgauge.servers._parts.imprint_module import ONE_SHOT, VARIANTS, ImprintModule, Plan, find_imprinted, imprinted
 from leakgauge.servers._parts.imprint_reading import in_range, read_bins
 from leakgauge.servers._parts.thresholds import (
     QUERIES,
@@ -88,17 +81,19 @@ class Imprint(TamperingServer):
     query: str = setting("randn", "direction that samples are sorted along", choices=QUERIES)
     mode: int = setting(0, "frequency of the fourier query", low=0)
     quantiles: str = setting(
-        "public", "thresholds from public samples, where there are any, or from the query's published distribution",
+        "public",
+        "thresholds from public samples, where there are any, or from the query's published distribution",
         choices=("public", "analytic"),
-    )  # fmt: skip
+    )
     position: float = setting(0.5, "quantile that the one-shot bin lies around", above=0, high=1)
     gain: float = setting(
         1e-5, "scale of the first layer, which the second undoes; small is large gradients of small weights", above=0
     )
     keep: str = setting(
-        "weight", "which bins to keep if more are hit than there are samples: the largest mean weight or bias gradient",
+        "weight",
+        "which bins to keep if more are hit than there are samples: the largest mean weight or bias gradient",
         choices=("weight", "bias"),
-    )  # fmt: skip
+    )
     secret: int = setting(0, "the server's own seed, behind the randn query")
     as_released: bool = setting(False, "the released thresholds, scale and reading, which lose the top bin")
 
@@ -156,11 +151,16 @@ class Imprint(TamperingServer):
         given = (plausible if alone is None else certified).sum(1)
         ones = torch.ones(len(inputs), dtype=torch.long)
         return Reconstruction(
-            claims, _labels(observation, local), 1 - given.to(claims) / samples, ones, 0 * ones,
+            claims,
+            _labels(observation, local),
+            1 - given.to(claims) / samples,
+            ones,
+            0 * ones,
             time.perf_counter() - began,
             notes=self._notes(bins.hit.sum(1), None if alone is None else given, samples, steps),
-            certified=None if alone is None else given, claimed=claimed,
-        )  # fmt: skip
+            certified=None if alone is None else given,
+            claimed=claimed,
+        )
 
     def _notes(self, hits: Tensor, certified: Tensor | None, samples: int, steps: int) -> tuple[str, ...]:
         """What each trial has to say: bins hit, samples proven alone, and how many to expect."""

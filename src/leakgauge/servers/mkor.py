@@ -80,20 +80,26 @@ class MKOR(TamperingServer):
         "naive", "plain to see, or hidden among random values", choices=("naive", "inconspicuous")
     )
     mixture: str = setting(
-        "auto", "how cross-entropy's mixture is known: by an absent class if there is one, else as named; "
-        "none divides as released", choices=("auto", "public", "grey", "none"),
-    )  # fmt: skip
+        "auto",
+        "how cross-entropy's mixture is known: by an absent class if there is one, else as named; "
+        "none divides as released",
+        choices=("auto", "public", "grey", "none"),
+    )
     design: str = setting(
-        "auto", "what the convolutions' edit covers: the block between the channels in use (Eq. 20), or their whole "
-        "rows, emptied; auto takes rows if naive, else the block", choices=("auto", "block", "rows"),
-    )  # fmt: skip
+        "auto",
+        "what the convolutions' edit covers: the block between the channels in use (Eq. 20), or their whole "
+        "rows, emptied; auto takes rows if naive, else the block",
+        choices=("auto", "block", "rows"),
+    )
     beta: float = setting(1.0, "factor on the block's filters; a larger one drowns what other channels add", above=0)
     sigma: float = setting(1e-3, "deviation of the block's other weights", low=0)
     directions: int = setting(-1, "layers that send four shifted copies (I); -1 for as many as fit", low=-1)
     dense: str = setting(
-        "enlarged", "inconspicuous dense layers: links enlarged until a class's units stay active, or Eqs. 10-13 as "
-        "printed, without link and pair_noise", choices=("enlarged", "text"),
-    )  # fmt: skip
+        "enlarged",
+        "inconspicuous dense layers: links enlarged until a class's units stay active, or Eqs. 10-13 as "
+        "printed, without link and pair_noise",
+        choices=("enlarged", "text"),
+    )
     link: float = setting(300.0, "how far the second layer's own links stand out, in its deviations", low=0)
     leak: float = setting(0.0, "deviation of what links other units to those of a class (sigma in Eq. 12)", low=0)
     paths: int = setting(1, "units of each class in every dense layer, for a client whose dropout takes some", low=1)
@@ -171,9 +177,7 @@ class MKOR(TamperingServer):
         objective = (outside * found).sum(1) / found.sum(1).clamp_min(1)
         ones = torch.ones(len(labels), dtype=torch.long)
         notes = tuple(_note(c, samples) for c in counts)
-        return Reconstruction(
-            inputs, labels, objective, ones, 0 * ones, time.perf_counter() - began, notes=notes
-        )  # fmt: skip
+        return Reconstruction(inputs, labels, objective, ones, 0 * ones, time.perf_counter() - began, notes=notes)
 
     @property
     def _in_block(self) -> bool:

@@ -143,14 +143,19 @@ class TrapWeights(TamperingServer):
         notes = zip(hit.sum(1).tolist(), kept.sum(1).tolist(), proven.tolist(), strict=True)
         ones = torch.ones(len(claims), dtype=torch.long)
         return Reconstruction(
-            claims.reshape(len(claims), samples, *data.shape), _labels(observation, local),
-            1 - proven.to(claims) / samples, ones, 0 * ones, time.perf_counter() - began,
+            claims.reshape(len(claims), samples, *data.shape),
+            _labels(observation, local),
+            1 - proven.to(claims) / samples,
+            ones,
+            0 * ones,
+            time.perf_counter() - began,
             notes=tuple(
                 f"{rows} of {bias.shape[1]} rows hit, {different} candidates, {certain} of {samples} certified"
                 for rows, different, certain in notes
             ),
-            certified=None if alone is None else proven, claimed=claimed,
-        )  # fmt: skip
+            certified=None if alone is None else proven,
+            claimed=claimed,
+        )
 
 
 def _first_layer(model: nn.Module, example: Tensor) -> tuple[str, _Affine]:

@@ -88,11 +88,17 @@ def compare(
         before, of = number * how.rounds, how.rounds * len(aggregators)
         runs.append(
             trained(
-                spec, encryption, how, seed=seed, device=device, data_root=data_root, fonts=fonts,
+                spec,
+                encryption,
+                how,
+                seed=seed,
+                device=device,
+                data_root=data_root,
+                fonts=fonts,
                 folders=folders,
                 watch=lambda done, _, before=before, of=of: watch(before + done, of),  # type: ignore[misc]
             )
-        )  # fmt: skip
+        )
     used = {name: tuple(path.name for path in fonts_of(name, data_root, fonts)) for name in RENDERERS}
     return Study(tuple(runs), how, used, left_out, environment(pick_device(device)))
 
@@ -144,9 +150,16 @@ def trained(
         set_precision("float32")
     entries = sum(t.numel() for t in readers.model.state_dict().values() if t.is_floating_point())
     return Run(
-        aggregator, encryption, seed, read, words, tuple(torch.stack(readers.weights).mean(0).tolist()),
-        tuple(seconds), tuple(curve), 4 * entries if scheme is None else scheme.bytes_up(entries),
-    )  # fmt: skip
+        aggregator,
+        encryption,
+        seed,
+        read,
+        words,
+        tuple(torch.stack(readers.weights).mean(0).tolist()),
+        tuple(seconds),
+        tuple(curve),
+        4 * entries if scheme is None else scheme.bytes_up(entries),
+    )
 
 
 def _rule(aggregator: str, encryption: str) -> Aggregator:

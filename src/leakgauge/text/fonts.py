@@ -18,14 +18,26 @@ from leakgauge.text.alphabet import ALPHABET
 
 FONTS: Mapping[str, tuple[str, ...]] = {  # by renderer; without serifs or upright, and books
     "flat": (
-        "DejaVuSans.ttf", "DejaVuSans-Bold.ttf", "DejaVuSans-Oblique.ttf", "DejaVuSansMono.ttf",
-        "DejaVuSansMono-Bold.ttf", "DejaVuSerif.ttf", "DejaVuSerif-Bold.ttf", "DejaVuSerif-Italic.ttf",
+        "DejaVuSans.ttf",
+        "DejaVuSans-Bold.ttf",
+        "DejaVuSans-Oblique.ttf",
+        "DejaVuSansMono.ttf",
+        "DejaVuSansMono-Bold.ttf",
+        "DejaVuSerif.ttf",
+        "DejaVuSerif-Bold.ttf",
+        "DejaVuSerif-Italic.ttf",
     ),
     "scene": (
-        "STIXGeneral.ttf", "STIXGeneralBol.ttf", "STIXGeneralItalic.ttf", "STIXGeneralBolIta.ttf", "cmr10.ttf",
-        "cmb10.ttf", "cmss10.ttf", "cmtt10.ttf",
+        "STIXGeneral.ttf",
+        "STIXGeneralBol.ttf",
+        "STIXGeneralItalic.ttf",
+        "STIXGeneralBolIta.ttf",
+        "cmr10.ttf",
+        "cmb10.ttf",
+        "cmss10.ttf",
+        "cmtt10.ttf",
     ),
-}  # fmt: skip
+}
 _SYSTEM = ("/usr/share/fonts", "/usr/local/share/fonts", "/Library/Fonts", "C:/Windows/Fonts")
 _SUFFIXES = (".ttf", ".otf")
 
@@ -54,9 +66,11 @@ def _named(renderer: str, places: tuple[Path, ...]) -> tuple[Path, ...]:
     if len(found) < len(FONTS[renderer]):
         lacking = ", ".join(name for name in FONTS[renderer] if name not in found)
         raise BadInput(
-            f"fonts of renderer {renderer!r}", allowed=f"in one of {', '.join(map(str, places))}",
-            got=f"no {lacking}", do="install matplotlib, which ships them, or give a folder of fonts with --fonts",
-        )  # fmt: skip
+            f"fonts of renderer {renderer!r}",
+            allowed=f"in one of {', '.join(map(str, places))}",
+            got=f"no {lacking}",
+            do="install matplotlib, which ships them, or give a folder of fonts with --fonts",
+        )
     return tuple(found[name] for name in FONTS[renderer])
 
 
@@ -68,9 +82,11 @@ def _dealt(folder: Path) -> dict[str, tuple[Path, ...]]:
             families.setdefault(name, []).append(path)
     if len(families) < len(FONTS):
         raise BadInput(
-            "--fonts", allowed=f"a folder with {len(FONTS)} families of .ttf or .otf fonts that have A to Z and 0 to 9",
-            got=f"{len(families)} in {str(folder)!r}", do="add fonts, or leave --fonts out",
-        )  # fmt: skip
+            "--fonts",
+            allowed=f"a folder with {len(FONTS)} families of .ttf or .otf fonts that have A to Z and 0 to 9",
+            got=f"{len(families)} in {str(folder)!r}",
+            do="add fonts, or leave --fonts out",
+        )
     names = sorted(families)
     return {
         renderer: tuple(path for name in names[number :: len(FONTS)] for path in families[name])

@@ -35,9 +35,11 @@ def listed(root: Path | None = None) -> list[Entry]:
         return _published(published)
     if not lists:
         raise BadInput(
-            "data set 'iiit5k'", allowed=f"at {folder}, with {PUBLISHED} or a list *.tags", got="nothing there",
+            "data set 'iiit5k'",
+            allowed=f"at {folder}, with {PUBLISHED} or a list *.tags",
+            got="nothing there",
             do=f"unpack the published archive there, or point {VARIABLE} at the folder that holds it",
-        )  # fmt: skip
+        )
     return [entry for path in lists for entry in read_list(path)]
 
 

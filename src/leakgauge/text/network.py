@@ -18,14 +18,24 @@ class CRNN(nn.Module):
         super().__init__()
         w = width
         self.features = nn.Sequential(
-            *_conv(3, w), nn.MaxPool2d(2),
-            *_conv(w, 2 * w), nn.MaxPool2d(2),
-            *_conv(2 * w, 4 * w), nn.BatchNorm2d(4 * w), *_conv(4 * w, 4 * w),
-            nn.ZeroPad2d((0, 1, 0, 0)), nn.MaxPool2d(2, stride=(2, 1)),
-            *_conv(4 * w, 8 * w), nn.BatchNorm2d(8 * w), *_conv(8 * w, 8 * w),
-            nn.ZeroPad2d((1, 1, 0, 0)), nn.MaxPool2d(2, stride=(2, 1)),
-            nn.Conv2d(8 * w, 8 * w, 2), nn.ReLU(), nn.BatchNorm2d(8 * w),
-        )  # fmt: skip
+            *_conv(3, w),
+            nn.MaxPool2d(2),
+            *_conv(w, 2 * w),
+            nn.MaxPool2d(2),
+            *_conv(2 * w, 4 * w),
+            nn.BatchNorm2d(4 * w),
+            *_conv(4 * w, 4 * w),
+            nn.ZeroPad2d((0, 1, 0, 0)),
+            nn.MaxPool2d(2, stride=(2, 1)),
+            *_conv(4 * w, 8 * w),
+            nn.BatchNorm2d(8 * w),
+            *_conv(8 * w, 8 * w),
+            nn.ZeroPad2d((1, 1, 0, 0)),
+            nn.MaxPool2d(2, stride=(2, 1)),
+            nn.Conv2d(8 * w, 8 * w, 2),
+            nn.ReLU(),
+            nn.BatchNorm2d(8 * w),
+        )
         self.sequence = nn.LSTM(8 * w, 4 * w, num_layers=2, bidirectional=True, batch_first=True)
         self.scores = nn.Linear(8 * w, len(ALPHABET) + 1)
 

@@ -48,9 +48,11 @@ def real_sets(
         longer = spelled(entries, how.longest, SHORTEST)
         if not kept:
             raise BadInput(
-                f"words of {name!r}", allowed=f"some of 1 to {how.longest} letters and digits, and nothing else",
-                got="none", do="raise longest in --training, or name other pictures",
-            )  # fmt: skip
+                f"words of {name!r}",
+                allowed=f"some of 1 to {how.longest} letters and digits, and nothing else",
+                got="none",
+                do="raise longest in --training, or name other pictures",
+            )
         sets[name] = [samples_of(stretched(kept, how.image_width), how.longest, where)]
         if longer:
             groups = proportional(longer, how.image_width)

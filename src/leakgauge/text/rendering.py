@@ -43,13 +43,9 @@ class Renderer:
 
 
 RENDERERS: Mapping[str, Renderer] = {
-    "flat": Renderer(
-        tilt=0.15, slant=0.2, bend=0.0, texture=0.0, shadow=0.0, blur=0.6, noise=0.04, contrast=0.4
-    ),
-    "scene": Renderer(
-        tilt=0.3, slant=0.4, bend=0.3, texture=0.25, shadow=0.4, blur=0.8, noise=0.06, contrast=0.35
-    ),
-}  # fmt: skip
+    "flat": Renderer(tilt=0.15, slant=0.2, bend=0.0, texture=0.0, shadow=0.0, blur=0.6, noise=0.04, contrast=0.4),
+    "scene": Renderer(tilt=0.3, slant=0.4, bend=0.3, texture=0.25, shadow=0.4, blur=0.8, noise=0.06, contrast=0.35),
+}
 
 
 @dataclass(frozen=True)
@@ -62,9 +58,16 @@ class Pictures:
 
 @functools.lru_cache(maxsize=16)  # the same sets serve every aggregator
 def rendered(
-    renderer: str, count: int, width: int, longest: int, seed: int, *, held_out: bool = False,
-    root: Path | None = None, folder: Path | None = None,
-) -> Pictures:  # fmt: skip
+    renderer: str,
+    count: int,
+    width: int,
+    longest: int,
+    seed: int,
+    *,
+    held_out: bool = False,
+    root: Path | None = None,
+    folder: Path | None = None,
+) -> Pictures:
     """So many words by one renderer. Held-out words are never among the others."""
     if renderer not in RENDERERS:
         raise unknown_name("renderer", renderer, RENDERERS)

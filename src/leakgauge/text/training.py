@@ -46,9 +46,11 @@ class Reading(Settings):
         super().__post_init__()
         if self.image_width < 8 * self.longest:  # a step per four columns, and a blank between equal letters
             raise BadInput(
-                "training: image_width", allowed=f"at least {8 * self.longest} for words of {self.longest} characters",
-                got=self.image_width, do="widen the pictures, or lower longest",
-            )  # fmt: skip
+                "training: image_width",
+                allowed=f"at least {8 * self.longest} for words of {self.longest} characters",
+                got=self.image_width,
+                do="widen the pictures, or lower longest",
+            )
 
 
 @dataclass(frozen=True)

@@ -33,9 +33,11 @@ def words_in(folder: Path) -> list[Entry]:
     lists = sorted(path for pattern in LISTS for path in folder.glob(pattern)) if folder.is_dir() else []
     if not lists:
         raise BadInput(
-            "folder of words", allowed=f"a folder with a list {', '.join(LISTS)} of pictures and their words",
-            got=f"{str(folder)!r}, which has none", do="write one line for each picture: its file, then its word",
-        )  # fmt: skip
+            "folder of words",
+            allowed=f"a folder with a list {', '.join(LISTS)} of pictures and their words",
+            got=f"{str(folder)!r}, which has none",
+            do="write one line for each picture: its file, then its word",
+        )
     return [entry for path in lists for entry in read_list(path)]
 
 

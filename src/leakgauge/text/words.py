@@ -14,8 +14,26 @@ import torch
 from leakgauge.engine.randomness import generator
 from leakgauge.text.alphabet import ALPHABET
 
-_BEGINS = (*"bcdfghjklmnprstvwyz", "bl", "br", "ch", "cl", "cr", "dr", "fl", "gr", "ph", "pl", "qu", "sh", "st", "th",
-           "tr", "wh", "")  # fmt: skip
+_BEGINS = (
+    *"bcdfghjklmnprstvwyz",
+    "bl",
+    "br",
+    "ch",
+    "cl",
+    "cr",
+    "dr",
+    "fl",
+    "gr",
+    "ph",
+    "pl",
+    "qu",
+    "sh",
+    "st",
+    "th",
+    "tr",
+    "wh",
+    "",
+)
 _MIDDLES = (*"aaeeiou", "ai", "ea", "ee", "ie", "oo", "ou", "y")
 _ENDS = ("", "", "", *"dgklmnrstx", "ck", "ll", "nd", "ng", "nt", "rs", "ss", "ts")
 _TESTED = 5  # every fifth word by its hash is never trained on

@@ -138,9 +138,16 @@ def trained(case: str, aggregator: str, seed: int, rounds: int, samples: int, lo
     settings = Federation(rounds=rounds, per_round=len(clients), aggregator=aggregator)
     kind = AdamFederated if local.optimizer == "adam" else Federated
     federated = kind(
-        load_model(MODEL, SPEC, seed), data, clients, settings, local.training, (), seed,
-        aggregator=catalog.build("aggregators", aggregator), poison=poison,
-    )  # fmt: skip
+        load_model(MODEL, SPEC, seed),
+        data,
+        clients,
+        settings,
+        local.training,
+        (),
+        seed,
+        aggregator=catalog.build("aggregators", aggregator),
+        poison=poison,
+    )
     for number in range(1, rounds + 1):
         federated.run_round(number)
     return federated

@@ -136,21 +136,14 @@ class Attack(Settings):
             )
         if len(seeds) != observation.trials:
             raise BadInput(
-                "seeds",
-                allowed=f"{observation.trials}, one per trial",
-                got=len(seeds),
-                do="give one seed per trial",
+                "seeds", allowed=f"{observation.trials}, one per trial", got=len(seeds), do="give one seed per trial"
             )
         if observation.knows(Fact.LOCAL_TRAINING):
             loss = observation.fact(Fact.LOCAL_TRAINING).loss
             if loss not in self.losses and not self.baseline:
                 raise NotApplicable(f"{self.name} rests on {' or '.join(self.losses)}, and the clients' loss is {loss}")
         result = self.reconstruct(observation, tuple(seeds), progress)
-        for what, tensor in (
-            ("inputs", result.inputs),
-            ("labels", result.labels),
-            ("objective", result.objective),
-        ):
+        for what, tensor in (("inputs", result.inputs), ("labels", result.labels), ("objective", result.objective)):
             if tensor is not None and tensor.shape[0] != observation.trials:
                 raise LeakgaugeError(
                     f"attack {self.name!r} returned {what} for {tensor.shape[0]} of {observation.trials} trials"

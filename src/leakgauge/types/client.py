@@ -61,9 +61,10 @@ class LocalTraining(Settings):
         "eval", "BatchNorm uses running (eval) or batch (train) statistics", choices=("eval", "train")
     )
     loss: str = setting(
-        CROSS_ENTROPY, "what the client minimises; nll-on-logits forgets the softmax, as some released code does",
+        CROSS_ENTROPY,
+        "what the client minimises; nll-on-logits forgets the softmax, as some released code does",
         choices=LOSSES,
-    )  # fmt: skip
+    )
     seen: int = setting(1, "rounds with these samples at these weights that the attacker sees an update of", low=1)
 
     def __post_init__(self) -> None:
@@ -98,9 +99,10 @@ class Training(Settings):
     clients: int = setting(10, "clients whose gradients are averaged in a round", low=1)
     batch_size: int = setting(32, "samples behind each client's gradient", low=1)
     optimizer: str = setting(
-        "adam", "rule by which the server steps; nesterov has momentum, weight decay and falling rates",
+        "adam",
+        "rule by which the server steps; nesterov has momentum, weight decay and falling rates",
         choices=OPTIMIZERS,
-    )  # fmt: skip
+    )
     lr: float = setting(0.01, "the server's learning rate", above=0)
     policy: str = setting("", "transform the pictures of the training by this policy, such as 3-1-7; none unless given")
     augment: bool = setting(False, "move the pictures of the training by up to four pixels and mirror half of them")

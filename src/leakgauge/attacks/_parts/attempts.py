@@ -63,9 +63,16 @@ def solve(
     finished = found.finished if found.interrupted else None
     seconds = time.perf_counter() - began
     return Reconstruction(
-        inputs, labels, found.value, found.steps, found.evaluations, seconds, found.trace, finished,
+        inputs,
+        labels,
+        found.value,
+        found.steps,
+        found.evaluations,
+        seconds,
+        found.trace,
+        finished,
         film=None if found.film is None else torch.stack([_shown(puzzle, z) for z in found.film.unbind(1)], 1),
-    )  # fmt: skip
+    )
 
 
 def _shown(puzzle: Puzzle, z: Tensor) -> Tensor:
@@ -78,27 +85,50 @@ def _opened(start: Start, opening: Opening) -> Start:
 
 
 def _side_by_side(
-    puzzle: Puzzle, seeds: Sequence[int], start: Start, minimise: Minimise, attempts: int, until: float,
-    progress: Progress, goals: Tensor | None,
-) -> Minimum:  # fmt: skip
+    puzzle: Puzzle,
+    seeds: Sequence[int],
+    start: Start,
+    minimise: Minimise,
+    attempts: int,
+    until: float,
+    progress: Progress,
+    goals: Tensor | None,
+) -> Minimum:
     """All attempts at once; the worse half of each trial's is given up again and again."""
     begun = torch.stack([start(seeds, attempt) for attempt in range(attempts)], 1).flatten(0, 1)  # trial by trial
     found = minimise(
-        lambda rows: puzzle.evaluator(rows // attempts), begun, attempts=attempts, until=until, progress=progress,
+        lambda rows: puzzle.evaluator(rows // attempts),
+        begun,
+        attempts=attempts,
+        until=until,
+        progress=progress,
         **_told(goals, torch.arange(len(seeds)), attempts),
-    )  # fmt: skip
+    )
     best = winners(found.value, attempts)
     spent = {name: getattr(found, name).reshape(-1, attempts) for name in ("steps", "evaluations", "finished")}
     return Minimum(
-        found.x[best], found.value[best], spent["steps"].sum(1), spent["evaluations"].sum(1), found.trace[best],
-        spent["finished"].all(1), found.interrupted, None if found.film is None else found.film[best],
-    )  # fmt: skip
+        found.x[best],
+        found.value[best],
+        spent["steps"].sum(1),
+        spent["evaluations"].sum(1),
+        found.trace[best],
+        spent["finished"].all(1),
+        found.interrupted,
+        None if found.film is None else found.film[best],
+    )
 
 
 def _in_turn(
-    puzzle: Puzzle, seeds: Sequence[int], start: Start, minimise: Minimise, attempts: int, settled: Settled,
-    until: float, progress: Progress, goals: Tensor | None,
-) -> Minimum:  # fmt: skip
+    puzzle: Puzzle,
+    seeds: Sequence[int],
+    start: Start,
+    minimise: Minimise,
+    attempts: int,
+    settled: Settled,
+    until: float,
+    progress: Progress,
+    goals: Tensor | None,
+) -> Minimum:
     """One attempt after another, each at the trials that are not settled yet."""
     trials, like = len(seeds), puzzle.like
     best = like.new_full((trials, puzzle.width), torch.nan)
@@ -113,9 +143,11 @@ def _in_turn(
         found = minimise(
             lambda some, rows=rows: puzzle.evaluator(rows[some]),
             start([seeds[t] for t in rows.tolist()], attempt),
-            attempts=1, until=until, progress=part_of(progress, attempt, attempts),
+            attempts=1,
+            until=until,
+            progress=part_of(progress, attempt, attempts),
             **_told(goals, rows),
-        )  # fmt: skip
+        )
         steps[rows] += found.steps
         evaluations[rows] += found.evaluations
         better = found.value < value[rows]
@@ -138,19 +170,29 @@ def _in_turn(
 
 
 def _averaged(
-    puzzle: Puzzle, seeds: Sequence[int], start: Start, minimise: Minimise, attempts: int, until: float,
-    progress: Progress, goals: Tensor | None,
-) -> Minimum:  # fmt: skip
+    puzzle: Puzzle,
+    seeds: Sequence[int],
+    start: Start,
+    minimise: Minimise,
+    attempts: int,
+    until: float,
+    progress: Progress,
+    goals: Tensor | None,
+) -> Minimum:
     """Every attempt to its end, then their mean, with its own value; the samples of a batch in the best one's order."""
     every: list[Minimum] = []
     for attempt in range(attempts):
         left = until if until == float("inf") else time.monotonic() + (until - time.monotonic()) / (attempts - attempt)
         every.append(
             minimise(
-                puzzle.evaluator, start(seeds, attempt), attempts=1, until=left,
-                progress=part_of(progress, attempt, attempts), **_told(goals, torch.arange(len(seeds))),
+                puzzle.evaluator,
+                start(seeds, attempt),
+                attempts=1,
+                until=left,
+                progress=part_of(progress, attempt, attempts),
+                **_told(goals, torch.arange(len(seeds))),
             )
-        )  # fmt: skip
+        )
         if every[-1].interrupted or time.monotonic() >= until:
             break
     values = torch.stack([found.value for found in every])  # (attempts, T)

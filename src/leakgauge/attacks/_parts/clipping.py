@@ -60,9 +60,11 @@ def clipping_setting() -> str:
 def noised_setting() -> str:
     """The field that says what the noise an attack is told of was added to."""
     told: str = setting(
-        "gradient", "what noise_std and tv are told for: the gradient, the sum over samples, the same with tensors "
-        "clipped apart, or the update", choices=NOISED,
-    )  # fmt: skip
+        "gradient",
+        "what noise_std and tv are told for: the gradient, the sum over samples, the same with tensors "
+        "clipped apart, or the update",
+        choices=NOISED,
+    )
     return told
 
 

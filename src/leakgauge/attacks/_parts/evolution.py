@@ -83,9 +83,13 @@ def _strategy(cma: ModuleType, start: Any, population: int, seed: int, role: str
         return torch.randn(shape, generator=draws, dtype=torch.float64).numpy()
 
     options = {
-        "popsize": population, "randn": randn, "seed": math.nan,  # nan: leave NumPy's own generator alone
-        "verbose": -9, "verb_log": 0, "verb_disp": 0,
-    }  # fmt: skip
+        "popsize": population,
+        "randn": randn,
+        "seed": math.nan,  # nan: leave NumPy's own generator alone
+        "verbose": -9,
+        "verb_log": 0,
+        "verb_disp": 0,
+    }
     return cma.CMAEvolutionStrategy(start, _FIRST_SPREAD, options)
 
 

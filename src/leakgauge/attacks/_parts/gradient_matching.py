@@ -11,12 +11,7 @@ import torch
 from torch import Tensor, cat, nn
 
 from leakgauge.attacks._parts.attempts import SCHEDULES, Start, solve
-from leakgauge.attacks._parts.clipping import (
-    clipping_setting,
-    noise_in_gradient,
-    noised_setting,
-    numbers_for_replay,
-)
+from leakgauge.attacks._parts.clipping import clipping_setting, noise_in_gradient, noised_setting, numbers_for_replay
 from leakgauge.attacks._parts.compressed import compression_setting
 from leakgauge.attacks._parts.hidden_noise import bottleneck_setting
 from leakgauge.attacks._parts.labels import SOURCES, searched_labels
@@ -62,13 +57,15 @@ class GradientMatching(Attack):
     lr: float | None = setting(None, "step length: 1 for lbfgs, 0.1 for sgd, 0.01 for the others unless given", above=0)
     history: int = setting(100, "pairs that L-BFGS remembers", low=1)
     line_search: str = setting(
-        "armijo", "how L-BFGS chooses its step: shorten it until it goes down, strong Wolfe, or never change it",
+        "armijo",
+        "how L-BFGS chooses its step: shorten it until it goes down, strong Wolfe, or never change it",
         choices=line_search.RULES,
-    )  # fmt: skip
+    )
     threshold: float = setting(
-        1e-8, "gradient distance that counts as solved, beside that of an update of zeros (for l2 the squared norm)",
+        1e-8,
+        "gradient distance that counts as solved, beside that of an update of zeros (for l2 the squared norm)",
         above=0,
-    )  # fmt: skip
+    )
     absolute_threshold: float | None = setting(
         None, "the distance itself that counts as solved, instead: as papers state it", above=0
     )
@@ -121,15 +118,28 @@ class GradientMatching(Attack):
         self, observation: Observation, seeds: tuple[int, ...], progress: Progress, labels: Tensor | None
     ) -> Reconstruction:
         puzzle = puzzle_of(
-            observation, labels, distance=self.distance, prior=self.prior, match_nonzero=self.match_nonzero,
+            observation,
+            labels,
+            distance=self.distance,
+            prior=self.prior,
+            match_nonzero=self.match_nonzero,
             read_dropout=self.read_dropout,
-        )  # fmt: skip
+        )
         puzzle = as_told(
-            dataclasses.replace(puzzle, label_unit=_LABEL_STRETCH), observation, clients=self.clients, skip=self.skip,
-            bottleneck=self.bottleneck, unlock=self.unlock, unmix=self.unmix, policy=self.policy, undo=self.undo,
+            dataclasses.replace(puzzle, label_unit=_LABEL_STRETCH),
+            observation,
+            clients=self.clients,
+            skip=self.skip,
+            bottleneck=self.bottleneck,
+            unlock=self.unlock,
+            unmix=self.unmix,
+            policy=self.policy,
+            undo=self.undo,
             repeats=self.repeats,
-            repeat_lr=self.repeat_lr, compression=self.compression, clipping=self.clipping,
-        )  # fmt: skip
+            repeat_lr=self.repeat_lr,
+            compression=self.compression,
+            clipping=self.clipping,
+        )
         if puzzle.clipping is not None:
             puzzle = dataclasses.replace(puzzle, length_unit=puzzle.clipping.length(observation))
         public = observation.fact(Fact.PUBLIC_DATA) if observation.knows(Fact.PUBLIC_DATA) else None
@@ -141,14 +151,33 @@ class GradientMatching(Attack):
         ) -> Minimum:
             if self.optimizer == "lbfgs":
                 return lbfgs.minimise(
-                    problem, start, steps=self.steps, lr=self._rate, history=self.history,
-                    line_search=self.line_search, stop_below=goals[:, 0], stop_share=goals[:, 1],
-                    patience=_PATIENCE, attempts=attempts, until=until, progress=progress, frames=frames,
-                )  # fmt: skip
+                    problem,
+                    start,
+                    steps=self.steps,
+                    lr=self._rate,
+                    history=self.history,
+                    line_search=self.line_search,
+                    stop_below=goals[:, 0],
+                    stop_share=goals[:, 1],
+                    patience=_PATIENCE,
+                    attempts=attempts,
+                    until=until,
+                    progress=progress,
+                    frames=frames,
+                )
             return descent.descend(
-                problem, start, steps=self.steps, lr=self._rate, rule=self.optimizer, stop_below=goals[:, 0],
-                stop_share=goals[:, 1], attempts=attempts, until=until, progress=progress, frames=frames,
-            )  # fmt: skip
+                problem,
+                start,
+                steps=self.steps,
+                lr=self._rate,
+                rule=self.optimizer,
+                stop_below=goals[:, 0],
+                stop_share=goals[:, 1],
+                attempts=attempts,
+                until=until,
+                progress=progress,
+                frames=frames,
+            )
 
         def search(puzzle: Puzzle, start: Start, progress: Progress) -> Reconstruction:
             solved_below, share = self._solved_below(puzzle)
@@ -159,10 +188,17 @@ class GradientMatching(Attack):
                 return solved | (value < 0.5 * begun) if self.tv else solved
 
             found = solve(
-                puzzle, seeds, start=start, minimise=minimise, attempts=self.restarts, schedule=self.schedule,
-                settled=settled, time_budget=self.time_budget, progress=progress,
+                puzzle,
+                seeds,
+                start=start,
+                minimise=minimise,
+                attempts=self.restarts,
+                schedule=self.schedule,
+                settled=settled,
+                time_budget=self.time_budget,
+                progress=progress,
                 goals=torch.stack((solved_below, share), 1),
-            )  # fmt: skip
+            )
             assert found.trace is not None
             met = (found.objective < solved_below) & (found.objective < share * found.trace[:, 0])
             return dataclasses.replace(found, solved=met & (found.steps > 0), film_steps=frames)

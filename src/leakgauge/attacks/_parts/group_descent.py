@@ -52,11 +52,14 @@ class GroupDescent:
         common = State.common(self.project(start.clone()))
         rows = torch.arange(len(start), device=start.device)
         state = _State(
-            **common, first=torch.zeros_like(start), second=torch.zeros_like(start),
+            **common,
+            first=torch.zeros_like(start),
+            second=torch.zeros_like(start),
             taken=torch.zeros(len(start), 1, dtype=torch.float64, device=start.device),
             noise=start.new_zeros(len(start), self.per_check if self.noise else 0, start.shape[1]),
-            agreed=torch.zeros_like(start), row=rows,
-        )  # fmt: skip
+            agreed=torch.zeros_like(start),
+            row=rows,
+        )
         self._renew(state, block=0)
         return state
 

@@ -25,9 +25,10 @@ _TINY = 1e-30
 def bottleneck_setting() -> str:
     """The field by which an attack is told."""
     field: str = setting(
-        IGNORE, "noise of a variational bottleneck: taken as zero, read off its gradient, or searched with the inputs",
+        IGNORE,
+        "noise of a variational bottleneck: taken as zero, read off its gradient, or searched with the inputs",
         choices=WAYS,
-    )  # fmt: skip
+    )
     return field
 
 

@@ -71,15 +71,29 @@ class InputSearch(Attack):
         mean = like.new_tensor(data.mean or (0.5,)).view(-1, *flat)
         std = like.new_tensor(data.std or (0.25,)).view(-1, *flat)
         puzzle = puzzle_of(
-            observation, searched_labels(observation, self.labels), distance=distance, prior=smooth(tv, mean, std),
-            match_nonzero=self.match_nonzero, read_dropout=self.read_dropout, unrolled=self._unrolled(observation),
-        )  # fmt: skip
+            observation,
+            searched_labels(observation, self.labels),
+            distance=distance,
+            prior=smooth(tv, mean, std),
+            match_nonzero=self.match_nonzero,
+            read_dropout=self.read_dropout,
+            unrolled=self._unrolled(observation),
+        )
         return as_told(
-            dataclasses.replace(puzzle, prior_counts=False, centre=mean, unit=std), observation, clients=self.clients,
-            skip=self.skip, bottleneck=self.bottleneck, unlock=self.unlock, unmix=self.unmix, policy=self.policy,
-            undo=self.undo, repeats=self.repeats, repeat_lr=self.repeat_lr, compression=self.compression,
+            dataclasses.replace(puzzle, prior_counts=False, centre=mean, unit=std),
+            observation,
+            clients=self.clients,
+            skip=self.skip,
+            bottleneck=self.bottleneck,
+            unlock=self.unlock,
+            unmix=self.unmix,
+            policy=self.policy,
+            undo=self.undo,
+            repeats=self.repeats,
+            repeat_lr=self.repeat_lr,
+            compression=self.compression,
             clipping=self.clipping,
-        )  # fmt: skip
+        )
 
     def _unrolled(self, observation: Observation) -> LocalTraining | None:
         """The local steps to replay, as told or as the attacker assumes; None for a single gradient."""

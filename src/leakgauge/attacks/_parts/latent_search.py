@@ -137,9 +137,16 @@ class LatentPuzzle:
 
 
 def latent_puzzle(
-    observation: Observation, seeds: Sequence[int], *, attack: str, generator: str, distance: str, transform: str,
-    reach: float, kl: float,
-) -> LatentPuzzle:  # fmt: skip
+    observation: Observation,
+    seeds: Sequence[int],
+    *,
+    attack: str,
+    generator: str,
+    distance: str,
+    transform: str,
+    reach: float,
+    kl: float,
+) -> LatentPuzzle:
     """What the observation asks, with the named generator; the defence is guessed from the update."""
     data: DataSpec = observation.fact(Fact.INPUT_SPEC)
     local: LocalTraining = observation.fact(Fact.LOCAL_TRAINING)
@@ -149,9 +156,14 @@ def latent_puzzle(
     like = next(iter(observed.values()))
     net = copy.deepcopy(made.net).to(like.device, like.dtype)
     puzzle = LatentPuzzle(
-        model=working_model(observation.model, local.batchnorm), generator=dataclasses.replace(made, net=net),
-        observed=observed, labels=_labels(observation, observed, last, attack), distance=distance, reach=reach, kl=kl,
-    )  # fmt: skip
+        model=working_model(observation.model, local.batchnorm),
+        generator=dataclasses.replace(made, net=net),
+        observed=observed,
+        labels=_labels(observation, observed, last, attack),
+        distance=distance,
+        reach=reach,
+        kl=kl,
+    )
     usual = _usual_norms(puzzle, seeds) if transform == "auto" else None
     return dataclasses.replace(puzzle, defense=guess(observed, transform, f"{last}.weight", usual))
 

@@ -41,8 +41,12 @@ def muted(puzzle: Puzzle, skip: str) -> Puzzle:
     left_out = muted_names(puzzle.model, puzzle.observed, skip)
     kept = [name for name in puzzle.observed if name not in left_out]
     if not kept:
-        raise BadInput("skip", allowed="some of the tensors that were shared", got=f"all of them ({skip!r})",
-                       do="leave one to compare")  # fmt: skip
+        raise BadInput(
+            "skip",
+            allowed="some of the tensors that were shared",
+            got=f"all of them ({skip!r})",
+            do="leave one to compare",
+        )
     return only(puzzle, kept)
 
 

@@ -86,9 +86,13 @@ def patch_rows(probing: Probing) -> PatchRows | None:
         patch = math.prod(probing.shapes[weight]) // width
 
         def values(
-            samples: Tensor, weight: str = weight, last: bool = last, table: str = table, axis: int = axis,
+            samples: Tensor,
+            weight: str = weight,
+            last: bool = last,
+            table: str = table,
+            axis: int = axis,
             pulls: int = pulls,
-        ) -> Tensor | None:  # fmt: skip
+        ) -> Tensor | None:
             rows = []
             for gradient in probing.gradients(samples, (weight, table), pulls):
                 returned = as_rows(gradient[table], axis).mT.flatten(0, 1)  # (pulls * width, P)

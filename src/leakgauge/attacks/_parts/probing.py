@@ -50,10 +50,8 @@ class Probing:
                 for k in range(at_once):
                     pull = torch.randn(logits.shape, generator=generator(0, f"pull/{done + k}")).to(logits)
                     row.append(
-                        torch.autograd.grad(
-                            logits, tensors, pull, retain_graph=k + 1 < at_once, materialize_grads=True
-                        )
-                    )  # fmt: skip
+                        torch.autograd.grad(logits, tensors, pull, retain_graph=k + 1 < at_once, materialize_grads=True)
+                    )
             done += at_once
             if done < pulls:
                 net = self._moved(random)

@@ -259,9 +259,15 @@ def _groups(members: Sequence[Puzzle], whose: Tensor, observed: Mapping[str, Ten
 
 
 def puzzle_of(
-    observation: Observation, labels: Tensor | None, *, distance: str | Distance, prior: Prior,
-    read_dropout: bool = False, unrolled: LocalTraining | None = None, match_nonzero: bool = False,
-) -> Puzzle:  # fmt: skip
+    observation: Observation,
+    labels: Tensor | None,
+    *,
+    distance: str | Distance,
+    prior: Prior,
+    read_dropout: bool = False,
+    unrolled: LocalTraining | None = None,
+    match_nonzero: bool = False,
+) -> Puzzle:
     """What the observation asks; with `unrolled` the weight difference itself is matched, else a gradient."""
     data: DataSpec = observation.fact(Fact.INPUT_SPEC)
     local: LocalTraining = observation.fact(Fact.LOCAL_TRAINING)

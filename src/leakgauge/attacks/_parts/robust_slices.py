@@ -48,9 +48,14 @@ class Search(Protocol):
 
 
 def search_in_slices(
-    told: str, puzzle: Puzzle, observation: Observation, seeds: Sequence[int], search: Search, start: Start,
+    told: str,
+    puzzle: Puzzle,
+    observation: Observation,
+    seeds: Sequence[int],
+    search: Search,
+    start: Start,
     progress: Progress,
-) -> Reconstruction:  # fmt: skip
+) -> Reconstruction:
     """What `search` makes of the puzzle; with `told` as an attacker who knows of noised slices."""
     if not told:
         return search(puzzle, start, progress)
@@ -184,9 +189,13 @@ def _both(first: Reconstruction, again: Reconstruction, worst: Tensor, begun: Te
     """The second search's result with the work of both; its objective is traced from where the first one began."""
     trace = None if again.trace is None else torch.cat((begun[:, None], again.trace), 1)
     return dataclasses.replace(
-        again, steps=first.steps + again.steps, evaluations=first.evaluations + again.evaluations,
-        seconds=first.seconds + again.seconds, trace=trace, notes=_notes(worst),
-    )  # fmt: skip
+        again,
+        steps=first.steps + again.steps,
+        evaluations=first.evaluations + again.evaluations,
+        seconds=first.seconds + again.seconds,
+        trace=trace,
+        notes=_notes(worst),
+    )
 
 
 def _notes(noised: Tensor) -> tuple[str, ...]:

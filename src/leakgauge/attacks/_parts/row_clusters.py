@@ -50,9 +50,15 @@ class _Left:
 
 
 def claimed_by_clusters(
-    weight: Tensor, bias: Tensor, scale: Tensor, shift: Tensor, precision: Precision, behind: BehindFirstLayer,
-    shape: tuple[int, ...], proven: tuple[Tensor, Tensor],
-) -> Claims:  # fmt: skip
+    weight: Tensor,
+    bias: Tensor,
+    scale: Tensor,
+    shift: Tensor,
+    precision: Precision,
+    behind: BehindFirstLayer,
+    shape: tuple[int, ...],
+    proven: tuple[Tensor, Tensor],
+) -> Claims:
     """From the gradients (H, D) and (H,) of the layer that reads z = scale * x + shift; `proven` (K, D) and (K,) is
     known already and not claimed again."""
     behind = dataclasses.replace(behind, second=None)
@@ -70,9 +76,15 @@ def claimed_by_clusters(
 
 
 def _without(
-    weight: Tensor, bias: Tensor, scale: Tensor, shift: Tensor, precision: Precision, behind: BehindFirstLayer,
-    shape: tuple[int, ...], claims: Claims,
-) -> _Left:  # fmt: skip
+    weight: Tensor,
+    bias: Tensor,
+    scale: Tensor,
+    shift: Tensor,
+    precision: Precision,
+    behind: BehindFirstLayer,
+    shape: tuple[int, ...],
+    claims: Claims,
+) -> _Left:
     step = (precision.relative * weight.square().mean(1).sqrt()).clamp_min(precision.spacing)
     off = _PER_ENTRY * step
     if not len(claims.inputs):

@@ -52,16 +52,12 @@ class Rows:
         return self.bias.abs() if self.size is None else self.size
 
 
-def rows_of_layer(
-    weight: Tensor, bias: Tensor, scale: Tensor, shift: Tensor, grid: Precision, coarse: float
-) -> Rows:  # fmt: skip
+def rows_of_layer(weight: Tensor, bias: Tensor, scale: Tensor, shift: Tensor, grid: Precision, coarse: float) -> Rows:
     """Rows with what is known of how their numbers were rounded."""
     if not grid.is_coarse:
         return Rows(weight, bias, scale, shift, grid.relative, coarse)
     # One rounding is half a step at most; `rounding` multiplies by what adding up in float32 does.
-    return Rows(
-        weight, bias, scale, shift, grid.relative / (2 * _ROUNDING), coarse + grid.spacing / 2, grid=grid
-    )  # fmt: skip
+    return Rows(weight, bias, scale, shift, grid.relative / (2 * _ROUNDING), coarse + grid.spacing / 2, grid=grid)
 
 
 @dataclass(frozen=True)
@@ -134,9 +130,11 @@ def _wide(narrow: _Peeling, behind: BehindFirstLayer, found: _Found) -> _Peeling
     if off is None:
         return None
     both = dataclasses.replace(
-        rows, weight=torch.cat((rows.weight, off.weight)), bias=torch.cat((rows.bias, off.bias)),
+        rows,
+        weight=torch.cat((rows.weight, off.weight)),
+        bias=torch.cat((rows.bias, off.bias)),
         size=torch.cat((rows.bias.abs(), off.size)),
-    )  # fmt: skip
+    )
     return dataclasses.replace(narrow, rows=both, behind=behind)
 
 

@@ -15,15 +15,29 @@ from leakgauge.errors import BadInput, NotApplicable
 from leakgauge.types import Batch
 
 STARTS = (
-    "random", "patterned-2", "patterned-4", "patterned-8", "dark", "light", "red", "green", "blue", "optimal",
-    "same-class", "hybrid",
-)  # fmt: skip
+    "random",
+    "patterned-2",
+    "patterned-4",
+    "patterned-8",
+    "dark",
+    "light",
+    "red",
+    "green",
+    "blue",
+    "optimal",
+    "same-class",
+    "hybrid",
+)
 
 
 def start_inputs(
-    kind: str, seeds: Sequence[int], role: str, shape: tuple[int, ...], public: Batch | None = None,
+    kind: str,
+    seeds: Sequence[int],
+    role: str,
+    shape: tuple[int, ...],
+    public: Batch | None = None,
     labels: Tensor | None = None,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """(T, N, *sample) to begin from.
 
     random: N(0, 1). patterned-k: a U[0, 1) tile repeated k x k. dark, light, red, green, blue: constant. optimal: a

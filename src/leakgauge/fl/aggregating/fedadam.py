@@ -36,9 +36,11 @@ class FedAdam(Aggregator):
     beta2: float = setting(0.99, "share of the squares that is kept from round to round", low=0, high=0.9999)
     tau: float = setting(1e-3, "entries that move less than this are not sped up", above=0)
     validation: float = setting(
-        0.0, "share of a client's samples it does not train on, as fedboosting keeps back: for a fair comparison",
-        low=0, high=0.5,
-    )  # fmt: skip
+        0.0,
+        "share of a client's samples it does not train on, as fedboosting keeps back: for a fair comparison",
+        low=0,
+        high=0.5,
+    )
 
     @property
     def kept_back(self) -> float:

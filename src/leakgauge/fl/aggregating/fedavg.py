@@ -21,9 +21,11 @@ class FedAvg(Aggregator):
     paper: ClassVar[str] = "McMahan et al. 2017"
 
     validation: float = setting(
-        0.0, "share of a client's samples it does not train on, as fedboosting keeps back: for a fair comparison",
-        low=0, high=0.5,
-    )  # fmt: skip
+        0.0,
+        "share of a client's samples it does not train on, as fedboosting keeps back: for a fair comparison",
+        low=0,
+        high=0.5,
+    )
 
     @property
     def kept_back(self) -> float:

@@ -46,16 +46,19 @@ class FedBoosting(Aggregator):
         "inverse", "scores as released (inverse) or as in the text (softmax)", choices=("inverse", "softmax")
     )
     results: str = setting(
-        "both", "weigh by training and validation results, or by validation alone (Fig. 4.6)",
+        "both",
+        "weigh by training and validation results, or by validation alone (Fig. 4.6)",
         choices=("both", "validation"),
-    )  # fmt: skip
+    )
     metric: str = setting("loss", "what clients report of a model", choices=("loss", "accuracy"))
     over: str = setting("mean", "how the clients' reports on a model become one", choices=("mean", "median"))
     validation: float = setting(0.1, "share of a client's samples it keeps back to try models on", above=0, high=0.5)
     mix: float = setting(
-        1.0, "least share of a client's own update in the model that others try; the paper mixes at 0.9, 1 does not",
-        above=0, high=1,
-    )  # fmt: skip
+        1.0,
+        "least share of a client's own update in the model that others try; the paper mixes at 0.9, 1 does not",
+        above=0,
+        high=1,
+    )
     fusing: str = setting(
         "random",
         "own shares drawn in private and the rest in equal parts (random) or in drawn parts (free), or mix for "

@@ -90,7 +90,7 @@ class PolicyTraining(Measurement):
 
         trained = train(
             model, public, plan, self.seed, watch=lambda done: watch(0, 1, "", done / self.rounds), follow=follow
-        )  # fmt: skip
+        )
         return found | {"accuracy": (accuracy(trained, test),)}
 
 
@@ -113,21 +113,39 @@ _PRINTED: dict[tuple[str, str, str], dict[str, float | None]] = {  # column, net
     (_LENET_NAME, _LENET, "cifar100"): dict.fromkeys(("", RANDOM, *OF_RESNET, *OF_CONVNET)),
     ("ConvNet of eight convolutions", EIGHT, "cifar100"): dict.fromkeys(("", *OF_CONVNET)),
     ("1 (a) and 2: ResNet20-4", RESNET, "cifar100"): {
-        "": 0.7811, RANDOM: 0.7502, "3-1-7": 0.7159, "43-18-18": 0.7716, HYBRID: 0.7747
+        "": 0.7811,
+        RANDOM: 0.7502,
+        "3-1-7": 0.7159,
+        "43-18-18": 0.7716,
+        HYBRID: 0.7747,
     },
     ("1 (b): ConvNet", CONVNET, "cifar100"): {
-        "": 0.7297, RANDOM: 0.7193, "21-13-3": 0.6326, "7-4-15": 0.7077, OF_CONVNET[-1]: 0.6891
+        "": 0.7297,
+        RANDOM: 0.7193,
+        "21-13-3": 0.6326,
+        "7-4-15": 0.7077,
+        OF_CONVNET[-1]: 0.6891,
     },
     ("1 (c) and 5 (a): ResNet20-4, Fashion-MNIST", RESNET, "fashion-mnist"): {
-        "": 0.9519, RANDOM: 0.9519, "19-15-45": 0.9244, **dict.fromkeys(OWN[RESNET][1:]), "3-1-7": 0.9320,
-        "43-18-18": 0.9488, HYBRID: 0.9449,
+        "": 0.9519,
+        RANDOM: 0.9519,
+        "19-15-45": 0.9244,
+        **dict.fromkeys(OWN[RESNET][1:]),
+        "3-1-7": 0.9320,
+        "43-18-18": 0.9488,
+        HYBRID: 0.9449,
     },
     ("1 (d) and 5 (b): ConvNet, Fashion-MNIST", CONVNET, "fashion-mnist"): {
-        "": 0.9461, RANDOM: 0.9447, "42-28-42": 0.9462, **dict.fromkeys(OWN[CONVNET][1:]), "21-13-3": 0.9238,
-        "7-4-15": 0.9435, OF_CONVNET[-1]: 0.9377,
+        "": 0.9461,
+        RANDOM: 0.9447,
+        "42-28-42": 0.9462,
+        **dict.fromkeys(OWN[CONVNET][1:]),
+        "21-13-3": 0.9238,
+        "7-4-15": 0.9435,
+        OF_CONVNET[-1]: 0.9377,
     },
     ("6: ResNet20-4, Tiny-ImageNet", RESNET, "tiny-imagenet"): {"": 0.6144, HYBRID: 0.5738},
-}  # fmt: skip
+}
 
 
 def _of(column: str, model: str, data: str, policy: str) -> PolicyTraining:
@@ -148,14 +166,17 @@ TABLE_ACCURACY = Table(
     "seeds far from the end of a training: we cannot tell.",
     tuple(
         Cell(
-            policy or "no policy", column, Study(_of(column, model, data, policy)), {"accuracy": right},
+            policy or "no policy",
+            column,
+            Study(_of(column, model, data, policy)),
+            {"accuracy": right},
             quick=15 if column == _LENET_NAME and policy in ("", HYBRID) else 0,
         )
         for (column, model, data), by_policy in _PRINTED.items()
         for policy, right in by_policy.items()
     ),
     heavy="trainings; those of the larger networks take a GPU.",
-)  # fmt: skip
+)
 
 _CURVES = {
     _LENET_NAME: {p: dataclasses.replace(_longer(p), curve=True, rounds=600) for p in ("", RANDOM, *OF_RESNET)},
@@ -174,12 +195,15 @@ FIGURE_4 = Table(
     "200 rounds and has hardly begun to learn: cannot tell, on LeNet as on ResNet20-4.",
     tuple(
         Cell(
-            f"after {mark} % of the rounds", f"{network}, {policy or 'no policy'}", Study(measurement),
-            {f"loss_{mark}": None, f"test_{mark}": None}, quick=40 if (network, policy) == (_LENET_NAME, "") else 0,
+            f"after {mark} % of the rounds",
+            f"{network}, {policy or 'no policy'}",
+            Study(measurement),
+            {f"loss_{mark}": None, f"test_{mark}": None},
+            quick=40 if (network, policy) == (_LENET_NAME, "") else 0,
         )
         for mark in MARKS
         for network, by_policy in _CURVES.items()
         for policy, measurement in by_policy.items()
     ),
     heavy="trainings; those of ResNet20-4 take a GPU.",
-)  # fmt: skip
+)

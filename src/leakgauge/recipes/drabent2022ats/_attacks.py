@@ -34,42 +34,47 @@ _SETTINGS: dict[str, tuple[str, str, Printed, Printed]] = {  # row -> attack on 
     "L-BFGS, L2": (LBFGS, "cpl:steps=50", (8.61, 1.22), (6.33, 2.00)),
     "Adam, cosine": (ADAM, SHORTER, (12.15, 2.06), (8.25, 1.64)),
     "L-BFGS, cosine": (
-        f"{LBFGS},distance=cosine,threshold=1e-6", "cpl:steps=50,distance=cosine,threshold=1e-6", (9.62, 0.91),
+        f"{LBFGS},distance=cosine,threshold=1e-6",
+        "cpl:steps=50,distance=cosine,threshold=1e-6",
+        (9.62, 0.91),
         (7.47, 0.25),
     ),
     "Adam, L1": (f"{ADAM},distance=l1", f"{SHORTER},distance=l1", (9.48, 0.71), (6.43, 0.16)),
     "Adam, L2": (f"{ADAM},distance=l2", f"{SHORTER},distance=l2", (9.28, 0.69), (6.46, 0.21)),
-    "SGD, cosine": (
-        f"{ADAM},optimizer=sgd,lr=0.01", f"{SHORTER},optimizer=sgd,lr=0.01", (12.60, 2.07), (8.03, 1.47)
-    ),
-}  # fmt: skip
+    "SGD, cosine": (f"{ADAM},optimizer=sgd,lr=0.01", f"{SHORTER},optimizer=sgd,lr=0.01", (12.60, 2.07), (8.03, 1.47)),
+}
 _STARTS = {  # the published number of random starts: the one of the least distance is kept
     "L-BFGS, L2, 2 starts from noise": (
-        "cpl:steps=50,restarts=2,schedule=halving,init=random,tv=0.001,line_search=fixed", (8.61, 1.22), (6.33, 2.00)
+        "cpl:steps=50,restarts=2,schedule=halving,init=random,tv=0.001,line_search=fixed",
+        (8.61, 1.22),
+        (6.33, 2.00),
     ),
     "L-BFGS, cosine, 16 starts from noise": (
         "cpl:steps=300,restarts=16,schedule=halving,init=random,tv=0.0001,line_search=fixed,distance=cosine,"
         "threshold=1e-6",
-        (9.62, 0.91), (7.47, 0.25),
+        (9.62, 0.91),
+        (7.47, 0.25),
     ),
-}  # fmt: skip
+}
 
 
 def _by_setting() -> tuple[Cell, ...]:
     cells = []
     for row, (small, large, without, with_it) in _SETTINGS.items():
         fast = small.replace("steps=2400", "steps=60").replace("steps=75", "steps=6")
-        cells.append(
-            Cell(row, "LeNet, no policy", attacked("", small), dict(KNOWN), quick=1, quick_attack=fast)
-        )  # fmt: skip
+        cells.append(Cell(row, "LeNet, no policy", attacked("", small), dict(KNOWN), quick=1, quick_attack=fast))
         for attacker in (PLAIN, THROUGH, AFTERWARDS):
             quick = 1 if row == "Adam, L2" and attacker == PLAIN else 0
             cells.append(
                 Cell(
-                    row, f"LeNet, hybrid, {attacker}", attacked(HYBRID, small, attacker),
-                    plain_figures() if attacker == PLAIN else dict(KNOWN), quick=quick, quick_attack=fast,
+                    row,
+                    f"LeNet, hybrid, {attacker}",
+                    attacked(HYBRID, small, attacker),
+                    plain_figures() if attacker == PLAIN else dict(KNOWN),
+                    quick=quick,
+                    quick_attack=fast,
                 )
-            )  # fmt: skip
+            )
         cells += _on_resnet(row, large, without, with_it)
     for row, (attack, without, with_it) in _STARTS.items():
         cells.append(Cell(row, "LeNet, no policy", attacked("", attack), dict(KNOWN)))
@@ -104,54 +109,84 @@ TABLE_3 = Table(
 )
 
 _OTHERS: dict[str, tuple[Printed, float | None]] = {  # defence -> PSNR and std, accuracy
-    **{f"gaussian:std={std:g}": figures for std, figures in (
-        (0.001, ((12.11, 2.98), 0.7289)), (0.01, ((12.13, 1.14), 0.3625)), (0.1, (None, None)),
-    )},
-    **{f"laplace:scale={scale:g}": figures for scale, figures in (
-        (0.001, ((10.73, 1.02), 0.7145)), (0.01, ((12.03, 0.79), 0.2620)), (0.1, (None, None)),
-    )},
-    **{f"prune:share={share}": figures for share, figures in (
-        (0.7, ((11.62, 2.18), 0.7461)), (0.95, ((10.41, 1.32), 0.6791)), (0.99, ((9.96, 0.57), 0.5343)),
-    )},
-}  # fmt: skip
+    **{
+        f"gaussian:std={std:g}": figures
+        for std, figures in ((0.001, ((12.11, 2.98), 0.7289)), (0.01, ((12.13, 1.14), 0.3625)), (0.1, (None, None)))
+    },
+    **{
+        f"laplace:scale={scale:g}": figures
+        for scale, figures in ((0.001, ((10.73, 1.02), 0.7145)), (0.01, ((12.03, 0.79), 0.2620)), (0.1, (None, None)))
+    },
+    **{
+        f"prune:share={share}": figures
+        for share, figures in (
+            (0.7, ((11.62, 2.18), 0.7461)),
+            (0.95, ((10.41, 1.32), 0.6791)),
+            (0.99, ((9.96, 0.57), 0.5343)),
+        )
+    },
+}
 
 
 def _both(defense: str) -> Run:
     return Run(
         Scenario(
-            model=LENET, data="cifar100", attacks=(LBFGS,), trials=100, defenses=(defense,),
+            model=LENET,
+            data="cifar100",
+            attacks=(LBFGS,),
+            trials=100,
+            defenses=(defense,),
             threat_model="honest-but-curious+labels",
         )
-    )  # fmt: skip
+    )
 
 
 def _beside_others() -> tuple[Cell, ...]:
     cells = [
         Cell(
-            defense, f"LeNet, untrained, {column}", _both(defense), dict(KNOWN), variant,
-            quick=1 if defense == "gaussian:std=0.01" else 0, quick_attack=QUICK_LBFGS,
+            defense,
+            f"LeNet, untrained, {column}",
+            _both(defense),
+            dict(KNOWN),
+            variant,
+            quick=1 if defense == "gaussian:std=0.01" else 0,
+            quick_attack=QUICK_LBFGS,
         )
         for defense in (f"ats:policy={HYBRID}", *_OTHERS)
         for column, variant in (("plain", "plain"), ("informed", "adaptive"))
-    ]  # fmt: skip
+    ]
     for defense, (figures, right) in _OTHERS.items():
         run = Run(
             Scenario(
-                model=RESNET, data="cifar100", attacks=(SHORTER,), trials=100, defenses=(defense,), precision="tf32",
-                threat_model="honest-but-curious+labels", training=training("", TRAINED),
+                model=RESNET,
+                data="cifar100",
+                attacks=(SHORTER,),
+                trials=100,
+                defenses=(defense,),
+                precision="tf32",
+                threat_model="honest-but-curious+labels",
+                training=training("", TRAINED),
             )
-        )  # fmt: skip
+        )
         column = f"{NAMES[RESNET]}, trained, Adam"
         cells.append(Cell(defense, f"{column}, plain", run, printed("", figures)))
         cells.append(Cell(defense, f"{column}, informed", run, dict(KNOWN), "adaptive"))
         federation = FederatedTraining(
-            model=RESNET, data="cifar100", defense=defense, partition=Partition(kind="iid", clients=390),
-            local=LocalTraining(batchnorm="train"), federation=Federation(rounds=ROUNDS, per_round=1, server_lr=0.1),
-        )  # fmt: skip
+            model=RESNET,
+            data="cifar100",
+            defense=defense,
+            partition=Partition(kind="iid", clients=390),
+            local=LocalTraining(batchnorm="train"),
+            federation=Federation(rounds=ROUNDS, per_round=1, server_lr=0.1),
+        )
         cells.append(
-            Cell(defense, f"{NAMES[RESNET]}, trained with it", Study(federation),
-                 {"accuracy": right, "accuracy_lost": None})
-        )  # fmt: skip
+            Cell(
+                defense,
+                f"{NAMES[RESNET]}, trained with it",
+                Study(federation),
+                {"accuracy": right, "accuracy_lost": None},
+            )
+        )
     return tuple(cells)
 
 
@@ -167,4 +202,4 @@ TABLE_2 = Table(
     "of 99 % and the largest noise leave the informed one less; on ResNet20-4 we cannot tell before it is measured.",
     _beside_others(),
     heavy="the trained network takes a GPU.",
-)  # fmt: skip
+)

@@ -73,9 +73,15 @@ class ScoreAndLeak(Measurement):
         where = pick_device(device)
         pictures = load(self.data, "test", data_root)
         model = semi_trained(
-            self.model, self.data, pictures.spec, self.rounds, rule=self.rule, seed=self.seed, device=where,
+            self.model,
+            self.data,
+            pictures.spec,
+            self.rounds,
+            rule=self.rule,
+            seed=self.seed,
+            device=where,
             data_root=data_root,
-        )  # fmt: skip
+        )
         order = torch.randperm(len(pictures), generator=generator(self.seed, "correlation"))
         triples = [candidate(number, self.seed) for number in range(1, self.policies + 1)]
         own, labels = (t.to(where) for t in pictures.take(order[: self.attacked]))
@@ -87,9 +93,13 @@ class ScoreAndLeak(Measurement):
         scores = self._scores(model, triples, *(t.to(where) for t in pictures.take(held)))
         pairs = _paired(scores, leaked)
         return {
-            "pearson": pairs, "spearman": pairs, "pearson_blind": _paired(scores, blind),
-            "privacy_score": tuple(scores), "psnr_of_policies": tuple(leaked), "psnr_blind": tuple(blind),
-        }  # fmt: skip
+            "pearson": pairs,
+            "spearman": pairs,
+            "pearson_blind": _paired(scores, blind),
+            "privacy_score": tuple(scores),
+            "psnr_of_policies": tuple(leaked),
+            "psnr_blind": tuple(blind),
+        }
 
     def _seen(self, triples: list[Triple], pictures: Tensor) -> Tensor:
         """(P, K, C, H, W): the pictures as each policy shows them."""
@@ -113,7 +123,7 @@ class ScoreAndLeak(Measurement):
         attack = catalog.build("attacks", self.attack)
         found = reconstruct(
             attack, observe(model, update, _TOLD, facts), seeds, lambda share: watch(0, 1, "", share)
-        ).inputs  # fmt: skip
+        ).inputs
         assert found is not None
         return found.detach().nan_to_num().clamp(0, 1).to(seen).view_as(seen)
 
@@ -160,12 +170,15 @@ FIGURE_2 = Table(
     "well as what was recovered; on the trained networks we cannot tell before they are measured.",
     tuple(
         Cell(
-            "S_pri and PSNR", column, Study(measurement),
-            {"pearson": 0.123 if measurement.model == RESNET else None, **dict.fromkeys(
-                ("spearman", "pearson_blind", "privacy_score", "psnr_of_policies", "psnr_blind")
-            )},
+            "S_pri and PSNR",
+            column,
+            Study(measurement),
+            {
+                "pearson": 0.123 if measurement.model == RESNET else None,
+                **dict.fromkeys(("spearman", "pearson_blind", "privacy_score", "psnr_of_policies", "psnr_blind")),
+            },
             quick=4 if "120" in measurement.attack else 0,
         )
         for column, measurement in _COLUMNS.items()
     ),
-)  # fmt: skip
+)

@@ -57,9 +57,11 @@ class DuringAttack(Measurement):
         attack = catalog.build("attacks", self.attack)
         if not isinstance(attack, InvertingGradients) or attack.restarts != 1 or attack.layers != "all":
             raise BadInput(
-                "attack", allowed="inverting-gradients with one attempt on all layers", got=self.attack,
+                "attack",
+                allowed="inverting-gradients with one attempt on all layers",
+                got=self.attack,
                 do="leave restarts and layers out",
-            )  # fmt: skip
+            )
 
     @property
     def size(self) -> int:
@@ -85,9 +87,16 @@ class DuringAttack(Measurement):
         where = pick_device(device)
         samples = load(self.data, "test", data_root)
         model = semi_trained(
-            self.model, self.data, samples.spec, self.rounds, rule="published", policy=self.policy, seed=self.seed,
-            device=where, data_root=data_root,
-        )  # fmt: skip
+            self.model,
+            self.data,
+            samples.spec,
+            self.rounds,
+            rule="published",
+            policy=self.policy,
+            seed=self.seed,
+            device=where,
+            data_root=data_root,
+        )
         order = torch.randperm(len(samples), generator=generator(self.seed, "during"))[: self.pictures]
         inputs, labels = (t.to(where) for t in samples.take(order))
         if self.policy:
@@ -118,9 +127,14 @@ def at_marks(
     puzzle: Puzzle = attack.puzzle(observation, attack.distance, attack.tv)
     sign = sign_for(observation) if attack.sign == "auto" else attack.sign
     method = Descent(
-        attack.steps, attack.lr, attack.optimizer, sign, attack.decay,
-        puzzle.boxed if attack.boxed else lambda z: z, None,
-    )  # fmt: skip
+        attack.steps,
+        attack.lr,
+        attack.optimizer,
+        sign,
+        attack.decay,
+        puzzle.boxed if attack.boxed else lambda z: z,
+        None,
+    )
     state = method.begin(normal(seeds, "start/0", (puzzle.width,)).to(puzzle.like))
     evaluate = puzzle.evaluator(torch.arange(len(seeds), device=state.x.device))
     found: dict[int, Tensor] = {}
@@ -158,7 +172,7 @@ def _studies(model: str, steps: int, rounds: int, pictures: int) -> dict[str, Du
             model=model, attack=_ADAM.format(steps), policy=policy, rounds=rounds, pictures=pictures
         )
         for name, policy in _POLICIES.items()
-    }  # fmt: skip
+    }
 
 
 _COLUMNS = _studies(LENET, 300, 0, 30) | _studies(NARROW, 100, 400, 10) | _studies(RESNET, 1200, SEMI_TRAINED, 100)
@@ -166,20 +180,24 @@ _COLUMNS = _studies(LENET, 300, 0, 30) | _studies(NARROW, 100, 400, 10) | _studi
 
 def _table(id: str, title: str, note: str, figures: tuple[str, ...]) -> Table:
     return Table(
-        id, title,
+        id,
+        title,
         "cosine between the gradient of the attacker's picture at that step and the observed one; mean over pictures "
         "with Student's interval. The figure is printed without numbers. Layers are those with weights, a third each.",
         f"Signed Adam on the cosine, total variation 1e-4. {note}",
         tuple(
             Cell(
-                f"after {mark} % of the steps", column, Study(measurement),
-                dict.fromkeys(f"similar_{figure}_{mark}" for figure in figures), quick=2 if column == _QUICK else 0,
+                f"after {mark} % of the steps",
+                column,
+                Study(measurement),
+                dict.fromkeys(f"similar_{figure}_{mark}" for figure in figures),
+                quick=2 if column == _QUICK else 0,
             )
             for mark in MARKS
             for column, measurement in _COLUMNS.items()
         ),
         heavy="the trained networks take a GPU.",
-    )  # fmt: skip
+    )
 
 
 _QUICK = f"{NAMES[LENET]}, no policy"

@@ -32,12 +32,20 @@ from leakgauge.recipes.drabent2022ats._set_up import (
 from leakgauge.types import Training
 
 _PRINTED: dict[tuple[str, str], dict[str, Printed]] = {  # network, data -> policy -> PSNR, std
-    (RESNET, "fashion-mnist"): {"": (9.81, 4.41), "3-1-7": (9.30, 2.72), "43-18-18": (10.03, 2.23),
-                                HYBRID: (7.49, 1.57)},
-    (CONVNET, "fashion-mnist"): {"": (9.52, 3.27), "21-13-3": (9.99, 2.12), "7-4-15": (9.34, 1.62),
-                                 OF_CONVNET[-1]: (11.50, 5.80)},
+    (RESNET, "fashion-mnist"): {
+        "": (9.81, 4.41),
+        "3-1-7": (9.30, 2.72),
+        "43-18-18": (10.03, 2.23),
+        HYBRID: (7.49, 1.57),
+    },
+    (CONVNET, "fashion-mnist"): {
+        "": (9.52, 3.27),
+        "21-13-3": (9.99, 2.12),
+        "7-4-15": (9.34, 1.62),
+        OF_CONVNET[-1]: (11.50, 5.80),
+    },
     (RESNET, "tiny-imagenet"): {"": (8.96, 1.25), HYBRID: (7.92, 0.79)},
-}  # fmt: skip
+}
 
 
 def _on_lenet(data: str, name: str, own: tuple[str, ...] = ()) -> list[Cell]:
@@ -48,10 +56,14 @@ def _on_lenet(data: str, name: str, own: tuple[str, ...] = ()) -> list[Cell]:
             figures = plain_figures() if policy and attacker == PLAIN else dict(KNOWN)
             cells.append(
                 Cell(
-                    named(policy, attacker), f"{name}, LeNet", attacked(policy, LBFGS, attacker, data=data),
-                    figures, quick=1 if fast else 0, quick_attack=told(QUICK_LBFGS, policy, attacker),
+                    named(policy, attacker),
+                    f"{name}, LeNet",
+                    attacked(policy, LBFGS, attacker, data=data),
+                    figures,
+                    quick=1 if fast else 0,
+                    quick_attack=told(QUICK_LBFGS, policy, attacker),
                 )
-            )  # fmt: skip
+            )
     return cells
 
 
@@ -79,10 +91,12 @@ TABLE_5 = Table(
     "here, and a hybrid on ConvNet that is recovered better than nothing. Cannot tell for the trained networks before "
     "they are measured; on LeNet the hybrids carry over as far as they protect at all: the attacker who undoes them "
     "recognises most pictures on both data sets.",
-    (*_on_lenet("fashion-mnist", DATA["fashion-mnist"], (OWN[RESNET][-1], OWN[CONVNET][-1])),
-     *_all_printed("fashion-mnist")),
+    (
+        *_on_lenet("fashion-mnist", DATA["fashion-mnist"], (OWN[RESNET][-1], OWN[CONVNET][-1])),
+        *_all_printed("fashion-mnist"),
+    ),
     heavy="the trained networks take a GPU, and no quick cell has this data.",
-)  # fmt: skip
+)
 
 TABLE_6 = Table(
     "6",
@@ -105,9 +119,11 @@ TABLE_CIFAR10 = Table(
 
 _ROUNDS = (0, 1, 5, 10, 20, 50)
 _COLUMNS = (
-    ("no policy", "", PLAIN), ("hybrid, plain", EARLY_HYBRID, PLAIN),
-    (f"hybrid, {THROUGH}", EARLY_HYBRID, THROUGH), (f"hybrid, {AFTERWARDS}", EARLY_HYBRID, AFTERWARDS),
-)  # fmt: skip
+    ("no policy", "", PLAIN),
+    ("hybrid, plain", EARLY_HYBRID, PLAIN),
+    (f"hybrid, {THROUGH}", EARLY_HYBRID, THROUGH),
+    (f"hybrid, {AFTERWARDS}", EARLY_HYBRID, AFTERWARDS),
+)
 
 
 def _first_rounds(rounds: int, policy: str) -> Training:
@@ -130,10 +146,14 @@ def _early() -> tuple[Cell, ...]:
                 fast = (rounds, model, attacker) == (0, LENET, PLAIN)
                 cells.append(
                     Cell(
-                        f"after {rounds} round{'' if rounds == 1 else 's'}", f"{NAMES[model]}, {column}", run, figures,
-                        quick=1 if fast else 0, quick_attack=QUICK_LBFGS,
+                        f"after {rounds} round{'' if rounds == 1 else 's'}",
+                        f"{NAMES[model]}, {column}",
+                        run,
+                        figures,
+                        quick=1 if fast else 0,
+                        quick_attack=QUICK_LBFGS,
                     )
-                )  # fmt: skip
+                )
     return tuple(cells)
 
 

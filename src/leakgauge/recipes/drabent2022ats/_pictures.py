@@ -83,11 +83,13 @@ class ExposedPictures(Measurement):
         dealt = [labels[torch.randperm(len(labels), generator=random).to(where)] for _ in range(_DEALS)]
         return {
             "psnr_of_pictures": tuple(recovered.tolist()),
-            "by_edges": _pairs(edges(own), recovered), "by_edges_blind": _pairs(edges(own), grey),
-            "by_contrast": _pairs(contrast(own), recovered), "by_contrast_blind": _pairs(contrast(own), grey),
+            "by_edges": _pairs(edges(own), recovered),
+            "by_edges_blind": _pairs(edges(own), grey),
+            "by_contrast": _pairs(contrast(own), recovered),
+            "by_contrast_blind": _pairs(contrast(own), grey),
             "between_classes": (between_classes(recovered, labels),),
             "between_classes_by_chance": tuple(between_classes(recovered, each) for each in dealt),
-        }  # fmt: skip
+        }
 
 
 def edges(pictures: Tensor) -> Tensor:
@@ -122,9 +124,14 @@ _COLUMNS = {
     f"hybrid, {AFTERWARDS}": ExposedPictures(model=LENET, attack=_ATTACK, policy=HYBRID, attacker=AFTERWARDS),
 }
 _STATISTICS = (
-    "psnr_of_pictures", "by_edges", "by_edges_blind", "by_contrast", "by_contrast_blind", "between_classes",
+    "psnr_of_pictures",
+    "by_edges",
+    "by_edges_blind",
+    "by_contrast",
+    "by_contrast_blind",
+    "between_classes",
     "between_classes_by_chance",
-)  # fmt: skip
+)
 
 TABLE_PICTURES = Table(
     "pictures",
@@ -142,4 +149,4 @@ TABLE_PICTURES = Table(
         Cell("PSNR", column, Study(measurement), dict.fromkeys(_STATISTICS), quick=4)
         for column, measurement in _COLUMNS.items()
     ),
-)  # fmt: skip
+)

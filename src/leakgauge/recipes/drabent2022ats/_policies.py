@@ -46,20 +46,33 @@ CONVENTION = (
 _FASHION = "fashion-mnist"
 _PRINTED: dict[tuple[str, str, str], dict[str, Printed]] = {  # part, network, data -> policy -> PSNR, std
     ("a", RESNET, "cifar100"): {
-        "": (12.15, 2.06), RANDOM: (9.92, 1.93), "3-1-7": (6.77, 0.88), "43-18-18": (9.34, 1.81), HYBRID: (8.25, 1.64),
+        "": (12.15, 2.06),
+        RANDOM: (9.92, 1.93),
+        "3-1-7": (6.77, 0.88),
+        "43-18-18": (9.34, 1.81),
+        HYBRID: (8.25, 1.64),
         TRIO: None,
     },
     ("b", CONVNET, "cifar100"): {
-        "": (11.44, 2.93), RANDOM: (10.29, 1.02), "21-13-3": (8.23, 2.18), "7-4-15": (10.31, 2.14),
+        "": (11.44, 2.93),
+        RANDOM: (10.29, 1.02),
+        "21-13-3": (8.23, 2.18),
+        "7-4-15": (10.31, 2.14),
         OF_CONVNET[-1]: (9.89, 1.47),
     },
     ("c", RESNET, _FASHION): {
-        "": (9.81, 4.41), RANDOM: (10.06, 2.04), "19-15-45": (8.26, 0.37), **dict.fromkeys(OWN[RESNET][1:])
+        "": (9.81, 4.41),
+        RANDOM: (10.06, 2.04),
+        "19-15-45": (8.26, 0.37),
+        **dict.fromkeys(OWN[RESNET][1:]),
     },
     ("d", CONVNET, _FASHION): {
-        "": (9.52, 3.27), RANDOM: (9.47, 2.27), "42-28-42": (7.59, 0.89), **dict.fromkeys(OWN[CONVNET][1:])
+        "": (9.52, 3.27),
+        RANDOM: (9.47, 2.27),
+        "42-28-42": (7.59, 0.89),
+        **dict.fromkeys(OWN[CONVNET][1:]),
     },
-}  # fmt: skip
+}
 
 
 def _on_lenet(column: str, attack: str, quick: str, policies: tuple[str, ...]) -> list[Cell]:
@@ -72,10 +85,14 @@ def _on_lenet(column: str, attack: str, quick: str, policies: tuple[str, ...]) -
             figures = plain_figures() if policy and attacker == PLAIN else dict(KNOWN)
             cells.append(
                 Cell(
-                    named(policy, attacker), column, attacked(policy, attack, attacker), figures,
-                    quick=2 if fast else 0, quick_attack=told(quick, policy, attacker),
+                    named(policy, attacker),
+                    column,
+                    attacked(policy, attack, attacker),
+                    figures,
+                    quick=2 if fast else 0,
+                    quick_attack=told(quick, policy, attacker),
                 )
-            )  # fmt: skip
+            )
     return cells
 
 
@@ -85,9 +102,8 @@ def _on_narrow() -> list[Cell]:
     for policy in ("", OF_CONVNET[-1]):
         for attacker in (PLAIN, AFTERWARDS) if policy else (PLAIN,):
             run = attacked(
-                policy, SHORTER, attacker, model=NARROW, trials=NARROW_VICTIMS,
-                training=training(policy, NARROW_ROUNDS),
-            )  # fmt: skip
+                policy, SHORTER, attacker, model=NARROW, trials=NARROW_VICTIMS, training=training(policy, NARROW_ROUNDS)
+            )
             figures = plain_figures() if policy and attacker == PLAIN else dict(KNOWN)
             cells.append(Cell(named(policy, attacker), f"{NAMES[NARROW]}, trained, Adam", run, figures))
     return cells
@@ -129,12 +145,15 @@ TABLE_1 = Table(
         *_all_printed(),
     ),
     heavy="the trained networks take a GPU, but for the narrow one, which has 20 victims.",
-)  # fmt: skip
+)
 
 _EXTRA = "inverting-gradients:sign=none,decay=steps,tv=0.1,steps=1200"  # unsigned, smoother: the default of that code
 _PRINTED_4: dict[str, Printed] = {
-    "": (15.39, 2.78), "3-1-7": (8.47, 0.85), "43-18-18": (10.97, 1.06), HYBRID: (8.95, 0.90)
-}  # fmt: skip
+    "": (15.39, 2.78),
+    "3-1-7": (8.47, 0.85),
+    "43-18-18": (10.97, 1.06),
+    HYBRID: (8.95, 0.90),
+}
 
 
 def _table_4() -> list[Cell]:
@@ -145,11 +164,14 @@ def _table_4() -> list[Cell]:
         on_lenet = attacked(policy, _EXTRA)
         cells.append(
             Cell(
-                named(policy, PLAIN), "LeNet, untrained, unsigned Adam", on_lenet,
+                named(policy, PLAIN),
+                "LeNet, untrained, unsigned Adam",
+                on_lenet,
                 plain_figures() if policy else dict(KNOWN),
-                quick=2 if fast else 0, quick_attack=_EXTRA.replace("1200", "60"),
+                quick=2 if fast else 0,
+                quick_attack=_EXTRA.replace("1200", "60"),
             )
-        )  # fmt: skip
+        )
         run = with_training(policy, _EXTRA, model=RESNET)
         cells.append(Cell(named(policy, PLAIN), column, run, printed(policy, figures)))
     return cells
@@ -184,8 +206,12 @@ TABLE_DISTRIBUTION = Table(
     "mean.",
     tuple(
         Cell(
-            row, column, attacked(policy, attack, attacker), _spread(score),
-            quick=0 if attacker == THROUGH else 2, quick_attack=told(quick, policy, attacker),
+            row,
+            column,
+            attacked(policy, attack, attacker),
+            _spread(score),
+            quick=0 if attacker == THROUGH else 2,
+            quick_attack=told(quick, policy, attacker),
         )
         for column, attack, quick in (("L-BFGS", LBFGS, QUICK_LBFGS), ("Adam", ADAM, QUICK))
         for row, policy, attacker, score in (
@@ -197,4 +223,4 @@ TABLE_DISTRIBUTION = Table(
         )
     ),
     drawn=True,
-)  # fmt: skip
+)

@@ -22,9 +22,17 @@ SEMI_TRAINED = 50 * 39  # rounds of 128 pictures: 50 epochs of a tenth of CIFAR-
 
 
 def semi_trained(
-    model: str, data: str, spec: DataSpec, rounds: int, *, rule: str, policy: str = "", seed: int, device: torch.device,
+    model: str,
+    data: str,
+    spec: DataSpec,
+    rounds: int,
+    *,
+    rule: str,
+    policy: str = "",
+    seed: int,
+    device: torch.device,
     data_root: Path | None,
-) -> nn.Module:  # fmt: skip
+) -> nn.Module:
     """In eval mode; as it starts if there are no rounds. `rule`: that of our search (Adam), or the document's."""
     net = load_model(model, spec, seed, None).to(device)
     if not rounds:

@@ -15,17 +15,21 @@ LENET, CONVNET, RESNET = "lenet-dlg", "convnet9", "resnet20-4"  # the last two h
 EIGHT = "convnet"  # one convolution fewer, as the code that the first study started from; what was measured before
 NARROW = "convnet:width=8"  # small enough to be trained and attacked on a CPU
 NAMES = {
-    LENET: "LeNet", CONVNET: "ConvNet", RESNET: "ResNet20-4", EIGHT: "ConvNet of eight convolutions",
+    LENET: "LeNet",
+    CONVNET: "ConvNet",
+    RESNET: "ResNet20-4",
+    EIGHT: "ConvNet of eight convolutions",
     NARROW: "ConvNet of eight convolutions, width 8",
-}  # fmt: skip
+}
 DATA = {"cifar100": "CIFAR-100", "fashion-mnist": "Fashion-MNIST", "tiny-imagenet": "Tiny-ImageNet"}
 
 RANDOM = "19-1-18"
 OF_RESNET = ("3-1-7", "43-18-18", "3-1-7/43-18-18")  # found for CIFAR-100, each alone and as a hybrid
 OF_CONVNET = ("21-13-3", "7-4-15", "21-13-3/7-4-15")
 OWN = {  # found for Fashion-MNIST with each network
-    RESNET: ("19-15-45", "2-43-21", "19-15-45/2-43-21"), CONVNET: ("42-28-42", "14-48-48", "42-28-42/14-48-48"),
-}  # fmt: skip
+    RESNET: ("19-15-45", "2-43-21", "19-15-45/2-43-21"),
+    CONVNET: ("42-28-42", "14-48-48", "42-28-42/14-48-48"),
+}
 HYBRID, EARLY_HYBRID = OF_RESNET[-1], OF_CONVNET[-1]
 TRIO = f"{HYBRID}/7-4-15"  # the text draws among three policies and names two of each network: the third is ours
 
@@ -41,8 +45,11 @@ ROUNDS = 3 * EPOCH  # of what was measured for the accuracy; the replication: 60
 TRAINED = 10 * EPOCH  # behind the attacks on trained networks
 NARROW_ROUNDS, NARROW_VICTIMS = 400, 20
 PLAIN, THROUGH, AFTERWARDS, BETTER = ATTACKERS = (
-    "plain", "searched through", "undone afterwards", "the better informed one"
-)  # fmt: skip
+    "plain",
+    "searched through",
+    "undone afterwards",
+    "the better informed one",
+)
 
 Printed = tuple[float, float] | None  # PSNR and standard deviation over six pictures; None: not in the document
 KNOWN: Mapping[str, float | None] = {"psnr": None, "ssim": None, "recognised": None, "psnr_largest": None}
@@ -70,9 +77,7 @@ def named(policy: str, attacker: str) -> str:
 
 def training(policy: str, rounds: int = ROUNDS) -> Training:
     """The published rule, cut short; without a policy pictures are cropped and mirrored all the same."""
-    return Training(
-        rounds=rounds, clients=1, batch_size=128, optimizer="nesterov", lr=0.1, policy=policy, augment=True
-    )  # fmt: skip
+    return Training(rounds=rounds, clients=1, batch_size=128, optimizer="nesterov", lr=0.1, policy=policy, augment=True)
 
 
 def told(attack: str, policy: str, attacker: str) -> str:
@@ -88,10 +93,15 @@ def attacked(
 ) -> Run:
     """One attacker, whose fields say what it knows. TF32 is enough for the signs that the larger networks need."""
     given: dict[str, Any] = {
-        "model": model, "data": data, "attacks": (told(attack, policy, attacker),), "trials": VICTIMS,
-        "defenses": (f"ats:policy={policy}",) if policy else (), "threat_model": "honest-but-curious+labels",
-        "variants": "plain", "precision": "float32" if model == LENET else "tf32",
-    }  # fmt: skip
+        "model": model,
+        "data": data,
+        "attacks": (told(attack, policy, attacker),),
+        "trials": VICTIMS,
+        "defenses": (f"ats:policy={policy}",) if policy else (),
+        "threat_model": "honest-but-curious+labels",
+        "variants": "plain",
+        "precision": "float32" if model == LENET else "tf32",
+    }
     return Run(Scenario(**given | more))
 
 

@@ -65,9 +65,15 @@ class OperationScores(Measurement):
         where = pick_device(device)
         samples = load(self.data, "test", data_root)
         model = semi_trained(
-            self.model, self.data, samples.spec, self.rounds, rule=self.rule, seed=self.seed, device=where,
+            self.model,
+            self.data,
+            samples.spec,
+            self.rounds,
+            rule=self.rule,
+            seed=self.seed,
+            device=where,
             data_root=data_root,
-        )  # fmt: skip
+        )
         order = torch.randperm(len(samples), generator=generator(self.seed, "single"))[: self.pictures]
         own, labels = (t.to(where) for t in samples.take(order))
         noise = uniform([self.seed], "noise", tuple(own.shape))[0].to(own)
@@ -109,7 +115,7 @@ def _cells() -> tuple[Cell, ...]:
         shared = _SHARED[measurement.data] if measurement.model == RESNET else None
         cells.append(
             Cell("of the five lowest, claimed", column, Study(measurement), {"best_claimed": shared}, quick=quick)
-        )  # fmt: skip
+        )
     return tuple(cells)
 
 

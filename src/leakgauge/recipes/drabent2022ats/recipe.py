@@ -28,7 +28,21 @@ RECIPE = Recipe(
     "afterwards* chooses among the ways was changed once after seeing scores, on six pictures of CIFAR-10 (least left "
     "over, then the likeliest way); the pictures of CIFAR-100 had no part in that.",
     tables=(
-        TABLE_1, TABLE_2, TABLE_3, TABLE_4, TABLE_5, TABLE_6, TABLE_ACCURACY, FIGURE_1, FIGURE_2,
-        FIGURE_4, FIGURE_5, FIGURE_6, TABLE_DISTRIBUTION, TABLE_PICTURES, TABLE_CIFAR10, TABLE_EARLY,
+        TABLE_1,
+        TABLE_2,
+        TABLE_3,
+        TABLE_4,
+        TABLE_5,
+        TABLE_6,
+        TABLE_ACCURACY,
+        FIGURE_1,
+        FIGURE_2,
+        FIGURE_4,
+        FIGURE_5,
+        FIGURE_6,
+        TABLE_DISTRIBUTION,
+        TABLE_PICTURES,
+        TABLE_CIFAR10,
+        TABLE_EARLY,
     ),
-)  # fmt: skip
+)

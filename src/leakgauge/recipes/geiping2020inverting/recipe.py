@@ -17,9 +17,11 @@ _TRAINING = {  # rounds of ten clients x 32 samples
     "ResNet20-4": Training(rounds=2000, optimizer="adam", lr=0.001),
 }
 _REPORTED = {  # network, state -> (cosine PSNR, std), (Euclidean PSNR)
-    ("LeNet", "untrained"): (18.00, 3.33, 46.25), ("LeNet", "trained"): (18.08, 4.27, 13.24),
-    ("ResNet20-4", "untrained"): (19.83, 2.96, 10.29), ("ResNet20-4", "trained"): (13.95, 3.38, 6.90),
-}  # fmt: skip
+    ("LeNet", "untrained"): (18.00, 3.33, 46.25),
+    ("LeNet", "trained"): (18.08, 4.27, 13.24),
+    ("ResNet20-4", "untrained"): (19.83, 2.96, 10.29),
+    ("ResNet20-4", "trained"): (13.95, 3.38, 6.90),
+}
 
 
 def _attacked(network: str, state: str, inputs: str, attack: str) -> Run:
@@ -27,11 +29,15 @@ def _attacked(network: str, state: str, inputs: str, attack: str) -> Run:
     rounded = network == "ResNet20-4" and attack == _COSINE  # only signs are used: enough for them, and twice as fast
     return Run(
         Scenario(
-            model=f"{_NETWORKS[network]}:normalize={_INPUTS[inputs]}", data="cifar10", attacks=(attack,),
-            trials=_TRIALS[network], training=training, threat_model="honest-but-curious+labels",
+            model=f"{_NETWORKS[network]}:normalize={_INPUTS[inputs]}",
+            data="cifar10",
+            attacks=(attack,),
+            trials=_TRIALS[network],
+            training=training,
+            threat_model="honest-but-curious+labels",
             precision="tf32" if rounded else "float32",
         )
-    )  # fmt: skip
+    )
 
 
 def _cells() -> tuple[Cell, ...]:

@@ -25,11 +25,17 @@ def _attacked(data: str, state: str, rule: str, size: int, noise: float = 0.0) -
     trials, seeds = _SIZES[size]
     return Run(
         Scenario(
-            model=model, data=data, batch_size=size, attacks=(f"labels:rule={rule}" if rule != "auto" else "labels",),
-            training=training, defenses=(f"gaussian:std={noise:g}",) if noise else (), variants="plain", trials=trials,
+            model=model,
+            data=data,
+            batch_size=size,
+            attacks=(f"labels:rule={rule}" if rule != "auto" else "labels",),
+            training=training,
+            defenses=(f"gaussian:std={noise:g}",) if noise else (),
+            variants="plain",
+            trials=trials,
         ),
         seeds,
-    )  # fmt: skip
+    )
 
 
 def _cells(data: str) -> tuple[Cell, ...]:
@@ -37,26 +43,32 @@ def _cells(data: str) -> tuple[Cell, ...]:
     states = list(_STATES) if data == "mnist" else list(_STATES)[:2]
     return tuple(
         Cell(
-            f"{state}: {rule}", f"{size}", _attacked(data, state, rule, size), {"label_accuracy": None},
+            f"{state}: {rule}",
+            f"{size}",
+            _attacked(data, state, rule, size),
+            {"label_accuracy": None},
             quick=8 if (state, rule, size) == ("untrained", "auto", 8) else 0,
         )
         for state in states
         for rule in _NAMES
         for size in _SIZES
         if data == "mnist" or size <= 1024
-    )  # fmt: skip
+    )
 
 
 def _noisy_cells() -> tuple[Cell, ...]:
     return tuple(
         Cell(
-            f"{state}: {rule}", f"{noise:g}", _attacked("mnist", state, rule, _NOISY_SIZE, noise),
-            {"label_accuracy": None}, quick=8 if (state, rule, noise) == ("untrained", "auto", 1e-3) else 0,
+            f"{state}: {rule}",
+            f"{noise:g}",
+            _attacked("mnist", state, rule, _NOISY_SIZE, noise),
+            {"label_accuracy": None},
+            quick=8 if (state, rule, noise) == ("untrained", "auto", 1e-3) else 0,
         )
         for state in _STATES
         for rule in _NAMES
         for noise in _NOISES
-    )  # fmt: skip
+    )
 
 
 _SIZES_NOTE = (
@@ -81,15 +93,15 @@ RECIPE = Recipe(
     "test splits, labels in hand, with the network of seed 0: their figures here are not from unseen data.",
     tables=(
         *(
-            Table(
-                str(number), f"label accuracy against batch size, {_DATA[data]}", _OVERLAP,
-                _SIZES_NOTE, _cells(data),
-            )
+            Table(str(number), f"label accuracy against batch size, {_DATA[data]}", _OVERLAP, _SIZES_NOTE, _cells(data))
             for number, data in enumerate(_DATA, 1)
         ),
         Table(
-            "4", f"label accuracy against noise, MNIST, batches of {_NOISY_SIZE}", _OVERLAP,
-            "Columns are the standard deviation of the Gaussian noise in every entry of the update.", _noisy_cells(),
+            "4",
+            f"label accuracy against noise, MNIST, batches of {_NOISY_SIZE}",
+            _OVERLAP,
+            "Columns are the standard deviation of the Gaussian noise in every entry of the update.",
+            _noisy_cells(),
         ),
     ),
-)  # fmt: skip
+)

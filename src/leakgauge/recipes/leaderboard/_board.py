@@ -107,10 +107,17 @@ def _attacker(column: str, found: dict[str, Entry]) -> Attacker:
     worst, end = value.get("ssim_largest" if picture else "mse_smallest"), mean.low if picture else mean.high
     closeness = sign * (mean.value or 0.0)
     return Attacker(
-        column, share.value or 0.0, share.low or 0.0, 1.0 if share.high is None else share.high, share.trials, picture,
-        closeness=closeness, surely=closeness if end is None else sign * end,
-        worst=None if worst is None else sign * worst, labels=value.get("label_accuracy"),
-    )  # fmt: skip
+        column,
+        share.value or 0.0,
+        share.low or 0.0,
+        1.0 if share.high is None else share.high,
+        share.trials,
+        picture,
+        closeness=closeness,
+        surely=closeness if end is None else sign * end,
+        worst=None if worst is None else sign * worst,
+        labels=value.get("label_accuracy"),
+    )
 
 
 def standing(row: Row, guess: Attacker) -> str:
@@ -164,22 +171,42 @@ def _grid(rows: Sequence[Row]) -> str:
     guess = next((r.strongest for r in rows if r.defense == _GUESS), None)
     score = "SSIM" if rows[0].strongest.picture else "MSE"
     heads = [
-        "", "defence", "recovered [95 %]", "by", "by who does not know", f"mean {score}", f"worst {score}", "labels",
-        "accuracy (change)", "round time", "bytes up", "promise", "standing",
-    ]  # fmt: skip
+        "",
+        "defence",
+        "recovered [95 %]",
+        "by",
+        "by who does not know",
+        f"mean {score}",
+        f"worst {score}",
+        "labels",
+        "accuracy (change)",
+        "round time",
+        "bytes up",
+        "promise",
+        "standing",
+    ]
     lines = [heads, ["---"] * len(heads)]
     place = 0
     for row in rows:
         place += not row.is_floor
         found, unaware = row.strongest, row.unaware
-        lines.append([
-            "" if row.is_floor else str(place), _name(row), f"{_count(found)} [{found.low:.0%}, {found.high:.0%}]",
-            found.name, "" if row.is_floor or row.defense == UNDEFENDED or unaware is None else _count(unaware),
-            found.written(found.closeness), found.written(found.worst), _percent(_labels(row)),
-            _accuracy(row), "" if row.slower is None else f"{row.slower:.2f}",
-            "" if row.bytes_up is None else f"{row.bytes_up:,.0f}", _promise(row),
-            "floor" if row.is_floor else "" if guess is None else _standing(row, rows, guess),
-        ])  # fmt: skip
+        lines.append(
+            [
+                "" if row.is_floor else str(place),
+                _name(row),
+                f"{_count(found)} [{found.low:.0%}, {found.high:.0%}]",
+                found.name,
+                "" if row.is_floor or row.defense == UNDEFENDED or unaware is None else _count(unaware),
+                found.written(found.closeness),
+                found.written(found.worst),
+                _percent(_labels(row)),
+                _accuracy(row),
+                "" if row.slower is None else f"{row.slower:.2f}",
+                "" if row.bytes_up is None else f"{row.bytes_up:,.0f}",
+                _promise(row),
+                "floor" if row.is_floor else "" if guess is None else _standing(row, rows, guess),
+            ]
+        )
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 

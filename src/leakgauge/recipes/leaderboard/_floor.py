@@ -43,9 +43,14 @@ class Floor(Measurement):
 
     def figures(self, device: str, data_root: Path | None, watch: Watch) -> Figures:
         scenario = Scenario(
-            model=self.model, data=self.data, batch_size=self.batch_size, trials=self.trials, local=self.local,
-            attacks=(self.floor,), seed=self.seed,
-        )  # fmt: skip
+            model=self.model,
+            data=self.data,
+            batch_size=self.batch_size,
+            trials=self.trials,
+            local=self.local,
+            attacks=(self.floor,),
+            seed=self.seed,
+        )
         report, _ = run_audit(scenario, device=device, data_root=data_root, watch=watch)
         records = [dict(r) for f in report.findings if f.attack == self.floor for r in f.records]
         found = {"recognised_blind": tuple(float(recognised(r)) for r in records)}

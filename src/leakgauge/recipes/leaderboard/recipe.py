@@ -55,11 +55,20 @@ FIXED = (
     Fixed("cifar10", "CIFAR-10", _NETWORK, _SEARCHES, 10, 100, 200, 0.1, (1.275, 7.111), most=5),
     Fixed("lfw", "LFW", _NETWORK, _SEARCHES, 10, 50, 200, 0.2, (2.155, 14.009)),
     Fixed(
-        "adult", "Adult", "mlp:activation=relu", ("linear", "peeling", *_SEARCHES), 50, 1000, 200, 0.3, (0.558, 1.295),
-        pictures=False, left_out=("ats", "key-lock"),
+        "adult",
+        "Adult",
+        "mlp:activation=relu",
+        ("linear", "peeling", *_SEARCHES),
+        50,
+        1000,
+        200,
+        0.3,
+        (0.558, 1.295),
+        pictures=False,
+        left_out=("ats", "key-lock"),
         remark=" Whoever always answers 'below 50K' is right for 76.4 %: a row at that accuracy has learnt nothing.",
     ),
-)  # fmt: skip
+)
 _LOCAL = LocalTraining(batchnorm="train")  # nobody but key-lock has a BatchNorm, and its paper trains it so
 
 
@@ -89,21 +98,23 @@ STRENGTHS = {
     "fed-sdp": Strengths(_ACCOUNTED, _ACCOUNTED, "epsilon 8 and 1 by the plain conversion, promised to a client"),
     "soteria": Strengths("share=0.6", "share=0.8", "Wang et al. 2022 (DGA and GIA)"),
     "sensitivity": Strengths(
-        "gamma=0.2,compensate=false", "gamma=0.5,compensate=false",
+        "gamma=0.2,compensate=false",
+        "gamma=0.5,compensate=false",
         "the paper's share (DGA) and the released code's, both with the paper's noise; the server takes no noise out, "
         "since that cost most of the accuracy in our recipe wang2022protect; round times here are from when slices "
         "were cut anew in each round",
     ),
     "precode": Strengths("width=256", "width=64", "as published, and a code of a quarter the width"),
     "key-lock": Strengths(
-        "activation=identity", "activation=sigmoid",
+        "activation=identity",
+        "activation=sigmoid",
         "the thesis' text, and its released code; each client draws its first lock (`first_lock=client`)",
     ),
     "ats": Strengths("policy=43-18-18", "policy=3-1-7", "the published policies for CIFAR-100, milder one first"),
     "dropout": Strengths("p=0.5", "p=0.9", "the usual share, and one that few features survive"),
     "local-steps": Strengths("steps=5", "steps=10", "the middle and the end of CPL's table 9"),
     "secure-aggregation": Strengths("clients=4", "clients=10", "the default, and all clients of a round"),
-}  # fmt: skip
+}
 LEFT_OUT = {
     "mixing": "hides a client from the other clients of its round, and from no server",
     "batchnorm-only": "an ablation of key-lock, no defence",
@@ -136,10 +147,14 @@ def _attacked(fixed: Fixed, defense: str) -> list[Cell]:
     for attacker in fixed.attackers:
         run = Run(
             Scenario(
-                model=fixed.model, data=fixed.data, attacks=(attacker,), defenses=chain, trials=fixed.victims,
+                model=fixed.model,
+                data=fixed.data,
+                attacks=(attacker,),
+                defenses=chain,
+                trials=fixed.victims,
                 local=_LOCAL,
             )
-        )  # fmt: skip
+        )
         name, quick = attacker.partition(":")[0], 2 if defense == UNDEFENDED else 0
         cells.append(Cell(defense, name, run, figures, quick=quick))
         if adaptive_attacks(catalog.build("attacks", attacker), parse_chain(defense)):
@@ -152,11 +167,14 @@ def _trained(fixed: Fixed, defense: str) -> list[Cell]:
     if defense.startswith("key-lock"):
         return []
     training = FederatedTraining(
-        model=fixed.model, data=fixed.data, defense=defense, partition=Partition(kind="iid", clients=fixed.clients),
+        model=fixed.model,
+        data=fixed.data,
+        defense=defense,
+        partition=Partition(kind="iid", clients=fixed.clients),
         federation=Federation(
             rounds=fixed.rounds, per_round=fixed.per_round, most=fixed.most, server_lr=fixed.server_lr
         ),
-    )  # fmt: skip
+    )
     figures: dict[str, float | None] = {"accuracy": None, "bytes_up": None}
     if defense != UNDEFENDED:
         figures |= {"accuracy_lost": None, "slower": None, "epsilon": None}
@@ -167,14 +185,14 @@ def _floors(fixed: Fixed) -> list[Cell]:
     scores = ("ssim_blind", "psnr_blind") if fixed.pictures else ("mse_blind",)
     return [
         Cell(
-            floor, _board.BLIND,
-            Study(
-                Floor(floor=floor, model=fixed.model, data=fixed.data, trials=fixed.victims, local=_LOCAL)
-            ),
-            dict.fromkeys(("recognised_blind", *scores)), quick=2,
+            floor,
+            _board.BLIND,
+            Study(Floor(floor=floor, model=fixed.model, data=fixed.data, trials=fixed.victims, local=_LOCAL)),
+            dict.fromkeys(("recognised_blind", *scores)),
+            quick=2,
         )
         for floor in FLOORS
-    ]  # fmt: skip
+    ]
 
 
 def _table(fixed: Fixed) -> Table:

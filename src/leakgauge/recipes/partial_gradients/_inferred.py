@@ -60,9 +60,15 @@ class InferredGradient(Measurement):
         watch(0, 1, "", 0.0)
         chain = () if self.defense == UNDEFENDED else (self.defense,)
         scenario = Scenario(
-            model=self.model, data=self.data, attacks=(self.attack,), shared_layers=self.shared_layers,
-            trials=self.victims, local=LocalTraining(batchnorm=self.batchnorm), defenses=chain, seed=self.seed,
-        )  # fmt: skip
+            model=self.model,
+            data=self.data,
+            attacks=(self.attack,),
+            shared_layers=self.shared_layers,
+            trials=self.victims,
+            local=LocalTraining(batchnorm=self.batchnorm),
+            defenses=chain,
+            seed=self.seed,
+        )
         stage, defenses = set_stage(scenario, data_root, device), parse_chain(self.defense)
         sent, whole = prepared(stage.model, *defenses), stage.update(defenses, stage.model)
         told = stage.threat_model

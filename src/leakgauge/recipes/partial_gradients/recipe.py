@@ -33,15 +33,17 @@ def _table(id: str, model: str) -> Table:
         "last layer, which gives it away. 300 steps, one attempt.",
         tuple(
             Cell(
-                subset, name,
+                subset,
+                name,
                 Run(Scenario(model=model, data=data, attacks=(_ATTACK,), shared_layers=subset, trials=50)),
-                dict(_FIGURES), quick=2 if data == "cifar10" and subset in ("conv1", "fc") else 0,
+                dict(_FIGURES),
+                quick=2 if data == "cifar10" and subset in ("conv1", "fc") else 0,
                 quick_attack=f"{_ATTACK},steps=60",
             )
             for data, name in _DATA.items()
             for subset in _subsets(_LAYERS[model])
         ),
-    )  # fmt: skip
+    )
 
 
 TABLE_KNOWN = Table(
@@ -51,19 +53,25 @@ TABLE_KNOWN = Table(
     "What is missing here is not the label.",
     tuple(
         Cell(
-            subset, "CIFAR-10, labels told",
+            subset,
+            "CIFAR-10, labels told",
             Run(
                 Scenario(
-                    model="lenet-dlg", data="cifar10", attacks=(_ATTACK,), shared_layers=subset, trials=50,
+                    model="lenet-dlg",
+                    data="cifar10",
+                    attacks=(_ATTACK,),
+                    shared_layers=subset,
+                    trials=50,
                     threat_model="honest-but-curious+labels",
                 )
             ),
-            {name: None for name in _FIGURES if name != "label_accuracy"}, quick=2 if subset == "conv1" else 0,
+            {name: None for name in _FIGURES if name != "label_accuracy"},
+            quick=2 if subset == "conv1" else 0,
             quick_attack=f"{_ATTACK},steps=60",
         )
         for subset in _subsets(_LAYERS["lenet-dlg"])
     ),
-)  # fmt: skip
+)
 
 _NORM, _BN = "batchnorm-only", ("conv1.layer", "conv1.norm", "conv2", "conv3", "fc")
 _STRETCHED = f"{_ATTACK},stretch=True"
@@ -80,30 +88,44 @@ TABLE_BATCHNORM = Table(
     "contradicts it as to the picture, at ten victims: 24 numbers do not hold it.",
     tuple(
         Cell(
-            subset, name,
+            subset,
+            name,
             Run(
                 Scenario(
-                    model="lenet-dlg", data=data, attacks=(_STRETCHED,), defenses=(_NORM,), shared_layers=subset,
-                    trials=50, local=LocalTraining(batchnorm="train"), metrics=("psnr_aligned",), variants="plain",
+                    model="lenet-dlg",
+                    data=data,
+                    attacks=(_STRETCHED,),
+                    defenses=(_NORM,),
+                    shared_layers=subset,
+                    trials=50,
+                    local=LocalTraining(batchnorm="train"),
+                    metrics=("psnr_aligned",),
+                    variants="plain",
                 )
             ),
             {"psnr_aligned": None, "psnr_aligned_above(20)": None, "label_accuracy": None},
-            quick=2 if data == "cifar10" and subset == "conv1.norm" else 0, quick_attack=f"{_STRETCHED},steps=60",
+            quick=2 if data == "cifar10" and subset == "conv1.norm" else 0,
+            quick_attack=f"{_STRETCHED},steps=60",
         )
         for data, name in _DATA.items()
         for subset in _CLAIM_4
     ),
-)  # fmt: skip
+)
 
 
 def _inferred() -> tuple[Cell, ...]:
     return tuple(
         Cell(
-            subset, f"{name}{', BatchNorm' if norm else ''}",
+            subset,
+            f"{name}{', BatchNorm' if norm else ''}",
             Study(
                 InferredGradient(
-                    model="lenet-dlg", data=data, attack=f"{_ATTACK},steps=100", shared_layers=subset,
-                    defense=_NORM if norm else "none", batchnorm="train" if norm else "eval",
+                    model="lenet-dlg",
+                    data=data,
+                    attack=f"{_ATTACK},steps=100",
+                    shared_layers=subset,
+                    defense=_NORM if norm else "none",
+                    batchnorm="train" if norm else "eval",
                 )
             ),
             {"inferred_cosine": None, "inferred_error": None, "inferred_cosine_blind": None},
@@ -112,7 +134,7 @@ def _inferred() -> tuple[Cell, ...]:
         for data, name in _DATA.items()
         for norm, layers in ((False, _LAYERS["lenet-dlg"]), (True, _BN))
         for subset in (*layers, "last:2", "last:3", "first:2", "first:3")
-    )  # fmt: skip
+    )
 
 
 TABLE_INFERRED = Table(

@@ -59,10 +59,14 @@ class PeeledBatches(Measurement):
 
     def figures(self, device: str, data_root: Path | None, watch: Watch) -> Figures:
         scenario = Scenario(
-            model=f"mlp:activation=relu,hidden={self.hidden}", data=self.data, batch_size=self.batch_size,
-            trials=self.batches, seed=self.seed, training=Training.from_text(self.training),
+            model=f"mlp:activation=relu,hidden={self.hidden}",
+            data=self.data,
+            batch_size=self.batch_size,
+            trials=self.batches,
+            seed=self.seed,
+            training=Training.from_text(self.training),
             defenses=() if self.defense == UNDEFENDED else (self.defense,),
-        )  # fmt: skip
+        )
         stage, defenses = set_stage(scenario, data_root, device), parse_chain(self.defense)
         attack = Peeling()
         if self.informed:
@@ -89,9 +93,13 @@ class PeeledBatches(Measurement):
             seconds.append(result.seconds)
             watch(trial, self.batches, "", 1.0)
         return {
-            "certified": tuple(shares), "whole_batches": tuple(whole), "not_private": tuple(strangers),
-            "certificates": tuple(counts), "batch_seconds": tuple(seconds), "batch_cpu_seconds": tuple(cpu),
-        }  # fmt: skip
+            "certified": tuple(shares),
+            "whole_batches": tuple(whole),
+            "not_private": tuple(strangers),
+            "certificates": tuple(counts),
+            "batch_seconds": tuple(seconds),
+            "batch_cpu_seconds": tuple(cpu),
+        }
 
 
 def _private(certified: Tensor, truth: Tensor) -> int:

@@ -49,11 +49,30 @@ TABLE_SIZES = Table(
 )
 
 _DEFENSES = (
-    "gaussian:std=0.00001", "gaussian:std=0.01", "laplace:scale=0.01", "clip:norm=0.1", "dp-sgd", "fed-cdp", "fed-sdp",
-    "prune:share=0.5", "dgc:share=0.99", "sign", "quantize:bits=8", "low-rank", "random-mask", "sketch",
-    "dropout:p=0.5", "mixup", "local-steps:steps=5", "batchnorm-only", "key-lock", "precode",
-    "secure-aggregation:clients=4", "soteria", "sensitivity:gamma=0.2,root=10,probes=1",
-)  # fmt: skip
+    "gaussian:std=0.00001",
+    "gaussian:std=0.01",
+    "laplace:scale=0.01",
+    "clip:norm=0.1",
+    "dp-sgd",
+    "fed-cdp",
+    "fed-sdp",
+    "prune:share=0.5",
+    "dgc:share=0.99",
+    "sign",
+    "quantize:bits=8",
+    "low-rank",
+    "random-mask",
+    "sketch",
+    "dropout:p=0.5",
+    "mixup",
+    "local-steps:steps=5",
+    "batchnorm-only",
+    "key-lock",
+    "precode",
+    "secure-aggregation:clients=4",
+    "soteria",
+    "sensitivity:gamma=0.2,root=10,probes=1",
+)
 _KNOWN = ("clip:norm=0.1", "dropout:p=0.5", "mixup", "precode")
 _OWN_LOCK = "key-lock:first_lock=client"  # what the row of key-lock was measured with
 _BATCH = 16
@@ -66,9 +85,12 @@ def _defended() -> tuple[Cell, ...]:
             if informed and defense not in _KNOWN:
                 continue
             batches = PeeledBatches(
-                data="cifar10", batch_size=_BATCH, batches=5, informed=informed,
+                data="cifar10",
+                batch_size=_BATCH,
+                batches=5,
+                informed=informed,
                 defense=_OWN_LOCK if defense == "key-lock" else defense,
-            )  # fmt: skip
+            )
             quick = 1 if defense in ("clip:norm=0.1", "precode") else 0
             cells.append(Cell(defense, column, Study(batches, 2), _FIGURES, quick=quick))
     return tuple(cells)

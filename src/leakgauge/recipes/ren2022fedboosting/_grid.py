@@ -23,19 +23,24 @@ SETS = ("words_iiit5k_in_proportion", "words_svt", "words_scut", "words_ic15")
 
 # Word accuracies in %, as Table 4.1 prints them; FedAvg with 256 diverged and has none.
 _BOOSTED = {
-    (256, 1): (85.83, 89.2, 94.26, 72.37), (256, 3): (84.88, 91.20, 94.65, 70.07),
-    (512, 1): (85.12, 88.00, 93.39, 74.34), (512, 3): (87.38, 90.80, 93.86, 70.39),
-    (800, 1): (87.62, 89.20, 94.18, 75.99), (800, 3): (85.60, 91.60, 94.65, 70.72),
-}  # fmt: skip
+    (256, 1): (85.83, 89.2, 94.26, 72.37),
+    (256, 3): (84.88, 91.20, 94.65, 70.07),
+    (512, 1): (85.12, 88.00, 93.39, 74.34),
+    (512, 3): (87.38, 90.80, 93.86, 70.39),
+    (800, 1): (87.62, 89.20, 94.18, 75.99),
+    (800, 3): (85.60, 91.60, 94.65, 70.72),
+}
 PRINTED: Mapping[str, Mapping[tuple[int, int], tuple[float, ...]]] = {
     "FedAvg": {
-        (512, 1): (85.48, 87.60, 93.31, 73.36), (512, 3): (80.83, 87.60, 91.11, 64.80),
-        (800, 1): (86.67, 89.60, 94.49, 72.37), (800, 3): (81.82, 88.00, 93.47, 70.07),
+        (512, 1): (85.48, 87.60, 93.31, 73.36),
+        (512, 3): (80.83, 87.60, 91.11, 64.80),
+        (800, 1): (86.67, 89.60, 94.49, 72.37),
+        (800, 3): (81.82, 88.00, 93.47, 70.07),
     },
     "FedBoosting, Eq. 4.2": _BOOSTED,
     "FedBoosting, as released": _BOOSTED,
     "centralised": {(512, 1): (83.81, 90.40, 93.08, 71.71), (800, 1): (85.48, 88.00, 93.78, 72.70)},
-}  # fmt: skip
+}
 
 
 def grid(id: str, title: str, note: str, base: Reading, heavy: str) -> Table:
@@ -47,9 +52,11 @@ def grid(id: str, title: str, note: str, base: Reading, heavy: str) -> Table:
                 if spec == CENTRALISED and passes == 3:
                     continue  # rounds mean nothing to it
                 how = dataclasses.replace(
-                    base, batch_size=max(2, round(base.batch_size * batch / 800)), epochs=passes,
+                    base,
+                    batch_size=max(2, round(base.batch_size * batch / 800)),
+                    epochs=passes,
                     rounds=-(-base.rounds // passes),
-                )  # fmt: skip
+                )
                 printed = PRINTED.get(row, {}).get((batch, passes), (None,) * len(SETS))
                 shares = [None if p is None else round(p / 100, 4) for p in printed]
                 reported = dict(zip(SETS, shares, strict=True))

@@ -6,10 +6,7 @@ from leakgauge.recipes._recipe import Cell, Run, Table
 from leakgauge.types import UNDEFENDED, Scenario
 
 _VICTIMS = 50
-_SETUPS = {
-    "linear, ReLU network": ("linear", "mlp"),
-    "dlg, sigmoid LeNet": ("dlg:steps=100", "lenet-dlg"),
-}
+_SETUPS = {"linear, ReLU network": ("linear", "mlp"), "dlg, sigmoid LeNet": ("dlg:steps=100", "lenet-dlg")}
 _WAYS = {
     "no mixing": (UNDEFENDED, "plain"),
     "mixture taken for the update": ("mixing:clients=3", "plain"),

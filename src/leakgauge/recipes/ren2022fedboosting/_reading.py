@@ -48,9 +48,14 @@ class ReaderFederation(Measurement):
 
     def figures(self, device: str, data_root: Path | None, watch: Watch) -> Figures:
         run = trained(
-            self.aggregator, self.encryption, self.training, seed=self.seed, device=device, data_root=data_root,
+            self.aggregator,
+            self.encryption,
+            self.training,
+            seed=self.seed,
+            device=device,
+            data_root=data_root,
             watch=lambda done, of: watch(0, 1, "", done / of),
-        )  # fmt: skip
+        )
         found: dict[str, tuple[float, ...]] = {
             "words_rendered": _outcomes(run.read["rendered"], run.words["rendered"]),
             "first_weight": (run.weights[0],),

@@ -107,9 +107,12 @@ def _cell(case: str, aggregator: str) -> Cell:
     asked += ["accuracy_gained"] if aggregator != FEDAVG else []
     asked += ["weight_ratio"] if weighs else []
     return Cell(
-        aggregator, case, Study(ToyFederations(case=case, aggregator=aggregator)), dict.fromkeys(asked),
+        aggregator,
+        case,
+        Study(ToyFederations(case=case, aggregator=aggregator)),
+        dict.fromkeys(asked),
         quick=2 if (case, aggregator) == ("flipped", "fedboosting") else 0,
-    )  # fmt: skip
+    )
 
 
 TABLE_TOY = Table(

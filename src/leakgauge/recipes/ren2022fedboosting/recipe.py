@@ -26,9 +26,16 @@ _ASKED = ("words_iiit5k", "words_rendered", "first_weight")
 
 
 def _cell(
-    row: str, column: str, aggregator: str, how: Reading, iiit5k: float | None = None, *,
-    encryption: str = "none", asked: tuple[str, ...] = _ASKED, quick: int = 0,
-) -> Cell:  # fmt: skip
+    row: str,
+    column: str,
+    aggregator: str,
+    how: Reading,
+    iiit5k: float | None = None,
+    *,
+    encryption: str = "none",
+    asked: tuple[str, ...] = _ASKED,
+    quick: int = 0,
+) -> Cell:
     study = Study(ReaderFederation(aggregator=aggregator, encryption=encryption, training=how))
     return Cell(row, column, study, dict.fromkeys(asked) | {"words_iiit5k": iiit5k}, quick=quick)
 
@@ -50,11 +57,13 @@ TABLE_READING = Table(
     tuple(
         _cell(row, "one pass a round", aggregator, WHOLE, reported, asked=(*_ASKED, "round_ms"))
         for row, aggregator, reported in (
-            ("FedAvg", FEDAVG, 0.8667), ("FedBoosting", FEDBOOSTING, 0.8762), ("FedAdam", FEDADAM, None),
+            ("FedAvg", FEDAVG, 0.8667),
+            ("FedBoosting", FEDBOOSTING, 0.8762),
+            ("FedAdam", FEDADAM, None),
         )
     ),
     heavy="the published network needs a GPU",
-)  # fmt: skip
+)
 
 _VARIANTS = {
     "16 x 1": SMALL,
@@ -101,9 +110,10 @@ TABLE_GRID_SMALL = grid(
 )
 
 _ENCRYPTED = (
-    ("FedAvg", FEDAVG, 0.8667, 0.8640), ("FedBoosting", FEDBOOSTING, 0.8762, 0.8512),
+    ("FedAvg", FEDAVG, 0.8667, 0.8640),
+    ("FedBoosting", FEDBOOSTING, 0.8762, 0.8512),
     ("FedBoosting, mixed", MIXED, None, 0.8500),
-)  # fmt: skip
+)
 
 TABLE_ENCRYPTED = Table(
     "4.3",
@@ -115,13 +125,18 @@ TABLE_ENCRYPTED = Table(
     "of encryption. The thesis calls mixing differential privacy; nothing is random in it.",
     tuple(
         _cell(
-            row, "plain" if encryption == "none" else "ckks", aggregator, SMALL, reported, encryption=encryption,
+            row,
+            "plain" if encryption == "none" else "ckks",
+            aggregator,
+            SMALL,
+            reported,
+            encryption=encryption,
             quick=1 if (row, encryption) == ("FedAvg", "none") else 0,
         )
         for row, aggregator, plain, hidden in _ENCRYPTED
         for encryption, reported in (("none", plain), (CKKS, hidden))
     ),
-)  # fmt: skip
+)
 
 TABLE_EXCHANGE = Table(
     "4.3-cost",
@@ -133,14 +148,16 @@ TABLE_EXCHANGE = Table(
     "documentation.",
     tuple(
         Cell(
-            row, "plain" if encryption == "none" else "ckks",
+            row,
+            "plain" if encryption == "none" else "ckks",
             Study(ExchangeCost(width=width, encryption=encryption, rounds=rounds)),
-            {"exchange_cpu_ms": None, "bytes_up": None}, quick=1 if (width, encryption) == (8, "none") else 0,
+            {"exchange_cpu_ms": None, "bytes_up": None},
+            quick=1 if (width, encryption) == (8, "none") else 0,
         )
         for row, width, rounds in (("the small network", 8, 5), ("the published network", 64, 2))
         for encryption in ("none", "ckks")
     ),
-)  # fmt: skip
+)
 
 RECIPE = Recipe(
     name="ren2022fedboosting",

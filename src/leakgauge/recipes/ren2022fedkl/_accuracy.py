@@ -8,9 +8,13 @@ from leakgauge.recipes.ren2022fedkl._locked import LockedFederation
 
 _LENET = "lenet-dlg:activation=relu,init=default"
 _NETWORKS = {  # network -> the thesis' name
-    _LENET: "LeNet", "resnet20": "ResNet-20", "resnet32": "ResNet-32", "resnet18:enlarge=224": "ResNet-18",
-    "resnet34:enlarge=224": "ResNet-34", "vgg16-bn:enlarge=224": "VGG-16",
-}  # fmt: skip
+    _LENET: "LeNet",
+    "resnet20": "ResNet-20",
+    "resnet32": "ResNet-32",
+    "resnet18:enlarge=224": "ResNet-18",
+    "resnet34:enlarge=224": "ResNet-34",
+    "vgg16-bn:enlarge=224": "VGG-16",
+}
 _ACCURACY = {  # network -> data -> centralised without and with the lock, FedAvg, FedKL; in percent
     _LENET: {"mnist": (98.09, 98.07, 98.14, 97.45)},
     "resnet20": {"cifar10": (91.63, 90.58, 91.20, 88.45), "cifar100": (67.59, 67.49, 58.58, 61.97)},
@@ -23,26 +27,34 @@ _REFERENCE = {("LeNet", "mnist"): 99.05, ("ResNet-20", "cifar10"): 91.25, ("ResN
 _KEYS = {  # network -> data -> clients 0, 1, 2, average, random key, gap; in percent
     _LENET: {"mnist": (97.88, 97.90, 97.66, 97.45, 10.45, 87.00)},
     "resnet20": {
-        "cifar10": (88.59, 87.88, 88.63, 88.45, 79.17, 9.28), "cifar100": (62.17, 61.84, 61.99, 61.97, 28.51, 33.46),
+        "cifar10": (88.59, 87.88, 88.63, 88.45, 79.17, 9.28),
+        "cifar100": (62.17, 61.84, 61.99, 61.97, 28.51, 33.46),
     },
     "resnet32": {
-        "cifar10": (89.26, 89.42, 88.83, 89.29, 75.91, 13.38), "cifar100": (63.92, 64.28, 64.17, 64.17, 45.14, 19.03),
+        "cifar10": (89.26, 89.42, 88.83, 89.29, 75.91, 13.38),
+        "cifar100": (63.92, 64.28, 64.17, 64.17, 45.14, 19.03),
     },
     "resnet18:enlarge=224": {
-        "cifar10": (90.23, 91.78, 89.63, 91.66, 89.41, 2.25), "cifar100": (74.30, 74.17, 74.28, 74.19, 61.60, 12.59),
+        "cifar10": (90.23, 91.78, 89.63, 91.66, 89.41, 2.25),
+        "cifar100": (74.30, 74.17, 74.28, 74.19, 61.60, 12.59),
     },
     "resnet34:enlarge=224": {
-        "cifar10": (93.40, 92.76, 93.28, 93.27, 91.77, 1.50), "cifar100": (76.74, 76.25, 76.57, 76.61, 69.76, 6.85),
+        "cifar10": (93.40, 92.76, 93.28, 93.27, 91.77, 1.50),
+        "cifar100": (76.74, 76.25, 76.57, 76.61, 69.76, 6.85),
     },
     "vgg16-bn:enlarge=224": {
-        "cifar10": (93.58, 93.40, 93.59, 93.54, 93.22, 0.32), "cifar100": (72.67, 73.17, 72.76, 73.06, 71.60, 1.46),
+        "cifar10": (93.58, 93.40, 93.59, 93.54, 93.22, 0.32),
+        "cifar100": (72.67, 73.17, 72.76, 73.06, 71.60, 1.46),
     },
-}  # fmt: skip
+}
 _LOCK_SHARES = dict(zip(_NETWORKS, (0.2243, 0.1049, 0.0646, 0.0115, 0.0061, 0.00097), strict=True))
 _COLUMNS = {
-    "no lock": NONE, "BatchNorm only": PLAIN_NORM, "locked, linear": SERVERS_LOCKS["identity"],
-    "locked, sigmoid": SERVERS_LOCKS["sigmoid"], "locked, ReLU": SERVERS_LOCKS["relu"],
-}  # fmt: skip
+    "no lock": NONE,
+    "BatchNorm only": PLAIN_NORM,
+    "locked, linear": SERVERS_LOCKS["identity"],
+    "locked, sigmoid": SERVERS_LOCKS["sigmoid"],
+    "locked, ReLU": SERVERS_LOCKS["relu"],
+}
 
 
 def _study(model: str, data: str, defense: str, clients: int = 3) -> Study:
@@ -66,18 +78,18 @@ def _trained() -> tuple[Cell, ...]:
     found = []
     for model, by_data in _ACCURACY.items():
         for data, printed in by_data.items():
-            for where, clients, (plain, locked) in (
-                ("centralised", 1, printed[:2]), ("federated", 3, printed[2:]),
-            ):  # fmt: skip
+            for where, clients, (plain, locked) in (("centralised", 1, printed[:2]), ("federated", 3, printed[2:])):
                 for column, defense in _COLUMNS.items():
                     reported = {NONE: plain, PLAIN_NORM: None, SERVERS_LOCKS["sigmoid"]: None}.get(defense, locked)
                     found.append(
                         Cell(
-                            f"{_row(model, data)}, {where}", column, _study(model, data, defense, clients),
+                            f"{_row(model, data)}, {where}",
+                            column,
+                            _study(model, data, defense, clients),
                             {"accuracy": _part(reported), "round_ms": None},
                             quick=1 if model == _LENET and defense == NONE and clients == 3 else 0,
                         )
-                    )  # fmt: skip
+                    )
     return tuple(found)
 
 
@@ -144,19 +156,23 @@ TABLE_1_CONSTANT = Table(
     "comparable. Supports the thesis for LeNet with the linear lock; a single seed, and one round of the ReLU.",
     tuple(
         Cell(
-            _row(model, data), column,
+            _row(model, data),
+            column,
             Study(LockedFederation(model=model, data=data, defense=defense, schedule="constant")),
-            {"accuracy": None, "round_ms": None}, quick=1 if data == "mnist" else 0,
+            {"accuracy": None, "round_ms": None},
+            quick=1 if data == "mnist" else 0,
         )
         for model, sets in _FIRST.items()
         for data in sets
         for column, defense in (
-            ("no lock", NONE), ("BatchNorm only", PLAIN_NORM), ("locked, ReLU", LOCKS["relu"]),
+            ("no lock", NONE),
+            ("BatchNorm only", PLAIN_NORM),
+            ("locked, ReLU", LOCKS["relu"]),
             ("locked, linear", LOCKS["identity"]),
         )
     ),
     heavy="trainings; those of the ResNet take a GPU.",
-)  # fmt: skip
+)
 
 TABLE_3_OWN = Table(
     "5.3-own-locks",
@@ -166,7 +182,8 @@ TABLE_3_OWN = Table(
     "what the thesis claims: its server has the first lock.",
     tuple(
         Cell(
-            _row(model, data), act,
+            _row(model, data),
+            act,
             Study(LockedFederation(model=model, data=data, defense=LOCKS[act], schedule="constant")),
             {"accuracy": None, "accuracy_other_key": None, "accuracy_server": None},
             quick=1 if data == "mnist" and act != "sigmoid" else 0,
@@ -176,4 +193,4 @@ TABLE_3_OWN = Table(
         for act in LOCKS
     ),
     heavy="trainings; those of the ResNet take a GPU.",
-)  # fmt: skip
+)

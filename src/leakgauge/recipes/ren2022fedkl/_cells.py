@@ -24,10 +24,16 @@ def attacked(
     """One attack, one configuration: what the attacker knows stands in its fields."""
     return Run(
         Scenario(
-            model=model, data=data, local=TRAIN, attacks=(attack,), metrics=metrics, variants="plain",
-            defenses=() if defense == NONE else (defense,), trials=trials,
+            model=model,
+            data=data,
+            local=TRAIN,
+            attacks=(attack,),
+            metrics=metrics,
+            variants="plain",
+            defenses=() if defense == NONE else (defense,),
+            trials=trials,
         )
-    )  # fmt: skip
+    )
 
 
 def quality(thesis: tuple[float, float] | None = None) -> dict[str, float | None]:
@@ -35,9 +41,13 @@ def quality(thesis: tuple[float, float] | None = None) -> dict[str, float | None
     psnr, ssim = thesis or (None, None)
     true = None if psnr is None else round(psnr_from_fedkl(psnr), 2)
     return {
-        "psnr_thesis": psnr, "psnr": true, "ssim": ssim, "psnr_aligned": None, "ssim_aligned": None,
+        "psnr_thesis": psnr,
+        "psnr": true,
+        "ssim": ssim,
+        "psnr_aligned": None,
+        "ssim_aligned": None,
         "psnr_aligned_above(20)": None,
-    }  # fmt: skip
+    }
 
 
 def with_fields(attack: str, fields: str) -> str:

@@ -43,12 +43,14 @@ def _three_rounds() -> tuple[Cell, ...]:
     """The client's lock and picture stay while the weights move: an attacker who keeps three updates."""
     return tuple(
         Cell(
-            f"{act} lock, searched for, three rounds seen", NAMES["cifar10"],
-            attacked("lenet-dlg", "cifar10", with_fields(MATCHING, SEARCH), f"{lock},rounds=3", trials=20), quality(),
+            f"{act} lock, searched for, three rounds seen",
+            NAMES["cifar10"],
+            attacked("lenet-dlg", "cifar10", with_fields(MATCHING, SEARCH), f"{lock},rounds=3", trials=20),
+            quality(),
         )
         for act, lock in LOCKS.items()
         if act != "sigmoid"  # one round is enough
-    )  # fmt: skip
+    )
 
 
 def _leaks(
@@ -58,13 +60,16 @@ def _leaks(
     fast = ("BatchNorm only", "sigmoid lock, searched for")
     return tuple(
         Cell(
-            row, NAMES[data], attacked("lenet-dlg", data, with_fields(attack, fields), defense),
-            quality(figures.get(known)), quick=2 if data == "cifar10" and row in fast else 0,
+            row,
+            NAMES[data],
+            attacked("lenet-dlg", data, with_fields(attack, fields), defense),
+            quality(figures.get(known)),
+            quick=2 if data == "cifar10" and row in fast else 0,
             quick_attack=with_fields(quick, fields),
         )
         for data, figures in thesis.items()
         for row, (fields, defense, known) in rows.items()
-    )  # fmt: skip
+    )
 
 
 TABLE_4 = Table(
@@ -82,7 +87,8 @@ TABLE_4 = Table(
     "CIFAR-10.",
     (
         *_leaks(
-            MATCHING, _rows(START, SEARCH),
+            MATCHING,
+            _rows(START, SEARCH),
             {
                 "mnist:size=32": {"without": (32.71, 0.724), "with": (26.64, -0.003)},
                 "cifar10": {"without": (41.14, 0.724), "with": (28.20, 0.006)},
@@ -92,7 +98,7 @@ TABLE_4 = Table(
         *_three_rounds(),
     ),
     heavy="the rows of three rounds have 20 victims: each evaluation is of three networks.",
-)  # fmt: skip
+)
 
 _GRNN_ROWS = {row: parts for row, parts in _rows("", "unlock=True").items() if "identity" not in row}
 _LARGE = {  # model -> data, victims, without and with the lock
@@ -111,7 +117,8 @@ TABLE_4_GRNN = Table(
     "cannot tell: they wait for a GPU.",
     (
         *_leaks(
-            GRNN, _GRNN_ROWS,
+            GRNN,
+            _GRNN_ROWS,
             {
                 "mnist:size=32": {"without": (52.78, 1.0), "with": (28.00, 0.108)},
                 "cifar10": {"without": (49.29, 1.0), "with": (28.52, 0.101)},
@@ -120,8 +127,10 @@ TABLE_4_GRNN = Table(
         ),
         *(
             Cell(
-                f"{'ResNet-18' if model == 'resnet18-grnn' else 'ResNet-20'}, {row}", NAMES[data],
-                attacked(model, data, with_fields(f"{GRNN},tv=1e-06", fields), defense, trials), quality(thesis),
+                f"{'ResNet-18' if model == 'resnet18-grnn' else 'ResNet-20'}, {row}",
+                NAMES[data],
+                attacked(model, data, with_fields(f"{GRNN},tv=1e-06", fields), defense, trials),
+                quality(thesis),
             )
             for model, (data, trials, without, locked) in _LARGE.items()
             for row, fields, defense, thesis in (
@@ -134,7 +143,7 @@ TABLE_4_GRNN = Table(
     ),
     heavy="the rows of the ResNets have ten and four victims: minutes each on a GPU. Without a lock they have "
     "BatchNorm in its place, which is the ablation.",
-)  # fmt: skip
+)
 
 TABLE_5 = Table(
     "5.5",
@@ -145,11 +154,19 @@ TABLE_5 = Table(
     "update is measured on decoys, see the attack's page. Cannot tell: another generator, network and data set, ten "
     "pictures, and none of the columns is recovered beyond what the generator draws anyway.",
     tuple(
-        Cell(row, "CIFAR-10", attacked("lenet-dlg", "cifar10", "ggl", defense), quality(thesis), quick=quick,
-             quick_attack="ggl:steps=20")
+        Cell(
+            row,
+            "CIFAR-10",
+            attacked("lenet-dlg", "cifar10", "ggl", defense),
+            quality(thesis),
+            quick=quick,
+            quick_attack="ggl:steps=20",
+        )
         for row, defense, thesis, quick in (
-            ("no lock", NONE, (30.22, 0.231), 1), ("BatchNorm only", PLAIN_NORM, None, 0),
-            ("sigmoid lock", LOCKS["sigmoid"], (28.79, 0.180), 0), ("relu lock", LOCKS["relu"], None, 0),
+            ("no lock", NONE, (30.22, 0.231), 1),
+            ("BatchNorm only", PLAIN_NORM, None, 0),
+            ("sigmoid lock", LOCKS["sigmoid"], (28.79, 0.180), 0),
+            ("relu lock", LOCKS["relu"], None, 0),
         )
     ),
-)  # fmt: skip
+)

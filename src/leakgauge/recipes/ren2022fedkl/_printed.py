@@ -44,9 +44,15 @@ _PRINTED: dict[tuple[str, str, str], tuple[_Printed, _Printed]] = {  # method, n
 def _reported(printed: _Printed) -> dict[str, float | None]:
     rmse, psnr, vgg, alex, ssim = printed
     return {
-        "rmse_thesis": rmse, "psnr_thesis": psnr, "psnr": round(psnr_from_fedkl(psnr), 2), "lpips_vgg": vgg,
-        "lpips": alex, "ssim": ssim, "psnr_aligned": None, "ssim_aligned": None,
-    }  # fmt: skip
+        "rmse_thesis": rmse,
+        "psnr_thesis": psnr,
+        "psnr": round(psnr_from_fedkl(psnr), 2),
+        "lpips_vgg": vgg,
+        "lpips": alex,
+        "ssim": ssim,
+        "psnr_aligned": None,
+        "ssim_aligned": None,
+    }
 
 
 def _row(method: str, network: str, data: str) -> str:
@@ -61,11 +67,7 @@ def _cells() -> tuple[Cell, ...]:
         if method == "GGL":
             model = "lenet-dlg"
         attack, victims = {"DLG": (MATCHING, 50), "GRNN": (grnn, painted), "GGL": ("ggl", 10)}[method]
-        quick = {
-            "DLG": f"{MATCHING},steps=60",
-            "GRNN": f"{GRNN},steps=150",
-            "GGL": "ggl:steps=20",
-        }[method]
+        quick = {"DLG": f"{MATCHING},steps=60", "GRNN": f"{GRNN},steps=150", "GGL": "ggl:steps=20"}[method]
         for column, defense, printed in (
             ("without", NONE, without),
             ("with, as the text has it", SERVERS_LOCKS["identity"], locked),

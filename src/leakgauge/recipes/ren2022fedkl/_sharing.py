@@ -53,7 +53,7 @@ def _cells() -> tuple[Cell, ...]:
                             quick_attack=with_fields(f"{MATCHING},steps=30", SEARCH),
                         )
                     )
-    return tuple(found)  # fmt: skip
+    return tuple(found)
 
 
 TABLE_7 = Table(
@@ -85,16 +85,17 @@ TABLE_7_OWN = Table(
     "thesis claims: nothing is left to gain by being told, since the search finds a sigmoid lock by itself.",
     tuple(
         Cell(
-            f"told {told}", f"{name}, length {length}",
+            f"told {told}",
+            f"{name}, length {length}",
             attacked(
-                "lenet-dlg", "cifar10", with_fields(attack, fields),
-                f"{LOCKS['sigmoid']},length={length},told={told}",
+                "lenet-dlg", "cifar10", with_fields(attack, fields), f"{LOCKS['sigmoid']},length={length},told={told}"
             ),
-            quality(), quick=1 if (told, name, length) == ("lock", "matching", 1024) else 0,
+            quality(),
+            quick=1 if (told, name, length) == ("lock", "matching", 1024) else 0,
             quick_attack=f"{MATCHING},steps=60,{SEARCH}",
         )
         for name, attack, fields in (("matching", MATCHING, SEARCH), ("GRNN", GRNN, "unlock=True"))
         for length in (1024, 8)
         for told in ("nothing", "key", "lock", "both")
     ),
-)  # fmt: skip
+)

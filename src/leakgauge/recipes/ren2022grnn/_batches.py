@@ -3,39 +3,79 @@
 from __future__ import annotations
 
 from leakgauge.recipes._recipe import Cell, Table
-from leakgauge.recipes.ren2022grnn._cells import (
-    BESIDE,
-    DATA,
-    IG,
-    LARGE,
-    LOSS,
-    SIZES,
-    SMALL,
-    attacked,
-    victims,
-)
+from leakgauge.recipes.ren2022grnn._cells import BESIDE, DATA, IG, LARGE, LOSS, SIZES, SMALL, attacked, victims
 
 _Figures = dict[str, tuple[tuple[float, float], ...]]  # data -> by batch size: label accuracy, its standard deviation
 _LABELS: _Figures = {  # GRNN on LeNet
-    "mnist": ((1.0, 0.0), (1.0, 0.0), (0.975, 0.05), (0.975, 0.0415), (0.975, 0.0187), (0.9625, 0.0188),
-              (0.9625, 0.0171), (0.9637, 0.0165)),
-    "cifar100": ((1.0, 0.0), (1.0, 0.0), (1.0, 0.0), (0.9938, 0.0188), (0.9969, 0.0094), (0.9891, 0.0122),
-                 (0.9875, 0.008), (0.968, 0.0108)),
-    "lfw": ((1.0, 0.0), (0.975, 0.075), (0.9875, 0.0375), (1.0, 0.0), (1.0, 0.0), (0.9969, 0.0062), (0.9969, 0.0071),
-            (0.9984, 0.0019)),
-}  # fmt: skip
+    "mnist": (
+        (1.0, 0.0),
+        (1.0, 0.0),
+        (0.975, 0.05),
+        (0.975, 0.0415),
+        (0.975, 0.0187),
+        (0.9625, 0.0188),
+        (0.9625, 0.0171),
+        (0.9637, 0.0165),
+    ),
+    "cifar100": (
+        (1.0, 0.0),
+        (1.0, 0.0),
+        (1.0, 0.0),
+        (0.9938, 0.0188),
+        (0.9969, 0.0094),
+        (0.9891, 0.0122),
+        (0.9875, 0.008),
+        (0.968, 0.0108),
+    ),
+    "lfw": (
+        (1.0, 0.0),
+        (0.975, 0.075),
+        (0.9875, 0.0375),
+        (1.0, 0.0),
+        (1.0, 0.0),
+        (0.9969, 0.0062),
+        (0.9969, 0.0071),
+        (0.9984, 0.0019),
+    ),
+}
 _BY_DLG: _Figures = {
-    "mnist": ((1.0, 0.0), (0.975, 0.075), (1.0, 0.0), (0.9438, 0.0337), (0.9062, 0.0242), (0.9031, 0.026),
-              (0.9141, 0.0152), (0.9242, 0.0181)),
-    "cifar100": ((1.0, 0.0), (0.975, 0.075), (0.9875, 0.0375), (0.975, 0.0306), (0.925, 0.0287), (0.8984, 0.0329),
-                 (0.8633, 0.0295), (0.857, 0.0289)),
-    "lfw": ((1.0, 0.0), (0.8, 0.3317), (0.9, 0.1561), (0.85, 0.2358), (0.8844, 0.1683), (0.7062, 0.3924),
-            (0.8953, 0.2985), (0.7969, 0.3985)),
-}  # fmt: skip
+    "mnist": (
+        (1.0, 0.0),
+        (0.975, 0.075),
+        (1.0, 0.0),
+        (0.9438, 0.0337),
+        (0.9062, 0.0242),
+        (0.9031, 0.026),
+        (0.9141, 0.0152),
+        (0.9242, 0.0181),
+    ),
+    "cifar100": (
+        (1.0, 0.0),
+        (0.975, 0.075),
+        (0.9875, 0.0375),
+        (0.975, 0.0306),
+        (0.925, 0.0287),
+        (0.8984, 0.0329),
+        (0.8633, 0.0295),
+        (0.857, 0.0289),
+    ),
+    "lfw": (
+        (1.0, 0.0),
+        (0.8, 0.3317),
+        (0.9, 0.1561),
+        (0.85, 0.2358),
+        (0.8844, 0.1683),
+        (0.7062, 0.3924),
+        (0.8953, 0.2985),
+        (0.7969, 0.3985),
+    ),
+}
 _SURE = (1.0, 0.0)
 _RESNET: _Figures = {  # up to 32 images
-    "mnist": (_SURE,) * 5, "cifar100": (_SURE,) * 5, "lfw": (*(_SURE,) * 4, (0.9406, 0.0452)),
-}  # fmt: skip
+    "mnist": (_SURE,) * 5,
+    "cifar100": (_SURE,) * 5,
+    "lfw": (*(_SURE,) * 4, (0.9406, 0.0452)),
+}
 _RESNET_VICTIMS = {1: 10, 4: 4, 8: 3, 16: 2, 32: 1}
 _ABOVE = "ssim_above(0.2)"  # Figure 3.5's mark
 _MIDDLE = "psnr_quantile(40)"  # what six in ten images pass
@@ -44,9 +84,14 @@ _MIDDLE = "psnr_quantile(40)"  # what six in ten images pass
 def _asked(figure: tuple[float, float] | None, above: float | None = None) -> dict[str, float | None]:
     accuracy, std = figure or (None, None)
     return {
-        "recognised": None, "ssim": None, "psnr": None, "label_accuracy": accuracy, "label_accuracy_std": std,
-        _ABOVE: above, _MIDDLE: None,
-    }  # fmt: skip
+        "recognised": None,
+        "ssim": None,
+        "psnr": None,
+        "label_accuracy": accuracy,
+        "label_accuracy_std": std,
+        _ABOVE: above,
+        _MIDDLE: None,
+    }
 
 
 def _of_dlg_above(name: str, data: str, size: int) -> float | None:
@@ -72,15 +117,21 @@ TABLE_6 = Table(
     "but one or two are solved.",
     tuple(
         Cell(
-            f"{size}", DATA[data], attacked(SMALL, data, trials=victims(data, size), batch_size=size),
-            _asked(figure), quick=1 if data == "mnist" and size == 1 else 0, quick_attack=f"grnn:steps=1200,{LOSS}",
+            f"{size}",
+            DATA[data],
+            attacked(SMALL, data, trials=victims(data, size), batch_size=size),
+            _asked(figure),
+            quick=1 if data == "mnist" and size == 1 else 0,
+            quick_attack=f"grnn:steps=1200,{LOSS}",
         )
         for data, figures in _LABELS.items()
         for size, figure in zip(SIZES, figures, strict=True)
         if victims(data, size)
-    ) + tuple(
+    )
+    + tuple(
         Cell(
-            f"{size}", f"{DATA[data]}, {name}",
+            f"{size}",
+            f"{DATA[data]}, {name}",
             attacked(SMALL, data, trials=victims(data, size), batch_size=size, attack=attack),
             _asked(figure if name == "DLG" else None, _of_dlg_above(name, data, size)),
         )
@@ -88,16 +139,14 @@ TABLE_6 = Table(
         for data, figures in _BY_DLG.items()
         for size, figure in zip(SIZES, figures, strict=True)
         if victims(data, size)
-    ) + tuple(
-        Cell(
-            f"ResNet-18, {size}", DATA[data],
-            attacked(LARGE, data, trials=trials, batch_size=size), _asked(figure),
-        )
+    )
+    + tuple(
+        Cell(f"ResNet-18, {size}", DATA[data], attacked(LARGE, data, trials=trials, batch_size=size), _asked(figure))
         for data, figures in _RESNET.items()
         for (size, trials), figure in zip(_RESNET_VICTIMS.items(), figures, strict=True)
     ),
     heavy="the rows of ResNet-18 have up to ten victims: 8,000 steps of a network with 11 million weights for each.",
-)  # fmt: skip
+)
 
 _GRID = {  # pixels -> images in an update -> victims
     32: {1: 10, 4: 4, 8: 3, 16: 2, 32: 1},
@@ -114,7 +163,8 @@ TABLE_9 = Table(
     "256. It prints no figures and no other attack here.",
     tuple(
         Cell(
-            f"{size} at {side} px", name,
+            f"{size} at {side} px",
+            name,
             attacked(LARGE, "cifar100", trials=trials, size=side, batch_size=size, attack=attack),
             {"recognised": None, "ssim": None, "psnr": None, "label_accuracy": None},
         )
@@ -123,7 +173,7 @@ TABLE_9 = Table(
         for name, attack in (("GRNN", None), ("Inverting Gradients", IG))
     ),
     heavy="ResNet-18 at up to 256 pixels: a few victims take minutes on a GPU.",
-)  # fmt: skip
+)
 
 _PRINTED = {  # method -> twelve images: MSE of values up to 255, PSNR, SSIM
     "GRNN": (
@@ -153,11 +203,13 @@ TABLE_11 = Table(
     "are said to be CIFAR-100, enlarged; the photographs are public and sharp.",
     tuple(
         Cell(
-            name, column, attacked(LARGE, data, trials=trials, size=256, attack=attack),
+            name,
+            column,
+            attacked(LARGE, data, trials=trials, size=256, attack=attack),
             _printed_means(name) if data == "cifar100" else dict.fromkeys(_printed_means(name)),
         )
         for column, data, trials in (("CIFAR-100", "cifar100", 12), ("photographs", "photos64", 4))
         for name, attack in (("GRNN", None), ("Inverting Gradients", IG))
     ),
     heavy="ResNet-18 at 256 pixels: a few victims take minutes on a GPU.",
-)  # fmt: skip
+)

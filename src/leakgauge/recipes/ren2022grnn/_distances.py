@@ -44,9 +44,15 @@ class Distances(Measurement):
 
     def figures(self, device: str, data_root: Path | None, watch: Watch) -> Figures:
         scenario = Scenario(
-            model=self.model, data=self.data, attacks=(self.attack,), trials=self.updates, batch_size=self.batch_size,
-            defenses=(self.defense,) if self.defense else (), seed=self.seed, variants="plain",
-        )  # fmt: skip
+            model=self.model,
+            data=self.data,
+            attacks=(self.attack,),
+            trials=self.updates,
+            batch_size=self.batch_size,
+            defenses=(self.defense,) if self.defense else (),
+            seed=self.seed,
+            variants="plain",
+        )
         _, pictures = run_audit(scenario, undefended=False, device=device, data_root=data_root, watch=watch)
         name = f"{self.attack.partition(':')[0]} | "
         shown = [tensor for cell, tensor in pictures.recovered.items() if cell.startswith(name)]

@@ -45,9 +45,14 @@ class Recognised(Measurement):
     def figures(self, device: str, data_root: Path | None, watch: Watch) -> Figures:
         attack = "random-guess" if self.attack == CEILING else self.attack
         scenario = Scenario(
-            model=self.model, data=self.data, attacks=(attack,), trials=self._updates, batch_size=self.batch_size,
-            seed=self.seed, variants="plain",
-        )  # fmt: skip
+            model=self.model,
+            data=self.data,
+            attacks=(attack,),
+            trials=self._updates,
+            batch_size=self.batch_size,
+            seed=self.seed,
+            variants="plain",
+        )
         report, pictures = run_audit(scenario, data_root=data_root, device=device, watch=watch)
         shown = reidentify(
             [FinishedRun("recipe", report, pictures)], seed=self.seed, data_root=data_root, device=device

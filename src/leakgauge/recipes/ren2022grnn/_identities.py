@@ -49,7 +49,9 @@ TABLE_15 = Table(
     "0.5).",
     tuple(
         Cell(
-            row, column, Study(Recognised(model=SMALL, attack=attack, batch_size=images, victims=faces)),
+            row,
+            column,
+            Study(Recognised(model=SMALL, attack=attack, batch_size=images, victims=faces)),
             {f"top_{k}": f for k, f in zip((1, 3, 5), by_row.get(row, _NOT_PRINTED), strict=True)}
             | {"classifier_right": None},
         )
@@ -58,4 +60,4 @@ TABLE_15 = Table(
         if column == "LFW, LeNet" or row in by_row
     ),
     heavy="a classifier is trained for each row, three minutes on one core.",
-)  # fmt: skip
+)

@@ -27,21 +27,26 @@ FIGURE_3 = Table(
     "of the same runs. The released code logs the mean absolute error and the plain norm under these names.",
     tuple(
         Cell(
-            f"{name}, {steps:,} steps, {images} in an update", DATA[data],
+            f"{name}, {steps:,} steps, {images} in an update",
+            DATA[data],
             Study(
                 Distances(
-                    model=SMALL, data=_pictures(data), attack=f"{_ATTACKS[name]},steps={steps}", batch_size=images,
+                    model=SMALL,
+                    data=_pictures(data),
+                    attack=f"{_ATTACKS[name]},steps={steps}",
+                    batch_size=images,
                     updates=updates,
                 )
             ),
-            _ASKED, quick=1 if (name, steps, images, data) == ("GRNN", 125, 1, "mnist") else 0,
+            _ASKED,
+            quick=1 if (name, steps, images, data) == ("GRNN", 125, 1, "mnist") else 0,
         )
         for images, updates in _UPDATES.items()
         for name, counts in _STEPS.items()
         for steps in counts
         for data in DATA
     ),
-)  # fmt: skip
+)
 
 FIGURE_4 = Table(
     "F3.4",
@@ -51,14 +56,17 @@ FIGURE_4 = Table(
     "The thesis draws curves: DLG comes closer in the gradients and shows no image.",
     tuple(
         Cell(
-            name, DATA[data], attacked(SMALL, data, trials=victims(data, 32), batch_size=32, attack=attack),
+            name,
+            DATA[data],
+            attacked(SMALL, data, trials=victims(data, 32), batch_size=32, attack=attack),
             {"objective": None, "recognised": None},
-            quick=1 if (name, data) == ("DLG", "mnist") else 0, quick_attack="dlg:restarts=1,steps=2",
+            quick=1 if (name, data) == ("DLG", "mnist") else 0,
+            quick_attack="dlg:restarts=1,steps=2",
         )
         for name, attack in (("GRNN", "grnn:wd=0,tv=0"), ("DLG", DLG))
         for data in DATA
     ),
-)  # fmt: skip
+)
 
 FIGURE_6 = Table(
     "F3.6",
@@ -67,18 +75,22 @@ FIGURE_6 = Table(
     "The thesis draws curves and reads from them that GRNN fails at 0.1 and gives reasonable images from 0.01 on.",
     tuple(
         Cell(
-            f"{noise}={scale:g}, {steps:,} steps", DATA[data],
+            f"{noise}={scale:g}, {steps:,} steps",
+            DATA[data],
             Study(
                 Distances(
-                    model=SMALL, data=_pictures(data), attack=f"{GRNN[SMALL]},steps={steps}",
+                    model=SMALL,
+                    data=_pictures(data),
+                    attack=f"{GRNN[SMALL]},steps={steps}",
                     defense=f"{noise}={scale:g}",
                 )
             ),
-            _ASKED, quick=1 if (noise, scale, steps, data) == ("gaussian:std", 0.1, 500, "mnist") else 0,
+            _ASKED,
+            quick=1 if (noise, scale, steps, data) == ("gaussian:std", 0.1, 500, "mnist") else 0,
         )
         for noise in ("gaussian:std", "laplace:scale")
         for scale in (1e-1, 1e-2, 1e-3, 1e-4)
         for steps in (500, 8000)
         for data in DATA
     ),
-)  # fmt: skip
+)

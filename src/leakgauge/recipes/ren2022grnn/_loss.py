@@ -34,14 +34,16 @@ TABLE_12 = Table(
     "The thesis shows two pictures a row and no figure, and calls MSE & WD & TVLoss the best.",
     tuple(
         Cell(
-            row, f"MNIST, {steps:,} steps",
+            row,
+            f"MNIST, {steps:,} steps",
             dataclasses.replace(
                 attacked(SMALL, "mnist", trials=10, attack=_with_fields(f"grnn:steps={steps}", fields)), seeds=5
             ),
             {"psnr": None, "recognised": None, "label_accuracy": None},
-            quick=1 if (row, steps) == ("MSE", 1500) else 0, quick_attack="grnn:steps=1200,wd=0,tv=0",
+            quick=1 if (row, steps) == ("MSE", 1500) else 0,
+            quick_attack="grnn:steps=1200,wd=0,tv=0",
         )
         for steps in (1500, 8000)
         for row, fields in _COMBINATIONS.items()
     ),
-)  # fmt: skip
+)

@@ -17,8 +17,10 @@ _QUALITY: dict[str, dict[str, tuple[float | None, float | None]]] = {  # network
     LARGE: {"mnist": (37.27, 38.67), "cifar100": (29.57, 27.93), "lfw": (31.07, 27.91)},
 }
 _BY_DLG: dict[str, tuple[float | None, float | None]] = {  # of LeNet
-    "mnist": (53.67, None), "cifar100": (49.05, 33.81), "lfw": (41.97, None),
-}  # fmt: skip
+    "mnist": (53.67, None),
+    "cifar100": (49.05, 33.81),
+    "lfw": (41.97, None),
+}
 
 
 def _training(model: str, state: str) -> Training:
@@ -45,20 +47,22 @@ TABLE_4 = Table(
     "DLG where it saw no picture: MNIST and LFW, converged, and every ResNet-18.",
     tuple(
         Cell(
-            f"{_NAMES[model]}, {state}", DATA[data],
+            f"{_NAMES[model]}, {state}",
+            DATA[data],
             attacked(model, data, trials=50 if model == SMALL else 10, training=_training(model, state)),
-            psnrs(figures[place]), quick=1 if (model, data, place) == (SMALL, "mnist", 0) else 0,
+            psnrs(figures[place]),
+            quick=1 if (model, data, place) == (SMALL, "mnist", 0) else 0,
             quick_attack=f"grnn:steps=1200,{LOSS}",
         )
         for model, by_data in _QUALITY.items()
         for place, state in enumerate(_STATES)
         for data, figures in by_data.items()
-    ) + tuple(
+    )
+    + tuple(
         Cell(
-            f"{name}, {_NAMES[model]}, {state}", DATA[data],
-            attacked(
-                model, data, trials=50 if model == SMALL else 10, attack=attack, training=_training(model, state)
-            ),
+            f"{name}, {_NAMES[model]}, {state}",
+            DATA[data],
+            attacked(model, data, trials=50 if model == SMALL else 10, attack=attack, training=_training(model, state)),
             psnrs(_BY_DLG[data][place] if (name, model) == ("DLG", SMALL) else None),
         )
         for name, attack in BESIDE.items()
@@ -67,27 +71,43 @@ TABLE_4 = Table(
         for data in DATA
     ),
     heavy="the rows of ResNet-18 have ten victims: 8,000 steps of a network with 11 million weights for each.",
-)  # fmt: skip
+)
 
 _SCALES = (1e-1, 1e-2, 1e-3, 1e-4)
 _X = None  # no picture
 _Four = tuple[float | None, float | None, float | None, float | None]
 _NOISE: dict[str, dict[str, dict[int, _Four]]] = {  # noise -> data -> images in an update -> by scale
     "gaussian:std": {
-        "mnist": {1: (31.33, 31.33, 46.27, 56.89), 4: (_X, 31.19, 31.21, 40.73), 8: (_X, 32.07, 31.17, 33.29),
-                  16: (_X, _X, 31.33, 31.43)},
-        "cifar100": {1: (_X, 28.23, 35.43, 43.37), 4: (_X, _X, 28.45, 33.15), 8: (_X, _X, 28.23, 30.39),
-                     16: (_X, _X, _X, 29.17)},
+        "mnist": {
+            1: (31.33, 31.33, 46.27, 56.89),
+            4: (_X, 31.19, 31.21, 40.73),
+            8: (_X, 32.07, 31.17, 33.29),
+            16: (_X, _X, 31.33, 31.43),
+        },
+        "cifar100": {
+            1: (_X, 28.23, 35.43, 43.37),
+            4: (_X, _X, 28.45, 33.15),
+            8: (_X, _X, 28.23, 30.39),
+            16: (_X, _X, _X, 29.17),
+        },
         "lfw": {1: (_X, 28.17, 35.31, 44.39), 4: (_X, _X, 28.37, 33.05), 8: (_X, _X, _X, _X), 16: (_X, _X, _X, _X)},
     },
     "laplace:scale": {
-        "mnist": {1: (31.25, 30.97, 42.03, 55.47), 4: (_X, 31.21, 31.53, 42.65), 8: (_X, _X, 31.19, 33.91),
-                  16: (_X, _X, 31.11, 31.87)},
-        "cifar100": {1: (_X, 28.13, 32.21, 44.27), 4: (_X, _X, 28.15, 32.51), 8: (_X, _X, 28.03, 30.15),
-                     16: (_X, _X, _X, _X)},
+        "mnist": {
+            1: (31.25, 30.97, 42.03, 55.47),
+            4: (_X, 31.21, 31.53, 42.65),
+            8: (_X, _X, 31.19, 33.91),
+            16: (_X, _X, 31.11, 31.87),
+        },
+        "cifar100": {
+            1: (_X, 28.13, 32.21, 44.27),
+            4: (_X, _X, 28.15, 32.51),
+            8: (_X, _X, 28.03, 30.15),
+            16: (_X, _X, _X, _X),
+        },
         "lfw": {1: (_X, 28.05, 33.79, 44.05), 4: (_X, _X, 28.25, 32.39), 8: (_X, _X, _X, _X), 16: (_X, _X, _X, _X)},
     },
-}  # fmt: skip
+}
 
 
 def _row(noise: str, scale: float, images: int) -> str:
@@ -98,9 +118,14 @@ def _others() -> tuple[Cell, ...]:
     """Single images to both, four images to DLG alone, as the thesis has it."""
     return tuple(
         Cell(
-            _row(noise, scale, images), f"{DATA[data]}, {name}",
+            _row(noise, scale, images),
+            f"{DATA[data]}, {name}",
             attacked(
-                SMALL, data, trials=victims(data, images), attack=attack, batch_size=images,
+                SMALL,
+                data,
+                trials=victims(data, images),
+                attack=attack,
+                batch_size=images,
                 defenses=(f"{noise}={scale:g}",),
             ),
             psnrs(None) | {"label_accuracy": None},
@@ -112,7 +137,7 @@ def _others() -> tuple[Cell, ...]:
         for noise, by_data in _NOISE.items()
         for data in by_data
         for scale in _SCALES
-    )  # fmt: skip
+    )
 
 
 TABLE_16 = Table(
@@ -125,11 +150,11 @@ TABLE_16 = Table(
     "its scale; the thesis has none.",
     tuple(
         Cell(
-            _row(noise, scale, images), f"{DATA[data]}, {variant}",
-            attacked(
-                SMALL, data, trials=victims(data, images), batch_size=images, defenses=(f"{noise}={scale:g}",)
-            ),
-            (psnrs(figure) if variant == "plain" else psnrs(None)) | {"label_accuracy": None}, variant=variant,
+            _row(noise, scale, images),
+            f"{DATA[data]}, {variant}",
+            attacked(SMALL, data, trials=victims(data, images), batch_size=images, defenses=(f"{noise}={scale:g}",)),
+            (psnrs(figure) if variant == "plain" else psnrs(None)) | {"label_accuracy": None},
+            variant=variant,
             quick=1 if (data, noise, scale, images) == ("mnist", "gaussian:std", 1e-4, 1) else 0,
             quick_attack=f"grnn:steps=600,{LOSS}",
         )
@@ -138,5 +163,6 @@ TABLE_16 = Table(
         for images, figures in by_size.items()
         for variant in (("plain", "adaptive") if images == 1 else ("plain",))
         for scale, figure in zip(_SCALES, figures, strict=True)
-    ) + _others(),
-)  # fmt: skip
+    )
+    + _others(),
+)

@@ -24,8 +24,6 @@ RECIPE = Recipe(
     "attack stays far below the reported figures.",
     tables=tuple(
         judged(table)
-        for table in (
-            FIGURE_3, TABLE_4, FIGURE_4, TABLE_6, TABLE_9, TABLE_11, TABLE_12, TABLE_15, TABLE_16, FIGURE_6,
-        )
+        for table in (FIGURE_3, TABLE_4, FIGURE_4, TABLE_6, TABLE_9, TABLE_11, TABLE_12, TABLE_15, TABLE_16, FIGURE_6)
     ),
-)  # fmt: skip
+)

@@ -11,9 +11,12 @@ _MUTED = "skip=bottleneck"
 _READ, _SEARCHED = f"{_MUTED},bottleneck=read", f"{_MUTED},bottleneck=search"
 _BARE = "no bottleneck"
 _COLUMNS = {  # column -> defence, what the attacker knows
-    _BARE: ("", ""), "plain": (_PRECODE, ""), "muted": (_PRECODE, _MUTED), "noise read": (_PRECODE, _READ),
+    _BARE: ("", ""),
+    "plain": (_PRECODE, ""),
+    "muted": (_PRECODE, _MUTED),
+    "noise read": (_PRECODE, _READ),
     "noise searched": (_PRECODE, _SEARCHED),
-}  # fmt: skip
+}
 _COSINE = "inverting-gradients:sign=hard,decay=steps,lr=0.01,tv=1e-06,steps=1000"
 _CPL = "cpl:absolute_threshold=1e-06"
 _VICTIMS = {1: 50, 2: 50, 4: 50, 8: 25}  # batch size -> clients
@@ -22,10 +25,15 @@ _VICTIMS = {1: 50, 2: 50, 4: 50, 8: 25}  # batch size -> clients
 def _run(model: str, data: str, attack: str, defense: str, size: int, variants: str = "plain") -> Run:
     return Run(
         Scenario(
-            model=model, data=data, attacks=(attack,), defenses=(defense,) if defense else (), variants=variants,
-            trials=_VICTIMS[size], batch_size=size,
+            model=model,
+            data=data,
+            attacks=(attack,),
+            defenses=(defense,) if defense else (),
+            variants=variants,
+            trials=_VICTIMS[size],
+            batch_size=size,
         )
-    )  # fmt: skip
+    )
 
 
 _THROUGH = {"mse_worst": None, "psnr": None, "recognised": None}
@@ -40,17 +48,22 @@ TABLE_1 = Table(
     "gives mixtures with the bottleneck and without. The paper has no such attack.",
     tuple(
         Cell(
-            f"{_DATA[data]}, {size} per update", column,
-            _run("mlp-precode", data, "linear", defense, size, "both"), _THROUGH, variant=variant,
+            f"{_DATA[data]}, {size} per update",
+            column,
+            _run("mlp-precode", data, "linear", defense, size, "both"),
+            _THROUGH,
+            variant=variant,
             quick=4 if (data, size) == ("mnist", 1) else 0,
         )
         for data, sizes in (("cifar10", (1, 2, 4, 8)), ("mnist", (1,)))
         for size in sizes
         for column, defense, variant in (
-            (_BARE, "", "plain"), ("PRECODE, one row", _PRECODE, "plain"), ("PRECODE, all rows", _PRECODE, "adaptive"),
+            (_BARE, "", "plain"),
+            ("PRECODE, one row", _PRECODE, "plain"),
+            ("PRECODE, all rows", _PRECODE, "adaptive"),
         )
     ),
-)  # fmt: skip
+)
 
 
 def _figures(ssim: float | None = None, success: float | None = None) -> dict[str, float | None]:
@@ -76,7 +89,8 @@ TABLE_2 = Table(
     "samples the noise cannot be read, so that column is for one.",
     tuple(
         Cell(
-            f"{_DATA[data]}, {size} per update", column,
+            f"{_DATA[data]}, {size} per update",
+            column,
             _run("mlp-precode", data, f"{_COSINE},{fields}" if fields else _COSINE, defense, size),
             _figures(*(_NOTEBOOK.get(column, (None, None)) if (data, size) == ("cifar10", 1) else (None, None))),
             quick=1 if (data, size) == ("mnist", 1) and column in (_BARE, "plain") else 0,
@@ -87,7 +101,7 @@ TABLE_2 = Table(
         for column, (defense, fields) in _COLUMNS.items()
         if size == 1 or column != "noise read"
     ),
-)  # fmt: skip
+)
 
 TABLE_3 = Table(
     "3",
@@ -98,14 +112,17 @@ TABLE_3 = Table(
     "one 9.9 dB (MNIST): less is a search led astray, not protection.",
     tuple(
         Cell(
-            f"{name}, {_DATA[data]}", column, _run(model, data, f"{_CPL},{fields}" if fields else _CPL, defense, 1),
-            _figures(), quick=1 if (model, data) == ("lenet-dlg", "mnist") else 0,
+            f"{name}, {_DATA[data]}",
+            column,
+            _run(model, data, f"{_CPL},{fields}" if fields else _CPL, defense, 1),
+            _figures(),
+            quick=1 if (model, data) == ("lenet-dlg", "mnist") else 0,
         )
         for name, model in (("four convolutions", "lenet-cpl"), ("three convolutions", "lenet-dlg"))
         for data in _DATA
         for column, (defense, fields) in _COLUMNS.items()
     ),
-)  # fmt: skip
+)
 
 TABLE_4 = Table(
     "4",
@@ -115,15 +132,17 @@ TABLE_4 = Table(
     "these rows as the easier case for the attacker.",
     tuple(
         Cell(
-            f"four convolutions, {_DATA['cifar10']}, {size} per update", column,
-            _run("lenet-cpl", "cifar10", f"{_CPL},{fields}" if fields else _CPL, defense, size), _figures(),
+            f"four convolutions, {_DATA['cifar10']}, {size} per update",
+            column,
+            _run("lenet-cpl", "cifar10", f"{_CPL},{fields}" if fields else _CPL, defense, size),
+            _figures(),
         )
         for size in (2, 4, 8)
         for column, (defense, fields) in _COLUMNS.items()
         if column != "noise read"
     ),
     heavy="a batch takes minutes on two cores.",
-)  # fmt: skip
+)
 
 RECIPE = Recipe(
     name="scheliga2022precode",

@@ -20,10 +20,15 @@ def _run(model: str, data: str, attack: str, defense: str = "", precision: str =
     """One attack, one configuration: what the attacker knows stands in its fields."""
     return Run(
         Scenario(
-            model=model, data=data, attacks=(attack,), defenses=(defense,) if defense else (), variants="plain",
-            trials=_TRIALS, precision=precision,
+            model=model,
+            data=data,
+            attacks=(attack,),
+            defenses=(defense,) if defense else (),
+            variants="plain",
+            trials=_TRIALS,
+            precision=precision,
         )
-    )  # fmt: skip
+    )
 
 
 def _knowing(attack: str, fields: str) -> str:
@@ -35,10 +40,13 @@ def _figures(psnr: float | None = None) -> dict[str, float | None]:
 
 
 _SHARES = {  # row -> the defence and where its values come from
-    "60 %, eps 0.1": "soteria:share=0.6,eps=0.1", "60 %, eps 0": "soteria:share=0.6,eps=0",
-    "60 %, eps 1e-10": "soteria:share=0.6,eps=1e-10", "1 %, eps 0": "soteria:share=0.01,eps=0",
-    "10 %, eps 1e-10": "soteria:share=0.1,eps=1e-10", "80 %, eps 0.1": "soteria:share=0.8,eps=0.1",
-}  # fmt: skip
+    "60 %, eps 0.1": "soteria:share=0.6,eps=0.1",
+    "60 %, eps 0": "soteria:share=0.6,eps=0",
+    "60 %, eps 1e-10": "soteria:share=0.6,eps=1e-10",
+    "1 %, eps 0": "soteria:share=0.01,eps=0",
+    "10 %, eps 1e-10": "soteria:share=0.1,eps=1e-10",
+    "80 %, eps 0.1": "soteria:share=0.8,eps=0.1",
+}
 _THE_THREE = tuple(_SHARES)[:3]  # the published values of eps at one share
 
 
@@ -49,13 +57,16 @@ def _by_knowledge(model: str, data: str, attack: str, rows: Sequence[str], quick
         bare,
         *(
             Cell(
-                row, f"{_DATA[data]}, {name}", _run(model, data, _knowing(attack, fields), _SHARES[row]), _figures(),
+                row,
+                f"{_DATA[data]}, {name}",
+                _run(model, data, _knowing(attack, fields), _SHARES[row]),
+                _figures(),
                 quick=quick if row == rows[0] else 0,
             )
             for name, fields in _KNOWING.items()
             for row in rows
         ),
-    )  # fmt: skip
+    )
 
 
 _CONVENTION = (
@@ -90,7 +101,9 @@ TABLE_2 = Table(
     "objective does not fall.",
     tuple(
         Cell(
-            f"{_DATA[data]}, {row}", f"{name}, {column}", _run(model, data, _knowing(_DLG, fields), defense),
+            f"{_DATA[data]}, {row}",
+            f"{name}, {column}",
+            _run(model, data, _knowing(_DLG, fields), defense),
             _figures(figure if model == "lenet-cpl" else None),
             quick=1 if (data, model) == ("mnist", "lenet-dlg") else 0,
         )
@@ -104,7 +117,7 @@ TABLE_2 = Table(
             ),
         )
     ),
-)  # fmt: skip
+)
 
 TABLE_3 = Table(
     "3",
@@ -116,7 +129,9 @@ TABLE_3 = Table(
     "read off the bias gradient, which Soteria leaves exact.",
     tuple(
         Cell(
-            row, f"{_DATA[data]}, {column}", _run("convnet", data, _knowing(_COSINE, fields), defense, "tf32"),
+            row,
+            f"{_DATA[data]}, {column}",
+            _run("convnet", data, _knowing(_COSINE, fields), defense, "tf32"),
             _figures(figure),
         )
         for data in _DATA
@@ -129,7 +144,7 @@ TABLE_3 = Table(
         )
     ),
     heavy="a victim-step of this network takes a quarter of a second on two cores, and the defence needs 2,304 slopes.",
-)  # fmt: skip
+)
 
 RECIPE = Recipe(
     name="sun2021soteria",

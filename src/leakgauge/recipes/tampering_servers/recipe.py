@@ -6,9 +6,15 @@ from leakgauge.recipes._recipe import Cell, Recipe, Run, Table
 from leakgauge.types import Scenario
 
 _DEFENSES = (
-    "none", "gaussian:std=0.001", "gaussian:std=0.1", "gaussian:std=0.1,relative=true", "laplace:scale=0.01",
-    "prune:share=0.9", "dgc:share=0.99", "dropout:p=0.5",
-)  # fmt: skip
+    "none",
+    "gaussian:std=0.001",
+    "gaussian:std=0.1",
+    "gaussian:std=0.1,relative=true",
+    "laplace:scale=0.01",
+    "prune:share=0.9",
+    "dgc:share=0.99",
+    "dropout:p=0.5",
+)
 _LOUDER = ("gaussian:std=0.001", "gaussian:std=0.1", "laplace:scale=0.01")  # noise of a fixed size
 _SERVERS = (  # (row, attack, model, data, threat model, trials, has a louder version)
     ("mkor", "mkor", "mlp:activation=relu", "malicious-parameters", True),
@@ -25,18 +31,26 @@ def _cells() -> tuple[Cell, ...]:
     for row, attack, model, told, has_louder in _SERVERS:
         for defense in _DEFENSES:
             scenario = Scenario(
-                model=model, data=_DATA, batch_size=_BATCH, trials=_TRIALS, attacks=(attack,), threat_model=told,
+                model=model,
+                data=_DATA,
+                batch_size=_BATCH,
+                trials=_TRIALS,
+                attacks=(attack,),
+                threat_model=told,
                 defenses=() if defense == "none" else (defense,),
-            )  # fmt: skip
+            )
             variants = ("plain", "adaptive") if has_louder and defense in _LOUDER else ("plain",)
             cells += [
                 Cell(
-                    row if variant == "plain" else f"{row}, louder", defense, Run(scenario),
-                    {"recognised": None, "psnr_best": None, "psnr": None}, variant,
+                    row if variant == "plain" else f"{row}, louder",
+                    defense,
+                    Run(scenario),
+                    {"recognised": None, "psnr_best": None, "psnr": None},
+                    variant,
                     quick=1 if attack == row and defense in ("none", "prune:share=0.9") else 0,
                 )
                 for variant in variants
-            ]  # fmt: skip
+            ]
     return tuple(cells)
 
 

@@ -36,44 +36,73 @@ class Curve(FederatedTraining):
 def _curve(data: str, network: str, defense: str, local: LocalTraining, seeds: int = _SEEDS, rounds: int = 0) -> Study:
     small = data != "cifar10"
     federation = Federation(
-        rounds=rounds or (_MNIST_ROUNDS if small else _CIFAR_ROUNDS), per_round=10 if small else 200,
+        rounds=rounds or (_MNIST_ROUNDS if small else _CIFAR_ROUNDS),
+        per_round=10 if small else 200,
         most=10 if small else 20,
-    )  # fmt: skip
+    )
     training = Curve(
-        model=TRAINED if network == "LeNet" else _CONVNET, data=data, defense=defense,
-        partition=OF_MNIST if small else OF_CIFAR, federation=federation, local=local,
-    )  # fmt: skip
+        model=TRAINED if network == "LeNet" else _CONVNET,
+        data=data,
+        defense=defense,
+        partition=OF_MNIST if small else OF_CIFAR,
+        federation=federation,
+        local=local,
+    )
     return Study(training, seeds)
 
 
 _Row = tuple[str, dict[str, str], dict[str, tuple[tuple[float, float | None], ...]]]
 # Row, defence by network -> accuracy and round time of MNIST, Fashion-MNIST and CIFAR-10.
 _TABLE_2: tuple[_Row, ...] = (
-    ("no defence", dict.fromkeys(("LeNet", "ConvNet"), UNDEFENDED), {
-        "LeNet": ((0.9169, None), (0.9180, None), (0.5415, None)),
-        "ConvNet": ((0.8814, None), (0.8657, None), (0.4931, None)),
-    }),
-    ("theirs", _COMPENSATED, {
-        "LeNet": ((0.9043, 1.0845), (0.8929, 1.0811), (0.5247, 1.0897)),
-        "ConvNet": ((0.8687, 1.0907), (0.8465, 1.0862), (0.4773, 1.0933)),
-    }),
-    ("GC, pruning", {"LeNet": "prune:share=0.8", "ConvNet": "prune:share=0.9"}, {
-        "LeNet": ((0.3652, 1.0463), (0.3311, 1.0375), (0.2984, 1.0358)),
-        "ConvNet": ((0.3229, 1.0490), (0.3038, 1.0423), (0.2335, 1.0408)),
-    }),
-    ("DP-G", dict.fromkeys(("LeNet", "ConvNet"), "gaussian:std=0.1"), {
-        "LeNet": ((0.1037, 1.0391), (0.1010, 1.0389), (0.1019, 1.0403)),
-        "ConvNet": ((0.1046, 1.0384), (0.0986, 1.0414), (0.1001, 1.0415)),
-    }),
-    ("DP-L", dict.fromkeys(("LeNet", "ConvNet"), _LAPLACE), {
-        "LeNet": ((0.1021, 1.0374), (0.0998, 1.0404), (0.1000, 1.0431)),
-        "ConvNet": ((0.0985, 1.0366), (0.0977, 1.0399), (0.1016, 1.0402)),
-    }),
-    ("PLD (Soteria)", {"LeNet": "soteria:share=0.6", "ConvNet": "soteria:share=0.8"}, {
-        "LeNet": ((0.8777, 1.1452), (0.8635, 1.1320), (0.4991, 1.1409)),
-        "ConvNet": ((0.8409, 1.1612), (0.8110, 1.1586), (0.4516, 1.1643)),
-    }),
-)  # fmt: skip
+    (
+        "no defence",
+        dict.fromkeys(("LeNet", "ConvNet"), UNDEFENDED),
+        {
+            "LeNet": ((0.9169, None), (0.9180, None), (0.5415, None)),
+            "ConvNet": ((0.8814, None), (0.8657, None), (0.4931, None)),
+        },
+    ),
+    (
+        "theirs",
+        _COMPENSATED,
+        {
+            "LeNet": ((0.9043, 1.0845), (0.8929, 1.0811), (0.5247, 1.0897)),
+            "ConvNet": ((0.8687, 1.0907), (0.8465, 1.0862), (0.4773, 1.0933)),
+        },
+    ),
+    (
+        "GC, pruning",
+        {"LeNet": "prune:share=0.8", "ConvNet": "prune:share=0.9"},
+        {
+            "LeNet": ((0.3652, 1.0463), (0.3311, 1.0375), (0.2984, 1.0358)),
+            "ConvNet": ((0.3229, 1.0490), (0.3038, 1.0423), (0.2335, 1.0408)),
+        },
+    ),
+    (
+        "DP-G",
+        dict.fromkeys(("LeNet", "ConvNet"), "gaussian:std=0.1"),
+        {
+            "LeNet": ((0.1037, 1.0391), (0.1010, 1.0389), (0.1019, 1.0403)),
+            "ConvNet": ((0.1046, 1.0384), (0.0986, 1.0414), (0.1001, 1.0415)),
+        },
+    ),
+    (
+        "DP-L",
+        dict.fromkeys(("LeNet", "ConvNet"), _LAPLACE),
+        {
+            "LeNet": ((0.1021, 1.0374), (0.0998, 1.0404), (0.1000, 1.0431)),
+            "ConvNet": ((0.0985, 1.0366), (0.0977, 1.0399), (0.1016, 1.0402)),
+        },
+    ),
+    (
+        "PLD (Soteria)",
+        {"LeNet": "soteria:share=0.6", "ConvNet": "soteria:share=0.8"},
+        {
+            "LeNet": ((0.8777, 1.1452), (0.8635, 1.1320), (0.4991, 1.1409)),
+            "ConvNet": ((0.8409, 1.1612), (0.8110, 1.1586), (0.4516, 1.1643)),
+        },
+    ),
+)
 
 
 def _training() -> tuple[Cell, ...]:

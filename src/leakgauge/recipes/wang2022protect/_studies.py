@@ -24,8 +24,10 @@ def _slices() -> tuple[Cell, ...]:
     for model, column in names.items():
         for share in (20, 30, 50):
             for row, more, variant in (
-                ("plain", "", "plain"), ("slices known", "", "adaptive"), ("choice known", ",secret=false", "adaptive"),
-            ):  # fmt: skip
+                ("plain", "", "plain"),
+                ("slices known", "", "adaptive"),
+                ("choice known", ",secret=false", "adaptive"),
+            ):
                 run = _on(model, f"sensitivity:gamma={share / 100},std=0.1{more}", variant)
                 named = {"slices_named": None} if row == "slices known" and model != _MLP else {}
                 quick = 2 if model == _MLP and share == 30 and not more else 0
@@ -62,16 +64,23 @@ TABLE_Q = Table(
     "Cannot tell: one seed of another federation says nothing about the paper's table.",
     tuple(
         Cell(
-            row, DATA[data], trained(data, f"sensitivity:gamma=0.3,std=0.1{_FIRST}{more}"),
-            {"accuracy": None, "accuracy_lost": None}, quick=2 if (row, data) == ("Q = 6", "mnist") else 0,
+            row,
+            DATA[data],
+            trained(data, f"sensitivity:gamma=0.3,std=0.1{_FIRST}{more}"),
+            {"accuracy": None, "accuracy_lost": None},
+            quick=2 if (row, data) == ("Q = 6", "mnist") else 0,
         )
         for data in ("mnist", "cifar10")
         for row, more in (
-            ("Q = 1", ",q=1"), ("Q = 6", ""), ("Q = 12", ",q=12"), ("Q = 20", ",q=20"),
-            ("as released", ",as_released=true"), ("no compensation", ",compensate=false"),
+            ("Q = 1", ",q=1"),
+            ("Q = 6", ""),
+            ("Q = 12", ",q=12"),
+            ("Q = 20", ",q=20"),
+            ("as released", ",as_released=true"),
+            ("no compensation", ",compensate=false"),
         )
     ),
-)  # fmt: skip
+)
 
 _WAYS = {
     "variance of the mean": {},
@@ -93,10 +102,13 @@ TABLE_COMPENSATION = Table(
     "variance of the mean this supports the paper's claim that noise can be taken out of a signal of few directions.",
     tuple(
         Cell(
-            row, f"Q = {q}", Study(Compensation(q=q, **way)),
-            {"error_before": None, "error_after": None, "directions_kept": None}, quick=2 if q == 6 else 0,
+            row,
+            f"Q = {q}",
+            Study(Compensation(q=q, **way)),
+            {"error_before": None, "error_after": None, "directions_kept": None},
+            quick=2 if q == 6 else 0,
         )
         for row, way in _WAYS.items()
         for q in (6, 12)
     ),
-)  # fmt: skip
+)

@@ -12,8 +12,11 @@ _SEEDS = 3
 _THEIRS = "sensitivity:gamma=0.3,std=0.1"
 
 _PACKINGS = {
-    "balanced": "", "left to right": ",packing=sweep", "by size": ",packing=size", "as released": ",as_released=true",
-}  # fmt: skip
+    "balanced": "",
+    "left to right": ",packing=sweep",
+    "by size": ",packing=size",
+    "as released": ",as_released=true",
+}
 _SLICING = {
     "balanced": {"mnist": (9.83, 0.049), "fashion-mnist": (9.91, 0.075), "cifar10": (10.11, 0.041)},
     "by size": {"mnist": (14.51, 0.12), "fashion-mnist": (13.70, 0.26), "cifar10": (15.02, 0.15)},

@@ -15,12 +15,31 @@ from leakgauge.recipes.wang2022protect._table_3 import TABLE_3A, TABLE_3B, TABLE
 
 _ROUNDS = 22  # the first sets everything up
 _DEFENSES = (
-    "gaussian:std=0.1", "laplace:scale=0.1", "clip:norm=1", "dp-sgd", "fed-cdp", "fed-sdp", "prune:share=0.8",
-    "dgc:share=0.99", "sign", "quantize:bits=8", "low-rank", "random-mask", "sketch", "dropout", "mixup",
-    "local-steps:steps=5", "batchnorm-only", "ats", "precode", "secure-aggregation:clients=10",
-    "sensitivity:gamma=0.2,recut=true,root=10,probes=1", "sensitivity:gamma=0.2,recut=true", "sensitivity:gamma=0.2",
+    "gaussian:std=0.1",
+    "laplace:scale=0.1",
+    "clip:norm=1",
+    "dp-sgd",
+    "fed-cdp",
+    "fed-sdp",
+    "prune:share=0.8",
+    "dgc:share=0.99",
+    "sign",
+    "quantize:bits=8",
+    "low-rank",
+    "random-mask",
+    "sketch",
+    "dropout",
+    "mixup",
+    "local-steps:steps=5",
+    "batchnorm-only",
+    "ats",
+    "precode",
+    "secure-aggregation:clients=10",
+    "sensitivity:gamma=0.2,recut=true,root=10,probes=1",
+    "sensitivity:gamma=0.2,recut=true",
+    "sensitivity:gamma=0.2",
     "soteria",
-)  # fmt: skip
+)
 
 TABLE_TIME = Table(
     "time",
@@ -37,13 +56,15 @@ TABLE_TIME = Table(
     "clients keep: its rounds stand in table 5.1 of ren2022fedkl.",
     tuple(
         Cell(
-            defense, "MNIST", trained("mnist", defense, rounds=_ROUNDS),
+            defense,
+            "MNIST",
+            trained("mnist", defense, rounds=_ROUNDS),
             {"round_ms": None, "slower": None, "bytes_up": None},
             quick=3 if defense in ("gaussian:std=0.1", "sign") else 0,
         )
         for defense in _DEFENSES
     ),
-)  # fmt: skip
+)
 
 RECIPE = Recipe(
     name="wang2022protect",
@@ -56,7 +77,19 @@ RECIPE = Recipe(
     "compensation and the root sets for two cores. Round times depend on what else the machine does; both federations "
     "of a pair run in turn, round by round.",
     tables=(
-        TABLE_2A, TABLE_2B, TABLE_TRAINING, TABLE_FIGURE_2, TABLE_3A, TABLE_3B, TABLE_3C, TABLE_3D, TABLE_3E,
-        TABLE_SLICES, TABLE_COMPENSATION, TABLE_TIME, TABLE_COST, TABLE_Q,
+        TABLE_2A,
+        TABLE_2B,
+        TABLE_TRAINING,
+        TABLE_FIGURE_2,
+        TABLE_3A,
+        TABLE_3B,
+        TABLE_3C,
+        TABLE_3D,
+        TABLE_3E,
+        TABLE_SLICES,
+        TABLE_COMPENSATION,
+        TABLE_TIME,
+        TABLE_COST,
+        TABLE_Q,
     ),
-)  # fmt: skip
+)

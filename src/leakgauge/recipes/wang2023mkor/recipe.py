@@ -15,21 +15,28 @@ _VGG, _LENET, _MODIFIED = "vgg16-mkor", "lenet5-mkor", "mkor-modified"
 _STRIDED = ":halving=stride"  # the paper's modified networks; the released one has no pooling at all
 
 
-def _attacked(model: str, data: str, size: int, loss: str, *, attack: str = "mkor", trials: int = 10, **more: Any) -> (
-    Run
-):  # fmt: skip
+def _attacked(
+    model: str, data: str, size: int, loss: str, *, attack: str = "mkor", trials: int = 10, **more: Any
+) -> Run:
     """`trials` batches of `size` under one of the two losses."""
     local = LocalTraining(loss=loss)
     scenario = Scenario(
-        model=model, data=data, batch_size=size, attacks=(attack,), trials=trials, local=local,
-        threat_model=more.pop("threat_model", "malicious-parameters"), variants="plain", **more,
-    )  # fmt: skip
+        model=model,
+        data=data,
+        batch_size=size,
+        attacks=(attack,),
+        trials=trials,
+        local=local,
+        threat_model=more.pop("threat_model", "malicious-parameters"),
+        variants="plain",
+        **more,
+    )
     return Run(scenario)
 
 
-def _figures(best_ssim: float | None, ssim: float | None, best_psnr: float | None, psnr: float | None) -> (
-    dict[str, float | None]
-):  # fmt: skip
+def _figures(
+    best_ssim: float | None, ssim: float | None, best_psnr: float | None, psnr: float | None
+) -> dict[str, float | None]:
     return {"ssim_best": best_ssim, "ssim": ssim, "psnr_best": best_psnr, "psnr": psnr}
 
 
@@ -47,20 +54,30 @@ _CONVENTION = (
 _HONEST = "honest-but-curious"
 _BASELINES_MNIST = tuple(
     Cell(
-        f"{name}, {network}", _LOSSES[CROSS_ENTROPY],
-        _attacked(model, "mnist", 100, CROSS_ENTROPY, attack=attack,
-                  threat_model=_HONEST if attack != "class-fishing" else "malicious-parameters"),
+        f"{name}, {network}",
+        _LOSSES[CROSS_ENTROPY],
+        _attacked(
+            model,
+            "mnist",
+            100,
+            CROSS_ENTROPY,
+            attack=attack,
+            threat_model=_HONEST if attack != "class-fishing" else "malicious-parameters",
+        ),
         figures,
     )
     for name, attack, both in (
         ("DLG", "dlg", (_figures(0.13, 0.02, 2.00, 0.52), _figures(0.08, 0.01, 1.21, 0.20))),
         ("iDLG", "idlg", (_figures(0.11, 0.03, 1.28, 0.18), _figures(0.14, 0.04, 1.29, 0.26))),
-        ("Inverting Gradients", "inverting-gradients",
-         (_figures(0.30, 0.13, 15.64, 11.44), _figures(0.41, 0.18, 15.96, 11.48))),
+        (
+            "Inverting Gradients",
+            "inverting-gradients",
+            (_figures(0.30, 0.13, 15.64, 11.44), _figures(0.41, 0.18, 15.96, 11.48)),
+        ),
         ("class fishing", "class-fishing", (_best(0.21, 14.63), _best(0.42, 15.95))),
     )
     for (network, model), figures in zip((("LeNet-5", _LENET), ("stride 2", _LENET + _STRIDED)), both, strict=True)
-)  # fmt: skip
+)
 
 TABLE_2 = Table(
     "2",
@@ -76,8 +93,11 @@ TABLE_2 = Table(
     "MKOR, on both modified networks; cannot tell about the other attacks while they have not run.",
     tuple(
         Cell(
-            name, column, _attacked(model, "mnist", 100, loss),
-            figures if loss == NLL_ON_LOGITS else _UNREPORTED, quick=2,
+            name,
+            column,
+            _attacked(model, "mnist", 100, loss),
+            figures if loss == NLL_ON_LOGITS else _UNREPORTED,
+            quick=2,
         )
         for name, model, figures in (
             ("LeNet-5", _LENET, _figures(0.54, 0.27, 17.06, 12.79)),
@@ -87,7 +107,7 @@ TABLE_2 = Table(
         for loss, column in _LOSSES.items()
     )
     + _BASELINES_MNIST,
-)  # fmt: skip
+)
 
 _AT_224 = "cifar100:size=224"
 TABLE_3 = Table(
@@ -105,32 +125,85 @@ TABLE_3 = Table(
     "figures in the text. Supports the figures of MKOR under NLL on logits; cannot tell about the other attacks while "
     "they have not run.",
     (
-        Cell("224 px, 100 of 100 classes", "NLL on logits", _attacked(_VGG, _AT_224, 100, NLL_ON_LOGITS,
-             batch_labels="distinct"), _figures(0.98, 0.87, 33.85, 24.14)),
-        Cell("224 px, 100 of 100 classes", "cross-entropy", _attacked(_VGG, _AT_224, 100, CROSS_ENTROPY,
-             batch_labels="distinct"), _UNREPORTED),
-        Cell("224 px, 100 of 100 classes, grey guess", "cross-entropy", _attacked(_VGG, _AT_224, 100, CROSS_ENTROPY,
-             batch_labels="distinct", attack="mkor:mixture=grey"), _UNREPORTED),
-        Cell("224 px, 50 of 100 classes", "cross-entropy", _attacked(_VGG, _AT_224, 50, CROSS_ENTROPY,
-             batch_labels="distinct"), _UNREPORTED),
-        Cell("32 px, 100 of 100 classes", "NLL on logits", _attacked(f"{_VGG}:enlarge=224", "cifar100", 100,
-             NLL_ON_LOGITS, batch_labels="distinct"), _UNREPORTED),
-        Cell("modified, 100 of 100 classes", "NLL on logits", _attacked(_MODIFIED, "cifar100", 100, NLL_ON_LOGITS,
-             batch_labels="distinct"), _figures(1.0, 1.0, 163.6, 156.7), quick=2),
-        Cell("modified, 100 of 100 classes", "cross-entropy", _attacked(_MODIFIED, "cifar100", 100, CROSS_ENTROPY,
-             batch_labels="distinct"), _UNREPORTED, quick=2),
-        Cell("224 px, 100 of 100 classes, as released", "cross-entropy", _attacked(_VGG, _AT_224, 100, CROSS_ENTROPY,
-             batch_labels="distinct", attack="mkor:mixture=none"), _UNREPORTED),
-        Cell("stride 2, 100 of 100 classes", "NLL on logits", _attacked(_VGG + _STRIDED, _AT_224, 100, NLL_ON_LOGITS,
-             batch_labels="distinct"), _figures(1.0, 1.0, 163.6, 156.7)),
-        Cell("Inverting Gradients", "cross-entropy", _attacked(_VGG, _AT_224, 100, CROSS_ENTROPY,
-             batch_labels="distinct", attack="inverting-gradients", threat_model=_HONEST),
-             _figures(0.52, 0.37, 17.51, 11.2)),
-        Cell("class fishing", "cross-entropy", _attacked(_VGG, _AT_224, 100, CROSS_ENTROPY, batch_labels="distinct",
-             attack="class-fishing"), _best(0.81, 21.56)),
+        Cell(
+            "224 px, 100 of 100 classes",
+            "NLL on logits",
+            _attacked(_VGG, _AT_224, 100, NLL_ON_LOGITS, batch_labels="distinct"),
+            _figures(0.98, 0.87, 33.85, 24.14),
+        ),
+        Cell(
+            "224 px, 100 of 100 classes",
+            "cross-entropy",
+            _attacked(_VGG, _AT_224, 100, CROSS_ENTROPY, batch_labels="distinct"),
+            _UNREPORTED,
+        ),
+        Cell(
+            "224 px, 100 of 100 classes, grey guess",
+            "cross-entropy",
+            _attacked(_VGG, _AT_224, 100, CROSS_ENTROPY, batch_labels="distinct", attack="mkor:mixture=grey"),
+            _UNREPORTED,
+        ),
+        Cell(
+            "224 px, 50 of 100 classes",
+            "cross-entropy",
+            _attacked(_VGG, _AT_224, 50, CROSS_ENTROPY, batch_labels="distinct"),
+            _UNREPORTED,
+        ),
+        Cell(
+            "32 px, 100 of 100 classes",
+            "NLL on logits",
+            _attacked(f"{_VGG}:enlarge=224", "cifar100", 100, NLL_ON_LOGITS, batch_labels="distinct"),
+            _UNREPORTED,
+        ),
+        Cell(
+            "modified, 100 of 100 classes",
+            "NLL on logits",
+            _attacked(_MODIFIED, "cifar100", 100, NLL_ON_LOGITS, batch_labels="distinct"),
+            _figures(1.0, 1.0, 163.6, 156.7),
+            quick=2,
+        ),
+        Cell(
+            "modified, 100 of 100 classes",
+            "cross-entropy",
+            _attacked(_MODIFIED, "cifar100", 100, CROSS_ENTROPY, batch_labels="distinct"),
+            _UNREPORTED,
+            quick=2,
+        ),
+        Cell(
+            "224 px, 100 of 100 classes, as released",
+            "cross-entropy",
+            _attacked(_VGG, _AT_224, 100, CROSS_ENTROPY, batch_labels="distinct", attack="mkor:mixture=none"),
+            _UNREPORTED,
+        ),
+        Cell(
+            "stride 2, 100 of 100 classes",
+            "NLL on logits",
+            _attacked(_VGG + _STRIDED, _AT_224, 100, NLL_ON_LOGITS, batch_labels="distinct"),
+            _figures(1.0, 1.0, 163.6, 156.7),
+        ),
+        Cell(
+            "Inverting Gradients",
+            "cross-entropy",
+            _attacked(
+                _VGG,
+                _AT_224,
+                100,
+                CROSS_ENTROPY,
+                batch_labels="distinct",
+                attack="inverting-gradients",
+                threat_model=_HONEST,
+            ),
+            _figures(0.52, 0.37, 17.51, 11.2),
+        ),
+        Cell(
+            "class fishing",
+            "cross-entropy",
+            _attacked(_VGG, _AT_224, 100, CROSS_ENTROPY, batch_labels="distinct", attack="class-fishing"),
+            _best(0.81, 21.56),
+        ),
     ),
     heavy="a batch of 100 at 224 pixels through VGG16 takes the client a minute and a half on two cores.",
-)  # fmt: skip
+)
 
 _NOISE = "gaussian:std=0.1,relative=true"
 _PHOTOS = "tiny-imagenet:size=224"
@@ -143,34 +216,78 @@ TABLE_4 = Table(
     "released code is told the true labels; ours counts them from the noisy gradient. "
     "Cannot tell about ImageNet: other pictures, and a fifth of the batch.",
     (
-        Cell("every class once", "NLL on logits", _attacked(_VGG, _PHOTOS, 200, NLL_ON_LOGITS, batch_labels="distinct",
-             trials=4), _figures(0.93, 0.48, 30.12, 17.88)),
-        Cell("every class once, noise 0.1", "NLL on logits", _attacked(_VGG, _PHOTOS, 200, NLL_ON_LOGITS,
-             batch_labels="distinct", trials=4, defenses=("gaussian:std=0.1,relative=true",)),
-             _figures(0.92, 0.45, 29.99, 17.50)),
-        Cell("random", "NLL on logits", _attacked(_VGG, _PHOTOS, 200, NLL_ON_LOGITS, trials=4),
-             _figures(0.90, 0.42, 30.05, 15.05)),
-        Cell("half of the classes once", "cross-entropy", _attacked(_VGG, _PHOTOS, 100, CROSS_ENTROPY,
-             batch_labels="distinct", trials=4), _UNREPORTED),
-        Cell("modified, every class once", "NLL on logits", _attacked(f"{_MODIFIED}", "tiny-imagenet", 200,
-             NLL_ON_LOGITS, batch_labels="distinct", trials=4), _figures(1.0, 1.0, None, None), quick=1),
-        Cell("random, noise 0.1", "NLL on logits", _attacked(_VGG, _PHOTOS, 200, NLL_ON_LOGITS, trials=4,
-             defenses=(_NOISE,)), _figures(0.88, 0.41, 26.44, 14.80)),
+        Cell(
+            "every class once",
+            "NLL on logits",
+            _attacked(_VGG, _PHOTOS, 200, NLL_ON_LOGITS, batch_labels="distinct", trials=4),
+            _figures(0.93, 0.48, 30.12, 17.88),
+        ),
+        Cell(
+            "every class once, noise 0.1",
+            "NLL on logits",
+            _attacked(
+                _VGG,
+                _PHOTOS,
+                200,
+                NLL_ON_LOGITS,
+                batch_labels="distinct",
+                trials=4,
+                defenses=("gaussian:std=0.1,relative=true",),
+            ),
+            _figures(0.92, 0.45, 29.99, 17.50),
+        ),
+        Cell(
+            "random",
+            "NLL on logits",
+            _attacked(_VGG, _PHOTOS, 200, NLL_ON_LOGITS, trials=4),
+            _figures(0.90, 0.42, 30.05, 15.05),
+        ),
+        Cell(
+            "half of the classes once",
+            "cross-entropy",
+            _attacked(_VGG, _PHOTOS, 100, CROSS_ENTROPY, batch_labels="distinct", trials=4),
+            _UNREPORTED,
+        ),
+        Cell(
+            "modified, every class once",
+            "NLL on logits",
+            _attacked(f"{_MODIFIED}", "tiny-imagenet", 200, NLL_ON_LOGITS, batch_labels="distinct", trials=4),
+            _figures(1.0, 1.0, None, None),
+            quick=1,
+        ),
+        Cell(
+            "random, noise 0.1",
+            "NLL on logits",
+            _attacked(_VGG, _PHOTOS, 200, NLL_ON_LOGITS, trials=4, defenses=(_NOISE,)),
+            _figures(0.88, 0.41, 26.44, 14.80),
+        ),
         *(
-            Cell(f"modified, {row}", "NLL on logits", _attacked(_MODIFIED, "tiny-imagenet", 200, NLL_ON_LOGITS,
-                 trials=4, **more), figures, quick=1)
+            Cell(
+                f"modified, {row}",
+                "NLL on logits",
+                _attacked(_MODIFIED, "tiny-imagenet", 200, NLL_ON_LOGITS, trials=4, **more),
+                figures,
+                quick=1,
+            )
             for row, more, figures in (
-                ("every class once, noise 0.1", {"batch_labels": "distinct", "defenses": (_NOISE,)},
-                 _figures(0.97, 0.80, 31.24, 31.00)),
+                (
+                    "every class once, noise 0.1",
+                    {"batch_labels": "distinct", "defenses": (_NOISE,)},
+                    _figures(0.97, 0.80, 31.24, 31.00),
+                ),
                 ("random", {}, _figures(1.0, 0.72, None, None)),
                 ("random, noise 0.1", {"defenses": (_NOISE,)}, _figures(0.88, 0.52, 28.37, 17.63)),
             )
         ),
-        Cell("stride 2, every class once", "NLL on logits", _attacked(_VGG + _STRIDED, _PHOTOS, 200, NLL_ON_LOGITS,
-             batch_labels="distinct", trials=4), _figures(1.0, 1.0, None, None)),
+        Cell(
+            "stride 2, every class once",
+            "NLL on logits",
+            _attacked(_VGG + _STRIDED, _PHOTOS, 200, NLL_ON_LOGITS, batch_labels="distinct", trials=4),
+            _figures(1.0, 1.0, None, None),
+        ),
     ),
     heavy="a batch of 200 at 224 pixels through VGG16 takes the client minutes on two cores.",
-)  # fmt: skip
+)
 
 _BLOCK = "mkor:parameters=inconspicuous"
 TABLE_5 = Table(
@@ -183,8 +300,13 @@ TABLE_5 = Table(
     "of 0.001. Dense layers as printed lose classes, whose units die; links enlarged 300 deviations keep them. "
     "Supports that the block recovers what the naive rows do; contradicts that the printed dense layers do.",
     tuple(
-        Cell(row, column, _attacked("vgg16-mkor:hidden=256", "photos64", 6, loss, attack=attack, trials=9,
-             batch_labels="distinct"), {"psnr": None, "ssim": None}, quick=1)
+        Cell(
+            row,
+            column,
+            _attacked("vgg16-mkor:hidden=256", "photos64", 6, loss, attack=attack, trials=9, batch_labels="distinct"),
+            {"psnr": None, "ssim": None},
+            quick=1,
+        )
         for row, attack in (
             ("naive", "mkor"),
             ("naive dense layers, block, beta 1", "mkor:design=block"),
@@ -197,7 +319,7 @@ TABLE_5 = Table(
         )
         for loss, column in _LOSSES.items()
     ),
-)  # fmt: skip
+)
 
 TABLE_6 = Table(
     "6",
@@ -208,14 +330,16 @@ TABLE_6 = Table(
     "With cross-entropy the count stays the same as long as some class is absent from the batch. Supports Eq. 3.",
     tuple(
         Cell(
-            f"K = {size}", f"{column}",
+            f"K = {size}",
+            f"{column}",
             _attacked(_MODIFIED, "cifar100", size, loss, trials=20),
-            {"exact_records": round(size * 0.99 ** (size - 1), 2)}, quick=2,
+            {"exact_records": round(size * 0.99 ** (size - 1), 2)},
+            quick=2,
         )
         for size in (20, 100, 200)
         for loss, column in _LOSSES.items()
     ),
-)  # fmt: skip
+)
 
 TABLE_7 = Table(
     "7",
@@ -226,14 +350,26 @@ TABLE_7 = Table(
     "reads. ATS transforms the pictures, and what is recovered is compared with the transformed ones. "
     "Cannot tell: there are no figures to compare with.",
     tuple(
-        Cell(f"{name}, {defense}", column, _attacked(model, "mnist", 100, loss,
-             defenses=() if defense == "none" else (defense,)), _UNREPORTED, quick=1)
+        Cell(
+            f"{name}, {defense}",
+            column,
+            _attacked(model, "mnist", 100, loss, defenses=() if defense == "none" else (defense,)),
+            _UNREPORTED,
+            quick=1,
+        )
         for name, model in (("LeNet-5", _LENET), ("stride 2", _LENET + _STRIDED))
-        for defense in ("none", "gaussian:std=0.01,relative=true", _NOISE, "gaussian:std=1,relative=true", "soteria",
-                        "soteria:layer=fc1", "ats")
+        for defense in (
+            "none",
+            "gaussian:std=0.01,relative=true",
+            _NOISE,
+            "gaussian:std=1,relative=true",
+            "soteria",
+            "soteria:layer=fc1",
+            "ats",
+        )
         for loss, column in _LOSSES.items()
     ),
-)  # fmt: skip
+)
 
 RECIPE = Recipe(
     name="wang2023mkor",

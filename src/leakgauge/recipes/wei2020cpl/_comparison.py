@@ -8,22 +8,29 @@ from leakgauge.types import Training
 
 _PRINTED = ("iterations", "asr", "label_accuracy", "ssim_of_successes", "mse_of_successes")
 _CPL = {
-    "cifar10": (28.3, 0.973, 1, 0.9985, 2.2e-4), "cifar100": (61.8, 0.981, 1, 0.959, 5.4e-4),
-    "lfw": (25, 1, 1, 0.998, 2.2e-4), "mnist": (11.5, 1, 1, 0.99, 1.5e-5),
-}  # fmt: skip
+    "cifar10": (28.3, 0.973, 1, 0.9985, 2.2e-4),
+    "cifar100": (61.8, 0.981, 1, 0.959, 5.4e-4),
+    "lfw": (25, 1, 1, 0.998, 2.2e-4),
+    "mnist": (11.5, 1, 1, 0.99, 1.5e-5),
+}
 _DLG = {
-    "cifar10": (114.5, 0.754, 0.965, 0.9982, 2.5e-4), "cifar100": (125, 0.85, 0.94, 0.953, 6.5e-4),
-    "lfw": (69.2, 0.857, 0.951, 0.997, 2.9e-4), "mnist": (18.4, 0.686, 0.951, 0.985, 1.7e-5),
-}  # fmt: skip
+    "cifar10": (114.5, 0.754, 0.965, 0.9982, 2.5e-4),
+    "cifar100": (125, 0.85, 0.94, 0.953, 6.5e-4),
+    "lfw": (69.2, 0.857, 0.951, 0.997, 2.9e-4),
+    "mnist": (18.4, 0.686, 0.951, 0.985, 1.7e-5),
+}
 _IG = {
-    "cifar10": (6725, 0.958, 1, 0.9984, 2.2e-4), "cifar100": (6813, 0.978, 1, 0.958, 5.4e-4),
-    "lfw": (4527, 0.974, 1, 0.9978, 2.3e-4), "mnist": (3265, 0.784, 1, 0.989, 1.6e-5),
-}  # fmt: skip
+    "cifar10": (6725, 0.958, 1, 0.9984, 2.2e-4),
+    "cifar100": (6813, 0.978, 1, 0.958, 5.4e-4),
+    "lfw": (4527, 0.974, 1, 0.9978, 2.3e-4),
+    "mnist": (3265, 0.784, 1, 0.989, 1.6e-5),
+}
 _OF_ALL = ("steps_mean", "recognised", "label_accuracy", "ssim", "mse")  # without a threshold there are no successes
 _RELATIVE = (
-    ("CPL, relative stop", "cpl", _CPL), ("CPL, norm below 1e-4", "cpl:absolute_threshold=1e-8", _CPL),
+    ("CPL, relative stop", "cpl", _CPL),
+    ("CPL, norm below 1e-4", "cpl:absolute_threshold=1e-8", _CPL),
     ("DLG, relative stop", "dlg:restarts=1", _DLG),
-)  # fmt: skip
+)
 
 
 def _on_trained(data: str, attack: str) -> Run:
@@ -55,13 +62,18 @@ TABLE_2 = Table(
     "against DLG with shortened steps the success rates cannot be told apart.",
     tuple(
         Cell(
-            row, DATA[data], started(data) if attack == cpl() else attacked(data, attack),
+            row,
+            DATA[data],
+            started(data) if attack == cpl() else attacked(data, attack),
             dict(zip(_PRINTED, figures, strict=True)),
             quick=2 if data == "mnist" and row in ("CPL", "DLG") else 0,
         )
         for row, attack, known in (
-            ("CPL", cpl(), _CPL), ("CPL, full steps", f"{cpl()},line_search=fixed", _CPL), *_RELATIVE,
-            ("DLG", DLG, _DLG), ("DLG, full steps", f"{DLG},line_search=fixed", _DLG),
+            ("CPL", cpl(), _CPL),
+            ("CPL, full steps", f"{cpl()},line_search=fixed", _CPL),
+            *_RELATIVE,
+            ("DLG", DLG, _DLG),
+            ("DLG, full steps", f"{DLG},line_search=fixed", _DLG),
         )
         for data, figures in known.items()
     )
@@ -71,23 +83,28 @@ TABLE_2 = Table(
     )
     + tuple(
         Cell(
-            f"{row}, trained", DATA[data], _on_trained(data, attack),
+            f"{row}, trained",
+            DATA[data],
+            _on_trained(data, attack),
             {"recognised": None} | dict(zip(statistics, figures, strict=True)),
         )
         for row, attack, known, statistics in (
-            ("CPL", "cpl", _CPL, _PRINTED), ("DLG", "dlg:restarts=1", _DLG, _PRINTED),
+            ("CPL", "cpl", _CPL, _PRINTED),
+            ("DLG", "dlg:restarts=1", _DLG, _PRINTED),
             ("Inverting Gradients", INVERTING, _IG, _OF_ALL),
         )
         for data, figures in known.items()
     ),
-)  # fmt: skip
+)
 
 _ROWS: dict[str, dict[str, tuple[float, ...]]] = {  # data -> attack -> ASR_c, ASR_l, MSE
     "adult": {"CPL": (1, 1, 1.82e-4), "DLG": (0.99, 1, 3.23e-4), "Inverting Gradients": (1, 1, 4.97e-3)},
     "breast-cancer": {
-        "CPL": (1, 1, 4.61e-4), "DLG": (0.35, 0.56, 6.15e-4), "Inverting Gradients": (0.78, 0.94, 6.29e-4),
+        "CPL": (1, 1, 4.61e-4),
+        "DLG": (0.35, 0.56, 6.15e-4),
+        "Inverting Gradients": (0.78, 0.94, 6.29e-4),
     },
-}  # fmt: skip
+}
 _TABULAR = {
     "CPL": (CPL, ("asr", "label_accuracy", "mse_of_successes")),
     "DLG": (DLG, ("asr", "label_accuracy", "mse_of_successes")),
@@ -107,7 +124,8 @@ TABLE_3 = Table(
     "nearly every row there.",
     tuple(
         Cell(
-            {"adult": "Adult", "breast-cancer": "Breast Cancer"}[data], name,
+            {"adult": "Adult", "breast-cancer": "Breast Cancer"}[data],
+            name,
             attacked(data, _TABULAR[name][0], model="mlp:activation=sigmoid,init=uniform"),
             dict(zip(_TABULAR[name][1], figures, strict=True))
             | ({"iterations": None, "recognised": None} if name != "Inverting Gradients" else {"steps_mean": None}),
@@ -116,4 +134,4 @@ TABLE_3 = Table(
         for data, by_attack in _ROWS.items()
         for name, figures in by_attack.items()
     ),
-)  # fmt: skip
+)

@@ -7,9 +7,12 @@ from leakgauge.recipes.wei2020cpl._set_up import DATA, FEWER, INVERTING, attacke
 from leakgauge.types import LocalTraining
 
 _BATCHES = {  # size -> iterations, ASR, SSIM, MSE, then victims per base seed, base seeds (one in four LFW pictures)
-    1: (25, 1, 0.998, 2.2e-4, 100, 1), 2: (25.7, 0.96, 0.635, 6.7e-3, 50, 1), 4: (25.6, 0.89, 0.525, 8.0e-3, 25, 2),
-    8: (26.1, 0.76, 0.456, 9.0e-3, 12, 5), 16: (25.7, 0.13, 0.401, 1.0e-2, 10, 5),
-}  # fmt: skip
+    1: (25, 1, 0.998, 2.2e-4, 100, 1),
+    2: (25.7, 0.96, 0.635, 6.7e-3, 50, 1),
+    4: (25.6, 0.89, 0.525, 8.0e-3, 25, 2),
+    8: (26.1, 0.76, 0.456, 9.0e-3, 12, 5),
+    16: (25.7, 0.13, 0.401, 1.0e-2, 10, 5),
+}
 
 TABLE_6A = Table(
     "6a",
@@ -25,7 +28,8 @@ TABLE_6A = Table(
     "gradient distance is no evidence of a picture. The claim that success falls with the batch: supported.",
     tuple(
         Cell(
-            f"{size}", labels,
+            f"{size}",
+            labels,
             attacked("lfw", cpl(), batch_size=size, trials=trials, seeds=seeds)
             if size == 1
             else attacked(
@@ -38,7 +42,7 @@ TABLE_6A = Table(
         for size, (steps, asr, ssim, mse, trials, seeds) in _BATCHES.items()
         if size in sizes
     ),
-)  # fmt: skip
+)
 
 _LOCAL: dict[
     str, tuple[tuple[float | None, ...], ...]
@@ -88,17 +92,20 @@ TABLE_6B = Table(
     "ends at once, see Table 9.",
     tuple(
         Cell(
-            f"{steps}", "LFW, rate 0.001", attacked("lfw", cpl(), trials=FEWER, local=_local(steps, 0.001)),
-            _printed("lfw", steps), quick=1 if steps == 1 else 0,
+            f"{steps}",
+            "LFW, rate 0.001",
+            attacked("lfw", cpl(), trials=FEWER, local=_local(steps, 0.001)),
+            _printed("lfw", steps),
+            quick=1 if steps == 1 else 0,
         )
         for steps in (1, 3, 5, 7, 9)
     ),
-)  # fmt: skip
+)
 
 _RATES: dict[float, dict[str, range | tuple[int, ...]]] = {  # local learning rate -> data -> numbers of steps
     0.001: dict.fromkeys(("mnist", "cifar10", "cifar100", "lfw"), range(1, 11)),
     0.01: {"mnist": (1, 2, 5), "cifar10": range(1, 8)},
-}  # fmt: skip
+}
 
 TABLE_9 = Table(
     "9",
@@ -122,8 +129,10 @@ TABLE_9 = Table(
     "and matches the difference itself, was measured at one step only; M = 5 waits for a GPU.",
     tuple(
         Cell(
-            f"M = {steps}", f"{DATA[data]}, rate {rate:g}",
-            attacked(data, cpl(), trials=FEWER, local=_local(steps, rate)), _printed(data, steps),
+            f"M = {steps}",
+            f"{DATA[data]}, rate {rate:g}",
+            attacked(data, cpl(), trials=FEWER, local=_local(steps, rate)),
+            _printed(data, steps),
             quick=2 if data == "mnist" and steps == 1 and rate == 0.01 else 0,
         )
         for rate, by_data in _RATES.items()
@@ -132,10 +141,12 @@ TABLE_9 = Table(
     )
     + tuple(
         Cell(
-            f"M = {steps}", f"{DATA[data]}, rate 0.01, unrolled",
-            attacked(data, INVERTING, trials=FEWER, local=_local(steps, 0.01)), {"recognised": None, "ssim": None},
+            f"M = {steps}",
+            f"{DATA[data]}, rate 0.01, unrolled",
+            attacked(data, INVERTING, trials=FEWER, local=_local(steps, 0.01)),
+            {"recognised": None, "ssim": None},
         )
         for data in ("cifar10", "mnist")
         for steps in (1, 5)
     ),
-)  # fmt: skip
+)

@@ -30,41 +30,49 @@ TABLE_7A = Table(
     "as nothing was trained long enough yet; each cell takes 100 rounds, minutes of a GPU.",
     tuple(
         Cell(
-            f"{percent} %", DATA[data], trained(data, _pruning(percent) if percent else UNDEFENDED),
+            f"{percent} %",
+            DATA[data],
+            trained(data, _pruning(percent) if percent else UNDEFENDED),
             {"accuracy": accuracy} | ({"accuracy_lost": None} if percent else {}),
             quick=1 if data == "lfw" and percent == 90 else 0,
         )
         for data, figures in _ACCURACY.items()
         for percent, accuracy in zip(_PERCENT, figures, strict=True)
     ),
-)  # fmt: skip
+)
 
 _PRUNED = {  # data -> iterations, ASR, SSIM, MSE at each percentage
     "lfw": (
-        (25, 25, 24.9, 24.9, 25, 24.8, 25, 24.6, 24.5, 300), (1, 1, 1, 1, 1, 1, 1, 1, 1, 0),
+        (25, 25, 24.9, 24.9, 25, 24.8, 25, 24.6, 24.5, 300),
+        (1, 1, 1, 1, 1, 1, 1, 1, 1, 0),
         (0.998, 0.9996, 0.9997, 0.9978, 0.9978, 0.9975, 0.998, 0.9981, 0.951, 0.004),
         (2.2e-4, 1.8e-4, 1.7e-4, 4.9e-4, 4.8e-4, 5.1e-4, 4.5e-4, 4.6e-4, 1.6e-3, 1.6e-1),
     ),
     "cifar100": (
-        (61.8, 61.8, 61.8, 61.7, 61.7, 61.8, 61.8, 60.1, 59.8, 300), (1, 1, 1, 1, 1, 1, 1, 1, 1, 0),
+        (61.8, 61.8, 61.8, 61.7, 61.7, 61.8, 61.8, 60.1, 59.8, 300),
+        (1, 1, 1, 1, 1, 1, 1, 1, 1, 0),
         (0.959, 0.9994, 0.9981, 0.9981, 0.998, 0.9983, 0.9982, 0.9983, 0.895, 0.016),
         (5.4e-4, 3.3e-4, 3.7e-4, 3.7e-4, 3.8e-4, 3.5e-4, 3.6e-4, 3.7e-4, 1.5e-3, 1.2e-1),
     ),
     "cifar10": (
-        (28.3, 28.3, 28.1, 26.5, 25.8, 25.3, 300, 300, 300, 300), (1, 1, 1, 1, 1, 1, 0, 0, 0, 0),
+        (28.3, 28.3, 28.1, 26.5, 25.8, 25.3, 300, 300, 300, 300),
+        (1, 1, 1, 1, 1, 1, 0, 0, 0, 0),
         (0.9985, 0.9996, 0.9996, 0.9997, 0.9992, 0.87, 0.523, 0.0017, 0.0019, 0.0018),
         (2.2e-4, 1.3e-4, 1.2e-4, 1.2e-4, 2.1e-4, 3.1e-3, 9.6e-3, 3.3e-1, 3.3e-1, 3.3e-1),
     ),
     "mnist": (
-        (11.5, 11.5, 11.2, 10.7, 7.2, 300, 300, 300, 300, 300), (1, 1, 1, 1, 1, 0, 0, 0, 0, 0),
+        (11.5, 11.5, 11.2, 10.7, 7.2, 300, 300, 300, 300, 300),
+        (1, 1, 1, 1, 1, 0, 0, 0, 0, 0),
         (0.99, 0.9899, 0.9891, 0.9563, 0.9289, 0.8889, 0.8137, 0.425, 0.433, 0.43),
         (2.4e-4, 2.4e-4, 2.2e-4, 1.7e-3, 8.8e-3, 2.8e-2, 5.8e-2, 2.7e-1, 2.7e-1, 2.7e-1),
     ),
-}  # fmt: skip
+}
 _INFORMED = {  # around the paper's last success, and the extremes
-    "mnist": (10, 20, 30, 40, 50, 60, 70, 80, 90), "cifar10": (10, 20, 30, 40, 50, 90),
-    "cifar100": (50, 80, 90), "lfw": (50, 80, 90),
-}  # fmt: skip
+    "mnist": (10, 20, 30, 40, 50, 60, 70, 80, 90),
+    "cifar10": (10, 20, 30, 40, 50, 90),
+    "cifar100": (50, 80, 90),
+    "lfw": (50, 80, 90),
+}
 
 
 def _printed(data: str, percent: int) -> dict[str, float | None]:
@@ -97,33 +105,39 @@ TABLE_7B = Table(
     "and CIFAR-10 to 40 %; contradicted for the informed one, who recognises nearly all everywhere.",
     tuple(
         Cell(
-            f"{percent} %", f"{DATA[data]}, plain",
+            f"{percent} %",
+            f"{DATA[data]}, plain",
             attacked(data, cpl(), trials=FEWER, defenses=(_pruning(percent),)) if percent else started(data),
-            _printed(data, percent), quick=2 if data == "mnist" and percent == 40 else 0,
+            _printed(data, percent),
+            quick=2 if data == "mnist" and percent == 40 else 0,
         )
         for data in _PRUNED
         for percent in sorted({*_PERCENT, *_INFORMED[data]})
     )
     + tuple(
         Cell(
-            f"{percent} %", f"{DATA[data]}, adaptive",
+            f"{percent} %",
+            f"{DATA[data]}, adaptive",
             attacked(data, cpl(), trials=FEWER, defenses=(_pruning(percent),)),
-            {"recognised": None, "ssim": None}, variant="adaptive",
+            {"recognised": None, "ssim": None},
+            variant="adaptive",
         )
         for data in _PRUNED
         for percent in _INFORMED[data]
     )
     + tuple(
         Cell(
-            f"DGC {percent} %, round 3", f"{DATA[data]}, {variant}",
+            f"DGC {percent} %, round 3",
+            f"{DATA[data]}, {variant}",
             attacked(data, cpl(), trials=FEWER, defenses=(f"dgc:share={percent / 100:g},rounds=3",)),
-            {"recognised": None, "ssim": None}, variant=variant,
+            {"recognised": None, "ssim": None},
+            variant=variant,
         )
         for data in _PRUNED
         for variant in ("plain", "adaptive")
         for percent in ((50, 90) if data == "mnist" else (90,))
     ),
-)  # fmt: skip
+)
 
 _NOISE: dict[str, dict[str, tuple[float, ...]]] = {  # data -> noise -> accuracy, iterations, ASR, SSIM, MSE
     "cifar100": {
@@ -165,14 +179,14 @@ TABLE_8 = Table(
     "columns were not trained yet.",
     tuple(
         Cell(
-            noise, f"{DATA[data]}, {variant}",
-            started(data)
-            if noise == UNDEFENDED
-            else attacked(data, cpl(), trials=FEWER, defenses=(noise,)),
+            noise,
+            f"{DATA[data]}, {variant}",
+            started(data) if noise == UNDEFENDED else attacked(data, cpl(), trials=FEWER, defenses=(noise,)),
             dict(zip(("steps_mean", "recognised", "ssim", "mse"), figures[1:], strict=True))
             if variant == "plain"
             else {"recognised": None, "ssim": None},
-            variant=variant, quick=1 if data == "lfw" and noise == "gaussian:std=1e-2" else 0,
+            variant=variant,
+            quick=1 if data == "lfw" and noise == "gaussian:std=1e-2" else 0,
         )
         for data, by_noise in _NOISE.items()
         for variant in ("plain", "adaptive")
@@ -181,10 +195,12 @@ TABLE_8 = Table(
     )
     + tuple(
         Cell(
-            noise, f"{DATA[data]}, accuracy", trained(data, noise),
+            noise,
+            f"{DATA[data]}, accuracy",
+            trained(data, noise),
             {"accuracy": figures[0]} | ({} if noise == UNDEFENDED else {"accuracy_lost": None}),
         )
         for data, by_noise in _NOISE.items()
         for noise, figures in by_noise.items()
     ),
-)  # fmt: skip
+)

@@ -7,11 +7,13 @@ from leakgauge.recipes.wei2020cpl._set_up import DATA, FEWER, attacked
 
 _MEASURED: dict[str, float | None] = dict.fromkeys(("asr", "iterations", "recognised", "ssim", "mse"))
 _OPTIMISERS = {
-    "L-BFGS": "cpl", "Adam, 0.1": "cpl:optimizer=adam,lr=0.1,steps=1000",
+    "L-BFGS": "cpl",
+    "Adam, 0.1": "cpl:optimizer=adam,lr=0.1,steps=1000",
     "Adagrad, 0.1": "cpl:optimizer=adagrad,lr=0.1,steps=1000",
     "SGD with momentum, 0.1": "cpl:optimizer=sgd,lr=0.1,steps=1000",
-    "L-BFGS, cosine": "cpl:distance=cosine", "L-BFGS, entropy": "cpl:distance=entropy",
-}  # fmt: skip
+    "L-BFGS, cosine": "cpl:distance=cosine",
+    "L-BFGS, entropy": "cpl:distance=entropy",
+}
 
 FIGURE_4 = Table(
     "Figure 4",
@@ -28,7 +30,7 @@ FIGURE_4 = Table(
         for data in ("lfw", "mnist")
         for row, attack in _OPTIMISERS.items()
     ),
-)  # fmt: skip
+)
 
 _SIZES = {32: "lenet-cpl", 64: "lenet-cpl:filters=256,init=default", 128: "lenet-cpl:filters=256,init=default"}
 
@@ -42,21 +44,26 @@ FIGURE_6 = Table(
     "measured; each takes minutes of a GPU.",
     tuple(
         Cell(
-            f"{size} px", f"{start}",
+            f"{size} px",
+            f"{start}",
             attacked("lfw" if size == 32 else f"lfw:size={size}", attack, model=model, trials=FEWER),
-            _MEASURED, quick=1 if size == 32 and start == "patterned 2x2" else 0,
+            _MEASURED,
+            quick=1 if size == 32 and start == "patterned 2x2" else 0,
         )
         for size, model in _SIZES.items()
         for start, attack in (("patterned 2x2", "cpl"), ("random", "cpl:init=random"))
     ),
-)  # fmt: skip
+)
 
 _LAYERS = {
-    "sigmoid": "lenet-cpl", "tanh": "lenet-cpl:activation=tanh", "ReLU": "lenet-cpl:activation=relu",
+    "sigmoid": "lenet-cpl",
+    "tanh": "lenet-cpl:activation=tanh",
+    "ReLU": "lenet-cpl:activation=relu",
     "LeakyReLU, slope 0.01": "lenet-cpl:activation=leaky_relu",
     "LeakyReLU, slope 0.5": "lenet-cpl:activation=leaky_relu,slope=0.5",
-    "average pooling": "lenet-cpl:pooling=avg", "max pooling": "lenet-cpl:pooling=max",
-}  # fmt: skip
+    "average pooling": "lenet-cpl:pooling=avg",
+    "max pooling": "lenet-cpl:pooling=max",
+}
 
 FIGURE_8 = Table(
     "Figure 8",
@@ -73,7 +80,10 @@ FIGURE_8 = Table(
     "not exact. That dropout stops it: cannot tell yet. Ten to fifty victims of MNIST each.",
     tuple(
         Cell(
-            row, DATA[data], attacked(data, "cpl", model=model, trials=FEWER), _MEASURED,
+            row,
+            DATA[data],
+            attacked(data, "cpl", model=model, trials=FEWER),
+            _MEASURED,
             quick=1 if data == "mnist" and row == "sigmoid" else 0,
         )
         for data in ("mnist", "lfw")
@@ -81,10 +91,13 @@ FIGURE_8 = Table(
     )
     + tuple(
         Cell(
-            f"dropout, {variant}", DATA[data], attacked(data, "cpl", trials=FEWER, defenses=("dropout:p=0.5",)),
-            _MEASURED, variant=variant,
+            f"dropout, {variant}",
+            DATA[data],
+            attacked(data, "cpl", trials=FEWER, defenses=("dropout:p=0.5",)),
+            _MEASURED,
+            variant=variant,
         )
         for data in ("mnist", "lfw")
         for variant in ("plain", "adaptive")
     ),
-)  # fmt: skip
+)

@@ -42,8 +42,11 @@ def trained(data: str, defense: str = UNDEFENDED) -> Study:
     model = "resnet20" if data.startswith("cifar") else "lenet-cpl:activation=tanh,init=default"
     return Study(
         FederatedTraining(
-            model=model, data=data, defense=defense, partition=Partition(kind="iid", clients=100),
+            model=model,
+            data=data,
+            defense=defense,
+            partition=Partition(kind="iid", clients=100),
             local=LocalTraining(kind="fedavg", epochs=2, batch_size=32, lr=0.05, batchnorm="train"),
             federation=Federation(rounds=100, per_round=10),
         )
-    )  # fmt: skip
+    )

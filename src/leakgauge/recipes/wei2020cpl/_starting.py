@@ -6,19 +6,41 @@ from leakgauge.recipes._recipe import Cell, Table
 from leakgauge.recipes.wei2020cpl._set_up import DATA, attacked, cpl
 
 _STARTS = {
-    "random": "random", "patterned 2x2": "patterned-2", "patterned 4x4": "patterned-4", "dark": "dark",
-    "light": "light", "red": "red", "green": "green", "blue": "blue", "optimal": "optimal",
-}  # fmt: skip
+    "random": "random",
+    "patterned 2x2": "patterned-2",
+    "patterned 4x4": "patterned-4",
+    "dark": "dark",
+    "light": "light",
+    "red": "red",
+    "green": "green",
+    "blue": "blue",
+    "optimal": "optimal",
+}
 _BY_START = {
     "cifar10": (
-        (91.14, 0.871), (28.3, 0.973), (24.8, 0.976), (34, 0.99), (52.3, 1), (35.9, 0.99), (77.5, 0.96), (79.1, 0.96),
+        (91.14, 0.871),
+        (28.3, 0.973),
+        (24.8, 0.976),
+        (34, 0.99),
+        (52.3, 1),
+        (35.9, 0.99),
+        (77.5, 0.96),
+        (79.1, 0.96),
         (23.2, 1),
     ),
     "cifar100": (
-        (125, 1), (61.8, 0.981), (57.2, 0.995), (57.5, 1), (65.3, 1), (59.4, 1), (61.3, 0.88), (62.4, 1), (35.3, 1),
+        (125, 1),
+        (61.8, 0.981),
+        (57.2, 0.995),
+        (57.5, 1),
+        (65.3, 1),
+        (59.4, 1),
+        (61.3, 0.88),
+        (62.4, 1),
+        (35.3, 1),
     ),
     "lfw": ((71.1, 0.86), (25, 1), (18.6, 0.997), (34, 1), (50.8, 1), (20.3, 1), (28, 1), (42.1, 1), (13.3, 1)),
-}  # fmt: skip
+}
 
 TABLE_4 = Table(
     "4",
@@ -38,7 +60,10 @@ TABLE_4 = Table(
     "show no difference from any class.",
     tuple(
         Cell(
-            start, DATA[data], attacked(data, cpl(init)), {"iterations": iterations, "asr": asr},
+            start,
+            DATA[data],
+            attacked(data, cpl(init)),
+            {"iterations": iterations, "asr": asr},
             quick=1 if data == "lfw" and start == "patterned 2x2" else 0,
         )
         for data, figures in _BY_START.items()
@@ -46,9 +71,11 @@ TABLE_4 = Table(
     )
     + tuple(
         Cell(
-            "optimal, same class", DATA[data], attacked(data, cpl("same-class")),
+            "optimal, same class",
+            DATA[data],
+            attacked(data, cpl("same-class")),
             {"iterations": figures[-1][0], "asr": figures[-1][1]},
         )
         for data, figures in _BY_START.items()
     ),
-)  # fmt: skip
+)

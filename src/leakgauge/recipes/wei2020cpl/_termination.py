@@ -25,24 +25,31 @@ TABLE_1 = Table(
     "contradicted on LFW and CIFAR-100.",
     tuple(
         Cell(
-            f"T_max = {most}", f"{DATA[data]}, {start}", started(data, init), {f"asr_within({most})": asr},
+            f"T_max = {most}",
+            f"{DATA[data]}, {start}",
+            started(data, init),
+            {f"asr_within({most})": asr},
             quick=1 if data == "lfw" and start == "patterned" else 0,
         )
         for data, both in _WITHIN.items()
         for (start, init), figures in zip((("patterned", "patterned-2"), ("random", "random")), both, strict=True)
         for most, asr in zip(_STEPS, figures, strict=True)
     ),
-)  # fmt: skip
+)
 
 _FIGURES = ("iterations", "iterations_min", "iterations_max", "iterations_var")
 _PATTERNED = {
-    "mnist": (11.5, 7, 19, 3.844), "lfw": (25, 18, 125, 14.32), "cifar10": (28.3, 17, 86, 18.11),
+    "mnist": (11.5, 7, 19, 3.844),
+    "lfw": (25, 18, 125, 14.32),
+    "cifar10": (28.3, 17, 86, 18.11),
     "cifar100": (61.8, 24, 133, 25.3),
-}  # fmt: skip
+}
 _RANDOM = {
-    "mnist": (18.4, 13, 65, 12.27), "lfw": (69.2, 53, 186, 25.87), "cifar10": (114.5, 67, 272, 39.31),
+    "mnist": (18.4, 13, 65, 12.27),
+    "lfw": (69.2, 53, 186, 25.87),
+    "cifar10": (114.5, 67, 272, 39.31),
     "cifar100": (125, 70, 240, 41.2),
-}  # fmt: skip
+}
 
 TABLE_5 = Table(
     "5",
@@ -65,7 +72,9 @@ TABLE_5 = Table(
     "sets where a standard deviation is meant.",
     tuple(
         Cell(
-            start, DATA[data], started(data, init),
+            start,
+            DATA[data],
+            started(data, init),
             dict(zip(_FIGURES, figures, strict=True)) | {"iterations_std": None, "steps_median": None},
             quick=2 if data == "mnist" else 0,
         )
@@ -74,10 +83,12 @@ TABLE_5 = Table(
     )
     + tuple(
         Cell(
-            f"{start}, relative stop", DATA[data], attacked(data, attack),
+            f"{start}, relative stop",
+            DATA[data],
+            attacked(data, attack),
             dict(zip(_FIGURES, figures, strict=True)) | dict.fromkeys(("asr", "iterations_std", "ssim_of_successes")),
         )
         for start, attack, known in (("patterned 2x2", "cpl", _PATTERNED), ("random", "cpl:init=random", _RANDOM))
         for data, figures in known.items()
     ),
-)  # fmt: skip
+)

@@ -28,7 +28,19 @@ RECIPE = Recipe(
     "default weights, or a batch of a hundred, starts below it: rows of relative stopping are the ones to compare "
     "networks by.",
     tables=(
-        TABLE_1, TABLE_2, TABLE_3, TABLE_4, TABLE_5, TABLE_6A, TABLE_6B, TABLE_7A, TABLE_7B, TABLE_8, TABLE_9,
-        FIGURE_4, FIGURE_6, FIGURE_8,
+        TABLE_1,
+        TABLE_2,
+        TABLE_3,
+        TABLE_4,
+        TABLE_5,
+        TABLE_6A,
+        TABLE_6B,
+        TABLE_7A,
+        TABLE_7B,
+        TABLE_8,
+        TABLE_9,
+        FIGURE_4,
+        FIGURE_6,
+        FIGURE_8,
     ),
-)  # fmt: skip
+)

@@ -34,14 +34,16 @@ TABLE_ACCOUNTING = Table(
     "all.",
     tuple(
         Cell(
-            f"q = {q}, sigma = {sigma}, {steps:,} steps", column,
+            f"q = {q}, sigma = {sigma}, {steps:,} steps",
+            column,
             Study(Accounting(q=q, sigma=sigma, steps=steps, accountant=accountant)),
-            {"epsilon": known if accountant == "plain" else None}, quick=0 if "Opacus" in column else 1,
+            {"epsilon": known if accountant == "plain" else None},
+            quick=0 if "Opacus" in column else 1,
         )
         for q, sigma, steps, known in _SPENDING
         for column, accountant in _ACCOUNTANTS.items()
     ),
-)  # fmt: skip
+)
 
 
 def _defenses() -> dict[str, str]:
@@ -72,9 +74,12 @@ def _leaks(row: str, defense: str) -> list[Cell]:
 
 def _training(row: str, defense: str) -> Cell:
     training = FederatedTraining(
-        model=_MODEL, data=_DATA, defense=defense, partition=Partition(kind="iid", clients=1000),
+        model=_MODEL,
+        data=_DATA,
+        defense=defense,
+        partition=Partition(kind="iid", clients=1000),
         federation=Federation(rounds=_ROUNDS, per_round=10, most=1, server_lr=0.5),
-    )  # fmt: skip
+    )
     figures: dict[str, float | None] = {"accuracy": None}
     if defense != UNDEFENDED:
         figures |= {"epsilon": None, "slower": None}
@@ -95,12 +100,8 @@ TABLE_PROMISES = Table(
     "0.1 and less promises nothing that could be used, and is there to show where attacks on one update begin to "
     "work. The paper's noise, on tensors clipped one by one, is attacked like any other and promises nothing: see "
     "table accounting. Clipping to 1 and the server's rate were chosen once, before any of these figures.",
-    tuple(
-        cell
-        for row, defense in _defenses().items()
-        for cell in (*_leaks(row, defense), _training(row, defense))
-    ),
-)  # fmt: skip
+    tuple(cell for row, defense in _defenses().items() for cell in (*_leaks(row, defense), _training(row, defense))),
+)
 
 RECIPE = Recipe(
     name="wei2021fedcdp",

@@ -58,7 +58,10 @@ TABLE_2 = Table(
     "label off the sign of the last layer's gradient, which is exact for one image.",
     tuple(
         Cell(
-            row, _DATA[data], _attacked(data, attack), {"label_accuracy": figure, "recognised": None},
+            row,
+            _DATA[data],
+            _attacked(data, attack),
+            {"label_accuracy": figure, "recognised": None},
             quick=4 if data == "mnist" else 0,
         )
         for row, attack, figures in (
@@ -68,7 +71,7 @@ TABLE_2 = Table(
         )
         for data, figure in zip(_DATA, figures, strict=True)
     ),
-)  # fmt: skip
+)
 
 _BATCHES = {1: (100, 1), 2: (50, 1), 4: (50, 1), 8: (25, 2)}  # size -> victims per base seed, base seeds
 
@@ -81,14 +84,16 @@ TABLE_3 = Table(
     "for single images only on CIFAR-100 and LFW.",
     tuple(
         Cell(
-            f"{size}", _DATA[data], _attacked(data, _DLG, batch_size=size, trials=trials, seeds=seeds),
+            f"{size}",
+            _DATA[data],
+            _attacked(data, _DLG, batch_size=size, trials=trials, seeds=seeds),
             {"recognised": None, "ssim": None, "label_accuracy": None},
             quick=4 if data == "mnist" and size == 1 else 0,
         )
         for data in _DATA
         for size, (trials, seeds) in _BATCHES.items()
     ),
-)  # fmt: skip
+)
 
 RECIPE = Recipe(
     name="zhu2019dlg",

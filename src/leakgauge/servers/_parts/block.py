@@ -60,9 +60,13 @@ def offsets(model: nn.Module, plan: Blueprint, copies: Copies, reference: Tensor
         alone.bias = nn.Parameter(own_bias.to(module.weight), requires_grad=False)
 
         def note(
-            _: nn.Module, entered: tuple[Tensor, ...], left: Tensor, i: int = i, alone: nn.Conv2d = alone,
+            _: nn.Module,
+            entered: tuple[Tensor, ...],
+            left: Tensor,
+            i: int = i,
+            alone: nn.Conv2d = alone,
             name: str = layer.name,
-        ) -> None:  # fmt: skip
+        ) -> None:
             own = alone(entered[0][:, copies.sources(i)])
             found[name] = (left[:, copies.places[i]] - own).mean((0, 2, 3))
 

@@ -47,9 +47,14 @@ def alone_in_bin(
 
 
 def alone_in_unit(
-    model: nn.Module, layer: str, candidates: Tensor, observed: Tensor, rounding: float, samples: int,
+    model: nn.Module,
+    layer: str,
+    candidates: Tensor,
+    observed: Tensor,
+    rounding: float,
+    samples: int,
     local: LocalTraining,
-) -> Tensor | None:  # fmt: skip
+) -> Tensor | None:
     """The same for units of a linear layer: candidate m (T, M, *shape) is that of unit m, with bias gradient (T, M)."""
     net = working_model(model, local.batchnorm)
     if uses_batch_statistics(net):

@@ -36,12 +36,7 @@ class Owners:
 
 
 def plan_owners(
-    widths: list[int],
-    classes: int,
-    names: tuple[str, ...],
-    server: str,
-    draw: torch.Generator | None,
-    paths: int = 1,
+    widths: list[int], classes: int, names: tuple[str, ...], server: str, draw: torch.Generator | None, paths: int = 1
 ) -> Owners:
     """`widths` are the units of the dense layers in order; the last are the logits. In order without `draw`."""
     if paths > 1 and len(widths) == 1:

@@ -43,9 +43,11 @@ class ImprintModule(nn.Module):
         width = edges[1:] - edges[:-1]
         if not bool((width > 0).all()):
             raise BadInput(
-                "imprint: bins", allowed=f"few enough for thresholds that differ in {like.dtype}", got=units,
+                "imprint: bins",
+                allowed=f"few enough for thresholds that differ in {like.dtype}",
+                got=units,
                 do="use fewer bins, or --precision float64",
-            )  # fmt: skip
+            )
         self.variant = plan.variant
         slope = plan.gain / width if plan.variant == SPARSE else torch.full_like(width, plan.gain)  # (K,)
         self.activation = nn.Hardtanh(0.0, plan.gain) if plan.variant == SPARSE else nn.ReLU()
