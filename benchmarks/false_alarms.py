@@ -18,13 +18,13 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from leakgauge.control import closeness, draw_candidates, judge, ranks_of
-from leakgauge.credible import is_recovered, judged
 from leakgauge.data import Dataset, load
 from leakgauge.errors import BadInput
 from leakgauge.metrics.scoring import score
 from leakgauge.types import Batch, DataSpec, Finding, Reconstruction, cell_name
-from leakgauge.verdict import conclude, summarise
+from leakgauge.verdict.closeness import closeness, draw_candidates, judge, ranks_of
+from leakgauge.verdict.credible import is_recovered, judged
+from leakgauge.verdict.summary import conclude, summarise
 
 SIZES = (1, 6, 500)  # trials of one audit
 OTHERS = 2000

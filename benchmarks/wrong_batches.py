@@ -21,13 +21,13 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
+from leakgauge.client.chain import client_step, prepared
+from leakgauge.client.summed import seen_step
 from leakgauge.data import Dataset, load
 from leakgauge.errors import BadInput
-from leakgauge.fl.chain import client_step, prepared
-from leakgauge.fl.summed import seen_step
 from leakgauge.models import load_model
-from leakgauge.own_update import stage_of
-from leakgauge.plan import parse_chain
+from leakgauge.recording.own_update import stage_of
+from leakgauge.setup.plan import parse_chain
 from leakgauge.types import Batch, LocalTraining, Scenario
 
 NETWORKS = (

@@ -20,12 +20,12 @@ import leakgauge
 from leakgauge import catalog
 from leakgauge.cli.audit import DEFAULT_DEFENSES
 from leakgauge.cli.commands import HOMES, loaded
-from leakgauge.fl.poisoning import Poison
-from leakgauge.flags import FLAGS
-from leakgauge.recipes import _measured
-from leakgauge.suites import SUITES
-from leakgauge.text.training import Reading
+from leakgauge.federation.poisoning import Poison
+from leakgauge.lab.recipes import _measured
+from leakgauge.lab.words.training import Reading
+from leakgauge.setup.suites import SUITES
 from leakgauge.types import CRITERION, ORACLES, THREAT_MODELS, Fact, LocalTraining, Partition, Training
+from leakgauge.verdict.flags import FLAGS
 
 project = "Leakgauge"
 author = "The Leakgauge developers"
@@ -192,7 +192,7 @@ def _criterion() -> str:
 
 def _two_gaussians() -> str:
     """The measured toy: points gained over FedAvg, and the first client's weight over another's."""
-    folder = Path(leakgauge.__file__).parent / "recipes" / "ren2022fedboosting"
+    folder = Path(__file__).parents[1] / "results" / "ren2022fedboosting"
     found = {(e.row, e.column, e.statistic): e for e in _measured.read(folder) if e.table == "4.2"}
     cases = list(dict.fromkeys(case for _, case, _ in found))
     rows = []

@@ -25,7 +25,7 @@ def real_data() -> RealData:
     That the folder exists proves nothing: it may hold other sets, or only weights that were fetched into it.
     """
     from leakgauge.data import inventory
-    from leakgauge.files import data_root
+    from leakgauge.reading.files import data_root
 
     root = data_root()
     present = {row.name for row in inventory(root) if row.present and not row.embedded}

@@ -2,10 +2,10 @@
 
 import pytest
 
-from leakgauge.audit import run_audit
+from leakgauge.audit.run import run_audit
 from leakgauge.defenses._accounting import sigma_for
 from leakgauge.types import Scenario
-from leakgauge.verdict import headline
+from leakgauge.verdict.summary import headline
 
 SEARCH = "inverting-gradients:steps=150,restarts=1"
 EPSILON_ONE = f"dp-sgd:sigma={sigma_for(1.0, 1e-5, 1.0, 1):.4g},q=1,rounds=1,delta=1e-5"

@@ -7,10 +7,10 @@ import torch
 
 from leakgauge.attacks.dlg import DLG
 from leakgauge.attacks.linear import Linear
-from leakgauge.audit import run_audit
-from leakgauge.cell import run_cell
-from leakgauge.plan import Cell, parse_chain
-from leakgauge.stage import set_stage
+from leakgauge.audit.run import run_audit
+from leakgauge.execution.table_cell import run_cell
+from leakgauge.setup.plan import Cell, parse_chain
+from leakgauge.setup.setup import set_stage
 from leakgauge.types import Fact, LocalTraining, Scenario
 
 ROUNDS = 16

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from leakgauge.audit import run_audit
+from leakgauge.audit.run import run_audit
 from leakgauge.errors import BadInput, HiddenFact, LeakgaugeError
 from leakgauge.types import (
     ORACLES,

@@ -15,9 +15,9 @@ from scores import scores
 from victims import NETWORKS, victims
 
 from leakgauge import catalog
-from leakgauge.chunked import reconstruct
+from leakgauge.client.observe import facts_about, observe
 from leakgauge.engine.precision import set_precision
-from leakgauge.fl.observe import facts_about, observe
+from leakgauge.execution.batching import reconstruct
 from leakgauge.metrics.worst_case import worst_case
 from leakgauge.types import Batch, LocalTraining, SharedUpdate, no_progress, threat_model
 

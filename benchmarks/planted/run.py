@@ -25,10 +25,10 @@ from torch import Tensor, nn
 
 from leakgauge.data import load
 from leakgauge.defenses._accounting import sigma_for
-from leakgauge.fl.rounds import train
+from leakgauge.federation.rounds import train
 from leakgauge.models import load_model
 from leakgauge.servers.class_fishing import ClassFishing
-from leakgauge.suites import SUITES
+from leakgauge.setup.suites import SUITES
 from leakgauge.types import DataSpec, Training
 
 HERE = Path(__file__).parent

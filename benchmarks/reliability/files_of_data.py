@@ -19,7 +19,7 @@ from reader import CANARY, Reader, Runs, Traps, npz
 from scipy.io import savemat
 
 from leakgauge.data.loading import load, load_whole
-from leakgauge.text.iiit5k import real_words
+from leakgauge.lab.words.iiit5k import real_words
 
 Image.init()  # Pillow loads its formats when it meets the first file that it does not know
 

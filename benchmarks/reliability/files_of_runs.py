@@ -16,20 +16,21 @@ import torch
 from files_of_tensors import safetensors_traps
 from reader import TABLE, Reader, Traps, json_traps, model, weights
 
-from leakgauge import federated_training, policy_search, recipes
-from leakgauge.audit import run_audit
+from leakgauge.audit import federated_training
+from leakgauge.audit.run import run_audit
 from leakgauge.cli.audit import read_scenario
 from leakgauge.cli.report import report
 from leakgauge.data.loading import load
-from leakgauge.fl import rounds
-from leakgauge.fl.recorded_folder import Origin, left_out, private_of, read_folder, tensors_of
+from leakgauge.execution.store import Store
+from leakgauge.federation import rounds
+from leakgauge.lab import policy_search, recipes
+from leakgauge.lab.recipes import _measured, _running
+from leakgauge.lab.recipes._recipe import pieces_of
 from leakgauge.models import load_model
-from leakgauge.recipes import _measured, _running
-from leakgauge.recipes._recipe import pieces_of
+from leakgauge.reading.sealed import DIGEST, sealed, with_digest
+from leakgauge.recording.recorded_folder import Origin, left_out, private_of, read_folder, tensors_of
+from leakgauge.recording.recorder import Recorder
 from leakgauge.report import to_json
-from leakgauge.scale.recording import Recorder
-from leakgauge.sealed import DIGEST, sealed, with_digest
-from leakgauge.store import Store
 from leakgauge.types import Federation, Partition, Scenario, Training
 
 

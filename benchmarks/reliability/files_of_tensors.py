@@ -19,13 +19,13 @@ import torch
 from files_of_data import npz_traps
 from reader import CANARY, TABLE, Reader, Runs, Traps, model, npz, tarred, weights
 
-from leakgauge.fl.recorded import read_update
+from leakgauge.checks.inspection import judge, measure
 from leakgauge.generators import dcgan
 from leakgauge.generators.architecture import Architecture, Decoder
 from leakgauge.generators.saving import Origin, _hash, read_generator, save_generator
-from leakgauge.inspect.inspection import judge, measure
 from leakgauge.metrics import lpips_weights
 from leakgauge.models import load_model, load_tensors
+from leakgauge.recording.saved_update import read_update
 
 
 def make_tensors(folder: Path, file: str, inside: Callable[[dict[str, torch.Tensor]], Any] = dict) -> None:

@@ -25,13 +25,13 @@ from typing import Any
 
 import torch
 
-from leakgauge.audit import run_audit
-from leakgauge.chunks import Chunk, InProcess, Part, Told, chunks_of
-from leakgauge.plan import plan
-from leakgauge.scale.quiet_ray import quiet_ray
-from leakgauge.scale.ray import OnRay
-from leakgauge.scale.ray_cluster import RayCluster, connected, ray_module
-from leakgauge.stage import Stage, set_stage
+from leakgauge.audit.run import run_audit
+from leakgauge.execution.quiet_ray import quiet_ray
+from leakgauge.execution.ray import OnRay
+from leakgauge.execution.ray_cluster import RayCluster, connected, ray_module
+from leakgauge.execution.work_units import Chunk, InProcess, Part, Told, chunks_of
+from leakgauge.setup.plan import plan
+from leakgauge.setup.setup import Stage, set_stage
 from leakgauge.types import AuditReport, Scenario
 
 ATTACKS = "linear dlg:steps=10,restarts=1 idlg:steps=10,restarts=1"

@@ -20,7 +20,7 @@ from safetensors import safe_open
 from leakgauge.cli.main import main
 from leakgauge.data import load
 from leakgauge.models import load_model
-from leakgauge.scale.recording import Recorder
+from leakgauge.recording.recorder import Recorder
 
 AUDIT = "audit --model mlp:hidden=4 --data breast-cancer --attacks linear --defenses prune --trials 2 --plain"
 PICTURES = "--model mlp:hidden=4 --data digits"

@@ -4,6 +4,6 @@ import os
 
 from digits_app.server_app import app as theirs
 
-from leakgauge.scale.flower_recording import recorded_app
+from leakgauge.integrations.flower_recording import recorded_app
 
 app = recorded_app(theirs, os.environ.get("RECORDED", "recorded"))

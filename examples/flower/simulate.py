@@ -20,9 +20,9 @@ from flwr.clientapp import ClientApp  # noqa: E402
 from flwr.simulation import run_simulation  # noqa: E402
 
 from leakgauge.defenses.gaussian import Gaussian  # noqa: E402
-from leakgauge.scale.flower import as_mod  # noqa: E402
-from leakgauge.scale.flower_recording import recorded_app  # noqa: E402
-from leakgauge.scale.quiet_ray import quiet_ray  # noqa: E402
+from leakgauge.execution.quiet_ray import quiet_ray  # noqa: E402
+from leakgauge.integrations.flower import as_mod  # noqa: E402
+from leakgauge.integrations.flower_recording import recorded_app  # noqa: E402
 
 APP, CLIENTS = os.environ.get("APP", "digits_app"), int(os.environ.setdefault("CLIENTS", "10"))
 

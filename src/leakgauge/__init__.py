@@ -33,10 +33,10 @@ _HOMES = {
     "TamperingServer": "leakgauge.types",
     "ThreatModel": "leakgauge.types",
     "Training": "leakgauge.types",
-    "audit_update": "leakgauge.audit",
-    "chain": "leakgauge.fl.chain",
-    "observe": "leakgauge.fl.observe",
-    "run_audit": "leakgauge.audit",
+    "audit_update": "leakgauge.audit.run",
+    "chain": "leakgauge.client.chain",
+    "observe": "leakgauge.client.observe",
+    "run_audit": "leakgauge.audit.run",
     "write_report": "leakgauge.report",
 }
 __all__ = sorted(_HOMES)

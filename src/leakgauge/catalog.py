@@ -1,8 +1,8 @@
 """Finds what is in the house by walking its folders: no list to edit, a new file is enough.
 
-A public module of `attacks/`, `servers/`, `defenses/`, `models/`, `data/`, `metrics/`, `fl/aggregating/` or
-`encryption/` may define several things; each concrete class (or instance, for metrics and data sets) with a `name`
-is found.
+A public module of `attacks/`, `servers/`, `defenses/`, `models/`, `data/`, `metrics/`, `federation/aggregators/` or
+`federation/encryption/` may define several things; each concrete class (or instance, for metrics and data sets) with a
+`name` is found.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from leakgauge.errors import BadInput, LeakgaugeError
-from leakgauge.search_path import look_here_last
+from leakgauge.reading.search_path import look_here_last
 from leakgauge.settings import Settings, unknown_name
 from leakgauge.types import Attack, Defense
 
@@ -28,8 +28,8 @@ FOLDERS = {
     "models": ("models",),
     "data": ("data",),
     "metrics": ("metrics",),
-    "aggregators": ("fl.aggregating",),
-    "encryptions": ("encryption",),
+    "aggregators": ("federation.aggregators",),
+    "encryptions": ("federation.encryption",),
 }
 OWN = "leakgauge_own_"  # how the name of a module begins that was made of the user's own file
 
@@ -158,7 +158,7 @@ def own(spec: str) -> Callable[..., Any]:
 def _public_name(thing: Any, module_name: str) -> str | None:
     """The command-line name of a thing that `module_name` itself defines; None for anything else."""
     if inspect.isclass(thing):
-        mine = issubclass(thing, Settings) and thing.__module__ == module_name
+        mine = issubclass(thing, Settings) and f"{thing.__module__}.".startswith(f"{module_name}.")
         return thing.__dict__.get("name") if mine and not thing.__name__.startswith("_") else None
     owner = getattr(type(thing), "catalogued", False)
     return str(thing.name) if owner else None

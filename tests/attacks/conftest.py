@@ -7,9 +7,9 @@ import pytest
 import torch
 from torch import nn
 
+from leakgauge.client.chain import chain, client_step
+from leakgauge.client.observe import facts_about, observe
 from leakgauge.data import draw_victims, load, public_batch
-from leakgauge.fl.chain import chain, client_step
-from leakgauge.fl.observe import facts_about, observe
 from leakgauge.metrics.scoring import Scores, score
 from leakgauge.models import load_model
 from leakgauge.types import Batch, DataSpec, LocalTraining, Observation, Reconstruction, SharedUpdate, threat_model

@@ -2,9 +2,9 @@
 
 import torch
 
-from leakgauge.attacks._parts.starts import start_inputs
 from leakgauge.attacks.cpl import CPL
 from leakgauge.attacks.dlg import DLG
+from leakgauge.matching.starts import start_inputs
 
 
 def test_a_digit_and_its_label_are_recovered(scene):

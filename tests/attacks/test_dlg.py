@@ -20,8 +20,8 @@ def test_digits_are_recovered_with_their_labels(scene):
 
 def test_own_objective_is_the_distance_of_what_it_returns(scene):
     """Given labels, so that the claim is complete; no score against the truth is involved."""
-    from leakgauge.attacks._parts.distance import gradient_distance
     from leakgauge.engine.gradients import trial_gradients, working_model
+    from leakgauge.matching.distance import gradient_distance
 
     made = scene("lenet-dlg:filters=3", told="honest-but-curious+labels")
     result = DLG(steps=2, restarts=1, threshold=1e-12)(made.seen, (0, 1))

@@ -3,12 +3,12 @@
 import pytest
 import torch
 
-from leakgauge.attacks._parts.guessed_defense import norms
+from leakgauge.attacks._guessed_defense import norms
 from leakgauge.attacks.ggl import GGL
+from leakgauge.client.fedsgd import fedsgd
+from leakgauge.client.observe import observe
 from leakgauge.defenses.prune import Prune
 from leakgauge.errors import BadInput
-from leakgauge.fl.fedsgd import fedsgd
-from leakgauge.fl.observe import observe
 from leakgauge.generators.architecture import Architecture, Decoder
 from leakgauge.generators.generator import Generator
 from leakgauge.generators.saving import Origin, save_generator

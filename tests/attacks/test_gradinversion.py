@@ -6,12 +6,12 @@ import pytest
 import torch
 from torch import nn
 
-from leakgauge.attacks._parts.distance import gradient_distance
 from leakgauge.attacks.gradinversion import GradInversion
+from leakgauge.client.chain import client_step
+from leakgauge.client.observe import facts_about, observe
 from leakgauge.data import draw_victims, load
 from leakgauge.engine.gradients import trial_gradients, working_model
-from leakgauge.fl.chain import client_step
-from leakgauge.fl.observe import facts_about, observe
+from leakgauge.matching.distance import gradient_distance
 from leakgauge.models import load_model
 from leakgauge.types import Fact, LocalTraining, threat_model
 

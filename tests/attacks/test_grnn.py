@@ -6,11 +6,11 @@ import pytest
 import torch
 from torch.func import functional_call
 
-from leakgauge.attacks._parts.grnn_loss import absolute_variation, squared_variation
+from leakgauge.attacks._grnn_loss import absolute_variation, squared_variation
 from leakgauge.attacks.grnn import GRNN
+from leakgauge.client.fedsgd import fedsgd
 from leakgauge.engine.gradients import cross_entropy
 from leakgauge.errors import BadInput, NotApplicable
-from leakgauge.fl.fedsgd import fedsgd
 from leakgauge.types import Batch
 
 OLD = {"scale": "mixed", "variation": "squared"}  # a sum of squares beside a mean, whose Wasserstein term is tiny

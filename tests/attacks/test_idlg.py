@@ -4,10 +4,10 @@ import pytest
 import torch
 from torch import nn
 
-from leakgauge.attacks._parts.labels import single_label
 from leakgauge.attacks.idlg import IDLG
 from leakgauge.engine.gradients import trial_gradients
 from leakgauge.errors import NotApplicable
+from leakgauge.matching.labels import single_label
 from leakgauge.types import LocalTraining
 
 QUICK = IDLG(steps=1, restarts=1)

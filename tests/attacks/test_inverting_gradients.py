@@ -5,12 +5,12 @@ import dataclasses
 import pytest
 import torch
 
-from leakgauge.attacks._parts.distance import gradient_distance
-from leakgauge.attacks._parts.priors import mean_variation
 from leakgauge.attacks.inverting_gradients import InvertingGradients, choose_layers
+from leakgauge.client.chain import client_step
+from leakgauge.client.observe import facts_about, observe
 from leakgauge.data import draw_victims, load
-from leakgauge.fl.chain import client_step
-from leakgauge.fl.observe import facts_about, observe
+from leakgauge.matching.distance import gradient_distance
+from leakgauge.matching.priors import mean_variation
 from leakgauge.metrics.scoring import score
 from leakgauge.models import load_model
 from leakgauge.types import LocalTraining, threat_model

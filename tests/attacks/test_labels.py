@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import nn
 
-from leakgauge.attacks._parts.label_counts import RULES
 from leakgauge.attacks.labels import Labels
 from leakgauge.errors import NotApplicable
+from leakgauge.matching.label_counts import RULES
 from leakgauge.types import Fact, LocalTraining
 
 EXACT = ("auto", "exact")

@@ -7,13 +7,13 @@ import torch
 from torch import nn
 
 from leakgauge.attacks.peeling import SOLVED, Peeling
+from leakgauge.client.chain import prepared
 from leakgauge.data import draw_victims, load
 from leakgauge.defenses.clip import Clip
 from leakgauge.defenses.dropout import Dropout
 from leakgauge.defenses.gaussian import Gaussian
 from leakgauge.defenses.precode import Precode
 from leakgauge.errors import NotApplicable
-from leakgauge.fl.chain import prepared
 from leakgauge.models import load_model
 from leakgauge.types import LocalTraining, SharedUpdate
 
@@ -58,7 +58,7 @@ def test_photos_in_batches_of_sixteen():
     loss = nn.functional.cross_entropy(net(batch.inputs[0]), batch.labels[0])
     names = [n for n, _ in net.named_parameters()]
     update = dict(zip(names, torch.autograd.grad(loss, list(net.parameters())), strict=True))
-    from leakgauge.fl.observe import facts_about, observe
+    from leakgauge.client.observe import facts_about, observe
     from leakgauge.types import threat_model
 
     seen = observe(
@@ -207,8 +207,8 @@ def test_solving_certifies_nothing_false_either(scene):
 
 def photos_in(shared, samples, hidden=400):
     """A photograph batch and its update, as a client shares it that rounds to this type."""
-    from leakgauge.fl.fedsgd import fedsgd
-    from leakgauge.fl.observe import facts_about, observe
+    from leakgauge.client.fedsgd import fedsgd
+    from leakgauge.client.observe import facts_about, observe
     from leakgauge.types import threat_model
 
     photos = load("photos32")

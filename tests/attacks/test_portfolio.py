@@ -7,9 +7,9 @@ import torch
 
 from leakgauge.attacks.inverting_gradients import InvertingGradients
 from leakgauge.attacks.portfolio import MEMBERS, Portfolio
+from leakgauge.client.chain import client_step
+from leakgauge.client.observe import facts_about, observe
 from leakgauge.data import draw_victims, load
-from leakgauge.fl.chain import client_step
-from leakgauge.fl.observe import facts_about, observe
 from leakgauge.models import load_model
 from leakgauge.types import Batch, LocalTraining, threat_model
 

@@ -4,14 +4,14 @@ import pytest
 import torch
 from torch import nn
 
-from leakgauge.attacks._parts.rgap_chain import chain_of
-from leakgauge.attacks._parts.rgap_output import logistic_outputs
+from leakgauge.attacks._rgap_chain import chain_of
+from leakgauge.attacks._rgap_output import logistic_outputs
 from leakgauge.attacks.rgap import RGAP, choose_reading, forward_passes, rank_report, walk_back
+from leakgauge.client.chain import client_step
+from leakgauge.client.observe import facts_about, observe
 from leakgauge.data import draw_victims, load
 from leakgauge.defenses.gaussian import Gaussian
 from leakgauge.errors import NotApplicable
-from leakgauge.fl.chain import client_step
-from leakgauge.fl.observe import facts_about, observe
 from leakgauge.metrics.scoring import score
 from leakgauge.models import load_model
 from leakgauge.types import Batch, LocalTraining, threat_model

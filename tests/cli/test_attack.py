@@ -11,8 +11,8 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from leakgauge import catalog
+from leakgauge.client.chain import client_step
 from leakgauge.data import draw_victims, load
-from leakgauge.fl.chain import client_step
 from leakgauge.models import load_model
 from leakgauge.types import LocalTraining
 

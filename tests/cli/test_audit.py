@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from leakgauge.suites import SUITES, Suite
+from leakgauge.setup.suites import SUITES, Suite
 
 SCENARIO = """
 model = "mlp:hidden=16"

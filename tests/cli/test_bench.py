@@ -23,7 +23,7 @@ def test_an_unknown_model_or_no_time_is_refused(leakgauge, one_line):
 
 
 def test_solving_tells_both_ways_and_how_many_were_solved(leakgauge, monkeypatch):
-    from leakgauge import solving
+    from leakgauge.lab import solving
 
     for name, value in (("MODEL", "mlp:hidden=12,activation=sigmoid"), ("DATA", "digits"), ("THRESHOLD", 1e-3)):
         monkeypatch.setattr(solving, name, value)

@@ -7,11 +7,11 @@ import json
 import pytest
 import torch
 
+from leakgauge.client.chain import client_step
 from leakgauge.data import draw_victims, load
-from leakgauge.fl.chain import client_step
 from leakgauge.models import load_model
-from leakgauge.scale.recording import Recorder
-from leakgauge.suites import SUITES, Suite
+from leakgauge.recording.recorder import Recorder
+from leakgauge.setup.suites import SUITES, Suite
 from leakgauge.types import LocalTraining
 
 COMMAND = ("audit", "--model", "mlp:hidden=64", "--data", "digits", "--seed", 4, "--batch-size", 2)

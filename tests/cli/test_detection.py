@@ -6,7 +6,7 @@ import pytest
 
 from leakgauge.cli import detection as command
 from leakgauge.cli.main import main
-from leakgauge.detection.cases import Case
+from leakgauge.lab.detection.cases import Case
 
 
 def few(family: str, server: str = "") -> list[Case]:

@@ -9,8 +9,8 @@ import pytest
 from leakgauge.cli import executing as module
 from leakgauge.cli.executing import executing
 from leakgauge.errors import BadInput
-from leakgauge.scale.ray_cluster import Node
-from leakgauge.workers import Workers
+from leakgauge.execution.local import Workers
+from leakgauge.execution.ray_cluster import Node
 
 
 @pytest.fixture

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from leakgauge import catalog, recipes
+from leakgauge import catalog
+from leakgauge.lab import recipes
 from leakgauge.types import THREAT_MODELS
 
 KINDS = ("attacks", "defenses", "aggregators", "encryptions", "models", "data", "metrics", "threat-models", "recipes")

@@ -12,7 +12,7 @@ from torch.nn.functional import cross_entropy
 from leakgauge.cli import main
 from leakgauge.data import load
 from leakgauge.models import load_model
-from leakgauge.scale.recording import Recorder
+from leakgauge.recording.recorder import Recorder
 
 
 @pytest.fixture

@@ -7,10 +7,10 @@ import json
 
 import pytest
 
-from leakgauge import recipes
-from leakgauge.recipes import _running
-from leakgauge.recipes._recipe import Cell, Recipe, Run, Study, Table
-from leakgauge.recipes._training import FederatedTraining
+from leakgauge.lab import recipes
+from leakgauge.lab.recipes import _running
+from leakgauge.lab.recipes._recipe import Cell, Recipe, Run, Study, Table
+from leakgauge.lab.recipes._training import FederatedTraining
 from leakgauge.types import Federation, Partition, Scenario
 
 

@@ -7,7 +7,7 @@ import re
 import tomllib
 
 from leakgauge.cli.template import TEMPLATE
-from leakgauge.suites import SUITES, Suite
+from leakgauge.setup.suites import SUITES, Suite
 from leakgauge.types import SECTIONS, Scenario
 
 

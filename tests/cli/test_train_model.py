@@ -6,8 +6,8 @@ import pytest
 
 from leakgauge.data import load
 from leakgauge.errors import BadInput
-from leakgauge.fl import rounds
-from leakgauge.fl.rounds import train
+from leakgauge.federation import rounds
+from leakgauge.federation.rounds import train
 from leakgauge.models import load_model
 from leakgauge.types import Training
 

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
+from leakgauge.client.chain import client_step
 from leakgauge.data import draw_victims, load
-from leakgauge.fl.chain import client_step
 from leakgauge.models import load_model
 from leakgauge.types import LocalTraining
 

@@ -13,9 +13,9 @@ import torch
 from torch import Tensor, nn
 
 from leakgauge import catalog
+from leakgauge.client.fedsgd import fedsgd
+from leakgauge.client.observe import facts_about, observe
 from leakgauge.errors import BadInput, HiddenFact, NotApplicable
-from leakgauge.fl.fedsgd import fedsgd
-from leakgauge.fl.observe import facts_about, observe
 from leakgauge.settings import plain_type
 from leakgauge.types import (
     Attack,

@@ -16,12 +16,12 @@ from leakgauge import catalog
 from leakgauge.attacks.dlg import DLG
 from leakgauge.attacks.linear import Linear
 from leakgauge.attacks.random_guess import RandomGuess
-from leakgauge.cell import run_cell
+from leakgauge.client.chain import chain, client_step, prepared
+from leakgauge.client.summed import seen_step
 from leakgauge.data import draw_victims, load
-from leakgauge.fl.chain import chain, client_step, prepared
-from leakgauge.fl.summed import seen_step
-from leakgauge.plan import Cell
-from leakgauge.stage import set_stage
+from leakgauge.execution.table_cell import run_cell
+from leakgauge.setup.plan import Cell
+from leakgauge.setup.setup import set_stage
 from leakgauge.types import (
     Attack,
     Batch,

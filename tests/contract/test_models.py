@@ -10,9 +10,9 @@ import torch
 from torch import nn
 
 from leakgauge import catalog
+from leakgauge.client.observe import facts_about
 from leakgauge.engine.gradients import trial_gradients, working_model
 from leakgauge.errors import NotApplicable
-from leakgauge.fl.observe import facts_about
 from leakgauge.models import load_model
 from leakgauge.types import Batch, DataSpec, LocalTraining
 

@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from leakgauge import recipes
 from leakgauge.errors import BadInput
-from leakgauge.recipes import _measured
-from leakgauge.recipes._rendering import figure
+from leakgauge.lab.recipes import _measured
+from leakgauge.lab.recipes._rendering import figure
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -24,7 +23,7 @@ def pages():
 
 
 def test_a_figure_is_the_measured_one(pages):
-    entries = _measured.read(Path(recipes.__file__).parent / "wei2020cpl")
+    entries = _measured.read(DOCS.parent / "results" / "wei2020cpl")
     entry = next(e for e in entries if e.place == ("2", "CPL", "CIFAR-10", "asr"))
     text = pages.filled("before {{wei2020cpl; 2; CPL; CIFAR-10; asr}} after")
     assert text == f"before {figure(entry)}, n = {entry.trials} after"

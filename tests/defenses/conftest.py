@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from leakgauge.client.chain import chain, client_step
+from leakgauge.client.observe import facts_about, observe
 from leakgauge.data import draw_victims, load
-from leakgauge.fl.chain import chain, client_step
-from leakgauge.fl.observe import facts_about, observe
 from leakgauge.metrics.scoring import score
 from leakgauge.models import load_model
 from leakgauge.types import Attack, Batch, Defense, LocalTraining, SharedUpdate, threat_model

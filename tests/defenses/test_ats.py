@@ -5,12 +5,12 @@ import torch
 
 from leakgauge.attacks.cpl import CPL
 from leakgauge.attacks.linear import Linear
+from leakgauge.client.chain import chain, client_step
 from leakgauge.data import draw_victims, load
-from leakgauge.defenses.ats import ATS
+from leakgauge.defenses.ats.defense import ATS
+from leakgauge.defenses.ats.policy import applied, draw, parse
 from leakgauge.errors import BadInput, NotApplicable
-from leakgauge.fl.chain import chain, client_step
 from leakgauge.models import load_model
-from leakgauge.policies.policy import applied, draw, parse
 from leakgauge.types import Batch, LocalTraining
 
 STEP = client_step(LocalTraining())

@@ -6,10 +6,10 @@ from torch import nn
 from leakgauge.attacks.dlg import DLG
 from leakgauge.attacks.linear import Linear
 from leakgauge.attacks.random_guess import RandomGuess
+from leakgauge.client.chain import chain, client_step
 from leakgauge.data import draw_victims, load
 from leakgauge.defenses.batchnorm_only import BatchNormOnly
 from leakgauge.defenses.key_lock import KeyLock
-from leakgauge.fl.chain import chain, client_step
 from leakgauge.models import load_model
 from leakgauge.types import LocalTraining
 

@@ -6,10 +6,10 @@ import pytest
 import torch
 from torch import nn
 
+from leakgauge.client.fedsgd import fedsgd
 from leakgauge.defenses._before_last import with_last_linear, with_own_draws
 from leakgauge.engine.randomness import uniform
 from leakgauge.errors import NotApplicable
-from leakgauge.fl.fedsgd import fedsgd
 from leakgauge.models._layers import MaskedLinear
 from leakgauge.types import Batch
 

@@ -10,13 +10,13 @@ from leakgauge.attacks.idlg import IDLG
 from leakgauge.attacks.inverting_gradients import InvertingGradients
 from leakgauge.attacks.linear import Linear
 from leakgauge.attacks.random_guess import RandomGuess
+from leakgauge.client.chain import chain, client_step
 from leakgauge.data import draw_victims, load
 from leakgauge.defenses import _per_sample
 from leakgauge.defenses._per_sample import clipped
 from leakgauge.defenses.clip import Clip
 from leakgauge.defenses.prune import Prune
 from leakgauge.errors import BadInput, NotApplicable
-from leakgauge.fl.chain import chain, client_step
 from leakgauge.models import load_model
 from leakgauge.servers.imprint import Imprint
 from leakgauge.types import LocalTraining

@@ -6,11 +6,11 @@ import torch
 from leakgauge.attacks.dlg import DLG
 from leakgauge.attacks.inverting_gradients import InvertingGradients
 from leakgauge.attacks.linear import Linear
+from leakgauge.client.chain import chain, client_step
 from leakgauge.data import draw_victims, load
 from leakgauge.defenses.clip import Clip
 from leakgauge.defenses.dp_sgd import DPSGD
 from leakgauge.errors import BadInput, NotApplicable
-from leakgauge.fl.chain import chain, client_step
 from leakgauge.models import load_model
 from leakgauge.servers.imprint import Imprint
 from leakgauge.types import Guarantee, LocalTraining

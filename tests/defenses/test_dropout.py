@@ -10,11 +10,11 @@ from torch.func import functional_call
 from leakgauge.attacks.dlg import DLG
 from leakgauge.attacks.linear import Linear
 from leakgauge.attacks.random_guess import RandomGuess
+from leakgauge.client.chain import chain, client_step, prepared
 from leakgauge.data import draw_victims, load
 from leakgauge.defenses.dropout import Dropout, draw_masks
 from leakgauge.defenses.gaussian import Gaussian
 from leakgauge.errors import BadInput, NotApplicable
-from leakgauge.fl.chain import chain, client_step, prepared
 from leakgauge.models import load_model
 from leakgauge.models._layers import MaskedLinear
 from leakgauge.models.structure import first_linear, last_linear

@@ -6,11 +6,11 @@ from torch import nn
 
 from leakgauge.attacks.dlg import DLG
 from leakgauge.attacks.linear import Linear
+from leakgauge.client.chain import chain, client_step
 from leakgauge.data import draw_victims, load
 from leakgauge.defenses.clip import Clip
 from leakgauge.defenses.fed_cdp import FedCDP, FedSDP
 from leakgauge.errors import NotApplicable
-from leakgauge.fl.chain import chain, client_step
 from leakgauge.models import load_model
 from leakgauge.types import Guarantee, LocalTraining
 

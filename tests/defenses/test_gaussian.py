@@ -3,18 +3,18 @@
 import pytest
 import torch
 
-from leakgauge.attacks._parts.updates import observed_gradient
 from leakgauge.attacks.dlg import DLG
 from leakgauge.attacks.idlg import IDLG
 from leakgauge.attacks.inverting_gradients import InvertingGradients
 from leakgauge.attacks.linear import Linear
 from leakgauge.attacks.random_guess import RandomGuess
+from leakgauge.client.chain import chain, client_step
+from leakgauge.client.observe import facts_about, observe
 from leakgauge.data import draw_victims, load
 from leakgauge.defenses.gaussian import Gaussian
 from leakgauge.defenses.laplace import Laplace
 from leakgauge.errors import BadInput
-from leakgauge.fl.chain import chain, client_step
-from leakgauge.fl.observe import facts_about, observe
+from leakgauge.matching.updates import observed_gradient
 from leakgauge.models import load_model
 from leakgauge.types import LocalTraining, threat_model
 

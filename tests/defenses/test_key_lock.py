@@ -3,18 +3,18 @@
 import pytest
 import torch
 
-from leakgauge.attacks._parts.muting import muted_names
 from leakgauge.attacks.dlg import DLG
 from leakgauge.attacks.grnn import GRNN
 from leakgauge.attacks.idlg import IDLG
 from leakgauge.attacks.linear import Linear
 from leakgauge.attacks.random_guess import RandomGuess
+from leakgauge.client.chain import chain, client_step, prepared
+from leakgauge.client.observe import facts_about, observe
 from leakgauge.data import draw_victims, load
 from leakgauge.defenses.batchnorm_only import BatchNormOnly
 from leakgauge.defenses.key_lock import KeyLock
 from leakgauge.errors import BadInput
-from leakgauge.fl.chain import chain, client_step, prepared
-from leakgauge.fl.observe import facts_about, observe
+from leakgauge.matching.muting import muted_names
 from leakgauge.metrics.aligned import PSNR_ALIGNED
 from leakgauge.metrics.scoring import score
 from leakgauge.models import load_model

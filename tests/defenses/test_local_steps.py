@@ -11,11 +11,11 @@ from leakgauge.attacks.dlg import DLG
 from leakgauge.attacks.inverting_gradients import InvertingGradients
 from leakgauge.attacks.linear import Linear
 from leakgauge.attacks.random_guess import RandomGuess
+from leakgauge.client.chain import chain, client_step
 from leakgauge.data import draw_victims, load
 from leakgauge.defenses.gaussian import Gaussian
 from leakgauge.defenses.local_steps import LocalSteps
 from leakgauge.errors import BadInput
-from leakgauge.fl.chain import chain, client_step
 from leakgauge.models import load_model
 from leakgauge.types import LocalTraining
 

@@ -8,15 +8,15 @@ import torch
 from leakgauge.attacks.dlg import DLG
 from leakgauge.attacks.inverting_gradients import InvertingGradients
 from leakgauge.attacks.linear import Linear
-from leakgauge.audit import run_audit
+from leakgauge.audit.run import run_audit
+from leakgauge.client.chain import client_step
+from leakgauge.client.summed import seeds_of_clients, seen_step
 from leakgauge.data import draw_victims, load
 from leakgauge.defenses.gaussian import Gaussian
-from leakgauge.defenses.mixing import Mixing
+from leakgauge.defenses.mixing.defense import Mixing
 from leakgauge.errors import BadInput, NotApplicable
-from leakgauge.fl.chain import client_step
-from leakgauge.fl.summed import seeds_of_clients, seen_step
 from leakgauge.models import load_model
-from leakgauge.plan import adaptive_attacks
+from leakgauge.setup.plan import adaptive_attacks
 from leakgauge.types import Batch, LocalTraining, Scenario
 
 TINY = Scenario(data="digits", model="mlp:hidden=32", trials=3, batch_size=1, attacks=("linear",), seed=3)

@@ -11,6 +11,8 @@ from leakgauge.attacks.dlg import DLG
 from leakgauge.attacks.inverting_gradients import InvertingGradients
 from leakgauge.attacks.linear import Linear
 from leakgauge.attacks.random_guess import RandomGuess
+from leakgauge.client.chain import chain, client_step, prepared
+from leakgauge.client.observe import facts_about, observe
 from leakgauge.data import draw_victims, load
 from leakgauge.defenses.clip import Clip
 from leakgauge.defenses.dp_sgd import DPSGD
@@ -18,8 +20,6 @@ from leakgauge.defenses.dropout import Dropout
 from leakgauge.defenses.precode import Precode
 from leakgauge.engine.randomness import normal
 from leakgauge.errors import BadInput, NotApplicable
-from leakgauge.fl.chain import chain, client_step, prepared
-from leakgauge.fl.observe import facts_about, observe
 from leakgauge.metrics.scoring import score
 from leakgauge.models import load_model
 from leakgauge.models._bottleneck import divergence

@@ -9,10 +9,10 @@ from leakgauge.attacks.dlg import DLG
 from leakgauge.attacks.inverting_gradients import InvertingGradients
 from leakgauge.attacks.linear import Linear
 from leakgauge.attacks.random_guess import RandomGuess
-from leakgauge.audit import run_audit
-from leakgauge.defenses.secure_aggregation import SecureAggregation
+from leakgauge.audit.run import run_audit
+from leakgauge.defenses.secure_aggregation.defense import SecureAggregation
+from leakgauge.defenses.secure_aggregation.masking import step_of
 from leakgauge.errors import BadInput, NotApplicable
-from leakgauge.fl.masking import step_of
 from leakgauge.types import Partition, Scenario, SharedUpdate
 
 UPDATES = SharedUpdate("gradient", {"w": torch.randn(5, 7, 9, generator=torch.Generator().manual_seed(0))})

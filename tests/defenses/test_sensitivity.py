@@ -8,10 +8,10 @@ from leakgauge.attacks.cpl import CPL
 from leakgauge.attacks.inverting_gradients import InvertingGradients
 from leakgauge.attacks.linear import Linear
 from leakgauge.attacks.random_guess import RandomGuess
-from leakgauge.defenses.sensitivity import Sensitivity
+from leakgauge.client.chain import chain, client_step
+from leakgauge.defenses.sensitivity.defense import Sensitivity
+from leakgauge.defenses.sensitivity.slicing import NoisedSlices, flattened
 from leakgauge.errors import BadInput
-from leakgauge.fl.chain import chain, client_step
-from leakgauge.fl.slicing import NoisedSlices, flattened
 from leakgauge.servers.imprint import Imprint
 from leakgauge.types import Batch, LocalTraining, SharedUpdate
 

@@ -11,11 +11,11 @@ from leakgauge.attacks.dlg import DLG
 from leakgauge.attacks.inverting_gradients import InvertingGradients
 from leakgauge.attacks.linear import Linear
 from leakgauge.attacks.random_guess import RandomGuess
+from leakgauge.client.chain import chain, client_step
+from leakgauge.client.observe import facts_about, observe
 from leakgauge.data import draw_victims, load
 from leakgauge.defenses.soteria import Soteria, kept_columns, scores, slope_norms
 from leakgauge.errors import BadInput, NotApplicable
-from leakgauge.fl.chain import chain, client_step
-from leakgauge.fl.observe import facts_about, observe
 from leakgauge.models import load_model
 from leakgauge.types import LocalTraining, threat_model
 

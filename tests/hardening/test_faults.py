@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from leakgauge.audit import run_audit
+from leakgauge.audit.run import run_audit
 from leakgauge.errors import BadInput
 from leakgauge.report import write
 from leakgauge.types import Scenario

@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from leakgauge.errors import BadInput
-from leakgauge.sealed import sealed
-from leakgauge.store import Store, Trial
+from leakgauge.execution.store import Store, Trial
+from leakgauge.reading.sealed import sealed
 from leakgauge.types import Finding
 
 NAMES = (

@@ -2,10 +2,10 @@
 
 import torch
 
-from leakgauge.control import Candidates, closeness, judge, nearest_of
 from leakgauge.metrics.scoring import score
 from leakgauge.metrics.worst_case import answers_in, with_answers, worst_case
 from leakgauge.types import Batch, DataSpec, Reconstruction
+from leakgauge.verdict.closeness import Candidates, closeness, judge, nearest_of
 
 SPEC = DataSpec("made up", (1, 8, 8), 2, "image")
 

@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from leakgauge.own_update import IN_PYTHON
+from leakgauge.recording.own_update import IN_PYTHON
 from leakgauge.report.assumptions import attacked, labels_sentence, local_training, not_told, told
 from leakgauge.types import ORACLES, Fact, LocalTraining, Scenario
 from leakgauge.types.client import Partition

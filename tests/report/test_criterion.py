@@ -8,7 +8,7 @@ import pytest
 from leakgauge import catalog
 from leakgauge.report.criterion import Criterion, criterion
 from leakgauge.types import CRITERION, DataSpec
-from leakgauge.verdict import criterion as words
+from leakgauge.verdict.summary import criterion as words
 
 
 def counted_with(report, *texts):

@@ -5,9 +5,9 @@ import re
 
 import pytest
 
-from leakgauge.flags import FLAGS
 from leakgauge.report.doubts import about, doubts, plain
 from leakgauge.types import Flag
+from leakgauge.verdict.flags import FLAGS
 
 ADVICE = re.compile(r"--\w|`|\+labels|leakgauge |steps|restarts|raise |repeat with|try ")
 

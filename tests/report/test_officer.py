@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from leakgauge.audit import run_audit
+from leakgauge.audit.run import run_audit
 from leakgauge.report import to_officer, to_summary
 from leakgauge.report.officer import answer, bar, came_out, gate_words, next_steps, not_covered, overall, tried
 from leakgauge.types import Scenario, Skipped

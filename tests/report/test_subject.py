@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from leakgauge.own_update import IN_PYTHON
+from leakgauge.recording.own_update import IN_PYTHON
 from leakgauge.report import to_html, to_markdown, to_officer, to_summary
 from leakgauge.report.subject import counted, kind_of_update, title_of, update_of
 from leakgauge.types import Scenario

@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from leakgauge.audit import run_audit
+from leakgauge.audit.run import run_audit
 from leakgauge.report import to_summary
 from leakgauge.report.numbers import percent
 from leakgauge.types import Scenario

@@ -7,10 +7,10 @@ import torch
 from torch import nn
 
 from leakgauge.attacks.inverting_gradients import InvertingGradients
+from leakgauge.client.chain import client_step
+from leakgauge.client.observe import facts_about, observe
 from leakgauge.data import load, public_batch
 from leakgauge.errors import BadInput, NotApplicable
-from leakgauge.fl.chain import client_step
-from leakgauge.fl.observe import facts_about, observe
 from leakgauge.metrics.psnr import PSNR
 from leakgauge.models import load_model
 from leakgauge.servers._fished import answer_to, fished_alone

@@ -7,10 +7,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from leakgauge.client.chain import client_step
+from leakgauge.client.observe import facts_about, observe
 from leakgauge.data import draw_victims, load, public_batch
 from leakgauge.errors import BadInput, NotApplicable
-from leakgauge.fl.chain import client_step
-from leakgauge.fl.observe import facts_about, observe
 from leakgauge.models import load_model
 from leakgauge.servers._parts.thresholds import expected_alone, public_quantiles, query_vector
 from leakgauge.servers.imprint import Imprint

@@ -7,10 +7,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from leakgauge.client.fedsgd import fedsgd
+from leakgauge.client.observe import facts_about, observe
 from leakgauge.defenses.gaussian import Gaussian
 from leakgauge.errors import NotApplicable
-from leakgauge.fl.fedsgd import fedsgd
-from leakgauge.fl.observe import facts_about, observe
 from leakgauge.models import load_model
 from leakgauge.servers._parts.blueprint import blueprint
 from leakgauge.servers._parts.copies import geometry, narrowed, plan_copies, used_features

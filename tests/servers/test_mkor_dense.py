@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import nn
 
+from leakgauge.client.fedsgd import fedsgd
+from leakgauge.client.observe import facts_about, observe
 from leakgauge.errors import BadInput, NotApplicable
-from leakgauge.fl.fedsgd import fedsgd
-from leakgauge.fl.observe import facts_about, observe
 from leakgauge.models import load_model
 from leakgauge.servers._parts.blueprint import blueprint
 from leakgauge.servers.mkor import MKOR

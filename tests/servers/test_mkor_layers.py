@@ -6,10 +6,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from leakgauge.client.fedsgd import fedsgd
+from leakgauge.client.observe import facts_about, observe
 from leakgauge.data import load, public_batch
 from leakgauge.errors import NotApplicable
-from leakgauge.fl.fedsgd import fedsgd
-from leakgauge.fl.observe import facts_about, observe
 from leakgauge.models import load_model
 from leakgauge.servers.mkor import MKOR
 from leakgauge.types import NLL_ON_LOGITS, Batch, DataSpec, LocalTraining, threat_model

@@ -7,10 +7,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from leakgauge.client.chain import client_step
+from leakgauge.client.observe import facts_about, observe
 from leakgauge.data import draw_victims, load, public_batch
 from leakgauge.errors import NotApplicable
-from leakgauge.fl.chain import client_step
-from leakgauge.fl.observe import facts_about, observe
 from leakgauge.models import load_model
 from leakgauge.servers._parts.agreement import agreement, strongest_of_each
 from leakgauge.servers.trap_weights import TrapWeights

@@ -18,10 +18,10 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
-from leakgauge.attacks._parts.gradient_matching import GradientMatching
-from leakgauge.attacks._parts.labels import RULES
-from leakgauge.attacks._parts.starts import STARTS
 from leakgauge.engine.gradients import parameters_of
+from leakgauge.matching.gradient_matching import GradientMatching
+from leakgauge.matching.labels import RULES
+from leakgauge.matching.starts import STARTS
 from leakgauge.settings import setting
 from leakgauge.types import Fact, Observation, Progress, Reconstruction
 

@@ -22,13 +22,13 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from leakgauge.attacks._parts.evolution import evolve
-from leakgauge.attacks._parts.guessed_defense import TRANSFORMS
-from leakgauge.attacks._parts.latent_search import LatentPuzzle, latent_puzzle
+from leakgauge.attacks._guessed_defense import TRANSFORMS
+from leakgauge.attacks._latent_search import LatentPuzzle, latent_puzzle
 from leakgauge.engine import descent
 from leakgauge.engine.driving import Minimum
 from leakgauge.engine.halving import winners
 from leakgauge.engine.randomness import normal
+from leakgauge.matching.evolution import evolve
 from leakgauge.settings import setting
 from leakgauge.types import Attack, Fact, Observation, Progress, Reconstruction
 

@@ -25,28 +25,23 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from leakgauge.attacks._parts.attempts import solve
-from leakgauge.attacks._parts.batchnorm_statistics import (
-    Statistics,
-    batch_statistics,
-    running_statistics,
-    statistics_gap,
-)
-from leakgauge.attacks._parts.clipping import clipping_setting, numbers_for_replay
-from leakgauge.attacks._parts.compressed import compression_setting
-from leakgauge.attacks._parts.group_descent import GroupDescent
-from leakgauge.attacks._parts.hidden_noise import bottleneck_setting
-from leakgauge.attacks._parts.labels import inferred_labels
-from leakgauge.attacks._parts.muting import skip_setting
-from leakgauge.attacks._parts.priors import mean_variation
-from leakgauge.attacks._parts.puzzle import Puzzle, puzzle_of
-from leakgauge.attacks._parts.registration import CONSENSUS, consensus
-from leakgauge.attacks._parts.told import as_told
-from leakgauge.attacks._parts.unmixing import unmix_setting
-from leakgauge.attacks._parts.unrolling import repeat_lr_setting, repeats_setting
 from leakgauge.engine.driving import Budget, Evaluate, Minimum, Problem, drive
 from leakgauge.engine.gradients import runs_one_by_one
 from leakgauge.engine.randomness import normal
+from leakgauge.matching.attempts import solve
+from leakgauge.matching.batchnorm_statistics import Statistics, batch_statistics, running_statistics, statistics_gap
+from leakgauge.matching.clipping import clipping_setting, numbers_for_replay
+from leakgauge.matching.compression import compression_setting
+from leakgauge.matching.group_descent import GroupDescent
+from leakgauge.matching.hidden_noise import bottleneck_setting
+from leakgauge.matching.informed import as_told
+from leakgauge.matching.labels import inferred_labels
+from leakgauge.matching.muting import skip_setting
+from leakgauge.matching.priors import mean_variation
+from leakgauge.matching.problem import Puzzle, puzzle_of
+from leakgauge.matching.registration import CONSENSUS, consensus
+from leakgauge.matching.unmixing import unmix_setting
+from leakgauge.matching.unrolling import repeat_lr_setting, repeats_setting
 from leakgauge.settings import setting
 from leakgauge.types import Attack, DataSpec, Fact, LocalTraining, Observation, Progress, Reconstruction
 

@@ -26,11 +26,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from leakgauge.attacks._parts.attempts import SCHEDULES, solve
-from leakgauge.attacks._parts.clipping import clipping_setting, numbers_for_replay
-from leakgauge.attacks._parts.compressed import compression_setting
-from leakgauge.attacks._parts.grnn_generator import Generator, draw_noise, picture_shape
-from leakgauge.attacks._parts.grnn_loss import (
+from leakgauge.attacks._grnn_generator import Generator, draw_noise, picture_shape
+from leakgauge.attacks._grnn_loss import (
     ABSOLUTE,
     SCALES,
     SQUARED,
@@ -40,18 +37,21 @@ from leakgauge.attacks._parts.grnn_loss import (
     absolute_variation,
     squared_variation,
 )
-from leakgauge.attacks._parts.grnn_one_sample import OneSample
-from leakgauge.attacks._parts.hidden_noise import bottleneck_setting
-from leakgauge.attacks._parts.muting import skip_setting
-from leakgauge.attacks._parts.puzzle import Puzzle, puzzle_of
-from leakgauge.attacks._parts.stretching import stretch_setting, stretched
-from leakgauge.attacks._parts.told import as_told
-from leakgauge.attacks._parts.unlocking import unlock_setting
-from leakgauge.attacks._parts.unrolling import repeat_lr_setting, repeats_setting
+from leakgauge.attacks._grnn_one_sample import OneSample
 from leakgauge.engine import descent
 from leakgauge.engine.driving import Minimum, Problem
 from leakgauge.engine.randomness import normal
 from leakgauge.errors import BadInput
+from leakgauge.matching.attempts import SCHEDULES, solve
+from leakgauge.matching.clipping import clipping_setting, numbers_for_replay
+from leakgauge.matching.compression import compression_setting
+from leakgauge.matching.hidden_noise import bottleneck_setting
+from leakgauge.matching.informed import as_told
+from leakgauge.matching.muting import skip_setting
+from leakgauge.matching.problem import Puzzle, puzzle_of
+from leakgauge.matching.stretching import stretch_setting, stretched
+from leakgauge.matching.unlocking import unlock_setting
+from leakgauge.matching.unrolling import repeat_lr_setting, repeats_setting
 from leakgauge.settings import setting
 from leakgauge.types import Attack, DataSpec, Fact, Observation, Progress, Reconstruction
 

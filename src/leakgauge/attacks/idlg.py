@@ -14,9 +14,9 @@ import dataclasses
 from dataclasses import dataclass
 from typing import ClassVar
 
-from leakgauge.attacks._parts.gradient_matching import GradientMatching
-from leakgauge.attacks._parts.labels import INFER, RULES, inferred_labels
-from leakgauge.attacks._parts.last_layer import proven_labels
+from leakgauge.matching.gradient_matching import GradientMatching
+from leakgauge.matching.labels import INFER, RULES, inferred_labels
+from leakgauge.matching.last_layer import proven_labels
 from leakgauge.settings import setting
 from leakgauge.types import Fact, Observation, Progress, Reconstruction
 

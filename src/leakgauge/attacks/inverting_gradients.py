@@ -22,14 +22,14 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from leakgauge.attacks._parts.attempts import AVERAGED, SCHEDULES, Start, solve
-from leakgauge.attacks._parts.input_search import InputSearch, all_attempts, sign_for
-from leakgauge.attacks._parts.puzzle import Puzzle, only
-from leakgauge.attacks._parts.robust_slices import search_in_slices
-from leakgauge.attacks._parts.stretching import stretched
 from leakgauge.engine import descent
 from leakgauge.engine.driving import Minimum, Problem
 from leakgauge.engine.randomness import normal
+from leakgauge.matching.attempts import AVERAGED, SCHEDULES, Start, solve
+from leakgauge.matching.input_search import InputSearch, all_attempts, sign_for
+from leakgauge.matching.problem import Puzzle, only
+from leakgauge.matching.robust_slices import search_in_slices
+from leakgauge.matching.stretching import stretched
 from leakgauge.settings import setting
 from leakgauge.types import Fact, Observation, Progress, Reconstruction
 

@@ -24,11 +24,11 @@ from typing import ClassVar
 
 import torch
 
-from leakgauge.attacks._parts.label_counts import RULES, misfit
-from leakgauge.attacks._parts.labels import counted, rules_for
-from leakgauge.attacks._parts.last_layer import clues_of, proven_labels
-from leakgauge.attacks._parts.whole_counts import sorted_labels
 from leakgauge.errors import NotApplicable
+from leakgauge.matching.label_counts import RULES, misfit
+from leakgauge.matching.labels import counted, rules_for
+from leakgauge.matching.last_layer import clues_of, proven_labels
+from leakgauge.matching.whole_counts import sorted_labels
 from leakgauge.settings import setting
 from leakgauge.types import Attack, Fact, Observation, Progress, Reconstruction
 

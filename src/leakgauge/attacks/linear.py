@@ -18,13 +18,13 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from leakgauge.attacks._parts.labels import single_label
-from leakgauge.attacks._parts.parallel_rows import input_of_parallel_rows
-from leakgauge.attacks._parts.scale_search import best_factor
-from leakgauge.attacks._parts.untransforming import policy_setting, undone_afterwards
-from leakgauge.attacks._parts.updates import classifier_layer, example_input, observed_gradient
+from leakgauge.attacks._parallel_rows import input_of_parallel_rows
+from leakgauge.attacks._scale_search import best_factor
 from leakgauge.engine.gradients import working_model
 from leakgauge.errors import NotApplicable
+from leakgauge.matching.labels import single_label
+from leakgauge.matching.untransforming import policy_setting, undone_afterwards
+from leakgauge.matching.updates import classifier_layer, example_input, observed_gradient
 from leakgauge.models.structure import first_linear, input_affine
 from leakgauge.settings import setting
 from leakgauge.types import Attack, DataSpec, Fact, LocalTraining, Observation, Progress, Reconstruction

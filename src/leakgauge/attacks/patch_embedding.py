@@ -23,11 +23,11 @@ from typing import ClassVar
 
 import torch
 
-from leakgauge.attacks._parts.own_replay import own_replay, precision_of, tolerance
-from leakgauge.attacks._parts.patch_rows import PatchRows, Solved, patch_rows, possible_pairs, solve_patches
-from leakgauge.attacks._parts.probing import probing_of
-from leakgauge.attacks._parts.updates import observed_gradient
+from leakgauge.attacks._own_replay import own_replay, precision_of, tolerance
+from leakgauge.attacks._patch_rows import PatchRows, Solved, patch_rows, possible_pairs, solve_patches
 from leakgauge.errors import NotApplicable
+from leakgauge.matching.probing import probing_of
+from leakgauge.matching.updates import observed_gradient
 from leakgauge.types import CROSS_ENTROPY, NLL_ON_LOGITS, Attack, DataSpec, Fact, Observation, Progress, Reconstruction
 
 _SURE = 0.02  # expected error of a number up to which a sample counts as proven

@@ -34,14 +34,14 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from leakgauge.attacks._parts.behind_first_layer import BehindFirstLayer, linear_behind_relu
-from leakgauge.attacks._parts.row_peeling import Peeled, Rows, peel, rows_of_layer
-from leakgauge.attacks._parts.shared_precision import shared_precision
-from leakgauge.attacks._parts.updates import example_input, observed_gradient
+from leakgauge.attacks._behind_first_layer import BehindFirstLayer, linear_behind_relu
+from leakgauge.attacks._row_peeling import Peeled, Rows, peel, rows_of_layer
+from leakgauge.client.fedavg import local_steps
 from leakgauge.engine.batchnorm import uses_batch_statistics
 from leakgauge.engine.gradients import working_model
 from leakgauge.errors import NotApplicable
-from leakgauge.fl.fedavg import local_steps
+from leakgauge.matching.shared_precision import shared_precision
+from leakgauge.matching.updates import example_input, observed_gradient
 from leakgauge.models.structure import first_linear, input_affine
 from leakgauge.settings import setting
 from leakgauge.types import (

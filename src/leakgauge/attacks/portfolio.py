@@ -22,14 +22,14 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from leakgauge.attacks._parts.attempts import Start, in_order
-from leakgauge.attacks._parts.input_search import InputSearch, sign_for, smooth
-from leakgauge.attacks._parts.puzzle import Puzzle, side_by_side
-from leakgauge.attacks._parts.robust_slices import search_in_slices
-from leakgauge.attacks._parts.stretching import stretched
 from leakgauge.engine import descent
 from leakgauge.engine.driving import Evaluate, Minimum
 from leakgauge.engine.randomness import normal
+from leakgauge.matching.attempts import Start, in_order
+from leakgauge.matching.input_search import InputSearch, sign_for, smooth
+from leakgauge.matching.problem import Puzzle, side_by_side
+from leakgauge.matching.robust_slices import search_in_slices
+from leakgauge.matching.stretching import stretched
 from leakgauge.settings import setting
 from leakgauge.types import Fact, Observation, Progress, Reconstruction
 

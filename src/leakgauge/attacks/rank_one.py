@@ -22,11 +22,11 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from leakgauge.attacks._parts.first_map import FirstMap, first_map, possible_first_maps
-from leakgauge.attacks._parts.own_replay import OwnReplay, own_replay, tolerance
-from leakgauge.attacks._parts.probing import probing_of
-from leakgauge.attacks._parts.updates import observed_gradient
+from leakgauge.attacks._first_map import FirstMap, first_map, possible_first_maps
+from leakgauge.attacks._own_replay import OwnReplay, own_replay, tolerance
 from leakgauge.errors import NotApplicable
+from leakgauge.matching.probing import probing_of
+from leakgauge.matching.updates import observed_gradient
 from leakgauge.types import CROSS_ENTROPY, NLL_ON_LOGITS, Attack, DataSpec, Fact, Observation, Progress, Reconstruction
 
 _LENGTHS = 24  # tried for each sign

@@ -24,12 +24,12 @@ from scipy import sparse
 from torch import Tensor, nn
 from torch.nn.grad import conv2d_input, conv2d_weight
 
-from leakgauge.attacks._parts.rgap_chain import Link, chain_of, inverse_of
-from leakgauge.attacks._parts.rgap_equations import Rank, forward_rows, rank_of_convolution, solve_convolution
-from leakgauge.attacks._parts.rgap_output import Output, softmax_outputs
-from leakgauge.attacks._parts.updates import example_input, observed_gradient
+from leakgauge.attacks._rgap_chain import Link, chain_of, inverse_of
+from leakgauge.attacks._rgap_equations import Rank, forward_rows, rank_of_convolution, solve_convolution
+from leakgauge.attacks._rgap_output import Output, softmax_outputs
 from leakgauge.engine.gradients import cross_entropy, working_model
 from leakgauge.errors import NotApplicable
+from leakgauge.matching.updates import example_input, observed_gradient
 from leakgauge.models._layers import Normalize
 from leakgauge.types import Attack, DataSpec, Fact, Observation, Progress, Reconstruction
 

@@ -16,9 +16,9 @@ from leakgauge.cli.executing import executing
 from leakgauge.cli.running import run
 from leakgauge.cli.template import write_template
 from leakgauge.errors import BadInput
-from leakgauge.files import regular
-from leakgauge.own_update import holds_batch, is_recording
-from leakgauge.recorded_clients import left_aside
+from leakgauge.reading.files import regular
+from leakgauge.recording.own_update import holds_batch, is_recording
+from leakgauge.recording.recorded_clients import left_aside
 from leakgauge.types import Federation, Scenario
 
 # What a bare `leakgauge audit` shows: a leak, a defence that holds, and one that only seems to.

@@ -7,13 +7,13 @@ from typing import Annotated
 import torch
 import typer
 
-from leakgauge.bench import CASES, check, measure
+from leakgauge.audit.bench import CASES, check, measure
 from leakgauge.cli import options
 from leakgauge.cli.console import say, show, show_json, show_table
-from leakgauge.growth import measure_growth, points
+from leakgauge.lab.growth import measure_growth, points
+from leakgauge.lab.solving import measure_solving
 from leakgauge.settings import unknown_name
-from leakgauge.solving import measure_solving
-from leakgauge.stage import environment, pick_device
+from leakgauge.setup.setup import environment, pick_device
 
 
 def bench(

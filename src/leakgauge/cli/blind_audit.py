@@ -13,21 +13,21 @@ from pathlib import Path
 from typing import Any
 
 from leakgauge import catalog
-from leakgauge.applicability import spared, why_not
+from leakgauge.audit.applicability import spared, why_not
+from leakgauge.audit.budget import Pace, pace_of
 from leakgauge.cli.console import say, show, show_json, show_table, watching
 from leakgauge.cli.replay import NO_TRUTH, as_document, findings, folder_of, keep, look_at, seeds_of, show_no_truth
 from leakgauge.cli.triage import show_clues
 from leakgauge.errors import BadInput, LeakgaugeError
-from leakgauge.files import make_folder, write_whole
-from leakgauge.own_update import is_recording, refuse_what_a_file_fixes
-from leakgauge.pacing import Pace, pace_of
-from leakgauge.plan import Cell, adaptive_attacks, parse_chain
-from leakgauge.recorded_clients import filled_in, names_of
+from leakgauge.reading.files import make_folder, write_whole
+from leakgauge.recording.own_update import is_recording, refuse_what_a_file_fixes
+from leakgauge.recording.recorded_clients import filled_in, names_of
+from leakgauge.recording.sanity import refuse_wrong
+from leakgauge.recording.triage import triage
 from leakgauge.report.blind_page import label_words, to_blind_page
 from leakgauge.report.subject import counted
-from leakgauge.sanity import refuse_wrong
-from leakgauge.suites import SUITES, attacks_of
-from leakgauge.triage import triage
+from leakgauge.setup.plan import Cell, adaptive_attacks, parse_chain
+from leakgauge.setup.suites import SUITES, attacks_of
 from leakgauge.types import UNDEFENDED, Attack, Fact, Observation, Reconstruction, Scenario
 
 FILE, PAGE = "blind.json", "blind.html"

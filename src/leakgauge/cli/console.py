@@ -12,10 +12,10 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
-from leakgauge.visible import shortened, visible, visible_lines
+from leakgauge.reading.visible import shortened, visible, visible_lines
 
 if TYPE_CHECKING:
-    from leakgauge.audit import Watch
+    from leakgauge.audit.run import Watch
 
 _WIDEST = 2_000  # characters in one place of a table
 

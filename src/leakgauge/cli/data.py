@@ -16,10 +16,10 @@ from leakgauge import catalog
 from leakgauge.cli import options
 from leakgauge.cli.console import say, show, show_json, show_table
 from leakgauge.data import fetch, inventory, verify
-from leakgauge.files import data_root as root_of
 from leakgauge.generators.dcgan import NAME as FACES
 from leakgauge.generators.dcgan import fetch_faces
 from leakgauge.metrics.lpips_weights import fetch_lpips
+from leakgauge.reading.files import data_root as root_of
 
 data = typer.Typer(no_args_is_help=True)
 LPIPS = "lpips"

@@ -8,15 +8,15 @@ from typing import Annotated
 
 import typer
 
+from leakgauge.checks.thresholds import Thresholds
 from leakgauge.cli import options
 from leakgauge.cli.console import say, show, show_json, show_table, watching
-from leakgauge.detection.arms_race import Point, race
-from leakgauge.detection.cases import clean_cases, tampered_cases
-from leakgauge.detection.rates import by_check, chosen_thresholds, halves, rates, score_all
-from leakgauge.detection.writing import Study, as_dict, write_study
 from leakgauge.errors import BadInput
-from leakgauge.inspect.thresholds import Thresholds
-from leakgauge.stage import environment, pick_device
+from leakgauge.lab.detection.arms_race import Point, race
+from leakgauge.lab.detection.cases import clean_cases, tampered_cases
+from leakgauge.lab.detection.rates import by_check, chosen_thresholds, halves, rates, score_all
+from leakgauge.lab.detection.writing import Study, as_dict, write_study
+from leakgauge.setup.setup import environment, pick_device
 from leakgauge.types import Interval
 
 

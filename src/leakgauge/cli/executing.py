@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from leakgauge.chunks import Executor
 from leakgauge.errors import BadInput
-from leakgauge.scale.ray import OnRay
-from leakgauge.scale.ray_cluster import connected
-from leakgauge.workers import Workers, memory_from_text
+from leakgauge.execution.local import Workers, memory_from_text
+from leakgauge.execution.ray import OnRay
+from leakgauge.execution.ray_cluster import connected
+from leakgauge.execution.work_units import Executor
 
 
 @contextmanager

@@ -10,16 +10,16 @@ from typing import Annotated, Any
 import typer
 from torch import Tensor, nn
 
+from leakgauge.checks import Suspicion, tampered
+from leakgauge.checks.inspection import judge, measure
+from leakgauge.checks.suspicion import HIGH
 from leakgauge.cli import options
 from leakgauge.cli.console import say, show, show_json
 from leakgauge.data import draw_victims, load
 from leakgauge.errors import BadInput
-from leakgauge.files import make_folder, write_whole
-from leakgauge.inspect import Suspicion, tampered
-from leakgauge.inspect.inspection import judge, measure
-from leakgauge.inspect.suspicion import HIGH
 from leakgauge.models import load_model, load_tensors
-from leakgauge.stage import pick_device
+from leakgauge.reading.files import make_folder, write_whole
+from leakgauge.setup.setup import pick_device
 from leakgauge.types import Batch, DataSpec, Scenario
 
 FILE = "inspection.json"

@@ -7,9 +7,10 @@ from typing import Annotated, Any
 
 import typer
 
-from leakgauge import catalog, recipes
+from leakgauge import catalog
 from leakgauge.cli import options
 from leakgauge.cli.console import show, show_json, show_table
+from leakgauge.lab import recipes
 from leakgauge.settings import unknown_name
 from leakgauge.types import THREAT_MODELS
 

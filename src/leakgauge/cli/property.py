@@ -8,11 +8,11 @@ from typing import Annotated
 
 import typer
 
+from leakgauge.audit.property_inference import SHUFFLES, PropertyInference, PropertyReport, infer_property
 from leakgauge.cli import options
 from leakgauge.cli.console import say, show, show_json, show_table
 from leakgauge.cli.running import interval
-from leakgauge.files import make_folder, write_whole
-from leakgauge.property_inference import SHUFFLES, PropertyInference, PropertyReport, infer_property
+from leakgauge.reading.files import make_folder, write_whole
 from leakgauge.types import Interval, Scenario
 
 MODEL, DATA, TRIALS, BATCH_SIZE = "cnn-melis", "photos32", 100, 32

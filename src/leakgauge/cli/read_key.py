@@ -6,14 +6,14 @@ from typing import Annotated
 
 import typer
 
-from leakgauge.attacks._parts.lock_key import misfit, read_key
 from leakgauge.cli import options
 from leakgauge.cli.console import show, show_json, show_table
 from leakgauge.defenses.key_lock import KeyLock
 from leakgauge.errors import BadInput
+from leakgauge.matching.lock_key import misfit, read_key
 from leakgauge.models._key_lock import draw_locks, locks_in
-from leakgauge.plan import parse_chain
-from leakgauge.stage import set_stage
+from leakgauge.setup.plan import parse_chain
+from leakgauge.setup.setup import set_stage
 from leakgauge.types import Scenario
 
 _USUAL = "key-lock:told=gradient"

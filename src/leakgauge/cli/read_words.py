@@ -10,10 +10,10 @@ import typer
 
 from leakgauge.cli import options
 from leakgauge.cli.console import say, show, show_json, show_table, watching
-from leakgauge.files import make_folder, write_whole
-from leakgauge.text.comparing import AGGREGATORS, Run, Study, compare
-from leakgauge.text.rendering import RENDERERS
-from leakgauge.text.training import Reading
+from leakgauge.lab.words.comparing import AGGREGATORS, Run, Study, compare
+from leakgauge.lab.words.rendering import RENDERERS
+from leakgauge.lab.words.training import Reading
+from leakgauge.reading.files import make_folder, write_whole
 
 
 def read_words(

@@ -12,23 +12,23 @@ import typer
 from safetensors.torch import save
 
 from leakgauge import catalog
+from leakgauge.audit.recorded import Assumed, Attacked, Group, audit_group, findings, pictures
 from leakgauge.cli import options
 from leakgauge.cli.console import say, show, show_json, show_table
 from leakgauge.cli.running import RUNS
 from leakgauge.cli.triage import show_clues
 from leakgauge.data import load
 from leakgauge.errors import BadInput
-from leakgauge.files import make_folder, write_whole
-from leakgauge.fl.recorded_folder import Recorded, left_out, read_folder, side_by_side
-from leakgauge.flags import FLAGS
-from leakgauge.plan import parse_chain
-from leakgauge.recorded_clients import of_round
+from leakgauge.reading.files import make_folder, write_whole
+from leakgauge.reading.keys import key_of
+from leakgauge.recording.recorded_clients import of_round
+from leakgauge.recording.recorded_folder import Recorded, left_out, read_folder, side_by_side
 from leakgauge.report.pictures import pairs_png, sheet_png
 from leakgauge.report.recorded import HEADS, finding_row, recorded_page
-from leakgauge.scale.recorded_audit import Assumed, Attacked, Group, audit_group, findings, pictures
-from leakgauge.stage import environment, pick_device
-from leakgauge.store import key_of
+from leakgauge.setup.plan import parse_chain
+from leakgauge.setup.setup import environment, pick_device
 from leakgauge.types import SCHEMA, LocalTraining
+from leakgauge.verdict.flags import FLAGS
 
 DEFAULT_ATTACKS = "linear labels"  # both without a search: seconds for a hundred clients
 FILE, PAGE = "recorded.json", "recorded.md"

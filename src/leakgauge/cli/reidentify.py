@@ -13,12 +13,12 @@ from leakgauge.cli import options
 from leakgauge.cli.console import say, show, show_json, show_table
 from leakgauge.cli.running import interval
 from leakgauge.errors import BadInput
-from leakgauge.files import make_folder, regular, write_whole
-from leakgauge.identification import STEPS
-from leakgauge.reidentification import FinishedRun, ReidentificationReport
-from leakgauge.reidentification import reidentify as reidentify_runs
+from leakgauge.execution.store import Store
+from leakgauge.lab.identification import STEPS
+from leakgauge.lab.reidentification import FinishedRun, ReidentificationReport
+from leakgauge.lab.reidentification import reidentify as reidentify_runs
+from leakgauge.reading.files import make_folder, regular, write_whole
 from leakgauge.report import from_json
-from leakgauge.store import Store
 from leakgauge.types import Interval, Rate
 
 FILE = "reidentification.json"

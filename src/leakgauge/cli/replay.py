@@ -11,16 +11,16 @@ from safetensors.torch import save
 from leakgauge.cli.console import say, show, show_json, watching
 from leakgauge.cli.running import RUNS
 from leakgauge.errors import BadInput
-from leakgauge.files import make_folder, write_whole
-from leakgauge.flags import FLAGS
-from leakgauge.own_update import is_recording, saved_observation
-from leakgauge.recorded_clients import filled_in
+from leakgauge.reading.files import make_folder, write_whole
+from leakgauge.reading.keys import content_of, key_of
+from leakgauge.recording.own_update import is_recording, saved_observation
+from leakgauge.recording.recorded_clients import filled_in
+from leakgauge.recording.sanity import sanity
 from leakgauge.report.pictures import sheet_png
-from leakgauge.sanity import sanity
-from leakgauge.stage import environment, initial_state
-from leakgauge.store import content_of, key_of
+from leakgauge.setup.setup import environment, initial_state
 from leakgauge.types import SCHEMA, Attack, DataSpec, Observation, Reconstruction, Scenario, threat_model
 from leakgauge.types.triage import WRONG
+from leakgauge.verdict.flags import FLAGS
 
 NO_TRUTH = "no-ground-truth"
 

@@ -12,9 +12,9 @@ import typer
 from leakgauge.cli import options
 from leakgauge.cli.console import say, show, show_json
 from leakgauge.errors import BadInput, LeakgaugeError
-from leakgauge.files import regular
+from leakgauge.execution.store import Store
+from leakgauge.reading.files import regular
 from leakgauge.report import from_json, write, write_comparison
-from leakgauge.store import Store
 from leakgauge.types import AuditReport
 
 

@@ -9,17 +9,27 @@ from typing import Annotated, Any
 
 import typer
 
-from leakgauge.claiming import claimed
 from leakgauge.cli import options
 from leakgauge.cli.console import say, show, show_json, show_table, watching
 from leakgauge.cli.executing import executing
 from leakgauge.cli.running import RUNS
 from leakgauge.errors import BadInput
-from leakgauge.files import make_folder
-from leakgauge.recipes import _distribution, _exposed, _measured, _rendering, get
-from leakgauge.recipes._recipe import Cell, Piece, Recipe, Run, Table, chosen, most_evaluations, pieces_of, scenarios_of
-from leakgauge.recipes._running import describe, load, run_all
-from leakgauge.recipes._statistics import heading, written
+from leakgauge.execution.locks import claimed
+from leakgauge.lab.recipes import _distribution, _exposed, _measured, _rendering, get
+from leakgauge.lab.recipes._recipe import (
+    Cell,
+    Piece,
+    Recipe,
+    Run,
+    Table,
+    chosen,
+    most_evaluations,
+    pieces_of,
+    scenarios_of,
+)
+from leakgauge.lab.recipes._running import describe, load, run_all
+from leakgauge.lab.recipes._statistics import heading, written
+from leakgauge.reading.files import make_folder
 
 
 def reproduce(

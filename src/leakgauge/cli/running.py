@@ -9,22 +9,22 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from leakgauge.audit import run_audit
+from leakgauge.audit.costs import with_costs
+from leakgauge.audit.run import run_audit
 from leakgauge.cli.console import say, show, show_json, show_table, watching
 from leakgauge.cli.sheets import controls_of, write_comparison, write_pairs
 from leakgauge.cli.step_summary import append_step_summary
 from leakgauge.cli.triage import show_clues
-from leakgauge.costs import with_costs
 from leakgauge.errors import BadInput, LeakgaugeError
+from leakgauge.reading.keys import key_of
 from leakgauge.report import to_summary, write
 from leakgauge.report.cells import flags
 from leakgauge.report.not_run import skipped_lines
 from leakgauge.report.numbers import heading
 from leakgauge.report.subject import counted
 from leakgauge.report.tradeoff import tradeoff
-from leakgauge.store import key_of
 from leakgauge.types import AuditReport, Federation, Interval, Scenario, Verdict, cell_name
-from leakgauge.verdict import headline
+from leakgauge.verdict.summary import headline
 
 RUNS = Path("leakgauge-runs")
 _NAMED = 3  # rows that a flag names

@@ -12,11 +12,11 @@ import typer
 from leakgauge.cli import options
 from leakgauge.cli.console import say, show, show_json, show_table, watching
 from leakgauge.cli.running import RUNS
+from leakgauge.defenses.ats.operations import OPERATIONS
+from leakgauge.defenses.ats.policy import parse
 from leakgauge.errors import BadInput
-from leakgauge.policies.operations import OPERATIONS
-from leakgauge.policies.policy import parse
-from leakgauge.policy_search import TRAINING, Search, best_of, search_policies
-from leakgauge.store import key_of
+from leakgauge.lab.policy_search import TRAINING, Search, best_of, search_policies
+from leakgauge.reading.keys import key_of
 from leakgauge.types import Training
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from leakgauge.files import write_whole
+from leakgauge.reading.files import write_whole
 from leakgauge.report.pictures import comparison_png, pairs_png
 from leakgauge.types import AuditReport, Pictures, Summary, cell_name
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from leakgauge.errors import BadInput
-from leakgauge.files import write_whole
+from leakgauge.reading.files import write_whole
 
 TEMPLATE = """# A scenario for `leakgauge audit`. Every key is here; what is commented out is optional.
 # Flags on the command line override single keys. Paths are relative to the folder you run the command in.

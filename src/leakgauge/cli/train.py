@@ -8,12 +8,12 @@ from typing import Annotated
 
 import typer
 
+from leakgauge.audit.federated_training import Trained, TrainingReport, train_federation
 from leakgauge.cli import options
 from leakgauge.cli.console import say, show, show_json, show_table, watching
 from leakgauge.errors import BadInput
-from leakgauge.federated_training import Trained, TrainingReport, train_federation
-from leakgauge.files import write_whole
-from leakgauge.fl.centralised import NAME as CENTRALISED
+from leakgauge.federation.centralised import NAME as CENTRALISED
+from leakgauge.reading.files import write_whole
 from leakgauge.types import Federation, LocalTraining, Partition, Scenario
 
 _LOCAL = LocalTraining(kind="fedavg", epochs=2, lr=0.01)

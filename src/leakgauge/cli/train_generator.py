@@ -20,13 +20,13 @@ from leakgauge.cli.console import say, show, show_json
 from leakgauge.data import Dataset, load
 from leakgauge.engine.precision import set_precision
 from leakgauge.errors import BadInput
-from leakgauge.files import make_folder, write_whole
 from leakgauge.generators.architecture import WIDTH_STEP, Architecture, Decoder
 from leakgauge.generators.fingerprints import fingerprints
 from leakgauge.generators.saving import Origin, save_generator
 from leakgauge.generators.training import Schedule, train
+from leakgauge.reading.files import make_folder, write_whole
 from leakgauge.report.pictures import sheet_png
-from leakgauge.stage import pick_device
+from leakgauge.setup.setup import pick_device
 
 _SHOWN = 8  # pictures per label on the sheet, ten labels at most
 _PIECE = 4096  # samples hashed at a time

@@ -13,19 +13,19 @@ import typer
 import leakgauge
 from leakgauge.cli import options
 from leakgauge.cli.console import say, show, show_json, show_table, watching
+from leakgauge.client.partition import iid
 from leakgauge.data import load
 from leakgauge.defenses.batchnorm_only import BatchNormOnly
 from leakgauge.defenses.key_lock import KeyLock
 from leakgauge.engine.precision import set_precision
 from leakgauge.errors import BadInput, Unreadable
-from leakgauge.files import make_folder, write_whole
-from leakgauge.fl.locked_training import LockedAccuracy, LockedTraining, train_locked
-from leakgauge.fl.partition import iid
+from leakgauge.lab.locked_training import LockedAccuracy, LockedTraining, train_locked
 from leakgauge.models import load_model
-from leakgauge.plan import parse_chain
-from leakgauge.sealed import opened, sealed
-from leakgauge.stage import environment, pick_device
-from leakgauge.store import key_of
+from leakgauge.reading.files import make_folder, write_whole
+from leakgauge.reading.keys import key_of
+from leakgauge.reading.sealed import opened, sealed
+from leakgauge.setup.plan import parse_chain
+from leakgauge.setup.setup import environment, pick_device
 from leakgauge.types import UNDEFENDED
 
 _USUAL = LockedTraining()

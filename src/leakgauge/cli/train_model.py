@@ -15,11 +15,11 @@ from leakgauge.cli.console import say, show, show_json, watching
 from leakgauge.data import load
 from leakgauge.engine.precision import set_precision
 from leakgauge.errors import BadInput
-from leakgauge.files import make_folder, write_whole
-from leakgauge.fl.rounds import accuracy, train
+from leakgauge.federation.rounds import accuracy, train
 from leakgauge.models import load_model
-from leakgauge.stage import pick_device
-from leakgauge.store import key_of
+from leakgauge.reading.files import make_folder, write_whole
+from leakgauge.reading.keys import key_of
+from leakgauge.setup.setup import pick_device
 from leakgauge.types import Training
 
 

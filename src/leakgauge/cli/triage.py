@@ -12,15 +12,15 @@ import typer
 
 from leakgauge.cli import options
 from leakgauge.cli.console import say, show, show_json, show_table
+from leakgauge.client.chain import prepared
+from leakgauge.client.observe import facts_about, observe
 from leakgauge.errors import BadInput
-from leakgauge.files import make_folder, write_whole
-from leakgauge.fl.chain import prepared
-from leakgauge.fl.observe import facts_about, observe
-from leakgauge.own_update import saved_observation
-from leakgauge.plan import parse_chain
-from leakgauge.sanity import refuse_wrong
-from leakgauge.stage import set_stage
-from leakgauge.triage import triage as look
+from leakgauge.reading.files import make_folder, write_whole
+from leakgauge.recording.own_update import saved_observation
+from leakgauge.recording.sanity import refuse_wrong
+from leakgauge.recording.triage import triage as look
+from leakgauge.setup.plan import parse_chain
+from leakgauge.setup.setup import set_stage
 from leakgauge.types import UNDEFENDED, Clue, Observation, Scenario
 
 FILE = "triage.json"

@@ -10,11 +10,11 @@ import typer
 
 from leakgauge.cli import options
 from leakgauge.cli.console import say, show, show_json, show_table, watching
-from leakgauge.files import make_folder, write_whole
-from leakgauge.two_gaussians.cases import CASES
-from leakgauge.two_gaussians.comparing import AGGREGATORS, Study, compare
-from leakgauge.two_gaussians.drawing import boundaries
-from leakgauge.two_gaussians.training import Local
+from leakgauge.lab.two_gaussians.cases import CASES
+from leakgauge.lab.two_gaussians.comparing import AGGREGATORS, Study, compare
+from leakgauge.lab.two_gaussians.drawing import boundaries
+from leakgauge.lab.two_gaussians.training import Local
+from leakgauge.reading.files import make_folder, write_whole
 from leakgauge.types import Interval
 
 

@@ -8,7 +8,7 @@ import zlib
 from pathlib import Path
 
 from leakgauge.data._root import damaged
-from leakgauge.files import regular
+from leakgauge.reading.files import regular
 
 _PIECE = 1 << 20
 

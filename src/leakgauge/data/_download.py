@@ -16,7 +16,7 @@ from typing import Any, BinaryIO
 from leakgauge.data._checksums import checksum_of
 from leakgauge.data._dataset import Download
 from leakgauge.errors import BadInput, LeakgaugeError
-from leakgauge.files import cannot_write, keep_whole, remove
+from leakgauge.reading.files import cannot_write, keep_whole, remove
 
 Progress = Callable[[int, int | None], None]  # bytes done, bytes in all if known
 

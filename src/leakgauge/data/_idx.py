@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from leakgauge.data._root import damaged
-from leakgauge.files import regular
+from leakgauge.reading.files import regular
 
 _SHRINKS = 1032  # deflate packs at most so many bytes into one
 _LARGEST = 1 << 30  # bytes; the largest set in this format has two thirds of that

@@ -11,7 +11,7 @@ from PIL import Image
 from torch import Tensor
 
 from leakgauge.errors import BadInput, Unreadable
-from leakgauge.files import regular
+from leakgauge.reading.files import regular
 
 SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm"})
 

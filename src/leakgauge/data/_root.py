@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from leakgauge.errors import BadInput
-from leakgauge.files import VARIABLE, data_root
+from leakgauge.reading.files import VARIABLE, data_root
 
 
 def first_existing(root: Path, paths: tuple[str, ...]) -> Path | None:

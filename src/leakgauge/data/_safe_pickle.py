@@ -14,7 +14,7 @@ import numpy as np
 
 from leakgauge.data._root import damaged
 from leakgauge.errors import Unreadable
-from leakgauge.files import regular
+from leakgauge.reading.files import regular
 from leakgauge.reading.pickles import Buildable, unpickle
 
 

@@ -9,7 +9,7 @@ import zipfile
 from pathlib import Path, PurePosixPath
 
 from leakgauge.errors import BadInput
-from leakgauge.files import cannot_write, keep_whole
+from leakgauge.reading.files import cannot_write, keep_whole
 from leakgauge.reading.unpacked import most_unpacked, open_tar, open_zip
 
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from leakgauge.data._dataset import Dataset, DataSource, Download, StandardFile, check_split
 from leakgauge.data._root import damaged, require
 from leakgauge.data._scaling import min_max
-from leakgauge.files import regular
+from leakgauge.reading.files import regular
 from leakgauge.types import DataSpec
 
 COLUMNS = (

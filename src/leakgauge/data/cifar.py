@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from leakgauge.data._dataset import Dataset, DataSource, Download, StandardFile, check_split
 from leakgauge.data._root import damaged, missing, require
 from leakgauge.data._safe_pickle import read_pickle
-from leakgauge.files import data_root
+from leakgauge.reading.files import data_root
 from leakgauge.types import DataSpec
 
 CIFAR10_SPEC = DataSpec(

@@ -11,7 +11,7 @@ from leakgauge.data._dataset import DataSource
 from leakgauge.data._download import Progress, download
 from leakgauge.data._unpack import unpack
 from leakgauge.data.verifying import verify_source
-from leakgauge.files import data_root
+from leakgauge.reading.files import data_root
 
 
 def no_progress(done: int, total: int | None) -> None:

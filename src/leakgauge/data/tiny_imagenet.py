@@ -20,7 +20,7 @@ from leakgauge.data._dataset import (
 from leakgauge.data._halves import half
 from leakgauge.data._images import read_image, stack
 from leakgauge.data._root import damaged, require
-from leakgauge.files import regular
+from leakgauge.reading.files import regular
 from leakgauge.types import DataSpec
 
 SPEC = DataSpec("tiny-imagenet", (3, 64, 64), 200, "image", mean=IMAGENET_MEAN, std=IMAGENET_STD)

@@ -10,7 +10,7 @@ from leakgauge.data._checksums import matches
 from leakgauge.data._dataset import SPLITS, DataSource, StandardFile
 from leakgauge.data._root import first_existing
 from leakgauge.errors import LeakgaugeError
-from leakgauge.files import data_root
+from leakgauge.reading.files import data_root
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+from leakgauge.client.sums import mean_of_rounds
 from leakgauge.defenses._accounting import ACCOUNTANTS, accounted
 from leakgauge.defenses._reconstruction_bound import mu_of_steps
-from leakgauge.fl.aggregation import mean_of_rounds
 from leakgauge.settings import setting
 from leakgauge.types import Defense, Guarantee, SharedUpdate
 

@@ -14,8 +14,8 @@ from typing import ClassVar
 
 from torch import Tensor, nn
 
+from leakgauge.client.sums import mean_of_rounds
 from leakgauge.engine.randomness import normal
-from leakgauge.fl.aggregation import mean_of_rounds
 from leakgauge.settings import setting
 from leakgauge.types import Attack, Batch, Defense, SharedUpdate, Step, TamperingServer
 

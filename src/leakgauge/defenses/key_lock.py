@@ -14,10 +14,10 @@ Each client draws a key. `first_lock=client` has every client draw a lock of its
 or both (`key-and-gradient`). `lock` and `both` give the values of the client's lock, and those with the key.
 
 Where we depart. Each update is taken in the first round: with a key as it is drawn and a lock that has not trained yet;
-how locks train is in `fl/locked_training.py`.
+how locks train is in `lab/locked_training.py`.
 
 How to beat it. The gradient of the lock's weight is that of its bias times the key: who sees both divides and has the
-key (`attacks/_parts/lock_key.py`, `leakgauge read-key`). Who knows the first lock and the key has the whole network.
+key (`matching/lock_key.py`, `leakgauge read-key`). Who knows the first lock and the key has the whole network.
 Without the key there are two numbers per channel to find, and the update has thousands of equations: search for them
 together with the image (`unlock`), or also leave out the tensors in front of the lock and match what lies behind it
 (`skip=lock`). Then stretch the picture (`stretch`): BatchNorm in train mode hides the scale of one sample, and with it

@@ -13,9 +13,9 @@ from typing import ClassVar
 import torch
 from torch import nn
 
+from leakgauge.client.sums import mean_of_rounds
 from leakgauge.defenses.gaussian import knows_noise, spread_of
 from leakgauge.engine.randomness import per_trial
-from leakgauge.fl.aggregation import mean_of_rounds
 from leakgauge.settings import setting
 from leakgauge.types import Attack, Batch, Defense, SharedUpdate, Step
 

@@ -20,9 +20,9 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
+from leakgauge.client.sums import mean_of_rounds
 from leakgauge.defenses._compressing import knows_compression
 from leakgauge.engine.randomness import uniform
-from leakgauge.fl.aggregation import mean_of_rounds
 from leakgauge.settings import setting
 from leakgauge.types import Attack, Batch, Defense, SharedUpdate, Step
 

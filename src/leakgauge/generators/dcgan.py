@@ -22,8 +22,8 @@ import torch
 from torch import Tensor, nn
 
 from leakgauge.errors import LeakgaugeError, MissingExtra
-from leakgauge.files import data_root, make_folder, write_whole
 from leakgauge.generators.generator import Generator
+from leakgauge.reading.files import data_root, make_folder, write_whole
 from leakgauge.reading.unpacked import open_zip
 
 NAME = "dcgan-faces"

@@ -18,9 +18,9 @@ from safetensors.torch import save
 from torch import Tensor
 
 from leakgauge.errors import BadInput, Unreadable
-from leakgauge.files import make_folder, write_whole
 from leakgauge.generators.architecture import WIDTH_STEP, Architecture, Decoder
 from leakgauge.generators.generator import Generator
+from leakgauge.reading.files import make_folder, write_whole
 from leakgauge.reading.tensors import read_safetensors
 
 FORMAT = "leakgauge-generator-1"

@@ -23,9 +23,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from leakgauge.errors import BadInput
-from leakgauge.files import data_root
 from leakgauge.metrics._metric import Metric
 from leakgauge.metrics.lpips_weights import read_weights
+from leakgauge.reading.files import data_root
 
 MIN_SIDE = 64
 _CHUNK = 64  # images at a time: VGG16 keeps about 10 MB for each

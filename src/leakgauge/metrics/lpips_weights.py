@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from leakgauge.errors import LeakgaugeError, MissingExtra
-from leakgauge.files import keep_whole
+from leakgauge.reading.files import keep_whole
 from leakgauge.reading.unpacked import open_tar, open_zip
 
 FOLDER = "lpips"

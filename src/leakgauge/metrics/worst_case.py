@@ -1,8 +1,8 @@
 """Several answers of one attack: the worst case for the client counts, record by record.
 
 Which answer is best cannot be told without the truth, so an auditor counts the one that comes closest, as the verdict
-does with several attacks. The comparison with other samples (`leakgauge.control`) takes the closest answer for each of
-them too, or the choice alone would look like a leak.
+does with several attacks. The comparison with other samples (`leakgauge.verdict.closeness`) takes the closest answer
+for each of them too, or the choice alone would look like a leak.
 """
 
 from __future__ import annotations

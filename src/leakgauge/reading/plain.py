@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from leakgauge.errors import Unreadable
-from leakgauge.files import regular
+from leakgauge.reading.files import regular
 
 
 def read_json(path: Path) -> Any:

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from leakgauge.errors import Unreadable
-from leakgauge.files import regular
+from leakgauge.reading.files import regular
 from leakgauge.reading.pickles import Buildable, unpickle
 from leakgauge.reading.unpacked import most_unpacked, open_zip
 

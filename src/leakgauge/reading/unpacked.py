@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from leakgauge.errors import Unreadable
-from leakgauge.files import regular
+from leakgauge.reading.files import regular
 
 _TIMES = 100  # what arrays, pictures and weights shrink to when packed stays far above a hundredth
 _ALWAYS = 64 << 20  # bytes that any file may unpack to

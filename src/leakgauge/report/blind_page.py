@@ -10,13 +10,13 @@ from typing import Any
 
 from torch import Tensor
 
-from leakgauge.flags import FLAGS
 from leakgauge.metrics.scoring import claims_of
 from leakgauge.report.html import rendered
 from leakgauge.report.pictures import data_uri
 from leakgauge.report.subject import counted
 from leakgauge.report.toml import scenario_toml
 from leakgauge.types import Reconstruction, Scenario
+from leakgauge.verdict.flags import FLAGS
 
 _SHOWN = 64  # pictures of one attack
 _LABELS = 16  # of one client, in the table

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from leakgauge.credible import is_credible
 from leakgauge.report.criterion import Criterion
 from leakgauge.report.numbers import percent, rate_bounds
 from leakgauge.report.subject import SIMULATED, kind_of_update
 from leakgauge.types import AuditReport, Finding, Flag, Summary, cell_name
+from leakgauge.verdict.credible import is_credible
 
 CONTROL_NOTE = (
     "A row marked control is the same attack on a decoy, the update of other samples: what scores there was drawn, not "

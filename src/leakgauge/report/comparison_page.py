@@ -12,7 +12,7 @@ from leakgauge.report.numbers import NOTHING, bounds, number, percent, rate_boun
 from leakgauge.report.rows import columns, table_rows
 from leakgauge.report.subject import title_of
 from leakgauge.types import AuditReport, Interval
-from leakgauge.verdict import headline
+from leakgauge.verdict.summary import headline
 
 
 def to_comparison(first: AuditReport, second: AuditReport, names: tuple[str, str]) -> str:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from bisect import bisect_right
 from dataclasses import dataclass
 
-from leakgauge.credible import is_credible
 from leakgauge.report.cells import Cell, baselines, by_defense
 from leakgauge.report.criterion import Criterion, criterion
 from leakgauge.types import AuditReport
+from leakgauge.verdict.credible import is_credible
 
 
 @dataclass(frozen=True)

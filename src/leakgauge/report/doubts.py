@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from leakgauge.flags import NO_BETTER_THAN_CONTROL
 from leakgauge.report.cells import by_defense, flags
 from leakgauge.types import UNDEFENDED, AuditReport, Flag
-from leakgauge.verdict import in_a_row
+from leakgauge.verdict.flags import NO_BETTER_THAN_CONTROL
+from leakgauge.verdict.summary import in_a_row
 
 _OVERSTATED = "so the risk may be overstated"
 _PLAIN: Mapping[str, str] = {

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from leakgauge.exposure import worst_first
 from leakgauge.types import AuditReport, Exposure
+from leakgauge.verdict.exposure import worst_first
 
 _SHOWN = 6
 NOTE = (

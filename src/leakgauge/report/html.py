@@ -11,6 +11,7 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
+from leakgauge.reading.visible import visible_lines
 from leakgauge.report import assumptions
 from leakgauge.report.cells import CONTROL_NOTE, CREDIBLE_NOTE, by_defense, cells, flags
 from leakgauge.report.curves import success_curves
@@ -27,8 +28,7 @@ from leakgauge.report.subject import in_python, title_of, triage_note
 from leakgauge.report.toml import scenario_toml
 from leakgauge.report.tradeoff import tradeoff
 from leakgauge.types import AuditReport, Flag, Pictures, threat_model
-from leakgauge.verdict import headline, state_of
-from leakgauge.visible import visible_lines
+from leakgauge.verdict.summary import headline, state_of
 
 _FOLDER = Path(__file__).parent / "templates"
 _TEMPLATES = Environment(

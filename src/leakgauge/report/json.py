@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any, NoReturn
 
 from leakgauge.errors import BadInput, LeakgaugeError, Unreadable
-from leakgauge.sealed import DIGEST, check_digest, with_digest
+from leakgauge.reading.sealed import DIGEST, check_digest, with_digest
 from leakgauge.types import AuditReport
 
 

@@ -13,11 +13,11 @@ from collections.abc import Mapping
 from typing import Any
 from xml.etree import ElementTree as ET
 
+from leakgauge.reading.visible import visible_lines
 from leakgauge.report.cells import Cell, by_defense
 from leakgauge.report.numbers import percent, rate_bounds
 from leakgauge.report.subject import counted
 from leakgauge.types import NOT_APPLICABLE, UNDEFENDED, AuditReport
-from leakgauge.visible import visible_lines
 
 # Everything that XML 1.0 cannot hold, escaped or not.
 _ILLEGAL = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
@@ -52,12 +52,12 @@ def _audit_suite(root: ET.Element, report: AuditReport) -> None:
     facts = {"model": scenario.model, "data": scenario.data, "threat_model": scenario.threat_model}
     for name, value in (facts | {"seed": str(scenario.seed)} | dict(report.environment)).items():
         ET.SubElement(properties, "property", name=_clean(name), value=_clean(str(value)))
-    case = _case(suite, "leakgauge.audit", "complete", 0.0)
+    case = _case(suite, "leakgauge.audit.run", "complete", 0.0)
     if report.interrupted:
         _outcome(case, "error", "interrupted", "interrupted: finished cells only")
     gate = report.verdict.gate
     if gate is not None:
-        case = _case(suite, "leakgauge.audit", f"gate {gate['metric']}={gate['threshold']}", 0.0)
+        case = _case(suite, "leakgauge.audit.run", f"gate {gate['metric']}={gate['threshold']}", 0.0)
         if not gate["passed"]:
             _outcome(case, "failure", "gate", gate["sentence"])
     ET.SubElement(suite, "system-out").text = _clean(report.verdict.sentence)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from leakgauge.reading.visible import visible, visible_lines
 from leakgauge.report import assumptions
 from leakgauge.report.cells import CONTROL_NOTE, CREDIBLE_NOTE, cells, flags
 from leakgauge.report.exposed import NOTE as EXPOSED_NOTE
@@ -17,8 +18,7 @@ from leakgauge.report.subject import in_python, title_of, triage_note
 from leakgauge.report.toml import scenario_toml
 from leakgauge.report.tradeoff import tradeoff
 from leakgauge.types import AuditReport, threat_model
-from leakgauge.verdict import headline, state_of
-from leakgauge.visible import visible, visible_lines
+from leakgauge.verdict.summary import headline, state_of
 
 
 def to_markdown(report: AuditReport) -> str:

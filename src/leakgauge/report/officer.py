@@ -20,7 +20,7 @@ from leakgauge.report.numbers import number, percent
 from leakgauge.report.rows import most_exposed_of
 from leakgauge.report.subject import GIVEN, SIMULATED, counted, in_python, kind_of_update, title_of
 from leakgauge.types import UNDEFENDED, AuditReport, threat_model
-from leakgauge.verdict import in_a_row, state_of, under_test
+from leakgauge.verdict.summary import in_a_row, state_of, under_test
 
 _TONES = {"leaks": "bad", "protected": "good", "unknown": "warn"}
 _ANSWERS = {  # each begins with the configurations that it is about

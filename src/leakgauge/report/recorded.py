@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
 
-from leakgauge.flags import FLAGS
 from leakgauge.report.markdown import one_line, table_line
+from leakgauge.verdict.flags import FLAGS
 
 HEADS = ("attack", "client", "labels", "own objective", "scores")
 

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from leakgauge.credible import is_credible
 from leakgauge.report.cells import BASELINES, LABELS, Cell, baselines, by_defense
 from leakgauge.report.criterion import criterion
 from leakgauge.report.numbers import NOTHING, base, bounds, count, duration, heading, number, percent, rate_bounds
 from leakgauge.types import UNDEFENDED, AuditReport, Interval, Summary
+from leakgauge.verdict.credible import is_credible
 
 _SOLVED, _RIGHT = "asr_content", "asr_label"  # shares of trials, told in the small print
 _ORDER = {"image": ("psnr", "ssim", "label_accuracy"), "tabular": ("mse", "label_accuracy")}

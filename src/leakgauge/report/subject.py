@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from leakgauge.own_update import IN_PYTHON
+from leakgauge.recording.own_update import IN_PYTHON
 from leakgauge.types import AuditReport, Scenario
 
 SIMULATED, GIVEN, RECORDED = "simulated", "given", "recorded"

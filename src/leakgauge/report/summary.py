@@ -11,7 +11,7 @@ from leakgauge.report.numbers import NOTHING, percent
 from leakgauge.report.rows import most_exposed
 from leakgauge.report.subject import counted, title_of
 from leakgauge.types import AuditReport
-from leakgauge.verdict import headline, state_of
+from leakgauge.verdict.summary import headline, state_of
 
 _HEADS = [
     "Configuration",

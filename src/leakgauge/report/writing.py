@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from leakgauge.files import make_folder, write_whole
+from leakgauge.reading.files import make_folder, write_whole
 from leakgauge.report.comparison_page import to_comparison
 from leakgauge.report.html import to_html
 from leakgauge.report.json import to_json

@@ -18,10 +18,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from leakgauge.attacks._parts.last_layer import dummy_inputs
-from leakgauge.attacks._parts.updates import observed_gradient
 from leakgauge.attacks.inverting_gradients import InvertingGradients
 from leakgauge.errors import BadInput, NotApplicable
+from leakgauge.matching.last_layer import dummy_inputs
+from leakgauge.matching.updates import observed_gradient
 from leakgauge.models.structure import last_linear
 from leakgauge.settings import setting
 from leakgauge.types import (

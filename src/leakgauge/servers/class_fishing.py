@@ -26,8 +26,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from leakgauge.attacks._parts.labels import inferred_labels
-from leakgauge.attacks._parts.whole_counts import nearest_counts, sorted_labels
+from leakgauge.matching.labels import inferred_labels
+from leakgauge.matching.whole_counts import nearest_counts, sorted_labels
 from leakgauge.servers._fished import (
     Answer,
     Fishing,

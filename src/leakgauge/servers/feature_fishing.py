@@ -31,8 +31,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from leakgauge.attacks._parts.whole_counts import nearest_counts, sorted_labels
 from leakgauge.errors import BadInput, NotApplicable
+from leakgauge.matching.whole_counts import nearest_counts, sorted_labels
 from leakgauge.servers._fished import (
     Answer,
     Fishing,

@@ -26,10 +26,10 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from leakgauge.attacks._parts.labels import inferred_labels
-from leakgauge.attacks._parts.updates import observed_gradient
+from leakgauge.client.fedavg import local_steps
 from leakgauge.errors import NotApplicable
-from leakgauge.fl.fedavg import local_steps
+from leakgauge.matching.labels import inferred_labels
+from leakgauge.matching.updates import observed_gradient
 from leakgauge.servers._parts.certificate import alone_in_bin
 from leakgauge.servers._parts.imprint_module import ONE_SHOT, VARIANTS, ImprintModule, Plan, find_imprinted, imprinted
 from leakgauge.servers._parts.imprint_reading import in_range, read_bins

@@ -22,11 +22,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from leakgauge.attacks._parts.updates import observed_gradient
-from leakgauge.attacks._parts.whole_counts import nearest_counts, sorted_labels
 from leakgauge.engine.gradients import cross_entropy
 from leakgauge.engine.randomness import generator
 from leakgauge.errors import NotApplicable
+from leakgauge.matching.updates import observed_gradient
+from leakgauge.matching.whole_counts import nearest_counts, sorted_labels
 from leakgauge.servers._parts.block import add_noise, offsets, write_block
 from leakgauge.servers._parts.blueprint import Blueprint, blueprint
 from leakgauge.servers._parts.copies import Copies, narrowed, plan_copies, used_features, write_copies

@@ -25,12 +25,12 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from leakgauge.attacks._parts.labels import inferred_labels
-from leakgauge.attacks._parts.updates import example_input, observed_gradient
+from leakgauge.client.fedavg import local_steps
 from leakgauge.engine.gradients import run_one_by_one, runs_one_by_one
 from leakgauge.engine.randomness import generator
 from leakgauge.errors import NotApplicable
-from leakgauge.fl.fedavg import local_steps
+from leakgauge.matching.labels import inferred_labels
+from leakgauge.matching.updates import example_input, observed_gradient
 from leakgauge.models.structure import first_linear, input_affine
 from leakgauge.servers._parts.agreement import agreement, strongest_of_each
 from leakgauge.servers._parts.certificate import alone_in_unit

@@ -13,7 +13,7 @@ from leakgauge.types.client import LocalTraining, Partition, Training
 from leakgauge.types.knowledge import threat_model
 
 PRECISIONS = ("float32", "tf32", "float64")
-SUITE_NAMES = ("quick", "standard", "full")  # what they hold: `leakgauge.suites`
+SUITE_NAMES = ("quick", "standard", "full")  # what they hold: `leakgauge.setup.suites`
 SECTIONS: Mapping[str, type[Settings]] = {"partition": Partition, "local": LocalTraining, "training": Training}
 _CHOICES = {
     "batch_labels": ("any", "distinct", "same"),
@@ -43,7 +43,9 @@ class Scenario:
     ledger: bool = False  # rerun the strongest attack without each fact that it was given
     metrics: tuple[str, ...] = ()  # scores besides mse, psnr and ssim: "lpips", "mae" ...
     variants: str = "both"  # attackers who know the defence ("adaptive"), who do not ("plain"), or both
-    gate: str | None = None  # "ssim=0.5": the audit fails if any record under test reaches this; see `leakgauge.gate`
+    gate: str | None = (
+        None  # "ssim=0.5": the audit fails if any record under test reaches this; see `leakgauge.verdict.gate`
+    )
     trials: int = 6
     seed: int = 0
     weights: str | None = None  # checkpoint of the model; None: freshly initialised from the seed

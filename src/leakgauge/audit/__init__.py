@@ -1,0 +1,1 @@
+"""One audit, from a scenario to its report."""

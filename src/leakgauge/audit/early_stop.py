@@ -1,0 +1,37 @@
+"""When is a configuration settled? Once every record of it was recovered, later and costlier attacks show nothing new.
+
+The attacks together are one attacker, as in the verdict's lower side. A score that is not credible settles nothing. The
+truth decides only what the audit still spends time on: no attack sees it, and no result is picked by it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from torch import Tensor
+
+from leakgauge import catalog
+from leakgauge.setup.setup import Stage
+from leakgauge.types import Finding
+from leakgauge.verdict.controls import weighed
+from leakgauge.verdict.credible import is_recovered, meets
+
+
+def settled_by(
+    stage: Stage, findings: Sequence[Finding], recovered: Mapping[str, Tensor], defense: str
+) -> tuple[str, ...]:
+    """The attacks that together recovered every record of this configuration; none if some are left."""
+    floors = catalog.baselines()
+    mine = [f for f in findings if f.defense == defense and f.attack not in floors and not f.control]
+    wanted = {(trial, record) for trial in range(stage.scenario.trials) for record in range(stage.scenario.batch_size)}
+    if not wanted <= {(f.trial, i) for f in mine for i, record in enumerate(f.records) if meets(stage.data, record)}:
+        return ()
+    weighed_ones, _ = weighed(stage, mine, recovered, [f for f in findings if f.attack in floors])
+    names: list[str] = []
+    for f in weighed_ones:
+        found = {(f.trial, i) for i in range(len(f.records)) if is_recovered(stage.data, f, i)} & wanted
+        if found:
+            wanted -= found
+            name = f.attack + (" (knowing the defence)" if f.adaptive else "")
+            names += [name] if name not in names else []
+    return () if wanted else tuple(names)

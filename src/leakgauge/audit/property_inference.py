@@ -1,0 +1,276 @@
+"""Property inference: does the batch behind an update have a property that the task is not about? (Melis et al. 2019)
+
+The attacker takes public samples, makes batches with and without the property, computes their updates on the very model
+that the victims were sent, and grows a classifier on them; then it reads the victims' updates. Passive: it follows the
+protocol. Half of the victims have the property, those with odd seeds, so that guessing is right half of the time.
+
+A batch has the property if `share` of its samples carry it or more, and lacks it if none does. Victims that have it
+have it in just that share, the hardest case. The attacker's own batches cover the range from there to all in four
+levels: 40, 60, 80 and 100 % by default, as published.
+
+Departures: one round and one model instead of thousands of rounds, and the server reads each client's update by itself
+instead of a participant the sum of the others. The active variant, which adds a property's loss to what the attacker
+itself sends, is left out.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from leakgauge.audit.property_classifier import fit
+from leakgauge.audit.property_features import POOLING, candidates, update_features
+from leakgauge.client.chain import chain, client_step, prepared
+from leakgauge.client.observe import observe
+from leakgauge.data import Dataset, load, public_batch
+from leakgauge.engine.memory import fitting
+from leakgauge.engine.randomness import generator
+from leakgauge.errors import BadInput, HiddenFact
+from leakgauge.metrics.intervals import bootstrap_mean, rate
+from leakgauge.metrics.ranking import area_under_curve
+from leakgauge.settings import Settings, setting
+from leakgauge.setup.plan import configurations, parse_chain
+from leakgauge.setup.properties import Pool, parse_property
+from leakgauge.setup.setup import Stage, environment, set_stage, to_device
+from leakgauge.types import SCHEMA, Batch, Defense, Fact, Interval, Partition, Rate, Scenario, Step
+
+NEEDS = (Fact.INPUT_SPEC, Fact.NUM_SAMPLES, Fact.LOCAL_TRAINING, Fact.PUBLIC_DATA)
+LEVELS = 4
+SHUFFLES = 10
+_OWN_SEEDS = 2**32  # the attacker's draws of a defence's noise are never a victim's
+_SIDE_BY_SIDE = 64  # updates at a time, at most: more bring nothing and hold memory
+Told = Callable[[str], None]
+Features = dict[str, Tensor]  # way of pooling -> (rows, F)
+
+
+@dataclass(frozen=True)
+class PropertyInference(Settings):
+    """What is asked, and what the attacker puts into the answer."""
+
+    name: ClassVar[str] = "property"
+    summary: ClassVar[str] = "tells whether the batch behind an update has a property"
+    paper: ClassVar[str] = "Melis et al. 2019"
+
+    property: str = setting("patch", "what to look for: class:K, bright, patch or patch:PIXELS")
+    share: float = setting(0.4, "share of a batch's samples that carries it, where it is there", above=0, high=1)
+    batches: int = setting(400, "batches that the attacker computes updates of, half of them without it", low=20)
+    public: int = setting(512, "public samples that the attacker has", low=2)
+    trees: int = setting(100, "trees of the forest", low=1)
+    pooling: str = setting(
+        "best", "features: largest entries (inputs: as published), energies, or what suits", choices=POOLING
+    )
+
+
+@dataclass(frozen=True)
+class PropertyRow:
+    """One attacker against one configuration, over all victims."""
+
+    defense: str
+    attacker: str  # "plain", or "adaptive": its own updates went through the same defence
+    auc: Interval
+    control: Interval  # mean AUC of the same attacker taught with shuffled labels: about a half, or do not believe it
+    accuracy: Rate  # the batch is said to have the property if its probability is above a half
+    probabilities: tuple[float, ...]  # per victim
+    features: str  # the way of pooling that the attacker kept
+    seconds: float
+
+
+@dataclass(frozen=True)
+class PropertyReport:
+    """All rows, and what is needed to repeat them."""
+
+    scenario: Scenario
+    inference: PropertyInference
+    has: tuple[bool, ...]  # per victim: the truth
+    carriers: int  # samples that carry the property in a victim's batch that has it
+    stamped: bool  # the property was put onto samples, which by themselves do not have it
+    pools: dict[str, dict[str, int]]  # whose samples: how many carry it, how many do not
+    rows: tuple[PropertyRow, ...]
+    environment: dict[str, str]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values, ready for JSON."""
+        scenario = {k: v for k, v in self.scenario.as_dict().items() if k not in _UNUSED}
+        return {
+            "schema": SCHEMA,
+            **dataclasses.asdict(self),
+            "scenario": scenario,
+            "seeds": list(self.scenario.seeds),
+            "chance": {"auc": 0.5, "accuracy": 0.5},
+        }
+
+
+_UNUSED = ("attacks", "batch_labels", "gate", "metrics", "partition", "variants")  # parts of a scenario without effect
+
+
+def infer_property(
+    scenario: Scenario,
+    inference: PropertyInference,
+    *,
+    data_root: Path | None = None,
+    device: str = "auto",
+    told: Told = lambda _: None,
+) -> PropertyReport:
+    """Play the attack on every configuration of `scenario`: the bare update, and behind each defence."""
+    if scenario.trials < 2:
+        raise BadInput("trials", allowed="at least 2, one victim with and one without", got=1, do="use more")
+    wanted = [(configuration, parse_chain(configuration)) for configuration in configurations(scenario)]
+    alone = dataclasses.replace(scenario, trials=1, batch_size=1, batch_labels="any", partition=Partition())
+    stage = set_stage(alone, data_root, device)  # the victims' batches are drawn here instead, with and without
+    _check_told(stage)
+    train, test = (load(scenario.data, split, data_root) for split in ("train", "test"))
+    shown = public_batch(train, inference.public, scenario.seed)
+    public = Dataset(train.spec, shown.inputs[0], shown.labels[0])
+    prop = parse_property(inference.property, public)
+    mine, theirs = Pool.of(public, prop), Pool.of(test, prop)
+    size = scenario.batch_size
+    k = carriers_at(inference.share, size)
+    mine.check("public samples", 1, 1)
+    theirs.check("victims' samples", k, size)
+    has = torch.tensor([seed % 2 == 1 for seed in scenario.seeds])
+    game = _Game(stage, scenario, inference, mine, theirs, has, k)
+    rows: list[PropertyRow] = []
+    for configuration, defenses in wanted:
+        told(configuration)
+        rows += game.play(configuration, defenses)
+    where = next(stage.model.parameters()).device
+    pools = {
+        name: {"carry it": len(pool.carriers), "do not": len(pool.others)}
+        for name, pool in (("public", mine), ("victims", theirs))
+    }
+    measured = environment(where) | {"model state": stage.state}
+    return PropertyReport(scenario, inference, tuple(has.tolist()), k, prop.stamped, pools, tuple(rows), measured)
+
+
+def carriers_at(share: float, size: int) -> int:
+    """How many samples of a batch that is; at least one."""
+    return max(1, round(share * size))
+
+
+def attackers_carriers(share: float, size: int, batches: int) -> list[int]:
+    """Samples that carry the property in each of the attacker's batches: none in every second, else level by level."""
+    levels = [share + (1 - share) * level / (LEVELS - 1) for level in range(LEVELS)]
+    return [0 if b % 2 == 0 else carriers_at(levels[b // 2 % LEVELS], size) for b in range(batches)]
+
+
+@dataclass(frozen=True, eq=False)
+class _Game:
+    """One set-up: the attacker's pool, the victims', and who of them has the property."""
+
+    stage: Stage
+    scenario: Scenario
+    inference: PropertyInference
+    mine: Pool
+    theirs: Pool
+    has: Tensor  # (T,) bool
+    carriers: int
+
+    def play(self, configuration: str, defenses: tuple[Defense, ...]) -> list[PropertyRow]:
+        """The attacker who knows nothing of the defence and, where there is one, the attacker who does."""
+        began = time.perf_counter()
+        model = prepared(self.stage.model, *defenses)
+        seen = self._victims(model, defenses)
+        ways: list[tuple[str, tuple[Defense, ...]]] = [("plain", ()), *([("adaptive", defenses)] if defenses else [])]
+        rows = []
+        for attacker, known in ways:
+            if known or model is not self.stage.model:
+                features, has = self._own_updates(model, known)
+            else:  # the same for every defence that leaves the network as it is
+                features, has = self.undefended
+            said, kept = self._said(features, has, seen)
+            control = [
+                area_under_curve(self._said(features, labels, seen)[0], self.has).value
+                for labels in self._shuffled(has)
+            ]
+            right = int(((said > 0.5) == self.has).sum())
+            rows.append(
+                PropertyRow(
+                    configuration,
+                    attacker,
+                    area_under_curve(said, self.has),
+                    bootstrap_mean(torch.tensor(control)),
+                    rate(right, len(said), "probability of the property on the right side of a half"),
+                    tuple(said.tolist()),
+                    kept,
+                    time.perf_counter() - began,
+                )
+            )
+            began = time.perf_counter()
+        return rows
+
+    def _said(self, features: Features, has: Tensor, seen: Features) -> tuple[Tensor, str]:
+        """(T,) probabilities of an attacker who was taught with these features and labels, and what it went by.
+
+        Of several kinds of features it keeps the one that does best on its own updates; the victims have no say.
+        """
+        grown = {kind: fit(rows, has, self.inference.trees, self.scenario.seed) for kind, rows in features.items()}
+        best = max(grown, key=lambda kind: grown[kind].own_score)
+        return grown[best].probability(seen[best]), best
+
+    def _shuffled(self, has: Tensor) -> Iterator[Tensor]:
+        """Labels in another order. One order proves little: by chance it can side with the property or against it."""
+        for number in range(SHUFFLES):
+            source = generator(self.scenario.seed, f"property/shuffled/{number}")
+            yield has[torch.randperm(len(has), generator=source)]
+
+    @cached_property
+    def undefended(self) -> tuple[Features, Tensor]:
+        """What an attacker learns from who knows of no defence."""
+        return self._own_updates(self.stage.model, ())
+
+    def _victims(self, model: nn.Module, defenses: Sequence[Defense]) -> Features:
+        """(T, F) features of what the victims send; their batches go no further."""
+        carriers = [self.carriers if has else 0 for has in self.has.tolist()]
+        return self._features(model, defenses, self.theirs, carriers, self.scenario.seeds, "property/victim")
+
+    def _own_updates(self, model: nn.Module, known: Sequence[Defense]) -> tuple[Features, Tensor]:
+        """(B, F) features of updates that the attacker computes itself, behind the defences it knows of; (B,) has."""
+        carriers = attackers_carriers(self.inference.share, self.scenario.batch_size, self.inference.batches)
+        seeds = [_OWN_SEEDS + self.scenario.seed + b for b in range(len(carriers))]
+        features = self._features(model, known, self.mine, carriers, seeds, "property/attacker", repeat=True)
+        return features, torch.tensor(carriers) > 0
+
+    def _features(
+        self,
+        model: nn.Module,
+        defenses: Sequence[Defense],
+        pool: Pool,
+        carriers: Sequence[int],
+        seeds: Sequence[int],
+        role: str,
+        repeat: bool = False,
+    ) -> Features:
+        """Features of the updates of many batches, as many at a time as memory allows."""
+        step: Step = chain(client_step(self.scenario.local), *defenses)
+        parameter = next(model.parameters())
+        weight = sum(p.numel() for p in model.parameters()) * parameter.element_size()
+        chunk = min(_SIDE_BY_SIDE, fitting(8 * weight, parameter.device))
+        rows: dict[str, list[Tensor]] = {kind: [] for kind in candidates(self.inference.pooling)}
+        for begin in range(0, len(seeds), chunk):
+            part = slice(begin, begin + chunk)
+            drawn = pool.draw(carriers[part], self.scenario.batch_size, seeds[part], role, repeat)
+            batch: Batch = to_device(drawn, parameter.device, parameter.dtype)
+            update = step(model, batch, seeds[part])
+            seen = observe(
+                model, update, self.stage.threat_model, {}
+            )  # the gate: the update passes, the batch does not
+            for kind, parts in rows.items():
+                parts.append(update_features(seen.update.tensors, kind).cpu())
+        return {kind: torch.cat(parts) for kind, parts in rows.items()}
+
+
+def _check_told(stage: Stage) -> None:
+    missing = [fact.value for fact in NEEDS if fact not in stage.threat_model.facts]
+    if missing:
+        raise HiddenFact(
+            f"property inference needs {', '.join(missing)}, which the threat model {stage.threat_model.name!r} hides; "
+            "choose another threat model"
+        )

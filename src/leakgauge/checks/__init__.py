@@ -1,0 +1,10 @@
+"""The client's side: what can be seen in a received model before training on it.
+
+One public module = one check. `inspect_model` runs them all, `scores` gives the numbers behind them.
+"""
+
+from leakgauge.checks.inspection import inspect_model, scores, tampered
+from leakgauge.checks.suspicion import Suspicion
+from leakgauge.checks.thresholds import Thresholds
+
+__all__ = ["Suspicion", "Thresholds", "inspect_model", "scores", "tampered"]

@@ -1,0 +1,1 @@
+"""Who runs the work of an audit, in what pieces, and where the results are kept."""

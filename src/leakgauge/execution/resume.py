@@ -1,0 +1,184 @@
+"""Runs what is missing of some cells, and keeps every finished trial at once.
+
+What is on disk is taken from there. The rest is cut into chunks; each is claimed when its turn comes, so that several
+processes on one run directory share the work, and what another one is running is left for last and then looked up.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from leakgauge.execution.store import Store, Trial
+from leakgauge.execution.work_units import Chunk, Executor, Part, Told, chunks_of
+from leakgauge.setup.plan import Cell
+from leakgauge.setup.setup import Stage
+from leakgauge.types import Finding
+
+Watch = Callable[[int, int, str, float], None]  # cell number, cells in all, what runs now, share of it done
+_LOOK_AGAIN = 0.3  # seconds between looks at what another process is running
+
+
+@dataclass
+class Work:
+    """One cell, and the trials of it that are done: from disk or just now."""
+
+    key: str
+    cell: Cell
+    name: str  # in the progress bar
+    changes: Mapping[str, Any] = field(default_factory=dict)  # see `Chunk`
+    done: dict[int, Trial] = field(default_factory=dict)
+
+    @property
+    def findings(self) -> list[Finding]:
+        return [self.done[trial].finding for trial in sorted(self.done)]
+
+    def take(self, trials: Mapping[int, Trial]) -> None:
+        """These are done. What is on disk may have run when the attack needed no longer name."""
+        for number, trial in trials.items():
+            self.done[number] = replace(trial, finding=replace(trial.finding, attack=self.cell.label))
+
+
+@dataclass
+class _Claimed:
+    """A chunk that is ours, until the last of its trials has come back."""
+
+    work: Work
+    claim: ExitStack
+    left: set[int]
+
+
+class Resuming:
+    """The cells of one stage. An interrupt leaves in each `Work` what was done by then."""
+
+    def __init__(
+        self, stage: Stage, store: Store | None, executor: Executor, notice: Callable[[str], None] = lambda _: None
+    ) -> None:
+        self._stage = stage
+        self._store = store
+        self._executor = executor
+        self._notice = notice
+        self._noticed: set[str] = set()
+
+    def finish(self, works: Sequence[Work], watch: Watch) -> None:
+        """Run what is missing of these; `watch` is told of the whole of them as it goes on."""
+        bar = _Bar(works, watch)
+        waiting: list[tuple[Work, Chunk]] | None = None
+        while waiting is None or waiting:
+            chunks = self._missing(works, bar) if waiting is None else iter(waiting)
+            elsewhere: list[tuple[Work, Chunk]] = []
+            ran = self._run(chunks, elsewhere, bar)
+            if elsewhere and not ran:
+                time.sleep(_LOOK_AGAIN)
+            waiting = elsewhere
+
+    def _missing(self, works: Sequence[Work], bar: _Bar) -> Iterator[tuple[Work, Chunk]]:
+        """What is not on disk, cell by cell as its turn comes."""
+        trials = self._stage.scenario.trials
+        for work in works:
+            if self._store:
+                work.take(self._store.load(work.key))
+            left = [t for t in range(trials) if t not in work.done]
+            bar.begin(work, left)
+            for chunk in chunks_of(
+                work.key, work.cell, left, trials, self._stage.batch.inputs.device, self._executor.slots, work.changes
+            ):
+                yield work, chunk
+
+    def _run(self, chunks: Iterator[tuple[Work, Chunk]], elsewhere: list[tuple[Work, Chunk]], bar: _Bar) -> int:
+        """The chunks that no other process is running; gives how many trials came back."""
+        mine: dict[tuple[str, int], _Claimed] = {}
+        came = 0
+        told = Told(lambda chunk, share: bar.running(mine[chunk.name].work, chunk, share), self._said)
+        with ExitStack() as claims:
+            ours = self._claimed(chunks, elsewhere, mine, claims, bar)
+            for chunk, part in self._executor.run(self._stage, ours, told):
+                held = mine[chunk.name]
+                self._keep(held.work, part)
+                numbers = [t.finding.trial for t in part.trials]
+                came += len(numbers)
+                bar.came(held.work, chunk, numbers)
+                held.left.difference_update(numbers)
+                if not held.left:
+                    held.claim.close()
+        return came
+
+    def _claimed(
+        self,
+        chunks: Iterator[tuple[Work, Chunk]],
+        elsewhere: list[tuple[Work, Chunk]],
+        mine: dict[tuple[str, int], _Claimed],
+        claims: ExitStack,
+        bar: _Bar,
+    ) -> Iterator[Chunk]:
+        """Chunks as an executor draws them: each is ours from then on, and was not finished meanwhile."""
+        for work, chunk in chunks:
+            claim = claims.enter_context(ExitStack())
+            if self._store:
+                if not claim.enter_context(self._store.claim(*chunk.name)):
+                    elsewhere.append((work, chunk))
+                    claim.close()
+                    continue
+                if self._store.finished(chunk.key) & set(chunk.trials):  # another process was here before us
+                    there = {n: t for n, t in self._store.load(chunk.key).items() if n in chunk.trials}
+                    work.take(there)
+                    bar.came(work, chunk, list(there))
+                    chunk = chunk.without(there)
+            if not chunk.trials:
+                claim.close()
+                continue
+            mine[chunk.name] = _Claimed(work, claim, set(chunk.trials))
+            yield chunk
+
+    def _keep(self, work: Work, part: Part) -> None:
+        """On disk before anything else; what could not run is not kept, so that it is tried again next time."""
+        ran = [t for t in part.trials if not t.finding.error]
+        if self._store and part.whole and ran:
+            self._store.save(work.key, ran)
+        work.take({t.finding.trial: t for t in part.trials})
+
+    def _said(self, line: str) -> None:
+        """Every part of a cell has the same to say, and once is enough."""
+        if line not in self._noticed:
+            self._noticed.add(line)
+            self._notice(line)
+
+
+class _Bar:
+    """Progress of several cells, of which several may run at once, as that of one."""
+
+    def __init__(self, works: Sequence[Work], watch: Watch) -> None:
+        self._cells = len(works)
+        self._watch = watch
+        self._left: dict[str, set[int]] = {}  # cell -> its trials that have not come back
+        self._wanted: dict[str, int] = {}
+        self._running: dict[tuple[str, int], float] = {}  # chunk -> trials of it that are done, as a fraction
+
+    def begin(self, work: Work, left: Sequence[int]) -> None:
+        self._left[work.key], self._wanted[work.key] = set(left), len(left)
+        self._tell(work)
+
+    def running(self, work: Work, chunk: Chunk, share: float) -> None:
+        came = len(set(chunk.trials) - self._left[work.key])
+        self._running[chunk.name] = max(0.0, share * len(chunk.trials) - came)
+        self._tell(work)
+
+    def came(self, work: Work, chunk: Chunk, trials: Sequence[int]) -> None:
+        self._left[work.key].difference_update(trials)
+        self._running.pop(chunk.name, None)
+        self._tell(work)
+
+    def _tell(self, work: Work) -> None:
+        shares = {}
+        for key, wanted in self._wanted.items():
+            at_work = sum(done for (k, _), done in self._running.items() if k == key)
+            shares[key] = 1.0 if not wanted else (wanted - len(self._left[key]) + at_work) / wanted
+        behind = sum(1 for key in shares if not self._left[key] and key != work.key)
+        more = sum(shares.values()) - behind
+        ahead = max(0, math.ceil(more - 1e-9) - 1)
+        number = min(behind + ahead, self._cells - 1)
+        self._watch(number, self._cells, work.name, min(1.0, max(0.0, more - ahead)))

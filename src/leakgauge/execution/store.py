@@ -1,0 +1,252 @@
+"""What a run leaves on disk, so that finished work is never done twice and an interrupted run can go on.
+
+RUN/truth.safetensors            the private samples, for the pictures; only where they are to be kept
+RUN/cells/KEY.*.safetensors      finished trials of one cell: what was recovered, and their findings in the header;
+                                 with a film of the search, if one was asked for, as bytes
+RUN/index.sqlite                 which trial is in which of them; see `leakgauge.execution.index`
+RUN/cells.json                   which cell of the table has which key
+RUN/report.{json,html,md,xml}    written by `leakgauge.report`
+A key is a hash of everything the cell depends on, so a changed scenario never meets an old cell. Files are written
+beside their place, renamed, and never changed again; each holds a digest of its content, so that one that was damaged
+is found, named, thrown away and made anew. They hold private samples, so only their owner may read them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import re
+import secrets
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+from torch import Tensor
+
+from leakgauge.errors import Unreadable
+from leakgauge.execution.index import Held, TrialIndex
+from leakgauge.execution.locks import claimed
+from leakgauge.reading.files import make_folder, regular, remove, write_whole
+from leakgauge.reading.keys import tensors_of
+from leakgauge.reading.sealed import opened, sealed
+from leakgauge.types import Finding, Pictures
+from leakgauge.verdict.film import film_in, packed, records_in, unpacked
+
+_KEY = re.compile("[0-9a-z]+")
+_LISTS = ("records", "flags", "ranks", "trace", "credible", "film")  # of a finding, that JSON knows as lists
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One finished trial of a cell."""
+
+    finding: Finding
+    recovered: Tensor | None  # ((1 + A) N, *shape), matched to the true order; None where no sample is claimed
+
+
+class Damaged(Exception):
+    """A file of ours that cannot be read or does not hold what was written."""
+
+
+class Store:
+    """One run directory; `make` creates it, so that a place that cannot be written is found at once.
+
+    `notice` is told of every file that was damaged. Without `make` the directory is only read.
+    """
+
+    def __init__(self, folder: Path, *, make: bool = True, notice: Callable[[str], None] = lambda _: None) -> None:
+        self.folder = folder
+        self._cells = folder / "cells"
+        self._notice = notice
+        self._index: TrialIndex | None = None
+        if make:
+            make_folder(folder)
+            make_folder(self._cells)
+            self._index = TrialIndex(folder / "index.sqlite", self._unknown, notice)
+
+    def save(self, key: str, trials: Sequence[Trial]) -> None:
+        """Finished trials of one cell: on disk when this returns, all of them or none."""
+        rows = json.dumps([dataclasses.asdict(t.finding) for t in trials], allow_nan=False)
+        pictures = [t.recovered for t in trials if t.recovered is not None]
+        whole = len(pictures) == len(trials)  # pictures of a convolution lie channels-last, which safetensors refuses
+        tensors = _tensors_of(torch.stack(pictures), len(trials[0].finding.film)) if whole else {}
+        first = min(t.finding.trial for t in trials)
+        name = f"{key}.{first:05d}.{secrets.token_hex(4)}.safetensors"  # never that of another file
+        said = {"cell": key, "findings": rows, "digest": _digest(key, rows, tensors)}
+        self._write(self._cells / name, tensors, said)
+        self._writing.add(key, [t.finding.trial for t in trials], name)
+
+    def load(self, key: str) -> dict[int, Trial]:
+        """The finished trials of a cell by number. What cannot be read is not among them, and is done again."""
+        held = self._writing.held(key)
+        found: dict[int, Trial] = {}
+        for name in sorted(set(held.values())):
+            try:
+                trials = _read(self._cells / name, key)[1]
+            except Damaged as error:
+                self._throw_away(name, error)
+                continue
+            found |= {number: trial for number, trial in trials.items() if held.get(number) == name}
+        return dict(sorted(found.items()))
+
+    def finished(self, key: str) -> set[int]:
+        """The trials of a cell that are there now, by the index alone."""
+        return set(self._writing.held(key))
+
+    def claim(self, key: str, chunk: int) -> AbstractContextManager[bool]:
+        """The right to run a chunk of a cell; False if another process has it. Freed if that process dies."""
+        return claimed(self._cells / f"{key}.chunk-{chunk}", wait=False)
+
+    def forget(self, key: str) -> None:
+        """For a run that begins anew."""
+        self._writing.drop_cell(key)
+        for path in self._cells.glob(f"{key}.*.safetensors"):
+            remove(path)
+
+    def save_truth(self, truth: Tensor | None, of: str) -> None:
+        """The private samples of the stage with this key, where they are to be kept; None removes those of before."""
+        if truth is None:
+            remove(self.folder / "truth.safetensors")
+            return
+        kept = {"inputs": truth.detach().cpu().contiguous()}
+        self._write(self.folder / "truth.safetensors", kept, {"of": of, "digest": _digest(of, "", kept)})
+
+    def save_cells_of_report(self, names: Mapping[str, str], of: str) -> None:
+        """Which cell of the table has which key, of the stage with this key: cell name -> key."""
+        write_whole(self.folder / "cells.json", sealed(of, dict(names)))
+
+    @property
+    def kept_private(self) -> bool:
+        """Whether the private samples are there, whole or not."""
+        return (self.folder / "truth.safetensors").exists()
+
+    def pictures(self, stage: str = "") -> Pictures | None:
+        """The pictures of a finished run, for `leakgauge report`; None if there are none. Needs no index.
+
+        Only those of the stage with that key, if one is given.
+        """
+        if not self.kept_private:
+            return None
+        path = self.folder / "truth.safetensors"
+        try:
+            truth, of = self._truth()
+            if stage and of != stage:
+                raise Unreadable("it is of another run than report.json")
+            path = self.folder / "cells.json"
+            names = opened(path, of)
+        except (OSError, SafetensorError, RuntimeError, Unreadable, LookupError, TypeError) as error:
+            self._notice(f"{path} cannot be used ({error}): the pictures are left out")
+            return None
+        if not isinstance(names, dict) or not all(_KEY.fullmatch(str(key)) for key in names.values()):
+            return None  # a key is part of a file's name: no other text may be
+        recovered, film = dict[str, Tensor](), dict[str, Tensor]()
+        for name, key in names.items():
+            trials: dict[int, Trial] = {}
+            for path in sorted(self._cells.glob(f"{key}.*.safetensors")):
+                try:
+                    trials = _read(path, key)[1] | trials
+                except Damaged as error:
+                    self._notice(f"{path} is damaged ({error}): its pictures are left out")
+            if missing := len(truth) - len(trials):
+                self._notice(f"{missing} of {len(truth)} trials of {name} are not there: their pictures are left out")
+            pictures = in_place(trials, len(truth))
+            if pictures is not None:
+                recovered[name] = pictures[:, : truth.shape[1]]
+                if frames := max(len(t.finding.film) for t in trials.values()):
+                    film[name] = film_in(pictures, frames)
+        return Pictures(truth, recovered, film)
+
+    def _truth(self) -> tuple[Tensor, str]:
+        """The private samples, and the key of the stage whose they are."""
+        with safe_open(regular(self.folder / "truth.safetensors"), framework="pt") as file:
+            said, truth = file.metadata() or {}, file.get_tensor("inputs")
+        if said["digest"] != _digest(said["of"], "", {"inputs": truth}):
+            raise Unreadable("the private samples are not what their digest says")
+        return truth, said["of"]
+
+    @property
+    def _writing(self) -> TrialIndex:
+        assert self._index is not None, "this run directory was opened for reading"
+        return self._index
+
+    def _unknown(self, known: set[str]) -> Iterator[Held]:
+        """What the files say that the index does not know."""
+        for path in sorted(self._cells.glob("*.safetensors")):
+            if path.name not in known:
+                try:
+                    cell, trials = _read(path)
+                except Damaged as error:
+                    self._notice(_done_again(path, error))
+                    remove(path)
+                else:
+                    yield path.name, cell, list(trials)
+
+    def _throw_away(self, name: str, error: Damaged) -> None:
+        self._notice(_done_again(self._cells / name, error))
+        self._writing.drop_file(name)
+        remove(self._cells / name)
+
+    def _write(self, path: Path, tensors: Mapping[str, Tensor], metadata: dict[str, str]) -> None:
+        write_whole(path, save(dict(tensors) or {"empty": torch.zeros(0)}, metadata), private=True)
+
+
+def in_place(trials: Mapping[int, Trial], count: int) -> Tensor | None:
+    """What was recovered of a cell, each trial at its place among all: (T, (1 + A) N, *shape), blank if not run."""
+    claimed_ones = {number: t.recovered for number, t in trials.items() if t.recovered is not None}
+    if not claimed_ones:
+        return None
+    like = next(iter(claimed_ones.values()))
+    blank = torch.zeros(count, *like.shape, dtype=like.dtype)
+    for number, picture in claimed_ones.items():
+        blank[number] = picture
+    return blank
+
+
+def _read(path: Path, key: str | None = None) -> tuple[str, dict[int, Trial]]:
+    """The cell of a file, which is `key` if that is given, and its trials by number.
+
+    Raises if it is not exactly what was written, or lies where another one was.
+    """
+    try:
+        with safe_open(regular(path), framework="pt") as file:
+            said = file.metadata()
+            tensors = {name: file.get_tensor(name) for name in file.keys() if name != "empty"}  # noqa: SIM118
+        if said["digest"] != _digest(said["cell"], said["findings"], tensors):
+            raise Damaged("its content is not what its digest says")
+        if said["cell"] != (path.name.partition(".")[0] if key is None else key):
+            raise Damaged("it is the file of another cell")
+        rows = json.loads(said["findings"])
+        findings = [Finding(**row | {name: tuple(row.get(name, ())) for name in _LISTS}) for row in rows]
+    except (OSError, SafetensorError, RuntimeError, ValueError, KeyError, TypeError) as error:
+        text = " ".join(str(error).split())
+        raise Damaged(
+            text if isinstance(error, (OSError, SafetensorError, RuntimeError)) else "it is not one of ours"
+        ) from error
+    recovered = tensors.get("recovered")
+    if recovered is not None and "film" in tensors:
+        recovered = torch.cat((recovered, unpacked(tensors["film"])), 1)
+    trials = [Trial(f, None if recovered is None else recovered[row]) for row, f in enumerate(findings)]
+    return said["cell"], {t.finding.trial: t for t in trials}
+
+
+def _tensors_of(kept: Tensor, frames: int) -> dict[str, Tensor]:
+    """(T, rows, *shape) as it lies in a file: the records exactly, the film as bytes."""
+    records = records_in(kept, frames)
+    tensors = {"recovered": records.float().cpu().contiguous()}
+    if frames:
+        tensors["film"] = packed(kept[:, records.shape[1] :]).cpu().contiguous()
+    return tensors
+
+
+def _digest(cell: str, findings: str, tensors: Mapping[str, Tensor]) -> str:
+    values = tensors_of(tensors[name] for name in sorted(tensors))  # a file may hold them in another order
+    return hashlib.sha256(f"{cell}\n{findings}\n{values}".encode()).hexdigest()
+
+
+def _done_again(path: Path, error: Damaged) -> str:
+    return f"{path} is damaged ({error}): its trials are run again"

@@ -1,0 +1,278 @@
+"""One cell of the table: one attack against one configuration, on all trials or on those that are still missing."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from leakgauge import catalog
+from leakgauge.client.trained_on import scores_beside
+from leakgauge.engine.memory import is_out_of_memory
+from leakgauge.errors import BadInput, LeakgaugeError, NotApplicable
+from leakgauge.execution.trial_run import Meeting
+from leakgauge.metrics.scoring import Scores, score
+from leakgauge.metrics.worst_case import with_answers, worst_case
+from leakgauge.setup.plan import ON_A_DECOY, Cell, OnDecoy, parse_chain
+from leakgauge.setup.setup import Stage
+from leakgauge.types import (
+    BLANK,
+    CRITERION,
+    NOT_APPLICABLE,
+    Attack,
+    Batch,
+    DataSpec,
+    Defense,
+    Fact,
+    Finding,
+    Reconstruction,
+    ThreatModel,
+)
+from leakgauge.verdict.credible import beats, meets
+from leakgauge.verdict.film import with_film
+from leakgauge.verdict.flags import FLAGS, generator_flags, never_moved, objective_fell, oracle_flags, ran_out_of_time
+
+FLOOR = ThreatModel(
+    "floor",
+    "knows the kind of data and nothing of the update",
+    "baseline",
+    frozenset({Fact.INPUT_SPEC, Fact.NUM_SAMPLES, Fact.PUBLIC_DATA}),
+)
+_TOLD = 24  # values of an objective that a report keeps per trial: enough for a curve, little enough for 500 trials
+# Findings, and beside each what was recovered, its further answers or film behind it: (findings, (1 + A) N, *shape).
+Done = tuple[list[Finding], Tensor | None]
+
+
+def run_cell(
+    stage: Stage,
+    cell: Cell,
+    earlier: Sequence[Finding],
+    progress: Callable[[float], None],
+    trials: Sequence[int] | None = None,
+    notice: Callable[[str], None] = lambda _: None,
+    last: LastMeeting | None = None,
+) -> Done:
+    """One cell on `trials` (all of them unless given). After an interrupt: the trials that were finished by then.
+
+    `notice` is told what is known against the attack before it starts. `last` lends what another part of the same
+    cell has prepared.
+    """
+    wanted = list(range(stage.scenario.trials) if trials is None else trials)
+    attack, control = (cell.attack.attack, True) if isinstance(cell.attack, OnDecoy) else (cell.attack, False)
+    try:
+        meeting = (last or LastMeeting()).of(stage, cell)
+        defenses, told = meeting.defenses, meeting.told
+        truth = _truth(stage, attack, defenses)
+        for concern in meeting.concerns(wanted[0]):
+            notice(f"{cell.label}: {FLAGS[concern].reason}")
+        result = meeting.of(wanted, progress)
+        whole = _finished(result)
+        if not whole:
+            raise KeyboardInterrupt
+        ran = [wanted[row] for row in whole]
+        result = _as_many_as_there_are(result.take(whole), truth, stage)
+        worst = worst_case(truth.take(ran), result, stage.data)
+        result = result if worst is None else worst.result
+        scores = score(truth.take(ran), result, stage.data, stage.metrics)
+        if not (control or cell.adaptive or attack.baseline):  # an informed attacker gives the client's own samples
+            more = scores_beside(truth.take(ran), result, defenses, [stage.scenario.seeds[t] for t in ran], stage.data)
+            scores = dataclasses.replace(scores, records=dict(scores.records) | more)
+    except BadInput:
+        raise
+    except Exception as error:
+        if not isinstance(error, LeakgaugeError) and not is_out_of_memory(error):
+            raise _mistake_of(attack, error) from error
+        kind = NOT_APPLICABLE if isinstance(error, NotApplicable) else ""  # this cell failed; it stays in the table
+        text = f"{kind}{str(error) or type(error).__name__}"
+        return [failed(stage, cell, trial, text) for trial in wanted], None
+    flags = [*oracle_flags(told), *meeting.concerns(wanted[0]), *generator_flags(attack, truth.take(ran))]
+    if ran_out_of_time(attack, result):
+        flags.append("time-budget-spent")
+    if defenses and meeting.defense_did_nothing:
+        flags.append("defense-without-effect")
+    findings = compared(stage, cell, _findings(cell, ran, result, scores, stage, flags), earlier)
+    size = stage.scenario.batch_size
+    own = None if scores.matched is None else scores.matched[:, :size]
+    if own is not None and worst is not None:
+        own = with_answers(own, worst.matched[:, :, :size])
+    if own is not None and result.film is not None and scores.order is not None:
+        own = with_film(own, result.film, scores.order)
+    return findings, None if own is None else own.cpu()
+
+
+def _mistake_of(attack: Attack, error: Exception) -> Exception:
+    """A mistake in the user's own attack is said in one line; one of ours is not hidden."""
+    if not catalog.is_users(attack):
+        return error
+    return BadInput(
+        f"attack {attack.name!r}",
+        allowed="one that runs",
+        got=f"{type(error).__name__}: {error}",
+        do="mend it; --debug shows where",
+    )
+
+
+class LastMeeting:
+    """The meeting of the cell that ran last: its parts share what a server prepared for it."""
+
+    def __init__(self) -> None:
+        self._stage: Stage | None = None
+        self._cell: Cell | None = None
+        self._meeting: Meeting | None = None
+
+    def of(self, stage: Stage, cell: Cell) -> Meeting:
+        if self._meeting is None or self._stage is not stage or self._cell != cell:
+            self._meeting = None  # let go of the old one first
+            self._meeting, self._stage, self._cell = _meeting(stage, cell), stage, cell
+        return self._meeting
+
+
+def _meeting(stage: Stage, cell: Cell) -> Meeting:
+    attack, control = (cell.attack.attack, True) if isinstance(cell.attack, OnDecoy) else (cell.attack, False)
+    defenses = parse_chain(cell.defense)
+    # The update's own samples; the scores are always those of the truth.
+    behind = stage.decoys(defenses) if control else _truth(stage, attack, defenses)
+    told = FLOOR if attack.baseline else stage.threat_model
+    return Meeting(stage, attack, defenses, told, behind, cell.adaptive)
+
+
+def _truth(stage: Stage, attack: Attack, defenses: Sequence[Defense]) -> Batch:
+    return stage.crowd if attack.baseline else stage.behind(defenses)  # a floor stands for every record
+
+
+def _as_many_as_there_are(result: Reconstruction, truth: Batch, stage: Stage) -> Reconstruction:
+    """For an attacker who believes in another number of samples: the first claims, or none for those it missed."""
+    if Fact.NUM_SAMPLES not in stage.believed or result.inputs is None:
+        return result
+    samples = truth.inputs.shape[1]
+    claims = result.inputs[:, :samples]
+    missing = claims.new_full((len(claims), samples - claims.shape[1], *claims.shape[2:]), BLANK)
+    said = torch.ones(claims.shape[:2], dtype=torch.bool) if result.claimed is None else result.claimed[:, :samples]
+    claimed = torch.nn.functional.pad(said, (0, missing.shape[1]), value=False)
+    return dataclasses.replace(
+        result,
+        inputs=torch.cat((claims, missing), 1),
+        labels=None,
+        claimed=claimed,
+        answers=None,
+        answer_names=(),
+        film=None,
+        film_steps=(),
+    )
+
+
+def _finished(result: Reconstruction) -> list[int]:
+    """Rows of the result that an interrupt did not cut off."""
+    if result.finished is None:
+        return list(range(len(result.objective)))
+    rows: list[int] = torch.nonzero(result.finished)[:, 0].tolist()
+    return rows
+
+
+def _findings(
+    cell: Cell, ran: Sequence[int], result: Reconstruction, scores: Scores, stage: Stage, flags: list[str]
+) -> list[Finding]:
+    size = next((v.shape[1] for v in scores.records.values()), 0)
+    fell, failed = objective_fell(result).tolist(), scores.failed.tolist()
+    still = never_moved(result).tolist()
+    labels = None if scores.label_accuracy is None else scores.label_accuracy.tolist()
+    traces = _traces(result)
+    rows = []
+    for t, trial in enumerate(ran):
+        means = scores.means(t)
+        means["label_accuracy"] = None if labels is None else labels[t]
+        own = [*flags, *(["diverged"] if failed[t] else []), *([] if fell[t] else ["objective-did-not-fall"])]
+        own += ["never-moved"] if still[t] else []
+        each = tuple(scores.record(t, i) for i in range(size))
+        objective = float(result.objective[t])
+        rows.append(
+            Finding(
+                attack=cell.label,
+                defense=cell.defense,
+                adaptive=cell.adaptive,
+                trial=trial,
+                seed=stage.scenario.seeds[trial],
+                scores=means,
+                records=each,
+                objective=objective if torch.isfinite(result.objective[t]) else None,
+                steps=int(result.steps[t]),
+                evaluations=int(result.evaluations[t]),
+                seconds=result.seconds / len(ran),
+                flags=tuple(sorted(own)),
+                spec=cell.attack.spec,
+                note="" if result.notes is None else result.notes[t],
+                control=isinstance(cell.attack, OnDecoy),
+                certified=None if result.certified is None else int(result.certified[t]),
+                labels_proven=None if result.labels_proven is None else int(result.labels_proven[t]),
+                solved=None if result.solved is None else bool(result.solved[t]),
+                film=() if result.film is None else result.film_steps,
+                trace=traces[t],
+            )
+        )
+    return rows
+
+
+def compared(stage: Stage, cell: Cell, findings: Sequence[Finding], earlier: Sequence[Finding]) -> list[Finding]:
+    """The findings of a cell, flagged where the mean image or the cell's own control did as well.
+
+    Apart from running, so that cells need not wait for one another.
+    """
+    guesses = {f.trial: f for f in earlier if f.attack == "mean-image"}
+    beside = (cell.label + ON_A_DECOY, cell.defense, cell.adaptive)
+    decoys = {f.trial: f for f in earlier if (f.attack, f.defense, f.adaptive) == beside}
+    told = []
+    for f in findings:
+        flags, guess, decoy = set(f.flags), guesses.get(f.trial), decoys.get(f.trial)
+        if f.error is None:
+            if not cell.attack.baseline and guess and _no_better(stage.data, f.scores, f.records, guess):
+                flags.add("no-better-than-mean")
+            if decoy and not _beats(stage.data, f.scores, decoy):
+                flags.add("no-better-than-decoy")
+        told.append(dataclasses.replace(f, flags=tuple(sorted(flags))))
+    return told
+
+
+def _traces(result: Reconstruction) -> list[tuple[float, ...]]:
+    """Per trial a few values of the own objective, from the first check of the kept attempt to its last."""
+    if result.trace is None:
+        return [()] * len(result.objective)
+    told = []
+    for row in result.trace.detach().double().cpu():
+        known = row[torch.isfinite(row)]  # behind its end there is nothing
+        picks = torch.linspace(0, max(0, len(known) - 1), min(_TOLD, len(known))).round().long()
+        told.append(tuple(float(f"{value:.4g}") for value in known[picks].tolist()))
+    return told
+
+
+def _no_better(
+    data: DataSpec, means: Mapping[str, float | None], each: Sequence[Mapping[str, float | None]], guess: Finding
+) -> bool:
+    """Does the mean of public data score as well, and is no record of the trial recovered by the criterion?"""
+    floors = [f for r in guess.records[: len(each)] if (f := r.get("psnr")) is not None]
+    mine, floor = means.get("psnr"), sum(floors) / len(floors) if floors else guess.scores.get("psnr")
+    name = CRITERION[data.kind][0]
+    recovered = any(meets(data, r) and beats(name, r, g) for r, g in zip(each, guess.records, strict=False))
+    return mine is not None and floor is not None and mine <= floor and not recovered
+
+
+def _beats(data: DataSpec, means: Mapping[str, float | None], decoy: Finding) -> bool:
+    """Does the attack score better than its control? By the criterion's metric; True without a score."""
+    name = CRITERION[data.kind][0]
+    return means.get(name) is None or beats(name, means, decoy.scores)
+
+
+def failed(stage: Stage, cell: Cell, trial: int, error: str) -> Finding:
+    """A trial that could not be run, as it stands in the table."""
+    return Finding(
+        cell.label,
+        cell.defense,
+        cell.adaptive,
+        trial,
+        stage.scenario.seeds[trial],
+        {},
+        error=error,
+        spec=cell.attack.spec,
+        control=isinstance(cell.attack, OnDecoy),
+    )

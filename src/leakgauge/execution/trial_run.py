@@ -1,0 +1,151 @@
+"""An attack meets its victims: the model is sent, the clients answer, the attacker sees what its threat model allows.
+
+As many victims at once as their updates fit into memory. A server that asks the same client again meets them singly.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+
+import torch
+from torch import nn
+
+from leakgauge.client.chain import prepared
+from leakgauge.client.observe import facts_about, observe
+from leakgauge.engine.memory import fitting
+from leakgauge.errors import LeakgaugeError, NotApplicable
+from leakgauge.execution.batching import bytes_per_trial, joined, reconstruct, within
+from leakgauge.setup.setup import Stage
+from leakgauge.setup.suites import ALLOWED
+from leakgauge.types import (
+    Attack,
+    Batch,
+    Defense,
+    Observation,
+    Progress,
+    Reconstruction,
+    SharedUpdate,
+    TamperingServer,
+    ThreatModel,
+)
+from leakgauge.verdict.flags import is_unchanged
+
+_COPIES = 4  # of an update: the client's, the defended one, and what an attack makes of it
+_LARGE = 2**26  # bytes of an update from which one trial must speak for all
+_SPEAKERS = 32  # trials that are asked whether a defence does anything
+_MOST_QUERIES = 100  # a server that is still not content by then never will be
+
+
+@dataclass(frozen=True)
+class Meeting:
+    """One attack, one configuration, and the clients that hold `behind`."""
+
+    stage: Stage
+    attack: Attack
+    defenses: tuple[Defense, ...]
+    told: ThreatModel
+    behind: Batch
+    informed: bool = False  # does the attacker know of the defences, and what several rounds say together?
+
+    @cached_property
+    def sent(self) -> nn.Module:
+        """The model that the clients get first: the global one, or what a tampering server makes of it."""
+        if not isinstance(self.attack, TamperingServer):
+            return self.stage.model
+        if self.attack.changes not in ALLOWED[self.stage.threat_model.may_change]:
+            raise NotApplicable(
+                f"{self.attack.name} changes the model's {self.attack.changes}, which "
+                f"{self.stage.threat_model.name!r} may not; use --threat-model malicious-{self.attack.changes}"
+            )
+        return self.attack.prepare(self.stage.model, self.stage.data, self.stage.public)
+
+    def concerns(self, trial: int) -> tuple[str, ...]:
+        """What is known against the attack before it starts; the same for every trial."""
+        if type(self.attack).concerns is Attack.concerns:
+            return ()
+        return self.attack.concerns(self._seen([trial], self.sent))
+
+    def of(self, trials: Sequence[int], progress: Progress) -> Reconstruction:
+        """What the attack makes of these trials; after an interrupt, of those up to it."""
+        size = 1 if _asks_again(self.attack) else fitting((_COPIES + self._rounds) * self._update_bytes(), self._device)
+        parts: list[Reconstruction] = []
+        for begin in range(0, len(trials), size):
+            rows = trials[begin : begin + size]
+            seeds = [self.stage.scenario.seeds[t] for t in rows]
+            part = partial(within, progress, begin / len(trials), len(rows) / len(trials))
+            try:
+                parts.append(reconstruct(self.attack, self._final(rows), seeds, part))
+            except KeyboardInterrupt:
+                if not parts:
+                    raise
+                return joined(parts, interrupted=True)
+            if parts[-1].finished is not None:
+                return joined(parts, interrupted=True)
+        return parts[0] if len(parts) == 1 else joined(parts)
+
+    def at_once(self, trials: Sequence[int]) -> int:
+        """How many of these trials one call of the attack takes, by the memory that is free now."""
+        if _asks_again(self.attack) or len(trials) == 1:
+            return 1
+        size = fitting((_COPIES + self._rounds) * self._update_bytes(), self._device)
+        return min(size, fitting(bytes_per_trial(self.attack, self._seen(trials[:1], self.sent)), self._device))
+
+    @cached_property
+    def defense_did_nothing(self) -> bool:
+        """Is the first update what it would have been without the defences? The first trials speak for all."""
+        if self.stage.recorded is not None:
+            return False  # nobody knows what it would have been
+        few = range(1 if self._update_bytes() > _LARGE else min(_SPEAKERS, self.stage.scenario.trials))
+        with_them = self.stage.update(self.defenses, self.sent, self.behind, few)
+        return is_unchanged(with_them, self.stage.update((), self.sent, self.behind, few))
+
+    def _final(self, rows: Sequence[int]) -> Observation:
+        """What the attacker sees at the end: after its only query, or after its last."""
+        seen = self._seen(rows, self.sent)
+        if not isinstance(self.attack, TamperingServer) or not self.attack.asks_again:
+            return seen
+        for asked in range(1, _MOST_QUERIES):
+            following = self.attack.ask_again(seen, asked)
+            if following is None:
+                return seen
+            seen = self._seen(rows, following)
+        raise LeakgaugeError(f"{self.attack.name} still asks after {_MOST_QUERIES} queries")
+
+    def _seen(self, rows: Sequence[int], sent: nn.Module) -> Observation:
+        model = prepared(sent, *self.defenses)
+        update = _no_update(model, len(rows))
+        if not self.attack.baseline:  # a floor does not look at it, and for large models it costs minutes
+            of = self.stage.combined_update if self._rounds > 1 else self.stage.update
+            update = of(self.defenses, sent, self.behind, rows, self.informed)
+        held = self.behind.take(rows)
+        stage = self.stage
+        local = dataclasses.replace(stage.scenario.local, seen=self._rounds)
+        facts = facts_about(model, held, stage.data, local, stage.public, self.told.facts) | dict(stage.believed)
+        if self.attack.baseline:
+            return Observation(model, update, self.told, {f: v for f, v in facts.items() if f in self.told.facts})
+        return observe(model, update, self.told, facts, stage.scenario.shared_layers)
+
+    @property
+    def _rounds(self) -> int:
+        """Rounds behind what the attacker looks at."""
+        return self.stage.scenario.local.seen if self.informed else 1
+
+    @property
+    def _device(self) -> torch.device:
+        return self.behind.inputs.device
+
+    def _update_bytes(self) -> int:
+        return sum(p.numel() * p.element_size() for p in self.sent.parameters() if p.requires_grad)
+
+
+def _no_update(model: nn.Module, trials: int) -> SharedUpdate:
+    zero = next(model.parameters()).new_zeros(())
+    shapes = {name: p.shape for name, p in model.named_parameters() if p.requires_grad}
+    return SharedUpdate("gradient", {name: zero.expand(trials, *shape) for name, shape in shapes.items()})
+
+
+def _asks_again(attack: Attack) -> bool:
+    return isinstance(attack, TamperingServer) and attack.asks_again

@@ -1,0 +1,192 @@
+"""The work of an audit in pieces that can run anywhere: a chunk is some trials of one cell, an executor maps chunks to
+their trials.
+
+This is the seam for running elsewhere. An `Executor` is handed the stage, a lazy iterator of chunks and somebody to
+tell; it draws a chunk when it has room for one, runs it with `ChunkRunner(stage).parts(chunk, told)` wherever it likes,
+and yields `(chunk, part)` here, in any order, each as soon as it is there. Whoever called keeps the parts on disk, and
+holds a claim on each chunk that was drawn until all its trials have come back, so an executor
+
+- draws no more chunks than it can run at once (`slots`), or processes that share a run directory could not share work;
+- gives every trial of a chunk back once, as findings or, where it gave up, as failed ones (`failed_part`);
+- may run the rest of a chunk elsewhere after a crash (`chunk.without(...)`);
+- ends with its work when `close` is called, which also happens after an interrupt.
+
+`InProcess` is the plain one, `leakgauge.execution.local` has processes of this machine. To run on other machines, make
+one that sends a `worker.Setup` there once and chunks after it, as bytes made by `worker.packed`: `setup.load(device)`
+gives the stage, whose `ChunkRunner` is kept for the chunks to come. Where a chunk begins and ends depends on the kind
+of device alone, never on who runs it or how many do, because only trials that run beside the same others round alike:
+so the numbers of a run do not depend on its executor.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Protocol
+
+import torch
+
+from leakgauge.engine.memory import is_out_of_memory
+from leakgauge.errors import LeakgaugeError
+from leakgauge.execution.batching import within
+from leakgauge.execution.store import Trial
+from leakgauge.execution.table_cell import LastMeeting, failed, run_cell
+from leakgauge.setup.plan import Cell, OnDecoy
+from leakgauge.setup.setup import Stage
+from leakgauge.types import Attack, TamperingServer
+
+SIZES = {"cpu": 32, "cuda": 512}  # trials side by side: more gain little there, and would be lost with a killed process
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """Some trials of one cell."""
+
+    key: str  # of the cell, in the store
+    number: int  # among the chunks of the cell
+    cell: Cell
+    trials: tuple[int, ...]
+    time_share: float = 1.0  # of the attack's time budget, which is that of the whole cell
+    changes: Mapping[str, Any] = field(default_factory=dict)  # fields of the stage that are others here; see `ledger`
+    at_once: int | None = None  # trials side by side, where more did not fit into memory
+
+    @property
+    def name(self) -> tuple[str, int]:
+        """What identifies it, and what is left of it."""
+        return self.key, self.number
+
+    def without(self, done: Iterable[int]) -> Chunk:
+        """The rest of it."""
+        gone = set(done)
+        left = tuple(t for t in self.trials if t not in gone)
+        return dataclasses.replace(self, trials=left, time_share=self.time_share * len(left) / len(self.trials))
+
+
+@dataclass(frozen=True)
+class Part:
+    """Trials of a chunk that are done. One that an interrupt cut short is reported but not kept: a trial among others
+    than it had would not round alike, so its chunk is run again."""
+
+    trials: tuple[Trial, ...]
+    whole: bool = True
+
+
+@dataclass(frozen=True)
+class Told:
+    """Who wants to know how it goes."""
+
+    progress: Callable[[Chunk, float], None] = lambda *_: None  # share of the chunk that is done
+    notice: Callable[[str], None] = lambda _: None  # what is known against the attack
+
+
+class Executor(Protocol):
+    """See the module's text."""
+
+    @property
+    def slots(self) -> int:
+        """How many chunks run at once."""
+        ...
+
+    @property
+    def environment(self) -> Mapping[str, str]:
+        """What is true of where they ran, and not of this process; for the report."""
+        ...
+
+    def run(self, stage: Stage, chunks: Iterator[Chunk], told: Told) -> Iterator[tuple[Chunk, Part]]: ...
+
+    def close(self) -> None: ...
+
+
+class InProcess:
+    """One chunk after another, here."""
+
+    slots = 1
+    environment: Mapping[str, str] = {}
+
+    def run(self, stage: Stage, chunks: Iterator[Chunk], told: Told) -> Iterator[tuple[Chunk, Part]]:
+        runner = ChunkRunner(stage)
+        for chunk in chunks:
+            for part in runner.parts(chunk, told):
+                yield chunk, part
+                if not part.whole:
+                    raise KeyboardInterrupt
+
+    def close(self) -> None:
+        pass
+
+
+class ChunkRunner:
+    """Runs chunks on one stage, in the process that has loaded it."""
+
+    def __init__(self, stage: Stage) -> None:
+        self._stage = stage
+        self._last = LastMeeting()
+
+    def parts(self, chunk: Chunk, told: Told) -> Iterator[Part]:
+        """The trials of a chunk, as many at once as memory allows, each lot as soon as it is done."""
+        stage = dataclasses.replace(self._stage, **chunk.changes) if chunk.changes else self._stage
+        told.progress(chunk, 0.0)
+        size, done = self._at_once(stage, chunk), 0
+        while done < len(chunk.trials):
+            trials = chunk.trials[done : done + size]
+            share = len(trials) / len(chunk.trials)
+            cell = _with_time(chunk.cell, chunk.time_share * share)
+            progress = partial(within, partial(told.progress, chunk), done / len(chunk.trials), share)
+            findings, pictures = run_cell(stage, cell, (), progress, trials, told.notice, self._last)
+            spec = chunk.cell.attack.spec  # without the share of time
+            yield Part(
+                tuple(
+                    Trial(dataclasses.replace(f, spec=spec), None if pictures is None else pictures[row])
+                    for row, f in enumerate(findings)
+                ),
+                whole=len(findings) == len(trials),
+            )
+            done += len(trials)
+
+    def _at_once(self, stage: Stage, chunk: Chunk) -> int:
+        if chunk.at_once == 1:
+            return 1
+        try:
+            fit = self._last.of(stage, _with_time(chunk.cell, chunk.time_share)).at_once(chunk.trials)
+        except (LeakgaugeError, RuntimeError) as error:  # the run itself will say it
+            if not isinstance(error, LeakgaugeError) and not is_out_of_memory(error):
+                raise
+            fit = len(chunk.trials)
+        return max(1, min(fit, chunk.at_once or fit))
+
+
+def chunks_of(
+    key: str, cell: Cell, left: Sequence[int], trials: int, device: torch.device, slots: int, changes: Mapping[str, Any]
+) -> list[Chunk]:
+    """What is `left` of a cell's `trials`, in chunks whose bounds are the same in every run."""
+    size = SIZES[device.type]
+    groups: dict[int, list[int]] = {}
+    for trial in left:
+        groups.setdefault(trial // size, []).append(trial)
+    beside = min(slots, len(groups))  # chunks that run at the same time do not wait for one another's share
+    return [
+        Chunk(key, number, cell, tuple(group), min(1.0, beside * len(group) / trials), changes)
+        for number, group in groups.items()
+    ]
+
+
+def failed_part(stage: Stage, chunk: Chunk, error: str) -> Part:
+    """The trials of a chunk that could not be run, as failures that stay in the table."""
+    return Part(tuple(Trial(failed(stage, chunk.cell, trial, error), None) for trial in chunk.trials))
+
+
+def _with_time(cell: Cell, share: float) -> Cell:
+    """The cell with its share of time. A server that asks again has a budget for every single victim."""
+    attack = cell.attack
+    if isinstance(attack, OnDecoy):
+        return dataclasses.replace(cell, attack=dataclasses.replace(attack, attack=_shared(attack.attack, share)))
+    return dataclasses.replace(cell, attack=_shared(attack, share))
+
+
+def _shared(attack: Attack, share: float) -> Attack:
+    budget = getattr(attack, "time_budget", None)
+    if budget is None or share == 1.0 or (isinstance(attack, TamperingServer) and attack.asks_again):
+        return attack
+    return attack.with_fields(time_budget=budget * share) or attack

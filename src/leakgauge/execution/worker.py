@@ -1,0 +1,162 @@
+"""What a worker process does: load the stage as its starter did, then run the chunks it is sent.
+
+It has one torch thread. What it says goes through a pipe as plain pickles, tensors by value: nothing is shared with a
+process that can be killed at any moment.
+"""
+
+from __future__ import annotations
+
+import io
+import pickle
+import sys
+import time
+import traceback
+from collections.abc import Mapping
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from leakgauge import catalog
+from leakgauge.engine.memory import share_memory
+from leakgauge.errors import LeakgaugeError
+from leakgauge.execution.work_units import Chunk, ChunkRunner, Part, Told
+from leakgauge.reading.search_path import look_here_last
+from leakgauge.recording.own_update import recorded_stage
+from leakgauge.setup.plan import plan
+from leakgauge.setup.setup import Stage, set_stage
+from leakgauge.types import Scenario
+
+_TELL = 0.2  # seconds between two words on progress
+
+
+@dataclass(frozen=True)
+class Setup:
+    """All that a process needs to load the stage that another one has; pickles, with tensors by value."""
+
+    scenario: Scenario
+    data_root: Path | None
+    key: str  # of the stage: whoever comes to another one has loaded something else
+    trained: Mapping[str, Tensor] | None  # parameters of a model that was trained for this, which is not done twice
+
+    @classmethod
+    def of(cls, stage: Stage, data_root: Path | None) -> Setup:
+        trained = stage.scenario.training.rounds > 0 and stage.recorded is None
+        state = (
+            {
+                name: t.detach().cpu().float() if t.is_floating_point() else t.cpu()
+                for name, t in stage.model.state_dict().items()
+            }
+            if trained
+            else None
+        )
+        return cls(stage.scenario, data_root, stage.key, state)
+
+    def load(self, device: str) -> Stage:
+        """The stage, on a device of this process."""
+        plan(self.scenario)  # own attacks and defences have to be imported before a chunk that holds one arrives
+        if self.scenario.update is not None:
+            stage = recorded_stage(self.scenario, self.data_root, device, checked=False)
+        else:
+            stage = set_stage(self.scenario, self.data_root, device, self.trained)
+        if stage.key != self.key:
+            raise LeakgaugeError(
+                "a worker process loaded other samples or weights than the one that started it; own code must give the "
+                "same each time (seed what it draws), or leave --workers and --on out"
+            )
+        return stage
+
+
+@dataclass(frozen=True)
+class Ready:
+    """The stage is loaded."""
+
+
+@dataclass(frozen=True)
+class Progress:
+    share: float  # of the chunk that was sent last
+
+
+@dataclass(frozen=True)
+class Notice:
+    line: str
+
+
+@dataclass(frozen=True)
+class Finished:
+    """All parts of the chunk were sent."""
+
+
+@dataclass(frozen=True)
+class Refused:
+    """An error that another process would meet as well."""
+
+    text: str
+    expected: bool  # ours, on purpose: one line says it all
+
+
+Message = Ready | Progress | Notice | Part | Finished | Refused
+
+
+def work(pipe: Connection, setup: bytes, device: str, processes: int, memory: int | None) -> None:
+    """All that a worker does, from loading to its last chunk."""
+    torch.set_num_threads(1)
+    share_memory(processes, memory)
+    try:
+        look_here_last()  # it may name code of the user's
+        loaded: Setup = pickle.loads(setup)
+        runner = ChunkRunner(loaded.load(device))
+        send(pipe, Ready())
+        while (chunk := receive(pipe)) is not None:
+            for part in runner.parts(chunk, _told(pipe)):
+                send(pipe, part)
+            send(pipe, Finished())
+    except (EOFError, BrokenPipeError):  # our starter is gone
+        return
+    except LeakgaugeError as error:
+        send(pipe, Refused(str(error), expected=True))
+    except Exception:
+        send(pipe, Refused(traceback.format_exc(), expected=False))
+
+
+def send(pipe: Connection, message: Message | Chunk | None) -> None:
+    pipe.send_bytes(packed(message))
+
+
+def receive(pipe: Connection) -> Any:
+    return pickle.loads(pipe.recv_bytes())
+
+
+def packed(thing: Any) -> bytes:
+    """A pickle that a process can read which has loaded the same `Setup`, also of attacks in the user's own files."""
+    buffer = io.BytesIO()
+    _Pickler(buffer).dump(thing)
+    return buffer.getvalue()
+
+
+class _Pickler(pickle.Pickler):
+    """A file of the user's own is executed whenever it is named: its classes are looked up there by name alone."""
+
+    def reducer_override(self, thing: Any) -> Any:
+        if isinstance(thing, type) and thing.__module__.startswith(catalog.OWN):
+            return _own_class, (thing.__module__, thing.__qualname__)
+        return NotImplemented
+
+
+def _own_class(module: str, name: str) -> Any:
+    return getattr(sys.modules[module], name)
+
+
+def _told(pipe: Connection) -> Told:
+    last = -1.0
+
+    def progress(_: Chunk, share: float) -> None:
+        nonlocal last
+        if time.monotonic() - last > _TELL:
+            last = time.monotonic()
+            send(pipe, Progress(share))
+
+    return Told(progress, lambda line: send(pipe, Notice(line)))

@@ -1,0 +1,1 @@
+"""Federated training: rounds, aggregators, encryption."""

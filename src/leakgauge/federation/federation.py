@@ -1,0 +1,250 @@
+"""Federated training: clients are drawn, train side by side, and the server takes its step. Defences act as they do
+in an update that is attacked.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor, nn
+
+from leakgauge.client.chain import chain, client_step, prepared
+from leakgauge.client.partition import shares
+from leakgauge.client.sums import apply_update
+from leakgauge.data import Dataset
+from leakgauge.engine.memory import fitting
+from leakgauge.engine.randomness import generator
+from leakgauge.errors import BadInput, NotApplicable
+from leakgauge.federation.aggregators._aggregator import Aggregator, Reported
+from leakgauge.federation.aggregators.fedavg import FedAvg
+from leakgauge.federation.cross_validation import local_models, split_clients, tried
+from leakgauge.federation.encryption._scheme import Encryption, Keys
+from leakgauge.federation.exchange import EncryptedExchange, PlainExchange
+from leakgauge.federation.poisoning import Poison
+from leakgauge.models._key_lock import locks_in
+from leakgauge.types import Batch, Defense, Federation, LocalTraining, Partition, SharedUpdate
+
+_COPIES = 6  # of an update while clients train side by side
+_CLIENTS_APART = 1_000_003  # so that no two (round, client) pairs share a seed
+
+
+def clients_of(samples: Dataset, partition: Partition, most: int, seed: int) -> list[Tensor]:
+    """Who holds which samples, as indices; with `most`, 1 to that many of each label a client has."""
+    if partition.kind == "none":
+        raise BadInput(
+            "partition: kind", allowed="iid, classes or dirichlet in a federation", got="none", do="write kind=iid"
+        )
+    held = shares(samples.labels, partition, seed)
+    if most:
+        held = [_a_few(indices, samples.labels, most, seed, client) for client, indices in enumerate(held)]
+    return [indices for indices in held if len(indices)]
+
+
+@dataclass
+class Federated:
+    """A federation in the middle of its training. `run_round` moves it on; everything else stays as it is."""
+
+    model: nn.Module  # the global model, with what the defences put into it
+    samples: Dataset
+    clients: Sequence[Tensor]
+    federation: Federation
+    local: LocalTraining
+    defenses: tuple[Defense, ...]
+    seed: int
+    memory: dict[int, dict[str, Tensor]] = field(
+        default_factory=dict
+    )  # what clients keep back: client -> name -> (...)
+    aggregator: Aggregator = field(default_factory=FedAvg)
+    encryption: Encryption | None = None
+    poison: Poison | None = None
+    server: dict[str, Tensor] = field(default_factory=dict)  # what the aggregator remembers between rounds
+    ledger: Tensor = field(init=False)  # (clients, 2): the sum of a client's weights so far, and its rounds
+    _keys: Keys | None = field(default=None, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self.model = prepared(self.model, *self.defenses)
+        self.defenses = tuple(d.begun(self.model, self.samples.spec.shape) for d in self.defenses)
+        if locks_in(self.model):
+            raise NotApplicable(
+                "key-lock leaves a lock with each client from round to round, which this federation does not; use "
+                "leakgauge train-locked, or leakgauge.lab.locked_training from Python"
+            )
+        self.trained_on, self.kept_back = split_clients(self.clients, self.aggregator.kept_back, self.seed)
+        self.ledger = torch.zeros(len(self.clients), 2, dtype=torch.float64)
+        if self.poison is not None:
+            self.poison.check(len(self.clients))
+        wanted = self.federation.per_round
+        if wanted > len(self.clients):
+            raise BadInput(
+                "federation: per_round",
+                allowed=f"at most {len(self.clients)}, the clients there are",
+                got=wanted,
+                do="lower it, or add clients to --partition",
+            )
+        aggregating = [d.name for d in self.defenses if type(d).aggregate is not Defense.aggregate]
+        if len(aggregating) > 1:
+            raise BadInput(
+                "defenses",
+                allowed="one that changes what the server does",
+                got=" and ".join(aggregating),
+                do="leave one of them out",
+            )
+        if aggregating and (type(self.aggregator) is not FedAvg or self.encryption is not None):
+            raise BadInput(
+                "aggregator",
+                allowed=f"fedavg without encryption beside {aggregating[0]}, which aggregates itself",
+                got=self.aggregator.spec + (f" with {self.encryption.name}" if self.encryption else ""),
+                do="leave one of them out",
+            )
+        if self.aggregator.cross_validates and self.federation.weighting != "equal":
+            raise BadInput(
+                "federation: weighting",
+                allowed=f"equal with {self.aggregator.name}, which weighs clients by itself",
+                got=self.federation.weighting,
+                do="leave it out",
+            )
+        if any(d.keeps for d in self.defenses[:-1]):
+            raise BadInput(
+                "defenses",
+                allowed="one that keeps something back only as the last of a chain",
+                got="+".join(d.name for d in self.defenses),
+                do="write it last",
+            )
+
+    def run_round(self, number: int) -> float:
+        """One round; gives its wall-clock seconds without any evaluation."""
+        began = time.perf_counter()
+        chosen = self.drawn(number)
+        updates = self._updates(chosen, number)
+        if self.poison is not None:
+            updates = self.poison.updates(updates, self.model, chosen, self.seed, number)
+        exchange = self._exchange(updates, chosen, number)
+        weights = self.aggregator.weights(self._reported(exchange, updates, chosen, number))
+        self.ledger[chosen] += torch.stack([weights.cpu(), torch.ones(len(chosen), dtype=torch.float64)], 1)
+        step, self.server = self.aggregator.step(exchange.mean(weights), self.server)
+        self.model = apply_update(self.model, step, self.federation.server_lr)
+        device = next(self.model.parameters()).device
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+        return time.perf_counter() - began
+
+    def drawn(self, number: int) -> list[int]:
+        """The clients of this round."""
+        order = torch.randperm(len(self.clients), generator=generator(self.seed, f"round/{number}"))
+        some: list[int] = order[: self.federation.per_round].tolist()
+        return some
+
+    def _exchange(self, updates: SharedUpdate, chosen: Sequence[int], number: int) -> PlainExchange | EncryptedExchange:
+        if self.encryption is None:
+            server = self._server_defense
+            return PlainExchange(updates, server.aggregate, server.aggregate_weighted)
+        self._keys = self._keys or self.encryption.keys()
+        return EncryptedExchange(updates, self._keys, self.encryption.pieces, chosen, number)
+
+    def _reported(
+        self, exchange: PlainExchange | EncryptedExchange, updates: SharedUpdate, chosen: Sequence[int], number: int
+    ) -> Reported:
+        """What the server weighs clients by; results of local models only where the aggregator asks for them."""
+        samples = torch.tensor([len(self.trained_on[c]) for c in chosen], dtype=torch.float64)
+        reported = Reported(samples, self.federation.weighting)
+        if not self.aggregator.cross_validates:
+            return reported
+        metric, lr = self.aggregator.measured_by, self.federation.server_lr
+        own = local_models(self.model, updates, lr)
+        training = [
+            self._tried({n: t[[i]] for n, t in own.items()}, [c], self.trained_on) for i, c in enumerate(chosen)
+        ]
+        fusing = self.aggregator.mixing_weights(len(chosen), generator(self.seed, f"fusing/{number}"))
+        mixtures = local_models(self.model, exchange.mixtures(fusing), lr)
+        validation = self._tried(mixtures, chosen, self.kept_back)
+        reported = Reported(samples, "equal", torch.cat(training).flatten(), validation)
+        return reported if self.poison is None else self.poison.reported(reported, chosen, metric)
+
+    def _tried(self, models: Mapping[str, Tensor], clients: Sequence[int], holdings: Sequence[Tensor]) -> Tensor:
+        """(T, clients) results of these models on what the clients hold."""
+        parts = [self._samples(holdings[c][None], [c]) for c in clients]
+        inputs, labels = torch.cat([p.inputs[0] for p in parts]), torch.cat([p.labels[0] for p in parts])
+        owners = torch.repeat_interleave(torch.arange(len(clients)), torch.tensor([p.labels.shape[1] for p in parts]))
+        return tried(self.model, models, inputs, labels, owners, self.aggregator.measured_by)
+
+    def _updates(self, chosen: Sequence[int], number: int) -> SharedUpdate:
+        """What the chosen clients send, in their order: those with equally many samples train side by side."""
+        stateless = self.defenses[:-1] if self.defenses and self.defenses[-1].keeps else self.defenses
+        step = chain(client_step(self.local), *stateless)
+        found: dict[int, SharedUpdate] = {}
+        for group in self._groups(chosen):
+            batch = self._batch(group)
+            seeds = [(self.seed * _CLIENTS_APART + number * 9973 + c) % (2**31 - 1) for c in group]
+            shared = step(self.model, batch, seeds)
+            if stateless is not self.defenses:
+                shared = self._remembering(shared, group)
+            for row, client in enumerate(group):
+                found[client] = shared.take([row])
+        return _joined([found[c] for c in chosen])
+
+    def _groups(self, chosen: Sequence[int]) -> Iterator[list[int]]:
+        parameters = [p for p in self.model.parameters() if p.requires_grad]
+        size = sum(p.numel() * p.element_size() for p in parameters)
+        at_once = fitting(_COPIES * size, parameters[0].device)
+        by_size: dict[int, list[int]] = {}
+        for client in chosen:
+            by_size.setdefault(len(self.trained_on[client]), []).append(client)
+        for group in by_size.values():
+            for begin in range(0, len(group), at_once):
+                yield group[begin : begin + at_once]
+
+    def _batch(self, group: Sequence[int]) -> Batch:
+        return self._samples(torch.stack([self.trained_on[c] for c in group]), group)
+
+    def _samples(self, indices: Tensor, clients: Sequence[int]) -> Batch:
+        """(T, N) indices -> the samples as these clients have them, on the model's device."""
+        like = next(self.model.parameters())
+        inputs, labels = self.samples.take(indices)
+        if self.poison is not None:
+            labels = self.poison.labels(labels, clients, self.samples.spec.classes)
+        return Batch(inputs.to(like), labels.to(like.device))
+
+    def _remembering(self, shared: SharedUpdate, group: Sequence[int]) -> SharedUpdate:
+        """Each client's message depends on what it kept, so they go one by one; the training above does not."""
+        sent = []
+        for row, client in enumerate(group):
+            memory = {name: t[None] for name, t in self.memory.get(client, {}).items()}
+            message, kept = self.defenses[-1].remembering(shared.take([row]), memory)
+            self.memory[client] = {name: t[0] for name, t in kept.items()}
+            sent.append(message)
+        return _joined(sent)
+
+    @property
+    def _server_defense(self) -> Defense:
+        """The one that changes what the server does, or the plain mean."""
+        return next((d for d in self.defenses if type(d).aggregate is not Defense.aggregate), _MEAN)
+
+
+class _Mean(Defense):
+    name, summary, paper = "mean", "the mean", "McMahan et al. 2017"
+
+
+_MEAN = _Mean()
+
+
+def _joined(parts: Sequence[SharedUpdate]) -> SharedUpdate:
+    def cat(tensors: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:
+        return {name: torch.cat([t[name] for t in tensors]) for name in tensors[0]}
+
+    return dataclasses.replace(
+        parts[0], tensors=cat([p.tensors for p in parts]), buffers=cat([p.buffers for p in parts])
+    )
+
+
+def _a_few(indices: Tensor, labels: Tensor, most: int, seed: int, client: int) -> Tensor:
+    g = generator(seed, f"holdings/{client}")
+    kept = []
+    for label in torch.unique(labels[indices]).tolist():
+        mine = indices[labels[indices] == label]
+        count = int(torch.randint(1, most + 1, (), generator=g))
+        kept.append(mine[torch.randperm(len(mine), generator=g)[:count]])
+    return torch.cat(kept).sort().values

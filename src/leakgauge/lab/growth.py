@@ -1,0 +1,152 @@
+"""How speed and memory grow: victim-steps per second with more victims, larger networks, batches and pictures.
+
+The step is that of `bench`. Each point is timed in a process of its own, so that its memory is its own too: on a CPU
+the most that the process held, less what it held before the victims came; on a GPU what torch had given out.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import multiprocessing
+import resource
+import sys
+from dataclasses import dataclass
+
+import torch
+
+from leakgauge.audit.bench import CLASSES, check, engine_step, rate
+from leakgauge.engine.gradients import trial_gradients, working_model
+from leakgauge.engine.memory import is_out_of_memory
+from leakgauge.engine.precision import dtype_of, set_precision
+from leakgauge.engine.repeating import Repeated
+from leakgauge.errors import LeakgaugeError
+from leakgauge.matching.distance import rows_of
+from leakgauge.models import load_model
+from leakgauge.reading.search_path import safe_children
+from leakgauge.types import DataSpec
+
+
+@dataclass(frozen=True)
+class Point:
+    """So many victims at once, of a network, a batch and a picture's side."""
+
+    grows: str  # what grows along the points that this one is among
+    model: str
+    victims: int
+    batch: int = 1
+    side: int = 32
+
+
+@dataclass(frozen=True)
+class GrowthRow:
+    """Keys are the stable ones of `bench --growth --json`; no rate where it did not fit into memory."""
+
+    grows: str
+    model: str
+    parameters: int
+    victims: int
+    batch: int
+    side: int
+    device: str
+    precision: str
+    steps_per_second: float | None  # of all victims together
+    bytes_per_victim: int | None
+
+    def as_dict(self) -> dict[str, str | int | float | None]:
+        return dataclasses.asdict(self)
+
+
+_NETWORKS = ("lenet-dlg", "lenet-cpl", "mlp", "resnet20-4", "convnet", "resnet18")
+
+
+def points(device: torch.device) -> list[Point]:
+    """What is timed there. Large networks on a CPU have few victims: they run one after another anyway."""
+    gpu = device.type == "cuda"
+    few = 64 if gpu else 4
+    return [
+        *(Point("victims", "lenet-dlg", n) for n in (1, 10, 100, 1000, 10_000)),
+        *(Point("network", model, few) for model in _NETWORKS),
+        *(Point("batch", "lenet-dlg", 4 * few, batch=n) for n in (1, 4, 16, 64)),
+        *(Point("side", "resnet18", few // 4, side=n) for n in (32, 64, 128, 224)),
+    ]
+
+
+def measure_growth(point: Point, device: torch.device, seconds: float, precision: str = "float32") -> GrowthRow:
+    """One point, in a process of its own."""
+    check(seconds, point.victims)
+    context = multiprocessing.get_context("spawn")
+    mine, theirs = context.Pipe(duplex=False)
+    process = context.Process(target=_answer, args=(theirs, point, str(device), seconds, precision))
+    with safe_children():
+        process.start()
+    theirs.close()
+    try:
+        row: GrowthRow | str = mine.recv()
+    except EOFError:  # killed, most likely for its memory
+        process.join()
+        return row_of(point, device, precision, 0, None, None)
+    process.join()
+    if isinstance(row, str):
+        raise LeakgaugeError(row)
+    return row
+
+
+def _answer(pipe: multiprocessing.connection.Connection, point: Point, *how: str | float) -> None:
+    try:
+        pipe.send(time_here(point, *how))  # type: ignore[arg-type]
+    except LeakgaugeError as error:
+        pipe.send(str(error))
+
+
+def time_here(point: Point, device_name: str, seconds: float, precision: str) -> GrowthRow:
+    """One point, in this process."""
+    device = torch.device(device_name)
+    set_precision(precision)
+    data = DataSpec("bench", (3, point.side, point.side), CLASSES, "image", (0.5,) * 3, (0.25,) * 3)
+    model = working_model(load_model(point.model, data, seed=0).to(device, dtype_of(precision)).eval(), "eval")
+    parameters = sum(p.numel() for p in model.parameters())
+    before = _held(device)
+    try:
+        speed = _speed(point, data, model, device, seconds, dtype_of(precision))
+    except (RuntimeError, MemoryError) as error:
+        if not is_out_of_memory(error):
+            raise
+        return row_of(point, device, precision, parameters, None, None)
+    return row_of(point, device, precision, parameters, speed, max(0, _most_held(device) - before) // point.victims)
+
+
+def _speed(
+    point: Point, data: DataSpec, model: torch.nn.Module, device: torch.device, seconds: float, dtype: torch.dtype
+) -> float:
+    g = torch.Generator().manual_seed(0)
+    shape = (point.victims, point.batch)
+    samples = torch.rand(*shape, *data.shape, generator=g).to(device, dtype)
+    labels = torch.randint(CLASSES, shape, generator=g).to(device)
+    observed = {n: t.detach() for n, t in trial_gradients(model, samples, labels, differentiable=False).items()}
+    dummies = torch.rand(*shape, *data.shape, generator=g).to(device, dtype)
+    slope, rows = torch.empty_like(dummies), rows_of(observed, observed)
+
+    def step() -> None:
+        slope.copy_(engine_step(model, dummies, labels, rows))
+
+    return rate(Repeated(step, device), point.victims, seconds, device)
+
+
+def row_of(
+    point: Point, device: torch.device, precision: str, parameters: int, speed: float | None, each: int | None
+) -> GrowthRow:
+    where = point.model, parameters, point.victims, point.batch, point.side
+    return GrowthRow(point.grows, *where, device.type, precision, speed, each)
+
+
+def _held(device: torch.device) -> int:
+    if device.type == "cuda":
+        return torch.cuda.memory_allocated(device)
+    return _most_held(device)
+
+
+def _most_held(device: torch.device) -> int:
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return most if sys.platform == "darwin" else 1024 * most

@@ -1,0 +1,187 @@
+"""`measured.json`: one entry per statistic of each cell, the paper's figure beside ours."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from leakgauge.errors import BadInput, Unreadable
+from leakgauge.lab.recipes._figures import compute_figure
+from leakgauge.lab.recipes._recipe import Cell, Recipe, Study, Table
+from leakgauge.lab.recipes._running import Result, figures_of, findings_of, results_of
+from leakgauge.lab.recipes._statistics import compute
+from leakgauge.lab.recipes._success import is_failed
+from leakgauge.reading.files import write_whole
+from leakgauge.reading.plain import read_json
+
+FILE = "measured.json"
+
+
+_TYPES: Mapping[Any, Any] = {  # as `Entry` declares them
+    "str": str,
+    "int": int,
+    "float": (int, float),
+    "float | None": (int, float, type(None)),
+}
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One figure: where it stands, what was reported, what was measured, on what."""
+
+    table: str
+    row: str
+    column: str
+    statistic: str
+    reported: float | None
+    value: float | None  # None: measured, but nothing to average, such as the iterations of no success
+    low: float | None
+    high: float | None
+    trials: int  # victims, or the size of a measurement: rounds of training, say
+    failed: int  # of the trials, diverged
+    seconds: float  # of the attack, all trials together; of a measurement the whole
+    device: str
+    version: str
+    commit: str
+    seed: int  # the first base seed
+    seeds: int  # base seeds pooled
+    state: str  # of the model that was attacked, per base seed: untrained, or after so many rounds
+
+    @property
+    def place(self) -> tuple[str, str, str, str]:
+        return self.table, self.row, self.column, self.statistic
+
+
+def entries_of(tables: Iterable[Table], runs: Path) -> list[Entry]:
+    """The entries of every cell whose runs are all there."""
+    return [entry for table in tables for cell in table.cells for entry in _entries(table, cell, runs)]
+
+
+def _entries(table: Table, cell: Cell, runs: Path) -> list[Entry]:
+    results = results_of(cell.run, runs)
+    if results is None:
+        return []
+    if isinstance(cell.run, Study):
+        return _study_entries(table, cell, cell.run, results)
+    findings = findings_of(cell, results)
+    if not findings:
+        return []
+    device, version, commit, state = _where(results)
+    rows = []
+    for statistic, reported in cell.reported.items():
+        found = compute(statistic, findings)
+        rows.append(
+            Entry(
+                table.id,
+                cell.row,
+                cell.column,
+                statistic,
+                reported,
+                found.value,
+                found.low,
+                found.high,
+                trials=len(findings),
+                failed=sum(is_failed(f) for f in findings),
+                seconds=round(sum(f.seconds for f in findings), 2),
+                device=device,
+                version=version,
+                commit=commit,
+                seed=cell.run.scenario.seed,
+                seeds=cell.run.seeds,
+                state=state,
+            )
+        )
+    return rows
+
+
+def _study_entries(table: Table, cell: Cell, study: Study, results: Sequence[Result]) -> list[Entry]:
+    device, version, commit, state = _where(results)
+    seconds = round(sum(r.seconds for r in results), 2)
+    rows = []
+    for name, reported in cell.reported.items():
+        found = compute_figure(name, figures_of(results))
+        rows.append(
+            Entry(
+                table.id,
+                cell.row,
+                cell.column,
+                name,
+                reported,
+                found.value,
+                found.low,
+                found.high,
+                trials=study.size,
+                failed=0,
+                seconds=seconds,
+                device=device,
+                version=version,
+                commit=commit,
+                seed=study.measurement.seed,
+                seeds=study.seeds,
+                state=state,
+            )
+        )
+    return rows
+
+
+def _where(results: Sequence[Result]) -> tuple[str, str, str, str]:
+    """Device, version, commit and the model's state, each value once."""
+    device, version, commit, state = (
+        "; ".join(dict.fromkeys(r.environment[key] for r in results))
+        for key in ("device", "leakgauge", "commit", "model state")
+    )
+    return device, version, commit, state
+
+
+def merged(old: Iterable[Entry], new: Iterable[Entry], recipe: Recipe) -> list[Entry]:
+    """New entries over old ones, in the recipe's order; places the recipe no longer has are dropped.
+
+    A smaller sample does not replace a larger one, so a quick look spoils nothing. The paper's figure is always the
+    recipe's.
+    """
+    kept = {entry.place: entry for entry in old}
+    for entry in new:
+        before = kept.get(entry.place)
+        if before is None or entry.trials >= before.trials:
+            kept[entry.place] = entry
+    order = [
+        ((table.id, cell.row, cell.column, statistic), reported)
+        for table in recipe.tables
+        for cell in table.cells
+        for statistic, reported in cell.reported.items()
+    ]
+    return [dataclasses.replace(kept[place], reported=reported) for place, reported in order if place in kept]
+
+
+def read(folder: Path) -> list[Entry]:
+    """What `folder` holds; nothing if it holds none."""
+    path = folder / FILE
+    if not path.is_file():
+        return []
+    try:
+        cells: list[dict[str, Any]] = read_json(path)["cells"]
+        entries = [Entry(**cell) for cell in cells]
+        if not all(isinstance(value, _TYPES[field.type]) for e in entries for field, value in _values(e)):
+            raise TypeError("a value of another kind")
+        return entries
+    except (Unreadable, LookupError, TypeError) as error:
+        raise BadInput(
+            str(path), allowed="written by leakgauge reproduce", got=str(error), do="delete it or choose another --out"
+        ) from error
+
+
+def _values(entry: Entry) -> Iterator[tuple[dataclasses.Field[Any], Any]]:
+    return ((field, getattr(entry, field.name)) for field in dataclasses.fields(entry))
+
+
+def write(folder: Path, recipe: Recipe, entries: Sequence[Entry]) -> None:
+    write_whole(folder / FILE, text_of(recipe, entries).encode())
+
+
+def text_of(recipe: Recipe, entries: Sequence[Entry]) -> str:
+    plain = {"recipe": recipe.name, "cells": [dataclasses.asdict(e) for e in entries]}
+    return json.dumps(plain, indent=1, ensure_ascii=False, allow_nan=False) + "\n"

@@ -1,0 +1,240 @@
+"""Runs a recipe's scenarios and measurements, each once, and keeps every result in a file of its own.
+
+RUNS/KEY.json    one of them at one base seed: the findings of its attack or its figures, and where and how long it ran
+A key is a hash of all its settings and our version. A file that is there is not made again, so a killed process goes on
+where it stopped, and several can share one folder: each takes what no other is running.
+"""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+import leakgauge
+from leakgauge import catalog
+from leakgauge.audit.run import Watch, run_audit
+from leakgauge.errors import LeakgaugeError, Unreadable
+from leakgauge.execution.locks import claimed
+from leakgauge.execution.work_units import Executor
+from leakgauge.lab.recipes._measurement import Figures
+from leakgauge.lab.recipes._recipe import Cell, Piece, Run, Study
+from leakgauge.reading.files import make_folder, write_whole
+from leakgauge.reading.keys import key_of
+from leakgauge.reading.sealed import opened, sealed
+from leakgauge.report.pictures import png_bytes
+from leakgauge.setup.setup import environment, pick_device
+from leakgauge.types import Finding, Pictures, Scenario, cell_name
+
+SCHEMA = 1
+_EXPOSED = 3  # pictures kept of each attacker
+_SMALL = 64  # px; larger ones are not kept
+
+
+@dataclass(frozen=True)
+class Result:
+    """What one scenario or measurement at one base seed gave."""
+
+    findings: tuple[Finding, ...]  # of the asked attack: plain, then those who know the defence
+    environment: Mapping[str, str]
+    seconds: float  # wall clock of the whole run, loading and floors included
+    figures: Figures = field(default_factory=dict)  # of a measurement, which has no findings
+    exposed: tuple[Mapping[str, Any], ...] = ()  # of each attacker the pictures that were recovered best
+
+
+def run_all(
+    pieces: Iterable[Piece],
+    runs: Path,
+    *,
+    device: str = "auto",
+    data_root: Path | None = None,
+    fresh: bool = False,
+    executor: Executor | None = None,
+    watch: Watch = lambda *_: None,
+    finished: Callable[[Piece], None] = lambda _: None,
+    notice: Callable[[str], None] = lambda _: None,
+) -> dict[Piece, str]:
+    """Run what is not yet in `runs`; gives the pieces that cannot be run here, with the reason.
+
+    What another process is running is left for last and then waited for. `executor` runs the attacks, if somebody else
+    shall; measurements stay here. `finished` is called after each piece. A keyboard interrupt leaves the finished ones
+    in place.
+    """
+    make_folder(runs)
+    pick_device(device)  # refused at once, not piece by piece
+    refused: dict[Piece, str] = {}
+    wanted = list(pieces)
+    left, done = wanted, 0
+    for wait in (False, True):
+        elsewhere = []
+        for piece in left:
+            with claimed(_path(piece, runs), wait=wait, notice=notice) as mine:
+                if not mine:
+                    elsewhere.append(piece)
+                    continue
+                if fresh or load(piece, runs, notice) is None:
+                    now = _within(watch, done, len(wanted), describe(piece))
+                    now(0, 1, "", 0.0)
+                    try:
+                        save(piece, runs, run_one(piece, device, data_root, now, executor))
+                    except LeakgaugeError as error:
+                        refused[piece] = str(error)
+            done += 1
+            finished(piece)
+        left = elsewhere
+    return refused
+
+
+def run_one(
+    piece: Piece, device: str, data_root: Path | None, watch: Watch = lambda *_: None, executor: Executor | None = None
+) -> Result:
+    """A measurement, or one scenario and its one attack; raises if that cannot run here."""
+    began = time.perf_counter()
+    if not isinstance(piece, Scenario):
+        figures = piece.figures(device, data_root, watch)
+        where = environment(pick_device(device)) | {"model state": piece.setting}
+        return Result((), where, time.perf_counter() - began, figures)
+    report, pictures = run_audit(
+        piece, undefended=False, device=device, data_root=data_root, executor=executor, watch=watch
+    )
+    if report.interrupted:  # half a scenario is no result
+        raise KeyboardInterrupt
+    floors = catalog.baselines()
+    findings = tuple(f for f in report.findings if f.attack not in floors)
+    broken = next((f.error for f in findings if f.error), None)
+    if broken is not None:
+        raise LeakgaugeError(broken)
+    shown = most_exposed(findings, pictures) if report.data.kind == "image" else ()
+    return Result(findings, report.environment, time.perf_counter() - began, exposed=shown)
+
+
+def most_exposed(findings: Iterable[Finding], pictures: Pictures) -> tuple[Mapping[str, Any], ...]:
+    """For each attacker the few pictures of the highest PSNR, as they are and as recovered: PNG as text."""
+    groups: dict[str, list[tuple[float, Finding, int]]] = {}
+    for finding in findings:
+        cell = cell_name(finding.attack, finding.defense, finding.adaptive)
+        if cell in pictures.recovered and max(pictures.true.shape[-2:]) <= _SMALL:
+            own = finding.records[: pictures.true.shape[1]]  # of a sum, the records of the other clients come after
+            for place, record in enumerate(own):
+                groups.setdefault(cell, []).append((float(record.get("psnr") or 0.0), finding, place))
+    return tuple(
+        {
+            "spec": finding.spec,
+            "adaptive": finding.adaptive,
+            "psnr": psnr,
+            "trial": finding.trial,
+            "true": _as_text(pictures.true[finding.trial, place]),
+            "recovered": _as_text(pictures.recovered[cell][finding.trial, place]),
+        }
+        for cell, records in groups.items()
+        for psnr, finding, place in sorted(records, key=lambda each: -each[0])[:_EXPOSED]
+    )
+
+
+def _as_text(picture: Tensor) -> str:
+    return base64.b64encode(png_bytes(picture)).decode("ascii")
+
+
+def results_of(run: Run | Study, runs: Path) -> tuple[Result, ...] | None:
+    """All base seeds of a run, or None while one is missing."""
+    found = [load(piece, runs) for piece in run.pieces]
+    return tuple(r for r in found if r is not None) if all(found) else None
+
+
+def findings_of(cell: Cell, results: Iterable[Result]) -> tuple[Finding, ...]:
+    """The victims of a cell, pooled over base seeds.
+
+    A defence may know several adaptive attacks; the one that recovers most on average speaks for all of them.
+    """
+    groups: dict[str, list[Finding]] = {}
+    knows = cell.variant == "adaptive"
+    for finding in (f for r in results for f in r.findings if f.adaptive == knows and not f.control):
+        groups.setdefault(finding.spec, []).append(finding)
+    if not groups:
+        return ()
+    return max((tuple(group) for group in groups.values()), key=_closeness)
+
+
+def figures_of(results: Iterable[Result]) -> Figures:
+    """The samples of a measurement, pooled over base seeds."""
+    pooled: dict[str, tuple[float, ...]] = {}
+    for result in results:
+        for name, sample in result.figures.items():
+            pooled[name] = (*pooled.get(name, ()), *sample)
+    return pooled
+
+
+def _closeness(findings: tuple[Finding, ...]) -> float:
+    """Mean PSNR of pictures; rows of a table have none, and the one with the least error comes closest."""
+    if any(f.scores.get("psnr") is not None for f in findings):
+        return sum(f.scores.get("psnr") or 0.0 for f in findings) / len(findings)
+    errors = [e for f in findings if (e := f.scores.get("mse")) is not None]
+    return -sum(errors) / len(errors) if errors else 0.0
+
+
+def save(piece: Piece, runs: Path, result: Result) -> None:
+    plain = {
+        "schema": SCHEMA,
+        _kind(piece): piece.as_dict(),
+        "environment": dict(result.environment),
+        "seconds": result.seconds,
+        "findings": [dataclasses.asdict(f) for f in result.findings],
+        "figures": dict(result.figures),
+        "exposed": [dict(shown) for shown in result.exposed],
+    }
+    path = _path(piece, runs)
+    write_whole(path, sealed(path.stem, plain), private=True)  # it may show the most exposed pictures
+
+
+def load(piece: Piece, runs: Path, notice: Callable[[str], None] = lambda _: None) -> Result | None:
+    """What is finished; None if it is not there, or cannot be believed: `notice` is told, and it is done again."""
+    path = _path(piece, runs)
+    if not path.exists():
+        return None
+    try:
+        plain: dict[str, Any] = opened(path, path.stem)
+        if plain["schema"] != SCHEMA:
+            return None
+        findings = tuple(
+            Finding(**f | {"records": tuple(f["records"]), "flags": tuple(f["flags"])}) for f in plain["findings"]
+        )
+        figures = {name: tuple(sample) for name, sample in plain.get("figures", {}).items()}
+        exposed = tuple(plain.get("exposed", ()))
+        return Result(findings, plain["environment"], plain["seconds"], figures, exposed)
+    except (Unreadable, LookupError, TypeError, AttributeError, ValueError) as error:
+        notice(f"{path} is damaged ({error}): its run is done again")
+        return None
+
+
+def describe(piece: Piece) -> str:
+    """One line for the progress bar."""
+    if not isinstance(piece, Scenario):
+        return piece.title
+    scenario = piece
+    local = f", M = {scenario.local.epochs}" if scenario.local.kind == "fedavg" else ""
+    trained = f" after {scenario.training.rounds} rounds" if scenario.training.rounds else ""
+    batch = f" x {scenario.batch_size}" if scenario.batch_size > 1 else ""
+    against = f" against {' '.join(scenario.defenses)}" if scenario.defenses else ""
+    return (
+        f"{' '.join(scenario.attacks)}{against} on {scenario.model}{trained}, {scenario.data}{local}: "
+        f"{scenario.trials} victims{batch}, seed {scenario.seed}"
+    )
+
+
+def _within(watch: Watch, number: int, count: int, name: str) -> Watch:
+    """The cells of one audit as one piece of work among `count`."""
+    return lambda cell, cells, _, share: watch(number, count, name, (cell + share) / cells)
+
+
+def _kind(piece: Piece) -> str:
+    return "scenario" if isinstance(piece, Scenario) else "measurement"
+
+
+def _path(piece: Piece, runs: Path) -> Path:
+    return runs / f"{key_of(**{_kind(piece): piece.as_dict()}, version=leakgauge.__version__)}.json"

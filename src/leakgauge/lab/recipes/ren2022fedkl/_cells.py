@@ -1,0 +1,63 @@
+"""What the tables of FedKL share: names, locks, and a cell with one attack on one configuration."""
+
+from __future__ import annotations
+
+from leakgauge.lab.recipes._recipe import Run
+from leakgauge.metrics.psnr import psnr_from_fedkl
+from leakgauge.types import LocalTraining, Scenario
+
+NAMES = {"mnist:size=32": "MNIST", "cifar10": "CIFAR-10", "cifar100": "CIFAR-100", "photos64:size=256": "photographs"}
+METRICS = ("psnr_aligned", "ssim_aligned")
+PERCEPTUAL = ("lpips", "lpips-vgg")
+TRAIN = LocalTraining(batchnorm="train")  # the statistics of the one image, as in the thesis
+NONE, PLAIN_NORM = "none", "batchnorm-only"
+ACTIVATIONS = ("identity", "sigmoid", "relu")
+LOCKS = {act: f"key-lock:activation={act},first_lock=client" for act in ACTIVATIONS}
+SERVERS_LOCKS = {act: f"key-lock:activation={act}" for act in ACTIVATIONS}  # as the text has it
+GRNN = "grnn:scale=mixed,variation=squared"  # the loss with which the figures were recorded, not the text's
+MATCHING = "idlg:restarts=1"
+
+
+def attacked(
+    model: str, data: str, attack: str, defense: str, trials: int = 50, metrics: tuple[str, ...] = METRICS
+) -> Run:
+    """One attack, one configuration: what the attacker knows stands in its fields."""
+    return Run(
+        Scenario(
+            model=model,
+            data=data,
+            local=TRAIN,
+            attacks=(attack,),
+            metrics=metrics,
+            variants="plain",
+            defenses=() if defense == NONE else (defense,),
+            trials=trials,
+        )
+    )
+
+
+def quality(thesis: tuple[float, float] | None = None) -> dict[str, float | None]:
+    """The thesis' "PSNR" and SSIM, the true PSNR behind the former, and the aligned scores, which it does not have."""
+    psnr, ssim = thesis or (None, None)
+    true = None if psnr is None else round(psnr_from_fedkl(psnr), 2)
+    return {
+        "psnr_thesis": psnr,
+        "psnr": true,
+        "ssim": ssim,
+        "psnr_aligned": None,
+        "ssim_aligned": None,
+        "psnr_aligned_above(20)": None,
+    }
+
+
+def with_fields(attack: str, fields: str) -> str:
+    return f"{attack}{',' if ':' in attack else ':'}{fields}" if fields else attack
+
+
+CONVENTION = (
+    "the thesis computes 10 log10(255^2 / RMSE), the root where the error belongs; the true PSNR is twice that minus "
+    "48.13 dB. Raw scores are clamped to [0, 1]. Aligned ones fit one scale and one offset per image to the truth "
+    "first: train-mode BatchNorm hides both for a single image."
+)
+START = "init=patterned-4"
+SEARCH = f"{START},unlock=True"

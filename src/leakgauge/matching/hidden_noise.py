@@ -1,0 +1,70 @@
+"""The noise that a client drew inside a variational bottleneck: read off its gradient, or searched for with the inputs.
+
+A linear layer with a bias gives its input away: for one sample, row i of the weight's gradient is (dL/dy_i) x and the
+bias entry dL/dy_i. The bottleneck has two. The first shows the features, hence mu and std; the second shows
+z = mu + std * noise. So the noise itself stands in the update.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+
+import torch.nn.functional as F
+from torch import Tensor
+
+from leakgauge.errors import NotApplicable
+from leakgauge.matching.problem import Puzzle
+from leakgauge.models._bottleneck import VariationalBottleneck
+from leakgauge.settings import setting
+
+IGNORE, READ, SEARCH = WAYS = ("ignore", "read", "search")
+_TINY = 1e-30
+
+
+def bottleneck_setting() -> str:
+    """The field by which an attack is told."""
+    field: str = setting(
+        IGNORE,
+        "noise of a variational bottleneck: taken as zero, read off its gradient, or searched with the inputs",
+        choices=WAYS,
+    )
+    return field
+
+
+def with_noise(puzzle: Puzzle, gradient: Mapping[str, Tensor], way: str) -> Puzzle:
+    """The same puzzle with the client's noise as far as it is known, or as part of what is searched for.
+
+    Of several samples the gradient shows mixtures, from which nothing is read: their noise is searched for instead.
+    """
+    if way == IGNORE:
+        return puzzle
+    found = {name: m for name, m in puzzle.model.named_modules() if isinstance(m, VariationalBottleneck)}
+    if not found:
+        raise NotApplicable(f"bottleneck={way} needs a model with a variational bottleneck; leave it out")
+    if way == READ and puzzle.shape[0] == 1:
+        noise = {_in(name, "noise"): visible_noise(name, layer, gradient) for name, layer in found.items()}
+        return dataclasses.replace(puzzle, masks={**puzzle.masks, **noise})
+    shapes = {_in(name, "noise"): tuple(layer.noise.shape) for name, layer in found.items()}
+    return dataclasses.replace(puzzle, hidden=shapes)
+
+
+def visible_noise(name: str, layer: VariationalBottleneck, gradient: Mapping[str, Tensor]) -> Tensor:
+    """(T, K): what one sample's gradient shows of the noise."""
+    features = _entered(_in(name, "statistics"), gradient)
+    mu, raw = layer.statistics(features).detach().chunk(2, -1)
+    code = _entered(_in(name, "decode"), gradient)
+    noise: Tensor = (code - mu) / F.softplus(raw)
+    return noise
+
+
+def _entered(name: str, gradient: Mapping[str, Tensor]) -> Tensor:
+    """(T, in): the one input of a linear layer, fitted to all rows of its gradient."""
+    if f"{name}.weight" not in gradient or f"{name}.bias" not in gradient:
+        raise NotApplicable(f"bottleneck=read needs the gradients of {name!r}, frozen or not shared; use search")
+    weight, bias = gradient[f"{name}.weight"], gradient[f"{name}.bias"]  # (T, out, in), (T, out)
+    return (weight * bias[..., None]).sum(1) / (bias**2).sum(1, keepdim=True).clamp_min(_TINY)
+
+
+def _in(name: str, part: str) -> str:
+    return f"{name}.{part}" if name else part

@@ -1,0 +1,202 @@
+"""Matching an update of which some slices carry noise, when only their bounds, number and noise are known.
+
+Large noise. A first search compares slices by sum_b n_b log(1 + E_b / (n_b t^2)), E_b the squared residual of slice b
+and n_b its size: a slice that will not fit loses its say, the others are fitted the more closely. Then the slices with
+the worst fit are named as noised and left out, and the attack's own search goes on from there.
+
+Small noise, below three times t. Squared distance serves for the first search, and named slices are not left out but
+weighted by t^2 / (std^2 + t^2): what they say is nearly right.
+
+t is how exactly a clean slice is expected to fit: half a percent of the update's own size.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from leakgauge.defenses.sensitivity.compensation import compensated, mean_variance
+from leakgauge.defenses.sensitivity.slicing import NoisedSlices, Slicing, flattened, unflattened
+from leakgauge.engine.gradients import parameters_of
+from leakgauge.errors import NotApplicable
+from leakgauge.matching.attempts import Start, part_of
+from leakgauge.matching.clipping import noise_in_gradient
+from leakgauge.matching.distance import rows_of
+from leakgauge.matching.problem import Distance, Puzzle
+from leakgauge.settings import setting
+from leakgauge.types import DataSpec, Fact, Observation, Progress, Reconstruction
+
+_EXACTNESS = 0.005  # t, in units of the root mean square of a clean slice
+_SMALL = 3.0  # noise below this many t is weighted down, above it is left out
+_TINY = 1e-30
+
+
+def slices_setting() -> str:
+    """The field by which an attack is told."""
+    told: str = setting("", "what is known of noised slices, as field=value/... (see the sensitivity defence)")
+    return told
+
+
+class Search(Protocol):
+    """The attack's own search for a puzzle, from its own or another start."""
+
+    def __call__(self, puzzle: Puzzle, start: Start, progress: Progress) -> Reconstruction: ...
+
+
+def search_in_slices(
+    told: str,
+    puzzle: Puzzle,
+    observation: Observation,
+    seeds: Sequence[int],
+    search: Search,
+    start: Start,
+    progress: Progress,
+) -> Reconstruction:
+    """What `search` makes of the puzzle; with `told` as an attacker who knows of noised slices."""
+    if not told:
+        return search(puzzle, start, progress)
+    if puzzle.compression is not None or puzzle.painter is not None or puzzle.hidden:
+        raise NotApplicable("noised_slices searches the inputs alone, in an update that is not compressed besides")
+    known = NoisedSlices.from_field(told)
+    as_shared = puzzle.unrolled is not None and not puzzle.mean_of_steps
+    std = known.std if as_shared else known.std * noise_in_gradient("update", observation)
+    if known.use == "compensate":
+        rows = flattened(puzzle.observed)
+        clean = compensated(rows, mean_variance(std, known.noised / known.slices, [1.0]), known.q, known.keep)
+        return search(dataclasses.replace(puzzle, observed=unflattened(clean, puzzle.observed)), start, progress)
+    data: DataSpec = observation.fact(Fact.INPUT_SPEC)
+    cut = _of(known.cut(observation.model, data.shape), puzzle, observation)
+    fit = _SliceFit(puzzle, cut, known, std)
+    if not known.secret:
+        found = search(fit.weighted(known.chosen(seeds).to(puzzle.like.device)), start, progress)
+        return dataclasses.replace(found, notes=_notes(known.chosen(seeds)))
+    first = search(fit.first, start, part_of(progress, 0, 2))
+    if first.finished is not None or first.inputs is None:  # interrupted
+        return first
+    worst = fit.worst(first)
+    rest = fit.weighted(worst)
+    again = search(rest, _from(puzzle, first.inputs, seeds, start), part_of(progress, 1, 2))
+    begun, _ = rest.evaluator(torch.arange(len(seeds), device=worst.device))(start(seeds, 0))
+    return _both(first, again, worst, begun)
+
+
+@dataclasses.dataclass(frozen=True)
+class _SliceFit:
+    """A puzzle and the slices of what it observes."""
+
+    puzzle: Puzzle
+    cut: Slicing
+    known: NoisedSlices
+    std: float
+
+    @property
+    def first(self) -> Puzzle:
+        """The puzzle of the first search."""
+        return self.puzzle if self._is_small else dataclasses.replace(self.puzzle, distance=self._robust)
+
+    def worst(self, found: Reconstruction) -> Tensor:
+        """(T, d): the slices that fit worst at what was found, by the mean square of their residual."""
+        puzzle = self.puzzle
+        assert found.inputs is not None
+        labels = found.labels if puzzle.labels is None else puzzle.labels
+        assert labels is not None
+        mine = puzzle.simulated(found.inputs, labels)
+        misfit = flattened({n: mine[n] - g for n, g in puzzle.observed.items()})
+        return self._mean_squares(misfit).topk(self.known.noised, 1).indices
+
+    def weighted(self, noised: Tensor) -> Puzzle:
+        """The puzzle with these slices (T, d) left out, or of less weight."""
+        factor = self._exactness(flattened(self.puzzle.observed))  # (T,)
+        weight = 0.0 * factor if not self._is_small else factor / (self.std**2 + factor**2).sqrt()
+        inside = self.cut.touched(noised)
+        rows = torch.where(inside, weight[:, None], torch.ones_like(weight)[:, None])
+        return dataclasses.replace(self.puzzle, weights=unflattened(rows, self.puzzle.observed))
+
+    @property
+    def _is_small(self) -> bool:
+        return self.std < _SMALL * float(self._exactness(flattened(self.puzzle.observed)).median())
+
+    def _exactness(self, observed: Tensor) -> Tensor:
+        """t of each row (A,): by the median over as many slices, smallest first, as are clean."""
+        squares = self._mean_squares(observed).sort(1).values
+        clean = squares[:, : max(1, self.cut.slices - self.known.noised)]
+        return (_EXACTNESS * clean.median(1).values.sqrt()).clamp_min(_TINY)
+
+    def _mean_squares(self, rows: Tensor) -> Tensor:
+        """(A, P) -> (A, s)."""
+        return _energies([rows], [self.cut.of_entry], self.cut.slices) / self.cut.sizes.clamp_min(1)
+
+    @property
+    def _robust(self) -> Distance:
+        named = unflattened(self.cut.of_entry[None], self.puzzle.observed)
+        ids = [row[0] for row in rows_of(named, list(named))]
+        slices, sizes = self.cut.slices, self.cut.sizes.to(self.puzzle.like)
+        squared = self.puzzle.distance == "l2"
+
+        def to(observed: list[Tensor], known: list[Tensor] | None) -> Callable[[list[Tensor]], Tensor]:
+            own = _energies(observed, ids, slices)
+            t = self._exactness(torch.cat(observed, 1))[:, None]
+            unit = t[:, 0] ** 2 if squared else 1 / (sizes * torch.log1p(own / (sizes * t**2))).sum(1).clamp_min(_TINY)
+
+            def distance(mine: list[Tensor]) -> Tensor:
+                residuals = [a - b for a, b in zip(mine, observed, strict=True)]
+                if known is not None:
+                    residuals = [r * k for r, k in zip(residuals, known, strict=True)]
+                return unit * (sizes * torch.log1p(_energies(residuals, ids, slices) / (sizes * t**2))).sum(1)
+
+            return distance
+
+        return to
+
+
+def _energies(rows: Sequence[Tensor], ids: Sequence[Tensor], slices: int) -> Tensor:
+    """Sum of squares by slice: (A, s)."""
+    total = rows[0].new_zeros(len(rows[0]), slices)
+    for row, own in zip(rows, ids, strict=True):
+        total = total.index_add(1, own, row * row)
+    return total
+
+
+def _of(cut: Slicing, puzzle: Puzzle, observation: Observation) -> Slicing:
+    """The slices of the tensors that the puzzle compares."""
+    shapes = {name: p[None] for name, p in parameters_of(observation.model).items()}  # also of what is not shared
+    whole = unflattened(cut.of_entry[None], shapes)
+    kept = flattened({name: whole[name] for name in puzzle.observed})[0]
+    return dataclasses.replace(cut, of_entry=kept.to(puzzle.like.device))
+
+
+def _from(puzzle: Puzzle, inputs: Tensor, seeds: Sequence[int], own: Start) -> Start:
+    """Begin the first attempt at these inputs (T, N, *sample); everything else as the attack would."""
+    unit = 1.0 if puzzle.unit is None else puzzle.unit
+    centre = 0.0 if puzzle.centre is None else puzzle.centre
+    rows = ((inputs.detach() - centre) / unit).flatten(1)
+    at = {seed: row for row, seed in enumerate(seeds)}
+
+    def start(some: Sequence[int], attempt: int) -> Tensor:
+        begun = own(some, attempt)
+        if attempt == 0:
+            begun = torch.cat((rows[[at[seed] for seed in some]], begun[:, puzzle.pixels :]), 1)
+        return begun
+
+    return start
+
+
+def _both(first: Reconstruction, again: Reconstruction, worst: Tensor, begun: Tensor) -> Reconstruction:
+    """The second search's result with the work of both; its objective is traced from where the first one began."""
+    trace = None if again.trace is None else torch.cat((begun[:, None], again.trace), 1)
+    return dataclasses.replace(
+        again,
+        steps=first.steps + again.steps,
+        evaluations=first.evaluations + again.evaluations,
+        seconds=first.seconds + again.seconds,
+        trace=trace,
+        notes=_notes(worst),
+    )
+
+
+def _notes(noised: Tensor) -> tuple[str, ...]:
+    return tuple(f"slices taken as noised: {' '.join(map(str, sorted(row)))}" for row in noised.tolist())

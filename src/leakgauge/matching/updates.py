@@ -1,0 +1,54 @@
+"""From what was shared to the gradient an attack matches."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from leakgauge.client.fedavg import local_steps
+from leakgauge.errors import NotApplicable
+from leakgauge.models._several_rounds import FIRST_ROUND, SeveralRounds
+from leakgauge.models.structure import last_linear
+from leakgauge.types import DataSpec, Fact, LocalTraining, Observation
+
+
+class _Gradient(dict[str, Tensor]):
+    """Asked for a tensor that the update lacks, it says so: whoever needs it does not apply."""
+
+    def __missing__(self, name: str) -> Tensor:
+        raise NotApplicable(
+            f"this attack needs the gradient of {name!r}, which is frozen or not shared; have it shared, or use dlg"
+        )
+
+
+def observed_gradient(observation: Observation) -> dict[str, Tensor]:
+    """The mean-loss gradient behind the update, by name: (T, *parameter).
+
+    A weight difference is divided by minus (rate x local steps): exact for one step, the average gradient along
+    the client's path for more.
+    """
+    if observation.update.kind == "gradient":
+        return _Gradient(observation.update.tensors)
+    local: LocalTraining = observation.fact(Fact.LOCAL_TRAINING)
+    scale = -1.0 / (local.lr * local_steps(observation.fact(Fact.NUM_SAMPLES), local))
+    return _Gradient({name: tensor * scale for name, tensor in observation.update.tensors.items()})
+
+
+def example_input(observation: Observation) -> Tensor:
+    """One mid-grey sample (1, *shape) on the model's device and in its precision, to see the model run."""
+    data: DataSpec = observation.fact(Fact.INPUT_SPEC)
+    like = next(observation.model.parameters())
+    return torch.full((1, *data.shape), 0.5, device=like.device, dtype=like.dtype)
+
+
+def classifier_layer(observation: Observation) -> str:
+    """Name of the linear layer that gives the logits; label rules read its gradient. Of several rounds, the first's."""
+    model = observation.model
+    if isinstance(model, SeveralRounds):
+        found = last_linear(model.get_submodule(FIRST_ROUND), example_input(observation))
+        name = found and f"{FIRST_ROUND}.{found}"
+    else:
+        name = last_linear(model, example_input(observation))
+    if name is None:
+        raise NotApplicable("label rules need a model that ends in one nn.Linear; use dlg, which optimises the label")
+    return name

@@ -1,0 +1,155 @@
+"""The clients of a recorded federation as the trials of one audit.
+
+An `update` may be the folder that a recorder wrote. The trials are then clients who had the same weights and did the
+same: of the round that is asked for, or the earliest; where they differ, those that are most alike. What the recorder
+was told of them (weights, local training, samples) holds unless the scenario says otherwise.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from scipy.optimize import linear_sum_assignment
+from torch import Tensor, nn
+
+from leakgauge.client.chain import client_step
+from leakgauge.data import Dataset
+from leakgauge.errors import BadInput
+from leakgauge.recording.recorded_folder import Recorded, private_of, read_folder, side_by_side, tensors_of, weights_of
+from leakgauge.types import Batch, DataSpec, LocalTraining, Scenario, SharedUpdate
+
+_SIMULATED = 1  # the batch size of a scenario that says none
+_LENT = 2512  # public samples that are kept: for the attacker, and to compare recoveries with
+_SAME = 1e-3  # root mean square below which a public sample is a client's own
+
+
+def clients_of(folder: Path, scenario: Scenario) -> tuple[Recorded, ...]:
+    """Those that one audit takes."""
+    entries = read_folder(folder)
+    number = min(entry.origin.round for entry in entries) if scenario.round is None else scenario.round
+    groups = side_by_side(of_round(entries, number))
+    asked = [g for g in groups if g[0].origin.samples == scenario.batch_size] if _says_samples(scenario) else []
+    return max(asked or groups, key=len)  # the first of those that are equally many
+
+
+def filled_in(scenario: Scenario, folder: Path) -> Scenario:
+    """The scenario with what the recorder was told; filling it in twice changes nothing."""
+    clients = clients_of(folder, scenario)
+    first = clients[0]
+    samples = scenario.batch_size if _says_samples(scenario) else first.origin.samples
+    if samples is None:
+        raise BadInput(
+            f"{first.name}: samples", allowed="known", got="none recorded", do="give their number with --batch-size"
+        )
+    weights = scenario.weights or (None if first.weights is None else str(weights_of(first)))
+    return dataclasses.replace(
+        scenario,
+        round=first.origin.round,
+        weights=weights,
+        local=local_of(first, None if scenario.local == LocalTraining() else scenario.local),
+        batch_size=samples,
+        trials=len(clients),
+    )
+
+
+def names_of(folder: Path, scenario: Scenario) -> list[str]:
+    """What the trials are called: by the recorder, or by their files where it knows no client."""
+    return [client.origin.client or client.name for client in clients_of(folder, scenario)]
+
+
+def of_round(entries: Sequence[Recorded], number: int) -> list[Recorded]:
+    """Those of one round, which must be among them."""
+    chosen = [entry for entry in entries if entry.origin.round == number]
+    if not chosen:
+        rounds = ", ".join(str(r) for r in sorted({entry.origin.round for entry in entries}))
+        raise BadInput("--round", allowed=f"one of those recorded: {rounds}", got=number, do="choose one of these")
+    return chosen
+
+
+def local_of(client: Recorded, said: LocalTraining | None) -> LocalTraining:
+    """The local training as it was recorded, unless something is said of it."""
+    if said is None:
+        return client.local()
+    wanted = "fedsgd" if client.kind == "gradient" else "fedavg"
+    if said.kind != wanted:
+        raise BadInput(
+            "--local kind", allowed=f"{wanted}: {client.name} is a {client.kind}", got=said.kind, do="change it"
+        )
+    return said
+
+
+def left_aside(scenario: Scenario, folder: Path) -> str | None:
+    """What else the folder holds, in one line; None if all of it is audited."""
+    every, taken = read_folder(folder), clients_of(folder, scenario)
+    if len(taken) == len(every):
+        return None
+    first = taken[0].origin
+    rounds = sorted({entry.origin.round for entry in every})
+    alike = [entry for entry in every if entry.origin.round == first.round and entry not in taken]
+    said = f"{len(taken)} of {len(every)} recorded updates are audited: those of round {first.round}"
+    if alike:
+        samples = "" if first.samples is None else f", {first.samples} samples each"
+        said += f" that are alike{samples} (the others: another --batch-size)"
+    return said if len(rounds) == 1 else f"{said}; rounds {', '.join(map(str, rounds))} are there (--round)"
+
+
+def update_of(clients: Sequence[Recorded], model: nn.Module) -> SharedUpdate:
+    """What they shared, side by side; each is held against the model."""
+    read = [tensors_of(client, model) for client in clients]
+    names = read[0].tensors
+    buffers = set.intersection(*(set(update.buffers) for update in read))
+    return SharedUpdate(
+        read[0].kind,
+        {name: torch.cat([update.tensors[name] for update in read]) for name in names},
+        {name: torch.cat([update.buffers[name] for update in read]) for name in sorted(buffers)},
+    )
+
+
+def kept_by(clients: Sequence[Recorded], spec: DataSpec) -> Batch:
+    """The samples behind the updates, which the recorder kept, held against the data that they are to be of."""
+    kept = private_of(clients)
+    assert kept is not None
+    shape = tuple(kept.inputs.shape[2:])
+    if shape != spec.shape or int(kept.labels.max()) >= spec.classes:
+        raise BadInput(
+            "data",
+            allowed=f"of the shape of the recorded samples, {shape}, with their {int(kept.labels.max()) + 1} classes",
+            got=f"{spec.name}: {spec.shape}, {spec.classes} classes",
+            do="name the data set that the clients' samples are of",
+        )
+    return kept
+
+
+def lent_by(public: Dataset, private: Batch, seed: int) -> Dataset | None:
+    """Some of the public samples, without any that a client holds: an attacker who has those needs no update."""
+    order = torch.randperm(len(public), generator=torch.Generator().manual_seed(seed))[:_LENT]
+    inputs, labels = public.take(order)
+    own = private.inputs.flatten(0, 1).flatten(1).float()
+    far = torch.cdist(inputs.flatten(1), own, compute_mode="donot_use_mm_for_euclid_dist").amin(1)
+    strange = far > _SAME * own.shape[1] ** 0.5
+    if not bool(strange.any()):
+        return None
+    return dataclasses.replace(public, inputs=inputs[strange], labels=labels[strange])
+
+
+def told_apart(model: nn.Module, update: SharedUpdate, batches: Batch, local: LocalTraining) -> Tensor:
+    """Which of the (K, N) batches is behind each of the T updates: the one that gives the update most like it.
+
+    A server does not know which client is which, so neither does what it recorded. This is for the score alone.
+    """
+    step, alike = client_step(local), []
+    for k in range(batches.trials):  # one by one: of a large network the updates of all clients need not fit
+        made = step(model, batches.take([k]), (0,))
+        names = [
+            n for n, t in made.tensors.items() if n in update.tensors and update.tensors[n].shape[1:] == t.shape[1:]
+        ]
+        mine, theirs = (torch.cat([u.tensors[n].double().flatten(1) for n in names], 1) for u in (made, update))
+        alike.append(torch.nn.functional.cosine_similarity(theirs, mine, dim=1))
+    return torch.as_tensor(linear_sum_assignment(torch.stack(alike, 1).numpy(), maximize=True)[1])
+
+
+def _says_samples(scenario: Scenario) -> bool:
+    return scenario.batch_size != _SIMULATED

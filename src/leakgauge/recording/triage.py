@@ -1,0 +1,260 @@
+"""What an architecture and an update allow, told in seconds and before any attack: where exact recovery is possible.
+
+Nothing is recovered here and nothing of the private batch is known. Each look gives one clue; what cannot be looked at
+says so. `leakgauge.recording.sanity` adds whether the update is what it is claimed to be.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from leakgauge.attacks._behind_first_layer import BehindFirstLayer
+from leakgauge.attacks._coefficient_space import coefficient_space
+from leakgauge.attacks.patch_embedding import found_rows, solved_rows
+from leakgauge.attacks.rank_one import IS_ZERO, found_map
+from leakgauge.attacks.rgap import rank_report
+from leakgauge.client.fedavg import local_steps
+from leakgauge.client.observe import facts_about, observe
+from leakgauge.engine.gradients import working_model
+from leakgauge.errors import NotApplicable
+from leakgauge.matching.last_layer import clues_of
+from leakgauge.matching.updates import example_input, observed_gradient
+from leakgauge.models.structure import first_linear
+from leakgauge.recording.sanity import sanity
+from leakgauge.setup.setup import Stage
+from leakgauge.types import DataSpec, Fact, LocalTraining, Observation
+from leakgauge.types.triage import CAUTION, EXPOSED, INFO, WRONG, Clue
+
+_COUNTED = 1024  # numbers in a sample up to which ranks are counted without being asked: a second or less
+_SPARSE = 0.5  # scattered zeros from which an update counts as compressed
+_FEW = 256  # values up to which it counts as quantised
+_UNEXPLAINED = 1e-2  # of a gradient, from which a closed form is not exact
+_MENTIONED = 1e-3  # share of the patches that is left open
+_LOOKED_AT = 50_000  # entries of the largest tensor that are counted
+_SAME = 1e-5  # relative: a norm this near to a round number was put there
+
+
+def triage(observation: Observation, *, ranks: bool = True) -> tuple[Clue, ...]:
+    """All clues, what is wrong first and what is exposed next. Without `ranks` large ones are not counted."""
+    clues = [
+        *sanity(observation),
+        *_first_layer(observation),
+        *_closed_forms(observation),
+        *_labels(observation),
+        *_batchnorm(observation),
+    ]
+    clues += [*_ranks(observation, ranks), _zeros(observation), _values(observation), _norm(observation)]
+    order = (WRONG, EXPOSED, CAUTION, INFO)
+    return tuple(sorted(clues, key=lambda clue: order.index(clue.severity)))
+
+
+def triage_of(stage: Stage) -> tuple[Clue, ...]:
+    """Of the first victim's undefended update, as an attacker of the scenario would see it."""
+    return triage(first_observation(stage), ranks=False)
+
+
+def first_observation(stage: Stage, trials: Sequence[int] = (0,)) -> Observation:
+    """What an attacker of the scenario sees of some victims without a defence, or of what was saved."""
+    told, batch = stage.threat_model, stage.batch.take(trials)
+    facts = facts_about(stage.model, batch, stage.data, stage.scenario.local, stage.public, told.facts)
+    update = stage.update((), stage.model, stage.batch, trials)
+    return observe(stage.model, update, told, facts, stage.scenario.shared_layers)
+
+
+def _first_layer(observation: Observation) -> list[Clue]:
+    what, example = "first layer", example_input(observation)
+    layer = first_linear(observation.model, example)
+    if layer is None:
+        told = "no ratio of a layer's gradients to take; for other closed forms see the next line"
+        return [Clue("first-layer", what, "not an nn.Linear on the raw input", told, INFO)]
+    gradient = observed_gradient(observation)
+    weight, bias = gradient.get(f"{layer}.weight"), gradient.get(f"{layer}.bias")
+    if weight is None or bias is None:
+        return [Clue("first-layer", what, f"{layer}, without weight or bias in the update", "no ratio to take", INFO)]
+    samples, local = observation.fact(Fact.NUM_SAMPLES), observation.fact(Fact.LOCAL_TRAINING)
+    units, entries = weight.shape[1:]
+    size = f"{layer}: {entries:,} to {units:,} units, {samples:,} sample{'' if samples == 1 else 's'}"
+    if samples == 1:
+        return [
+            Clue("first-layer", what, size, "its weight gradient over its bias gradient is the input: linear", EXPOSED)
+        ]
+    relu = BehindFirstLayer(_still(observation), layer, samples, local.loss).rectified(_shape(observation))
+    if not relu:
+        told = "ratios are mixtures of the samples (linear); no ReLU tells them apart"
+        return [Clue("first-layer", what, size, told, CAUTION)]
+    if local.kind == "fedavg" and local_steps(samples, local) > 1:
+        told = "a ReLU follows, but several local steps are mixed: ratios are mixtures of the samples"
+        return [Clue("first-layer", what, size, told, CAUTION)]
+    directions = _directions(weight, bias, samples)
+    told = "a ReLU follows: peeling recovers batches exactly where nothing was added to it or left out"
+    return [Clue("first-layer", what, size, told, directions.severity), directions]
+
+
+def _closed_forms(observation: Observation) -> list[Clue]:
+    """Tensors that give one sample away by the rank or the residual of their gradients, whatever layers they are of."""
+    samples: int = observation.fact(Fact.NUM_SAMPLES)
+    alone = dataclasses.replace(observation, revealed={**observation.revealed, Fact.NUM_SAMPLES: 1})
+    clues = []
+    for id_, look in (("rank-one", _rank_one), ("patch-embedding", _patch_embedding)):
+        try:
+            seen, left = look(alone)
+        except NotApplicable as error:
+            if IS_ZERO in str(error):
+                clues.append(Clue(id_, "closed forms", "a gradient of zeros", str(error), CAUTION))
+            continue
+        value = f"{seen}; {left:.1g} of the gradient is not explained"
+        if samples > 1:
+            told = f"one sample would be exact ({id_}); {samples:,} are summed here, which hides each of them"
+            clues.append(Clue(id_, "closed forms", seen, told, CAUTION))
+        elif left > _UNEXPLAINED:
+            told = f"{id_} would be exact, but noise, compression or more samples than claimed are in the way"
+            clues.append(Clue(id_, "closed forms", value, told, CAUTION))
+        else:
+            clues.append(Clue(id_, "closed forms", value, f"the sample follows without a search: {id_}", EXPOSED))
+    if clues:
+        return clues
+    value = (
+        f"{len(observation.update.tensors):,} tensors looked at: none is one product with the sample, no two solve it"
+    )
+    told = "none of the closed forms known here applies; attacks have to search (dlg, inverting-gradients)"
+    return [Clue("closed-forms", "closed forms", value, told, INFO)]
+
+
+def _rank_one(alone: Observation) -> tuple[str, float]:
+    found = found_map(alone)
+    _, left = found.direction({n: t.double() for n, t in observed_gradient(alone).items()})
+    missing = "" if found.returned else ", but for its length"
+    return f"the gradient of {found.name} is one product with the sample{missing}", float(left.max())
+
+
+def _patch_embedding(alone: Observation) -> tuple[str, float]:
+    found = found_rows(alone)
+    solved = solved_rows(alone, found)
+    left = float(solved.open.max())
+    still = f", {left:.0%} of them left open" if left > _MENTIONED else ""
+    seen = f"{found.positions} says what each patch got back, {found.weight} holds the patches{still}"
+    return seen, float(solved.residual.max())
+
+
+def _directions(weight: Tensor, bias: Tensor, samples: int) -> Clue:
+    """Are there as many directions in the layer's gradient as samples? Then nothing was added to it."""
+    units, entries = weight.shape[1:]
+    what = "directions in the first layer"
+    found = [coefficient_space(w, b, samples) for w, b in zip(weight.double(), bias.double(), strict=True)]
+    if all(space is not None for space in found):
+        told = "one for each sample and nothing else: no noise, and certificates hold"
+        return Clue("directions", what, f"{samples:,} for {samples:,} samples", told, EXPOSED)
+    if samples >= min(units, entries):
+        told = f"no more than {min(units, entries + 1):,} can be told apart: certificates need two units that agree"
+        return Clue("directions", what, f"fewer than the {samples:,} samples", told, CAUTION)
+    told = "noise or compression, samples that are there twice, or another batch size than claimed: peeling gets less"
+    return Clue("directions", what, f"not {samples:,}, the samples claimed", told, CAUTION)
+
+
+def _labels(observation: Observation) -> list[Clue]:
+    try:
+        clues = clues_of(observation)
+    except NotApplicable as error:
+        return [Clue("labels", "labels", "not readable", str(error), INFO)]
+    if not clues.has_bias:
+        told = "counted from the weight's gradient, which is less sure (attack labels)"
+        return [Clue("labels", "labels", "the last layer has no bias", told, CAUTION)]
+    certain = (clues.bias < 0).sum(1).tolist()
+    span = f"{min(certain)}" if min(certain) == max(certain) else f"{min(certain)} to {max(certain)}"
+    told = "a negative entry means that the label is there; counts follow from the rest (attack labels)"
+    if clues.samples == 1 and max(certain) == 1:
+        told = "the one negative entry is the label"
+    return [Clue("labels", "labels", f"{span} of {clues.bias.shape[1]} classes have a negative entry", told, EXPOSED)]
+
+
+def _batchnorm(observation: Observation) -> list[Clue]:
+    layers = [m for m in observation.model.modules() if isinstance(m, _BatchNorm)]
+    if not layers:
+        return []
+    local: LocalTraining = observation.fact(Fact.LOCAL_TRAINING)
+    value = f"{len(layers)} layers, {local.batchnorm} mode"
+    if local.batchnorm == "eval":
+        return [Clue("batchnorm", "BatchNorm", value, "fixed statistics: samples do not hide one another", CAUTION)]
+    told = "the batch's own statistics mix its samples: attacks are weaker unless they are told them"
+    return [Clue("batchnorm", "BatchNorm", value, told, INFO)]
+
+
+def _ranks(observation: Observation, asked: bool) -> list[Clue]:
+    """R-GAP's count of equations, for one sample."""
+    data: DataSpec = observation.fact(Fact.INPUT_SPEC)
+    if observation.fact(Fact.NUM_SAMPLES) != 1 or (not asked and math.prod(data.shape) > _COUNTED):
+        return []
+    try:
+        report = rank_report(observation.model, data)
+    except NotApplicable as error:
+        return [Clue("ranks", "ranks", "not counted", str(error), INFO)]
+    short = [rank for rank in report if rank.deficient]
+    if short:
+        return [Clue("ranks", "ranks", str(short[0]), "rgap gives the solution of least norm only", INFO)]
+    if any(rank.rank is None for rank in report):
+        return [Clue("ranks", "ranks", "too large to count", "rgap may or may not be exact", INFO)]
+    told = "every layer's equations determine its input: rgap is exact"
+    return [Clue("ranks", "ranks", f"full in all {len(report)} layers", told, EXPOSED)]
+
+
+def _zeros(observation: Observation) -> Clue:
+    """Zeros that no dead unit and no black pixel explains: in a row and a column that both have other entries."""
+    tensors = observation.update.tensors
+    zeros = sum(int((t == 0).sum()) for t in tensors.values()) / max(1, sum(t.numel() for t in tensors.values()))
+    scattered = max((_scattered(t) for t in tensors.values() if t.dim() > 2), default=0.0)
+    value = f"{zeros:.1%} of all entries, {scattered:.1%} scattered in one tensor"
+    if scattered >= _SPARSE:
+        return Clue("zeros", "zeros", value, "looks pruned or masked: attacks should match what is left", CAUTION)
+    return Clue("zeros", "zeros", value, "as dead units and black pixels leave them", INFO)
+
+
+def _scattered(tensor: Tensor) -> float:
+    matrix = tensor.flatten(2) != 0  # (T, out, rest)
+    here = matrix.any(2, keepdim=True) & matrix.any(1, keepdim=True)
+    return float((here & ~matrix).sum() / here.sum().clamp_min(1))
+
+
+def _values(observation: Observation) -> Clue:
+    largest = max(observation.update.tensors.values(), key=lambda t: t.numel())[0].flatten()
+    some = largest[largest != 0][:_LOOKED_AT]
+    distinct = len(torch.unique(some.abs()))
+    value = f"{distinct:,} sizes in {len(some):,} entries"
+    if len(some) > 4 * _FEW and distinct <= _FEW:
+        kind = "signs only" if distinct == 1 else "quantised"
+        return Clue("values", "values", value, f"{kind}: attacks should match in the compressed domain", CAUTION)
+    return Clue("values", "values", value, "not quantised", INFO)
+
+
+def _norm(observation: Observation) -> Clue:
+    squares = [t.double().flatten(1).pow(2).sum(1) for t in observation.update.tensors.values()]
+    norms = torch.stack(squares).sum(0).sqrt()
+    largest = float(norms.max())
+    alike = len(norms) > 1 and float(norms.max() - norms.min()) <= _SAME * largest
+    value = f"{largest:.6g}" + (f" in all {len(norms)} updates" if alike else "")
+    if alike or _is_round(largest):
+        return Clue("norm", "norm", value, "looks clipped: the scale of the gradient is lost", CAUTION)
+    return Clue("norm", "norm", value, "no sign of clipping", INFO)
+
+
+def _is_round(norm: float) -> bool:
+    """1, 2 or 5 times a power of ten?"""
+    if norm <= 0:
+        return False
+    lead = norm / 10.0 ** math.floor(math.log10(norm) + _SAME)
+    return any(abs(lead - digit) <= _SAME * digit for digit in (1, 2, 5))
+
+
+def _still(observation: Observation) -> nn.Module:
+    local: LocalTraining = observation.fact(Fact.LOCAL_TRAINING)
+    return working_model(observation.model, local.batchnorm).double().requires_grad_(False)
+
+
+def _shape(observation: Observation) -> tuple[int, ...]:
+    data: DataSpec = observation.fact(Fact.INPUT_SPEC)
+    return data.shape

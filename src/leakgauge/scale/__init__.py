@@ -1,1 +1,0 @@
-"""Beyond one process: recorded updates of real training, federations and clusters."""

@@ -1,0 +1,1 @@
+"""Everything that a scenario names, loaded and checked before anything runs."""

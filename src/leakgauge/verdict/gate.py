@@ -1,0 +1,191 @@
+"""A limit that the audited configuration must keep, for continuous integration.
+
+`ssim=0.5` fails if any record under test reaches it. `ssim=0.5,confidence=0.95,share=0.05` asks for more: with that
+confidence, no more than that share of all records may reach it. What is compared is the upper end of the interval
+of the share of records that any attack, plain or adaptive, brought there, under the worst configuration. So a gate with
+a confidence also fails where too few records were attacked to show it, and says how many it takes.
+
+As in the verdict, a record counts only where its score is credible (`leakgauge.verdict.credible`): a flat picture, or
+one of nobody, reaches many a threshold and recovers nothing. Where too few others tell whether a record is chance, the
+gate is not shown.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from leakgauge import catalog
+from leakgauge.errors import BadInput
+from leakgauge.metrics.intervals import at_most, needed
+from leakgauge.settings import unknown_name
+from leakgauge.types import Finding
+from leakgauge.verdict.credible import is_credible
+
+_REACHED = {"mse": (0.0, 1e9), "psnr": (0.0, 100.0), "ssim": (-1.0, 1.0)}  # what a record can score
+METRICS = tuple(_REACHED)
+CONFIDENCE, SHARE = 0.95, 0.05  # where one is given and the other is not
+_EXAMPLE = "for example --gate ssim=0.5 or --gate ssim=0.5,confidence=0.95,share=0.05"
+
+
+@dataclass(frozen=True)
+class Gate:
+    """A quality that records must not reach: none of those attacked, or no more than a share of all."""
+
+    metric: str
+    threshold: float
+    confidence: float | None = None  # None: no attacked record may reach it, and nothing is said of the others
+    share: float = SHARE
+
+    @classmethod
+    def parse(cls, text: str) -> Gate:
+        first, *more = text.split(",")
+        name, _, value = first.partition("=")
+        if name not in METRICS:
+            raise unknown_name("gate metric", name, METRICS)
+        threshold = _number(value)
+        low, high = _REACHED[name]
+        if not low <= threshold <= high:  # nothing ever reaches nan, or an SSIM of 2: such a gate would always hold
+            raise BadInput("gate", allowed=f"{name}=NUMBER, from {low:g} to {high:g}", got=repr(first), do=_EXAMPLE)
+        told: dict[str, float] = {}
+        for part in more:
+            key, _, value = part.partition("=")
+            if key not in ("confidence", "share"):
+                raise unknown_name("gate setting", key, ("confidence", "share"))
+            told[key] = _number(value)
+            if not 0 < told[key] < 1:
+                raise BadInput(f"gate {key}", allowed="between 0 and 1", got=repr(value), do=_EXAMPLE)
+        if not told:
+            return cls(name, threshold)
+        return cls(name, threshold, told.get("confidence", CONFIDENCE), told.get("share", SHARE))
+
+    def exceeded_by(self, score: float | None) -> bool:
+        if score is None:
+            return False
+        higher = catalog.get("metrics", self.metric).higher_is_better
+        return score >= self.threshold if higher else score <= self.threshold
+
+    def __str__(self) -> str:
+        text = f"{self.metric}={self.threshold:g}"
+        return text if self.confidence is None else f"{text},confidence={self.confidence:g},share={self.share:g}"
+
+
+@dataclass(frozen=True)
+class _Worst:
+    """The configuration that comes nearest to failing."""
+
+    defense: str
+    reached: int  # records that some attack brought to the threshold
+    records: int
+    undecided: int  # records that reach it, credibly or by chance: there are too few others to tell
+    best: str  # where the most exposed record is, and its score
+
+
+def gate_result(gate: Gate, findings: Sequence[Finding], tested: Sequence[str], unproven: str = "") -> dict[str, Any]:
+    """Does it hold? `findings` are those of attacks: neither floors nor controls. One sentence says why.
+
+    It does not where the update may have come from other records; `unproven` says why that cannot be told.
+    """
+    counted = [found for defense in tested if (found := _count(gate, findings, defense)) is not None]
+    result: dict[str, Any] = {
+        "metric": gate.metric,
+        "threshold": gate.threshold,
+        "confidence": gate.confidence,
+        "share": None if gate.confidence is None else gate.share,
+    }
+    if len(counted) < len(tested) or not counted:
+        missing = ", ".join(d for d in tested if d not in {c.defense for c in counted}) or "any configuration"
+        said = f"Gate {gate} not shown: no attack of this run on {missing} could be scored by {gate.metric}."
+        return result | {"passed": False, "reached": None, "records": 0, "at_most": None, "sentence": said}
+    confidence = CONFIDENCE if gate.confidence is None else gate.confidence
+    worst = max(counted, key=lambda c: (at_most(c.reached, c.records, confidence), c.reached))
+    limit = at_most(worst.reached, worst.records, confidence)
+    passed = worst.reached == 0 if gate.confidence is None else limit <= gate.share
+    if passed and unproven:
+        said = f"Gate {gate} not shown: whether the update came from these records cannot be told: {unproven}."
+        return result | {
+            "passed": False,
+            "reached": 0,
+            "records": worst.records,
+            "at_most": None,
+            "defense": worst.defense,
+            "sentence": said,
+        }
+    unsure = next((c for c in counted if c.undecided), None)
+    if passed and unsure is not None:
+        said = (
+            f"Gate {gate} not shown: {_reach(unsure.undecided, unsure.records)}, and there are too few other "
+            f"samples to tell whether by chance; attack more records (--trials). The nearest is {unsure.best}."
+        )
+        return result | {
+            "passed": False,
+            "reached": 0,
+            "records": unsure.records,
+            "at_most": None,
+            "defense": unsure.defense,
+            "sentence": said,
+        }
+    return result | {
+        "passed": passed,
+        "reached": worst.reached,
+        "records": worst.records,
+        "at_most": limit,
+        "defense": worst.defense,
+        "sentence": _sentence(gate, worst, limit, passed),
+    }
+
+
+def _count(gate: Gate, findings: Sequence[Finding], defense: str) -> _Worst | None:
+    """A record counts as reached if any attack did; None if nothing was scored."""
+    unsure: set[tuple[int, int]] = set()
+    scores: dict[tuple[int, int], tuple[bool, float, float, Finding]] = {}  # is it reached, how far, score, by whom
+    sign = 1.0 if catalog.get("metrics", gate.metric).higher_is_better else -1.0
+    for finding in findings:
+        if finding.defense == defense:
+            for index, record in enumerate(finding.records):
+                value, place = record.get(gate.metric), (finding.trial, index)
+                if value is None:
+                    continue
+                credible = is_credible(finding, index)
+                reached = gate.exceeded_by(value) and credible is True
+                if gate.exceeded_by(value) and credible is None:
+                    unsure.add(place)
+                if place not in scores or (reached, sign * value) > scores[place][:2]:
+                    scores[place] = reached, sign * value, value, finding
+    if not scores:
+        return None
+    (trial, index), (_, _, value, finding) = max(scores.items(), key=lambda item: item[1][:2])
+    score = f"{value:.2e}" if gate.metric == "mse" else f"{value:.3f}"
+    best = f"{finding.attack} on {defense}, trial {trial}, record {index}: {score}"
+    sure = {place for place, found in scores.items() if found[0]}
+    return _Worst(defense, len(sure), len(scores), len(unsure - sure), best)
+
+
+def _sentence(gate: Gate, worst: _Worst, limit: float, passed: bool) -> str:
+    """Why, in one line."""
+    confidence = CONFIDENCE if gate.confidence is None else gate.confidence
+    counted = _reach(worst.reached, worst.records)
+    allows = f"up to {limit:.1%} of all records may ({confidence:.0%} confidence)"
+    state = "held" if passed else "failed"
+    most = f"the most exposed is {worst.best}"
+    if gate.confidence is None:
+        why = f"{counted}, so {allows}" if passed else f"{counted}; {most}"
+    elif worst.reached or passed:
+        why = f"{counted}, so {allows}; {gate.share:.1%} are accepted" + ("" if passed else f"; {most}")
+    else:
+        enough = needed(gate.share, confidence)
+        why = f"{counted}, but {allows}; to show {gate.share:.1%} attack {enough} records (--trials)"
+    return f"Gate {gate} {state}: {why}."
+
+
+def _reach(count: int, records: int) -> str:
+    return f"{count} of {records} record{'' if records == 1 else 's'} {'reaches' if count == 1 else 'reach'} it"
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan

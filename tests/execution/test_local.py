@@ -1,0 +1,275 @@
+"""Workers die, of all causes; their chunks do not."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import sys
+
+import pytest
+import torch
+
+from leakgauge.attacks.linear import Linear
+from leakgauge.audit.run import run_audit
+from leakgauge.errors import BadInput, LeakgaugeError
+from leakgauge.execution import local as workers
+from leakgauge.execution import work_units as chunks
+from leakgauge.execution.local import Workers, memory_from_text
+from leakgauge.execution.work_units import Chunk, Told, failed_part
+from leakgauge.execution.worker import Finished, Ready, Refused, packed, send
+from leakgauge.execution.worker_life import OVER_MEMORY
+from leakgauge.recording.own_update import IN_PYTHON
+from leakgauge.setup.plan import Cell
+from leakgauge.setup.setup import set_stage
+from leakgauge.types import Scenario, Training
+
+# A worker that imports nothing of ours and starts in no time. What it does with the n-th asking for a label is told in
+# advance: end in some way, or answer with these messages, which are ready as bytes.
+ACTOR = """
+import os, pickle, signal
+from pathlib import Path
+
+def begin(starter, pipe, setup, device, processes, memory):
+    script = pickle.loads(setup)
+    pipe.send_bytes(script["ready"])
+    while True:
+        try:
+            asked = pipe.recv_bytes()
+        except EOFError:
+            return
+        label = next(label for label in script["acts"] if label.encode() in asked)
+        before = len(list(Path(script["folder"]).glob(label + "-*")))
+        Path(script["folder"], f"{label}-{before}").touch()
+        for act in script["acts"][label][before]:
+            if act == "killed":
+                os.kill(os.getpid(), signal.SIGKILL)
+            elif act == "cut off":
+                os.write(pipe.fileno(), (10**6).to_bytes(4, "big") + b"half a word")
+                os._exit(1)
+            elif isinstance(act, int):
+                os._exit(act)
+            else:
+                pipe.send_bytes(act)
+"""
+FINISHED = packed(Finished())
+
+
+@pytest.fixture(scope="module")
+def stage():
+    return set_stage(Scenario(data="digits", model="mlp:hidden=8", trials=4), None, "cpu")
+
+
+def chunk(label, *trials):
+    return Chunk(label, 0, Cell(Linear(), "none", False, label), trials)
+
+
+def part(stage, label, *trials):
+    return packed(failed_part(stage, chunk(label, *trials), f"done by {label}"))
+
+
+@pytest.fixture
+def played(stage, tmp_path, monkeypatch):
+    """played(acts, chunks): (label, trial, what it says) of all that came back, and the chunks that were handed out."""
+    (tmp_path / "actor.py").write_text(ACTOR)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(workers, "begin", importlib.import_module("actor").begin)
+    given = []
+    monkeypatch.setattr(workers, "send", lambda pipe, c: (given.append(c), send(pipe, c)))
+
+    def play(acts, *wanted, count=2):
+        setup = {"ready": packed(Ready()), "acts": acts, "folder": str(tmp_path)}
+        monkeypatch.setattr(workers.Setup, "of", lambda *_: setup)
+        pool = Workers(count, device="cpu", memory=10**9)
+        try:
+            came = [
+                (c.key, t.finding.trial, t.finding.error)
+                for c, p in pool.run(stage, iter(wanted), Told())
+                for t in p.trials
+            ]
+            return sorted(came), given
+        finally:
+            pool.close()
+
+    yield play
+    sys.modules.pop("actor")
+
+
+def test_chunks_are_shared_and_each_comes_back_once(stage, played):
+    labels = [f"cell{n}" for n in range(7)]
+    acts = {label: [[part(stage, label, 0, 1), FINISHED]] for label in labels}
+    came, given = played(acts, *(chunk(label, 0, 1) for label in labels))
+    assert came == [(label, trial, f"done by {label}") for label in labels for trial in (0, 1)]
+    assert len(given) == 7
+
+
+@pytest.mark.parametrize("end", ["killed", "cut off", 3])
+def test_the_chunk_of_a_worker_that_died_is_run_by_another(stage, played, end):
+    acts = {"dying": [[end], [part(stage, "dying", 0, 1), FINISHED]], "other": [[part(stage, "other", 0), FINISHED]]}
+    came, given = played(acts, chunk("dying", 0, 1), chunk("other", 0))
+    assert came == [("dying", 0, "done by dying"), ("dying", 1, "done by dying"), ("other", 0, "done by other")]
+    assert len(given) == 3
+
+
+def test_what_came_before_the_death_is_not_run_again(stage, played):
+    acts = {"dying": [[part(stage, "dying", 0, 1), "killed"], [part(stage, "dying", 2, 3), FINISHED]]}
+    came, given = played(acts, chunk("dying", 0, 1, 2, 3))
+    assert [trial for _, trial, _ in came] == [0, 1, 2, 3]
+    assert [c.trials for c in given] == [(0, 1, 2, 3), (2, 3)]
+
+
+def test_a_worker_that_dies_once_all_is_said_costs_nothing(stage, played):
+    came, given = played({"late": [[part(stage, "late", 0), "killed"]]}, chunk("late", 0))
+    assert [trial for _, trial, _ in came] == [0]
+    assert len(given) == 1
+
+
+def test_a_chunk_that_ends_every_worker_is_given_up_and_stands_as_failed(stage, played):
+    acts = {"bad": [[3], [3], [3]], "good": [[part(stage, "good", 0), FINISHED]]}
+    came, _ = played(acts, chunk("bad", 0, 1), chunk("good", 0))
+    why = "given up: 3 worker processes died over it, the last with exit code 3"
+    assert came == [("bad", 0, why), ("bad", 1, why), ("good", 0, "done by good")]
+
+
+def test_who_is_killed_from_outside_gets_more_chances(stage, played, monkeypatch):
+    monkeypatch.setattr(workers, "KILLS", 5)
+    came, given = played({"shot": [["killed"]] * 5}, chunk("shot", 0))
+    assert len(given) == 5
+    assert came == [("shot", 0, "given up: 5 worker processes died over it, the last by SIGKILL")]
+
+
+def test_deaths_count_only_while_nothing_comes_back(stage, played, monkeypatch):
+    monkeypatch.setattr(workers, "KILLS", 2)
+    acts = {"slow": [[part(stage, "slow", n), "killed"] for n in range(3)] + [[part(stage, "slow", 3), FINISHED]]}
+    came, _ = played(acts, chunk("slow", 0, 1, 2, 3))
+    assert [said for _, _, said in came] == ["done by slow"] * 4
+
+
+def test_a_chunk_that_needs_too_much_memory_is_run_in_ever_smaller_lots(stage, played):
+    acts = {"big": [[OVER_MEMORY], [OVER_MEMORY], [part(stage, "big", 0, 1, 2, 3), FINISHED]]}
+    came, given = played(acts, chunk("big", 0, 1, 2, 3))
+    assert [c.at_once for c in given] == [None, 2, 1]
+    assert len(came) == 4
+
+
+def test_a_trial_that_needs_too_much_memory_alone_is_failed_with_the_reason(stage, played):
+    came, _ = played({"huge": [[OVER_MEMORY], [OVER_MEMORY]]}, chunk("huge", 0, 1))
+    assert [said for _, _, said in came] == ["needs more memory than 1 GB"] * 2
+
+
+def test_an_error_that_every_worker_would_meet_ends_the_run(stage, played):
+    with pytest.raises(LeakgaugeError, match=r"^one clear line$"):
+        played({"bad": [[packed(Refused("one clear line", expected=True))]]}, chunk("bad", 0))
+    with pytest.raises(RuntimeError, match="in a worker:\nTraceback"):
+        played({"worse": [[packed(Refused("Traceback ...", expected=False))]]}, chunk("worse", 0))
+
+
+def test_no_more_processes_than_chunks_and_none_outlives_the_pool(stage, played, monkeypatch):
+    started = []
+    real = Workers._start
+    monkeypatch.setattr(Workers, "_start", lambda self: (real(self), started.append(self._workers[-1].process)))
+    played({"only": [[part(stage, "only", 0), FINISHED]]}, chunk("only", 0), count=4)
+    assert len(started) == 1
+    assert not started[0].is_alive()
+
+
+GREY = """
+from dataclasses import dataclass
+from typing import ClassVar
+import torch
+from leakgauge.types import Attack, Reconstruction
+
+@dataclass(frozen=True)
+class Grey(Attack):
+    name: ClassVar[str] = "grey"
+    summary: ClassVar[str] = "an attack in a file of its own"
+    paper: ClassVar[str] = "none"
+    needs: ClassVar[frozenset] = frozenset()
+
+    def reconstruct(self, observation, seeds, progress):
+        count = torch.ones(len(seeds), dtype=torch.long)
+        inputs = torch.stack([torch.full((1, 1, 8, 8), seed / 10) for seed in seeds])
+        return Reconstruction(inputs, None, torch.tensor([float(s) for s in seeds]), count, count)
+"""
+
+
+def test_workers_and_this_process_give_the_same_numbers(tmp_path, monkeypatch):
+    """Also with an attack of the user's own, a model that was trained before, and the ledger's changed stages."""
+    (tmp_path / "grey.py").write_text(GREY)
+    scenario = Scenario(
+        data="digits",
+        model="mlp:hidden=8",
+        trials=3,
+        attacks=("linear", f"{tmp_path}/grey.py:Grey"),
+        ledger=True,
+        training=Training(rounds=2),
+    )
+    monkeypatch.setitem(chunks.SIZES, "cpu", 2)
+
+    def timeless(report):
+        return dataclasses.replace(
+            report,
+            findings=tuple(dataclasses.replace(f, seconds=0.0) for f in report.findings),
+            summary=tuple(dataclasses.replace(r, seconds=0.0) for r in report.summary),
+            environment={},  # somebody may commit meanwhile
+        )
+
+    told = []
+    alone, pictures = run_audit(scenario, device="cpu")
+    shared, others = run_audit(scenario, device="cpu", workers=2, watch=lambda *now: told.append(now))
+    assert timeless(shared) == timeless(alone)
+    assert shared.environment["threads"] == "1"
+    assert all(torch.equal(others.recovered[name], pictures.recovered[name]) for name in pictures.recovered)
+    assert all(0 <= number < 4 and 0 <= share <= 1 and cells == 4 for number, cells, _, share in told)
+    assert told[-1][0] + told[-1][3] == 4
+
+
+def test_a_worker_that_has_no_room_for_the_stage_is_refused():
+    tight = Workers(1, device="cpu", memory=50_000_000)
+    with pytest.raises(BadInput, match=r"worker memory must be enough to load .* got 0.05 GB; raise --worker-memory"):
+        run_audit(Scenario(data="digits", model="mlp:hidden=8", trials=1, attacks=("linear",)), executor=tight)
+
+
+def test_what_was_loaded_in_python_stays_in_this_process():
+    scenario = Scenario(data="digits", model="mlp:hidden=8", trials=1, attacks=("linear",))
+    stage = set_stage(scenario, None, "cpu")
+    with pytest.raises(BadInput, match="workers must be 0 for what was loaded in Python"):
+        run_audit(dataclasses.replace(scenario, model=IN_PYTHON), stage=stage, workers=2)
+
+
+def test_workers_that_end_by_themselves_are_not_started_again_and_again():
+    pool = Workers(1, device="cpu")
+    with pytest.raises(LeakgaugeError, match=r"ended with exit code 1 before it was ready"):
+        pool._never_ready(1)
+    for _ in range(workers.STARTS - 1):  # killed from outside: that may pass
+        pool._never_ready(-9)
+    with pytest.raises(LeakgaugeError, match=r"in a row died .* by SIGKILL"):
+        pool._never_ready(-9)
+
+
+@pytest.mark.parametrize("count", [0, -1, 1.5, True])
+def test_a_number_of_workers_is_a_whole_one(count):
+    with pytest.raises(BadInput, match="workers must be a whole number from 1"):
+        Workers(count, device="cpu")
+
+
+def test_one_process_for_each_gpu(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    assert Workers(2, device="cuda")._devices == ["cuda:0", "cuda:1"]
+    assert Workers(1, device="cuda:1")._devices == ["cuda:1"]
+    with pytest.raises(BadInput, match="workers must be at most 2, one for each GPU, got 3"):
+        Workers(3)
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [("4GB", 4 * 10**9), ("500 MB", 5 * 10**8), ("2GiB", 2**31), ("1.5g", 15 * 10**8), ("1000000", 10**6)],
+)
+def test_sizes_are_read_as_people_write_them(text, size):
+    assert memory_from_text(text) == size
+
+
+@pytest.mark.parametrize("text", ["", "GB", "4 apples", "-4GB", "0GB", "4XB", "IB"])
+def test_other_sizes_are_refused(text):
+    with pytest.raises(BadInput, match="--worker-memory must be a size such as 4GB"):
+        memory_from_text(text)

@@ -1,0 +1,210 @@
+"""What is missing is run, kept at once, and never twice, also by two that share a run directory."""
+
+import dataclasses
+
+import pytest
+
+from leakgauge.attacks.dlg import DLG
+from leakgauge.attacks.linear import Linear
+from leakgauge.errors import BadInput
+from leakgauge.execution import work_units as chunks
+from leakgauge.execution.resume import Resuming, Work
+from leakgauge.execution.store import Store
+from leakgauge.execution.work_units import InProcess
+from leakgauge.setup.plan import Cell
+from leakgauge.setup.setup import set_stage
+from leakgauge.types import Scenario
+
+QUICK = DLG(steps=2, restarts=1, optimizer="adam")
+TRIALS = 6
+
+
+@pytest.fixture(scope="module")
+def stage():
+    return set_stage(Scenario(data="digits", model="mlp:hidden=8", trials=TRIALS), None, "cpu")
+
+
+@pytest.fixture(autouse=True)
+def small_chunks(monkeypatch):
+    monkeypatch.setitem(chunks.SIZES, "cpu", 2)
+
+
+class Noting(InProcess):
+    """Notes which trials it was given; `before` is called ahead of each chunk."""
+
+    def __init__(self, before=lambda _: None):
+        self.ran = []
+        self.before = before
+
+    def run(self, stage, chunks, told):
+        def noted():
+            for chunk in chunks:
+                self.before(chunk)
+                self.ran.append((chunk.key, chunk.trials))
+                yield chunk
+
+        return super().run(stage, noted(), told)
+
+
+def works(*names):
+    made = {"dlg": QUICK, "linear": Linear()}
+    return [Work(name, Cell(made[name], "none", False, name), name) for name in names]
+
+
+def quiet(*_):
+    pass
+
+
+def timeless(work):
+    return [dataclasses.replace(f, seconds=0.0) for f in work.findings]
+
+
+@pytest.fixture(scope="module")
+def expected(stage):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(chunks.SIZES, "cpu", 2)
+        both = works("dlg", "linear")
+        Resuming(stage, None, InProcess()).finish(both, quiet)
+    return {work.key: timeless(work) for work in both}
+
+
+def test_everything_is_run_once_and_kept(stage, tmp_path, expected):
+    store, executor, both = Store(tmp_path), Noting(), works("dlg", "linear")
+    Resuming(stage, store, executor).finish(both, quiet)
+    assert executor.ran == [(name, pair) for name in ("dlg", "linear") for pair in ((0, 1), (2, 3), (4, 5))]
+    assert {w.key: timeless(w) for w in both} == expected
+    again, idle = works("dlg", "linear"), Noting()
+    Resuming(stage, Store(tmp_path), idle).finish(again, quiet)
+    assert idle.ran == []
+    assert [w.findings for w in again] == [w.findings for w in both]
+
+
+@pytest.mark.parametrize("done", range(6))
+def test_killed_at_any_chunk_the_rest_is_run_and_the_numbers_are_the_same(stage, tmp_path, expected, done):
+    def stop(_):
+        if len(dying.ran) == done:
+            raise MemoryError  # whatever ends the process
+
+    dying = Noting(stop)
+    with pytest.raises(MemoryError):
+        Resuming(stage, Store(tmp_path), dying).finish(works("dlg", "linear"), quiet)
+    going_on, both = Noting(), works("dlg", "linear")
+    Resuming(stage, Store(tmp_path), going_on).finish(both, quiet)
+    assert len(dying.ran) + len(going_on.ran) == 6
+    assert not set(dying.ran) & set(going_on.ran)
+    assert {w.key: timeless(w) for w in both} == expected
+
+
+def test_two_on_one_directory_share_the_work(stage, tmp_path, expected):
+    """The second comes while the first is at its second chunk, does all that is free, and waits for that one."""
+    second, theirs = Noting(), works("dlg", "linear")
+    looked = []
+
+    def let_the_other_run(chunk):
+        if chunk.key == "dlg" and chunk.number == 1 and not looked:
+            looked.append(chunk)
+            with pytest.raises(_Waited):
+                Resuming(stage, Store(tmp_path), second).finish(theirs, quiet)
+
+    class _Waited(Exception):
+        pass
+
+    def waits(_):
+        raise _Waited
+
+    first, mine = Noting(let_the_other_run), works("dlg", "linear")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("leakgauge.execution.resume.time.sleep", waits)
+        Resuming(stage, Store(tmp_path), first).finish(mine, quiet)
+    assert first.ran == [("dlg", (0, 1)), ("dlg", (2, 3))]
+    assert sorted(second.ran) == [("dlg", (4, 5)), *(("linear", pair) for pair in ((0, 1), (2, 3), (4, 5)))]
+    assert {w.key: timeless(w) for w in mine} == expected
+    Resuming(stage, Store(tmp_path), second).finish(theirs, quiet)
+    assert {w.key: timeless(w) for w in theirs} == expected
+
+
+def test_a_damaged_file_costs_its_own_trials_only(stage, tmp_path, expected):
+    Resuming(stage, Store(tmp_path), InProcess()).finish(works("dlg"), quiet)
+    path = sorted((tmp_path / "cells").glob("*.safetensors"))[1]
+    path.write_bytes(path.read_bytes()[:-3])
+    told, executor, (work,) = [], Noting(), works("dlg")
+    Resuming(stage, Store(tmp_path, notice=told.append), executor).finish([work], quiet)
+    assert executor.ran == [("dlg", (2, 3))]
+    assert timeless(work) == expected["dlg"]
+    assert str(path) in told[0]
+
+
+def test_a_damaged_index_costs_no_trial(stage, tmp_path, expected):
+    Resuming(stage, Store(tmp_path), InProcess()).finish(works("dlg"), quiet)
+    (tmp_path / "index.sqlite").write_bytes(b"overwritten by something that is no database " * 100)
+    executor, (work,) = Noting(), works("dlg")
+    Resuming(stage, Store(tmp_path), executor).finish([work], quiet)
+    assert executor.ran == []
+    assert timeless(work) == expected["dlg"]
+
+
+def test_a_full_disk_stops_the_run_which_goes_on_once_there_is_room(stage, tmp_path, expected, monkeypatch):
+    store, saved = Store(tmp_path), []
+    real = Store.save
+
+    def full(self, *given):
+        if len(saved) == 2:
+            raise BadInput("output", allowed="writable", got="No space left on device", do="free some")
+        saved.append(given)
+        real(self, *given)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Store, "save", full)
+        with pytest.raises(BadInput, match="No space left"):
+            Resuming(stage, store, InProcess()).finish(works("dlg"), quiet)
+    executor, (work,) = Noting(), works("dlg")
+    Resuming(stage, Store(tmp_path), executor).finish([work], quiet)
+    assert executor.ran == [("dlg", (4, 5))]
+    assert timeless(work) == expected["dlg"]
+
+
+def test_what_failed_is_told_but_not_kept(stage, tmp_path, monkeypatch):
+    def too_big(*_):
+        raise RuntimeError("not enough memory")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Linear, "reconstruct", too_big)
+        (work,) = works("linear")
+        Resuming(stage, Store(tmp_path), InProcess()).finish([work], quiet)
+    assert [f.error for f in work.findings] == ["not enough memory"] * TRIALS
+    assert Store(tmp_path).load("linear") == {}
+
+
+def test_what_is_on_disk_gets_the_name_it_has_in_this_table(stage, tmp_path):
+    """A second version of an attack gives both a longer name, and none has to be run again."""
+    Resuming(stage, Store(tmp_path), InProcess()).finish(works("linear"), quiet)
+    idle, renamed = Noting(), Work("linear", Cell(Linear(), "none", False, "linear:longer"), "linear")
+    Resuming(stage, Store(tmp_path), idle).finish([renamed], quiet)
+    assert idle.ran == []
+    assert {f.attack for f in renamed.findings} == {"linear:longer"}
+
+
+def test_progress_goes_up_to_the_end_whatever_was_there_before(stage, tmp_path):
+    def told(works):
+        seen = []
+        Resuming(stage, Store(tmp_path), InProcess()).finish(works, lambda *now: seen.append(now))
+        return seen
+
+    first = told(works("dlg", "linear"))
+    assert [name for _, _, name, _ in first] == sorted((name for _, _, name, _ in first), key="dlg linear".index)
+    assert all(0 <= number < 2 and 0 <= share <= 1 and cells == 2 for number, cells, _, share in first)
+    at = [number + share for number, _, _, share in first]
+    assert at == sorted(at)
+    assert told(works("dlg", "linear")) == [(0, 2, "dlg", 1.0), (1, 2, "linear", 1.0)]
+
+
+def test_what_every_part_says_is_told_once(stage, monkeypatch):
+    def say(self, chunk, told):
+        told.notice("beware")
+        return real(self, chunk, told)
+
+    real = chunks.ChunkRunner.parts
+    monkeypatch.setattr(chunks.ChunkRunner, "parts", say)
+    lines = []
+    Resuming(stage, None, InProcess(), lines.append).finish(works("linear"), quiet)
+    assert lines == ["beware"]

@@ -1,0 +1,110 @@
+"""Aggregators, encryption and poisoned clients inside a federation."""
+
+import copy
+
+import pytest
+import torch
+
+from leakgauge.data import load
+from leakgauge.defenses.sensitivity.defense import Sensitivity
+from leakgauge.errors import BadInput
+from leakgauge.federation.aggregators.fedadam import FedAdam
+from leakgauge.federation.aggregators.fedavg import FedAvg
+from leakgauge.federation.aggregators.fedboosting import FedBoosting
+from leakgauge.federation.encryption.ckks import Ckks
+from leakgauge.federation.encryption.paillier import Paillier
+from leakgauge.federation.federation import Federated, clients_of
+from leakgauge.federation.poisoning import Poison
+from leakgauge.models import load_model
+from leakgauge.types import Federation, LocalTraining, Partition
+
+SAMPLES = load("digits", "train")
+LOCAL = LocalTraining(kind="fedavg", epochs=3, batch_size=20, lr=0.3)
+EVEN = clients_of(SAMPLES, Partition(kind="iid", clients=6), 0, 0)
+DEMO = Paillier(bits=256, insecure_demo=True)
+
+
+def federated(*defenses, local=LOCAL, weighting="equal", **more) -> Federated:
+    settings = Federation(rounds=3, per_round=6, weighting=weighting)
+    model = load_model("mlp:hidden=8", SAMPLES.spec, seed=0)
+    return Federated(model, SAMPLES, EVEN, settings, local, defenses, 0, **more)
+
+
+def after(running: Federated, rounds: int = 2) -> torch.Tensor:
+    for number in range(1, rounds + 1):
+        running.run_round(number)
+    return torch.cat([p.detach().flatten() for p in running.model.parameters()])
+
+
+@pytest.mark.parametrize("local", [LOCAL, LocalTraining()], ids=["fedavg", "fedsgd"])
+@pytest.mark.parametrize("aggregator", [FedAvg(), FedBoosting(mix=0.9), FedAdam()], ids=lambda a: a.name)
+def test_an_encrypted_federation_ends_where_the_plain_one_ends(aggregator, local):
+    plain = after(federated(aggregator=aggregator, local=local))
+    hidden = after(federated(aggregator=aggregator, local=local, encryption=DEMO))
+    torch.testing.assert_close(hidden, plain, rtol=0, atol=2e-3 if aggregator.name == "fedadam" else 1e-4)
+
+
+def test_ckks_does_the_same():
+    torch.testing.assert_close(after(federated(encryption=Ckks())), after(federated()), rtol=0, atol=1e-4)
+
+
+def test_boosting_keeps_samples_back_and_fedavg_trains_on_all():
+    boosted, plain = federated(aggregator=FedBoosting(validation=0.2)), federated()
+    assert [len(c) for c in plain.trained_on] == [len(c) for c in EVEN]
+    for mine, kept, all_of_it in zip(boosted.trained_on, boosted.kept_back, EVEN, strict=True):
+        assert len(mine) + len(kept) == len(all_of_it)
+        assert len(kept) == round(0.2 * len(all_of_it))
+
+
+@pytest.mark.parametrize("poison", [Poison(kind="flip"), Poison(kind="noise", scale=3.0)], ids=lambda p: p.kind)
+def test_a_poisoned_client_weighs_less_than_a_third_of_an_honest_one(poison):
+    """Once models have learned something: before, all are equally bad."""
+    running = federated(aggregator=FedBoosting(), poison=poison)
+    after(running, 5)
+    running.ledger.zero_()
+    for number in (6, 7, 8):
+        running.run_round(number)
+    mean = running.ledger[:, 0] / running.ledger[:, 1]
+    assert mean[0] < mean[1:].mean() / 3
+    assert mean.sum().item() == pytest.approx(1)
+    equal = federated(poison=poison)
+    after(equal, 1)
+    assert equal.ledger[:, 0].tolist() == pytest.approx([1 / 6] * 6)
+
+
+def test_a_liar_is_believed_by_the_mean_and_not_by_the_median():
+    believed, doubted = (
+        federated(aggregator=FedBoosting(over=over), poison=Poison(lies=True)) for over in ("mean", "median")
+    )
+    after(believed)
+    after(doubted)
+    assert believed.ledger[0, 0] > believed.ledger[1:, 0].mean()
+    assert doubted.ledger[0, 0] < doubted.ledger[1:, 0].mean()
+
+
+def test_adam_remembers_between_rounds():
+    running = federated(aggregator=FedAdam())
+    running.run_round(1)
+    first = copy.deepcopy(running.server)
+    running.run_round(2)
+    assert first.keys() == running.server.keys()
+    assert not torch.equal(first["m/fc1.weight"], running.server["m/fc1.weight"])
+
+
+def test_what_does_not_go_together_is_refused():
+    with pytest.raises(BadInput, match="which aggregates itself"):
+        federated(Sensitivity(), aggregator=FedBoosting())
+    with pytest.raises(BadInput, match="which aggregates itself"):
+        federated(Sensitivity(), encryption=DEMO)
+    with pytest.raises(BadInput, match="weighs clients by itself"):
+        federated(aggregator=FedBoosting(), weighting="samples")
+    with pytest.raises(BadInput, match="fewer than the 6 clients"):
+        federated(poison=Poison(clients=6))
+
+
+def test_an_update_beyond_the_guard_is_named_and_nothing_is_applied():
+    running = federated(encryption=Paillier(bits=256, insecure_demo=True, largest=1e-4))
+    before = copy.deepcopy(running.model.state_dict())
+    with pytest.raises(BadInput, match="overflow guard"):
+        running.run_round(1)
+    assert all(torch.equal(t, before[n]) for n, t in running.model.state_dict().items())

@@ -1,0 +1,262 @@
+"""An update of a system that is not ours: read, held against its batch, and audited."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from leakgauge import audit_update
+from leakgauge.audit.run import run_audit
+from leakgauge.errors import BadInput
+from leakgauge.recording.own_update import holds_batch, recorded_stage, saved_observation
+from leakgauge.types import Batch, Fact, LocalTraining, Scenario
+
+MINE = """
+import torch
+from torch import nn
+
+
+def net():
+    return nn.Sequential(nn.Flatten(), nn.Linear(24, 128), nn.ReLU(), nn.Linear(128, 5))
+
+
+def batch():
+    generator = torch.Generator().manual_seed(1)
+    return torch.rand(4, 1, 4, 6, generator=generator), torch.tensor([3, 1, 0, 1])
+
+
+def halves(split):
+    inputs, labels = batch()
+    return (inputs, labels) if split == "test" else (torch.rand(9, 1, 4, 6), torch.arange(9) % 5)
+"""
+
+
+@pytest.fixture
+def mine(tmp_path, monkeypatch):
+    """A folder with the user's file; gives the module's names."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.py").write_text(MINE)
+    names: dict = {}
+    exec(MINE, names)
+    return names
+
+
+@pytest.fixture
+def client(mine):
+    """A model and the gradient of the batch, saved as the scenario says."""
+    torch.manual_seed(0)
+    model = mine["net"]()
+    torch.save(model.state_dict(), "model.pt")
+    return model, gradient(model, *mine["batch"]())
+
+
+def gradient(model, inputs, labels):
+    loss = nn.functional.cross_entropy(model(inputs), labels)
+    names, parameters = zip(*model.named_parameters(), strict=True)
+    return dict(zip(names, torch.autograd.grad(loss, parameters), strict=True))
+
+
+def scenario(**changes):
+    given = {"model": "mine.py:net", "weights": "model.pt", "data": "mine.py:batch", "update": "update.pt"}
+    return Scenario(**given | {"attacks": ("peeling",)} | changes)
+
+
+def saved(tensors, scale=1.0):
+    torch.save({n: scale * t for n, t in tensors.items()}, "update.pt")
+
+
+def test_the_batch_behind_a_saved_gradient_is_scored(client):
+    saved(client[1])
+    report, pictures = run_audit(scenario(), triaged=True)
+    (row,) = [r for r in report.summary if r.attack == "peeling"]
+    assert row.success_rate.recovered == row.success_rate.records == 4
+    assert (report.scenario.trials, report.scenario.batch_size) == (1, 4)
+    torch.testing.assert_close(pictures.recovered["peeling | none | plain"], pictures.true, atol=1e-3, rtol=0)
+
+
+def test_two_clients_in_one_file(client, mine):
+    model, _ = client
+    inputs, labels = mine["batch"]()
+    both = [gradient(model, inputs[:2], labels[:2]), gradient(model, inputs[2:], labels[2:])]
+    saved({n: torch.stack([g[n] for g in both]) for n in both[0]})
+    stage = recorded_stage(scenario(), None, "cpu")
+    assert tuple(stage.batch.labels.shape) == (2, 2)
+
+
+@pytest.mark.parametrize(
+    ("scale", "local", "said"),
+    [
+        (-0.1, {}, "its opposite"),
+        (4.0, {}, "4 times that"),
+        (-0.1, {"kind": "fedavg", "lr": 0.2}, "say --local lr=0.1"),
+    ],
+    ids=["a difference taken for a gradient", "a sum", "another learning rate"],
+)
+def test_an_update_that_the_batch_does_not_give_is_refused(client, scale, local, said):
+    saved(client[1], scale)
+    with pytest.raises(BadInput, match=said):
+        recorded_stage(scenario(local=LocalTraining(**local)), None, "cpu")
+
+
+def test_another_batch_is_refused_even_if_it_resembles_the_right_one(client, mine):
+    inputs, labels = mine["batch"]()
+    saved(gradient(client[0], (inputs + 0.3 * torch.rand_like(inputs)) / 1.3, labels))
+    with pytest.raises(BadInput, match=r"cosine of 0\.9\d* to that"):
+        recorded_stage(scenario(), None, "cpu")
+
+
+def shuffled(client, mine, lr=0.1):
+    """The weight difference of two local steps, the mini-batches in another order than the batch has them."""
+    model, _ = client
+    inputs, labels = mine["batch"]()
+    start = {n: p.detach().clone() for n, p in model.named_parameters()}
+    for part in ([3, 0], [1, 2]):
+        for p, g in zip(model.parameters(), gradient(model, inputs[part], labels[part]).values(), strict=True):
+            p.data -= lr * g
+    return {n: p.detach() - start[n] for n, p in model.named_parameters()}
+
+
+def test_mini_batches_in_another_order_are_audited_with_a_flag(client, mine):
+    saved(shuffled(client, mine, lr=1.0))
+    local = LocalTraining(kind="fedavg", lr=1.0, epochs=1, batch_size=2)
+    report, _ = run_audit(scenario(local=local, attacks=("random-guess", "labels")))
+    assert "batch-only-alike" in {flag.id for flag in report.flags}
+    with pytest.raises(BadInput, match="times as long"):
+        recorded_stage(scenario(local=dataclasses.replace(local, lr=0.1)), None, "cpu")
+
+
+def test_the_right_batch_raises_no_doubt(client):
+    saved(client[1])
+    report, _ = run_audit(scenario())
+    assert "batch-only-alike" not in {flag.id for flag in report.flags}
+
+
+def test_a_frozen_parameter_is_named_and_what_to_do_about_it(client, mine):
+    torch.save({**client[1], "1.bias": None}, "update.pt")
+    with pytest.raises(BadInput, match=r"None for '1\.bias'; leave out parameters without a gradient"):
+        recorded_stage(scenario(), None, "cpu")
+    with pytest.raises(BadInput, match=r"NoneType for '1\.bias'"):
+        audit_update(client[0], {**client[1], "1.bias": None}, *mine["batch"]())
+
+
+def test_a_floor_without_public_samples_is_not_called_a_failed_attack(client):
+    saved(client[1])
+    report, _ = run_audit(scenario())
+    assert "mean-image" not in {row.attack for row in report.summary}
+    assert [s.why for s in report.skipped if s.attack == "mean-image"] == [
+        "not applicable: there are no public samples to take a mean of"
+    ]
+
+
+def test_a_weight_difference_with_the_right_rate_is_taken(client):
+    saved(client[1], -0.1)
+    stage = recorded_stage(scenario(local=LocalTraining(kind="fedavg", lr=0.1)), None, "cpu")
+    assert stage.recorded.kind == "weight_delta"
+
+
+def test_other_weights_than_the_clients_are_noticed(client):
+    saved(client[1])
+    with pytest.raises(BadInput, match="check the batch, --weights"):
+        recorded_stage(scenario(weights=None, seed=5), None, "cpu")
+
+
+def test_a_declared_defence_may_have_changed_it_and_who_knows_it_is_played(client):
+    saved({n: t + torch.randn_like(t) for n, t in client[1].items()})
+    report, _ = run_audit(scenario(defenses=("gaussian:std=1",), attacks=("inverting-gradients:steps=2",)))
+    assert {(r.defense, r.adaptive) for r in report.summary if r.floor or r.adaptive} >= {("gaussian:std=1", True)}
+    assert [c["defense"] for c in report.verdict.configurations] == ["gaussian:std=1"]
+    assert "defense-without-effect" not in {f.id for f in report.flags}
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"data": "digits"}, "--blind"),
+        ({"threat_model": "malicious-architecture"}, "saved update"),
+        ({"defenses": ("prune", "sign")}, "one chain"),
+        ({"local": LocalTraining(seen=3)}, "one update was saved"),
+    ],
+)
+def test_what_a_file_cannot_have_is_refused(client, changes, said):
+    saved(client[1])
+    with pytest.raises(BadInput, match=said):
+        recorded_stage(scenario(**changes), None, "cpu")
+
+
+def test_samples_that_do_not_belong_to_the_clients_are_refused(client):
+    saved({n: torch.stack([t, t, t]) for n, t in client[1].items()})
+    with pytest.raises(BadInput, match="each of the 3 clients"):
+        recorded_stage(scenario(), None, "cpu")
+
+
+def test_labels_beyond_the_models_outputs_are_refused(client):
+    saved(client[1])
+    np.savez("batch.npz", inputs=np.random.rand(2, 4, 6).astype(np.float32), labels=np.array([0, 7]))
+    with pytest.raises(BadInput, match="model has 5 outputs"):
+        recorded_stage(scenario(data="batch.npz"), None, "cpu")
+
+
+def test_public_samples_of_a_factory_that_splits_are_for_the_attacker_and_for_the_control(client):
+    saved(client[1])
+    stage = recorded_stage(scenario(data="mine.py:halves"), None, "cpu")
+    assert (stage.public.labels.shape, stage.others.labels.shape) == ((1, 5), (1, 4))
+
+
+def test_a_decoys_update_is_computed_and_the_victims_is_the_saved_one(client):
+    saved(client[1])
+    stage = recorded_stage(scenario(data="mine.py:halves"), None, "cpu")
+    own = stage.update((), stage.model, stage.batch)
+    torch.testing.assert_close(own.tensors["1.bias"][0], client[1]["1.bias"])
+    other = stage.update((), stage.model, Batch(1 - stage.batch.inputs, stage.batch.labels))
+    assert not torch.allclose(other.tensors["1.bias"], own.tensors["1.bias"])
+
+
+def test_of_an_own_update_only_facts_of_the_run_are_told(client, mine):
+    """Own arrays lend no public samples, so nobody was told any; and the model is not called untrained."""
+    saved(client[1])
+    report, _ = run_audit(scenario())
+    assert Fact.PUBLIC_DATA.value not in report.told
+    assert report.environment["model state"] == "weights from model.pt"
+    lent, _ = run_audit(scenario(data="mine.py:halves"))
+    assert Fact.PUBLIC_DATA.value in lent.told
+    looped, _ = audit_update(*client, *mine["batch"](), Scenario(attacks=("peeling",)))
+    assert Fact.PUBLIC_DATA.value not in looped.told
+    assert looped.environment["model state"] == "as it was given"
+
+
+def test_own_arrays_are_the_batch_unless_blind():
+    assert holds_batch(scenario())
+    assert holds_batch(scenario(data="a.npz"))
+    assert not holds_batch(scenario(blind=True))
+    assert not holds_batch(scenario(data="digits"))
+
+
+def test_blind_there_is_only_what_an_attacker_sees(client, tmp_path):
+    saved(client[1])
+    seen, data = saved_observation(scenario(blind=True, batch_size=4), tmp_path / "update.pt", None, "cpu")
+    assert data.classes == 5
+    assert not seen.knows(Fact.LABELS)
+
+
+# --- from a training loop ---------------------------------------------------------------------------
+
+
+def test_a_training_loop_hands_in_what_it_has(client, mine):
+    model, update = client
+    model.train()
+    report, pictures = audit_update(model, update, *mine["batch"](), Scenario(attacks=("peeling",)))
+    assert report.verdict.leaks
+    assert report.verdict.configurations[0]["lower"]["certified"] == 4
+    assert tuple(pictures.true.shape) == (1, 4, 1, 4, 6)
+    assert model.training, "the loop's own model is left alone"
+
+
+def test_a_loop_with_the_wrong_claim_is_told(client, mine):
+    model, update = client
+    wrong = dataclasses.replace(Scenario(attacks=("peeling",)), local=LocalTraining(kind="fedavg", lr=0.1))
+    with pytest.raises(BadInput, match="opposite"):
+        audit_update(model, update, *mine["batch"](), wrong)
+    with pytest.raises(BadInput, match="zeros only"):
+        audit_update(model, {n: 0 * t for n, t in update.items()}, *mine["batch"]())

@@ -1,0 +1,83 @@
+"""An update that is not what it is claimed to be is told by the last layer's bias."""
+
+import dataclasses
+
+import pytest
+
+from leakgauge.client.chain import chain, client_step
+from leakgauge.client.observe import facts_about, observe
+from leakgauge.data import draw_victims, load, public_batch
+from leakgauge.defenses.gaussian import Gaussian
+from leakgauge.models import load_model
+from leakgauge.recording.sanity import sanity
+from leakgauge.types import Fact, LocalTraining, threat_model
+from leakgauge.types.triage import CAUTION, INFO, WRONG
+
+
+def seen(samples=2, local=None, defenses=(), model="mlp:hidden=32", factor=1.0, claimed=None, seed=0):
+    digits, local = load("digits"), local or LocalTraining()
+    net = load_model(model, digits.spec, seed)
+    batch = draw_victims(digits, 3, samples, seed)
+    update = chain(client_step(local), *defenses)(net, batch, (0, 1, 2)).map(lambda _, t: factor * t)
+    facts = facts_about(net, batch, digits.spec, claimed or local, public_batch(load("digits", "train"), 64, 0))
+    if claimed is not None:
+        update = dataclasses.replace(update, kind="gradient" if claimed.kind == "fedsgd" else "weight_delta")
+    return observe(net, update, threat_model("honest-but-curious"), facts)
+
+
+def clue(observation, id):
+    return next(c for c in sanity(observation) if c.id == id)
+
+
+@pytest.mark.parametrize("samples", [1, 2, 8, 40])
+@pytest.mark.parametrize("local", [LocalTraining(), LocalTraining(kind="fedavg", lr=0.1)])
+def test_an_honest_update_passes(samples, local):
+    for seed in range(3):
+        observation = seen(samples, local, seed=seed)
+        assert {c.severity for c in sanity(observation)} == {INFO}
+
+
+def test_a_wrong_learning_rate_is_said_with_the_right_one():
+    right = LocalTraining(kind="fedavg", lr=0.1)
+    for claimed in (0.001, 10.0):
+        found = clue(seen(2, right, claimed=LocalTraining(kind="fedavg", lr=claimed)), "claims")
+        assert found.severity == WRONG
+        assert f"{claimed:g} is claimed" in found.meaning
+        rate = float(found.meaning.split("learning rate near ")[1].split(",")[0])
+        assert 0.03 <= rate <= 0.3
+
+
+@pytest.mark.parametrize(
+    ("factor", "samples", "says"), [(-1.0, 2, "opposite sign"), (6.0, 6, "a sum over the 6 samples")]
+)
+def test_a_turned_sign_and_a_sum_are_named(factor, samples, says):
+    found = clue(seen(samples, factor=factor), "claims")
+    assert found.severity == WRONG
+    assert says in found.meaning
+
+
+def test_a_gradient_and_a_weight_difference_are_told_apart():
+    found = clue(seen(2, claimed=LocalTraining(kind="fedavg", lr=0.01)), "claims")
+    assert found.severity == WRONG
+    assert "a gradient (say --local kind=fedsgd)" in found.meaning
+    found = clue(seen(2, LocalTraining(kind="fedavg", lr=0.01), claimed=LocalTraining()), "claims")
+    assert found.severity == WRONG
+    assert "a weight difference at a rate near" in found.meaning
+
+
+def test_noise_and_a_loss_without_its_softmax_show():
+    assert clue(seen(defenses=(Gaussian(std=0.01),)), "loss").severity == CAUTION
+    drowned = clue(seen(defenses=(Gaussian(std=1.0),)), "claims")
+    assert drowned.severity == CAUTION, "noise is no proof of a wrong claim"
+    forgot = clue(seen(local=LocalTraining(loss="nll-on-logits"), claimed=LocalTraining()), "loss")
+    assert forgot.severity == WRONG
+    assert "nll-on-logits" in forgot.meaning
+
+
+def test_says_that_it_cannot_tell_where_it_cannot():
+    observation = seen(40)
+    assert "too many samples" in clue(observation, "claims").meaning
+    only_first = {n: t for n, t in observation.update.tensors.items() if n.startswith("fc1")}
+    partial = dataclasses.replace(observation, update=dataclasses.replace(observation.update, tensors=only_first))
+    assert clue(partial, "claims").value == "not tested"
+    assert observation.fact(Fact.NUM_SAMPLES) == 40
