@@ -26,7 +26,7 @@ from leakgauge.client.summed import seen_step
 from leakgauge.data import Dataset, load
 from leakgauge.errors import BadInput
 from leakgauge.models import load_model
-from leakgauge.recording.own_update import stage_of
+from leakgauge.recording.own_update import setup_of
 from leakgauge.setup.plan import parse_chain
 from leakgauge.types import Batch, LocalTraining, Scenario
 
@@ -90,10 +90,10 @@ def outcome(
         model=case.network, local=local, defenses=(declared,) if declared else (), seed=case.seed + 1000
     )
     try:
-        stage = stage_of(model, update, inputs, case.labels, scenario, "cpu")
+        setup = setup_of(model, update, inputs, case.labels, scenario, "cpu")
     except BadInput:
         return REFUSED
-    return ACCEPTED if stage.belonging is not None and stage.belonging.sure else UNPROVEN
+    return ACCEPTED if setup.belonging is not None and setup.belonging.sure else UNPROVEN
 
 
 def shuffled_epochs(model: nn.Module, case: Case, local: LocalTraining) -> dict[str, Tensor]:

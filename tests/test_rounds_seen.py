@@ -10,7 +10,7 @@ from leakgauge.attacks.linear import Linear
 from leakgauge.audit.run import run_audit
 from leakgauge.execution.table_cell import run_cell
 from leakgauge.setup.plan import Cell, parse_chain
-from leakgauge.setup.setup import set_stage
+from leakgauge.setup.setup import load_setup
 from leakgauge.types import Fact, LocalTraining, Scenario
 
 ROUNDS = 16
@@ -27,13 +27,13 @@ FRESH = (
 
 
 def stage_with(chain, **changes):
-    return set_stage(dataclasses.replace(TINY, defenses=(chain,), **changes), None, "cpu")
+    return load_setup(dataclasses.replace(TINY, defenses=(chain,), **changes), None, "cpu")
 
 
 def both(chain, **changes):
     """What is seen of one round and of all, and of one without whatever is random."""
-    stage, defenses = stage_with(chain, **changes), parse_chain(chain)
-    return stage.update(defenses, stage.model), stage.combined_update(defenses, stage.model), stage
+    setup, defenses = stage_with(chain, **changes), parse_chain(chain)
+    return setup.update(defenses, setup.model), setup.combined_update(defenses, setup.model), setup
 
 
 def distance(one, other):
@@ -42,9 +42,9 @@ def distance(one, other):
 
 @pytest.mark.parametrize("chain", FRESH)
 def test_the_variance_of_fresh_noise_falls_by_the_number_of_rounds(chain):
-    one, averaged, stage = both(chain)
-    many = set_stage(dataclasses.replace(stage.scenario, local=LocalTraining(seen=600)), None, "cpu")
-    mean = many.combined_update(parse_chain(chain), stage.model)
+    one, averaged, setup = both(chain)
+    many = load_setup(dataclasses.replace(setup.scenario, local=LocalTraining(seen=600)), None, "cpu")
+    mean = many.combined_update(parse_chain(chain), setup.model)
     assert distance(averaged, mean) / distance(one, mean) == pytest.approx(1 / ROUNDS, rel=0.15)
 
 
@@ -61,8 +61,8 @@ def test_where_one_update_tells_as_much_it_is_taken_alone(chain):
 
 
 def test_a_mask_shows_other_entries_each_time_and_all_are_exact():
-    one, combined, stage = both("random-mask:share=0.9")
-    bare = stage.update((), stage.model)
+    one, combined, setup = both("random-mask:share=0.9")
+    bare = setup.update((), setup.model)
     for name, tensor in combined.tensors.items():
         shown = tensor != 0
         torch.testing.assert_close(tensor[shown], bare.tensors[name][shown])
@@ -76,8 +76,8 @@ def test_a_mask_shows_other_entries_each_time_and_all_are_exact():
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
 @pytest.mark.parametrize("first", [1, 3])
 def test_what_dgc_keeps_back_arrives_and_is_divided_by_its_waiting(momentum, first):
-    one, combined, stage = both(f"dgc:share=0.7,momentum={momentum},rounds={first}")
-    bare = stage.update((), stage.model)
+    one, combined, setup = both(f"dgc:share=0.7,momentum={momentum},rounds={first}")
+    bare = setup.update((), setup.model)
     for name, tensor in combined.tensors.items():
         shown = tensor != 0
         torch.testing.assert_close(tensor[shown], bare.tensors[name][shown], rtol=1e-4, atol=1e-6)
@@ -92,7 +92,7 @@ def test_the_first_of_several_rounds_is_the_only_one_that_others_see():
 
 
 def test_plain_attackers_see_one_round_and_informed_ones_all(monkeypatch):
-    stage, seen = stage_with("gaussian:std=0.1"), {}
+    setup, seen = stage_with("gaussian:std=0.1"), {}
     original = Linear.reconstruct
 
     def noting(self, observation, seeds, progress):
@@ -101,11 +101,11 @@ def test_plain_attackers_see_one_round_and_informed_ones_all(monkeypatch):
 
     monkeypatch.setattr(Linear, "reconstruct", noting)
     for attack, adaptive in ((Linear(), False), (Linear(combine="least-squares"), True)):
-        run_cell(stage, Cell(attack, "gaussian:std=0.1", adaptive, "linear"), [], lambda _: None)
+        run_cell(setup, Cell(attack, "gaussian:std=0.1", adaptive, "linear"), [], lambda _: None)
     one, averaged = seen[Linear().combine], seen["least-squares"]
     assert one.fact(Fact.LOCAL_TRAINING).seen == 1
     assert averaged.fact(Fact.LOCAL_TRAINING).seen == ROUNDS
-    assert distance(one.update, stage.update(parse_chain("gaussian:std=0.1"), stage.model)) == 0
+    assert distance(one.update, setup.update(parse_chain("gaussian:std=0.1"), setup.model)) == 0
     assert distance(averaged.update, one.update) > 0
 
 
@@ -125,7 +125,7 @@ def test_a_closed_form_gains_6_decibels_whenever_the_rounds_are_4_times_as_many(
 
 
 def restated(attack, chain, **local):
-    stage = stage_with(chain, local=LocalTraining(**local))
+    setup = stage_with(chain, local=LocalTraining(**local))
     (informed,) = parse_chain(chain)[-1].adaptive(attack)
     seen = []
     told = type(informed)._match
@@ -138,7 +138,7 @@ def restated(attack, chain, **local):
     try:
         cell = Cell(informed, chain, True, attack.name)
         with pytest.raises((StopIteration, RuntimeError)):
-            run_cell(stage, cell, [], lambda _: None)
+            run_cell(setup, cell, [], lambda _: None)
     finally:
         type(informed)._match = told
     return informed, seen[0]

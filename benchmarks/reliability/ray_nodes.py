@@ -31,7 +31,7 @@ from leakgauge.execution.ray import OnRay
 from leakgauge.execution.ray_cluster import RayCluster, connected, ray_module
 from leakgauge.execution.work_units import Chunk, InProcess, Part, Told, chunks_of
 from leakgauge.setup.plan import plan
-from leakgauge.setup.setup import Stage, set_stage
+from leakgauge.setup.setup import Setup, load_setup
 from leakgauge.types import AuditReport, Scenario
 
 ATTACKS = "linear dlg:steps=10,restarts=1 idlg:steps=10,restarts=1"
@@ -56,9 +56,9 @@ class Disturbed(OnRay):
         super().__init__(cluster, device="cpu")
         self._half, self._fault, self._interrupt = half, fault, interrupt
 
-    def run(self, stage: Stage, chunks: Iterator[Chunk], told: Told) -> Iterator[tuple[Chunk, Part]]:
+    def run(self, setup: Setup, chunks: Iterator[Chunk], told: Told) -> Iterator[tuple[Chunk, Part]]:
         came = 0
-        for chunk, part in super().run(stage, chunks, told):
+        for chunk, part in super().run(setup, chunks, told):
             yield chunk, part
             before, came = came, came + len(part.trials)
             if before < self._half <= came:
@@ -141,7 +141,7 @@ def disturbed(scenario: Scenario, nodes: int, *, calm: bool, interrupt: bool) ->
 
 def overhead(scenario: Scenario, repeats: int = 7) -> dict[str, Any]:
     """The chunks of all cells, here and by one process of a local Ray that is loaded: the fastest of each."""
-    stage = set_stage(scenario, None, "cpu")
+    setup = load_setup(scenario, None, "cpu")
     chunks = [
         chunk
         for number, cell in enumerate(plan(scenario))
@@ -153,10 +153,10 @@ def overhead(scenario: Scenario, repeats: int = 7) -> dict[str, Any]:
     with connected() as cluster:
         started = time.perf_counter() - began
         executor = OnRay(cluster, device="cpu", at_most=1)
-        _, first = timed(lambda: list(executor.run(stage, iter(chunks), Told())))
-        there = [timed(lambda: list(executor.run(stage, iter(chunks), Told())))[1] for _ in range(repeats)]
+        _, first = timed(lambda: list(executor.run(setup, iter(chunks), Told())))
+        there = [timed(lambda: list(executor.run(setup, iter(chunks), Told())))[1] for _ in range(repeats)]
         executor.close()
-    here = [timed(lambda: list(InProcess().run(stage, iter(chunks), Told())))[1] for _ in range(repeats)]
+    here = [timed(lambda: list(InProcess().run(setup, iter(chunks), Told())))[1] for _ in range(repeats)]
     return {
         "trials": trials,
         "chunks": len(chunks),

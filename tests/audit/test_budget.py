@@ -6,11 +6,11 @@ from leakgauge.attacks.ggl import GGL
 from leakgauge.attacks.idlg import IDLG
 from leakgauge.attacks.inverting_gradients import InvertingGradients
 from leakgauge.attacks.linear import Linear
-from leakgauge.audit.budget import Pace, pace_of, searches, seconds_per_evaluation
+from leakgauge.audit.budget import Budget, budget_of, searches, seconds_per_evaluation
 from leakgauge.recording.triage import first_observation
 from leakgauge.servers.class_fishing import ClassFishing
 from leakgauge.setup.plan import Cell, OnDecoy
-from leakgauge.setup.setup import set_stage
+from leakgauge.setup.setup import load_setup
 from leakgauge.types import Scenario
 
 
@@ -23,55 +23,55 @@ IG, NEWTON = cell(InvertingGradients(steps=1000)), cell(IDLG())
 
 @pytest.fixture
 def seen():
-    stage = set_stage(Scenario(data="digits", model="mlp:hidden=8", trials=2), None, "cpu")
-    return first_observation(stage, (0, 1))
+    setup = load_setup(Scenario(data="digits", model="mlp:hidden=8", trials=2), None, "cpu")
+    return first_observation(setup, (0, 1))
 
 
 def test_what_does_not_search_is_left_alone():
     assert not searches(Linear())
-    assert Pace(10, 0.01, True).paced(cell(Linear()), []).attack == Linear()
+    assert Budget(10, 0.01, True).allotted(cell(Linear()), []).attack == Linear()
 
 
 def test_time_is_shared_among_the_searches_of_one_configuration_only():
     later = [IG, cell(InvertingGradients(), "prune"), cell(Linear())]
-    paced = Pace(10, 0.0, smooth=False).paced(IG, later)
-    assert paced.attack.time_budget == pytest.approx(5, abs=0.1)
-    assert paced.attack.steps == 1000, "nothing is known of the cost of a step"
+    allotted = Budget(10, 0.0, smooth=False).allotted(IG, later)
+    assert allotted.attack.time_budget == pytest.approx(5, abs=0.1)
+    assert allotted.attack.steps == 1000, "nothing is known of the cost of a step"
 
 
 def test_another_configuration_has_its_own_time():
-    pace = Pace(10, 0.0, smooth=False)
-    pace.paced(IG, [IG, IG, IG])
-    assert pace.paced(cell(InvertingGradients(), "prune"), []).attack.time_budget == pytest.approx(10, abs=0.1)
+    budget = Budget(10, 0.0, smooth=False)
+    budget.allotted(IG, [IG, IG, IG])
+    assert budget.allotted(cell(InvertingGradients(), "prune"), []).attack.time_budget == pytest.approx(10, abs=0.1)
 
 
 @pytest.mark.parametrize(("smooth", "more", "less"), [(True, NEWTON, IG), (False, IG, NEWTON)])
 def test_what_suits_the_network_gets_more(smooth, more, less):
-    assert Pace(8, 0.0, smooth).paced(more, [less]).attack.time_budget == pytest.approx(6, abs=0.1)
-    assert Pace(8, 0.0, smooth).paced(less, [more]).attack.time_budget == pytest.approx(2, abs=0.1)
+    assert Budget(8, 0.0, smooth).allotted(more, [less]).attack.time_budget == pytest.approx(6, abs=0.1)
+    assert Budget(8, 0.0, smooth).allotted(less, [more]).attack.time_budget == pytest.approx(2, abs=0.1)
 
 
 def test_who_knows_the_defence_gets_more():
     plain = cell(InvertingGradients(), "prune")
     informed = Cell(InvertingGradients(match_nonzero=True), "prune", True, "inverting-gradients")
-    assert Pace(9, 0.0, False).paced(plain, [informed]).attack.time_budget == pytest.approx(3, abs=0.1)
+    assert Budget(9, 0.0, False).allotted(plain, [informed]).attack.time_budget == pytest.approx(3, abs=0.1)
 
 
 def test_steps_are_no_more_than_fit_and_no_more_than_asked_for():
-    assert Pace(10, 0.1, False).fitted(InvertingGradients(steps=1000), 20).steps == 200
-    assert Pace(10, 1e-5, False).fitted(InvertingGradients(steps=1000), 20).steps == 1000
-    assert Pace(10, 100, False).fitted(InvertingGradients(steps=1000), 1).steps == 60, "the clock stops it, not this"
-    assert Pace(10, 100, False).fitted(IDLG(steps=70), 1).steps == 70, "its steps do not shape the search"
+    assert Budget(10, 0.1, False).fitted(InvertingGradients(steps=1000), 20).steps == 200
+    assert Budget(10, 1e-5, False).fitted(InvertingGradients(steps=1000), 20).steps == 1000
+    assert Budget(10, 100, False).fitted(InvertingGradients(steps=1000), 1).steps == 60, "the clock stops it, not this"
+    assert Budget(10, 100, False).fitted(IDLG(steps=70), 1).steps == 70, "its steps do not shape the search"
 
 
 def test_a_server_that_asks_again_has_its_time_once_for_each_victim():
-    assert Pace(10, 0.0, False, trials=4).fitted(ClassFishing(), 8).time_budget == 2
+    assert Budget(10, 0.0, False, trials=4).fitted(ClassFishing(), 8).time_budget == 2
 
 
 def test_a_control_gets_what_its_attack_gets():
-    pace = Pace(10, 0.0, False)
+    budget = Budget(10, 0.0, False)
     control = Cell(OnDecoy(GGL()), "none", False, "ggl on a decoy")
-    assert pace.paced(control, [cell(GGL())]).attack.attack.time_budget == pytest.approx(5, abs=0.1)
+    assert budget.allotted(control, [cell(GGL())]).attack.attack.time_budget == pytest.approx(5, abs=0.1)
 
 
 def test_the_cost_of_a_step_is_the_difference_of_two_looks(seen):
@@ -85,6 +85,6 @@ def test_one_look_is_enough_where_steps_are_slow(seen):
 
 
 def test_the_pace_of_a_real_update(seen):
-    fitted = pace_of(5, seen, (0, 1)).fitted(InvertingGradients(), 5)
+    fitted = budget_of(5, seen, (0, 1)).fitted(InvertingGradients(), 5)
     assert fitted.time_budget == 5
     assert 60 <= fitted.steps <= 4800

@@ -4,9 +4,9 @@ import dataclasses
 
 import pytest
 
-from leakgauge.audit.early_stop import settled_by
+from leakgauge.audit.early_stop import stopped_by
 from leakgauge.audit.run import run_audit
-from leakgauge.setup.setup import set_stage
+from leakgauge.setup.setup import load_setup
 from leakgauge.setup.suites import SUITES, Suite
 from leakgauge.types import Scenario
 
@@ -16,38 +16,38 @@ TINY = Scenario(data="digits", model="mlp:hidden=16", trials=3, attacks=("linear
 @pytest.fixture(scope="module")
 def ran():
     report, pictures = run_audit(TINY)
-    return set_stage(TINY, None, "cpu"), report.findings, pictures.recovered
+    return load_setup(TINY, None, "cpu"), report.findings, pictures.recovered
 
 
 def test_all_records_recovered_settles_it(ran):
-    assert settled_by(*ran, "none") == ("linear",)
-    assert settled_by(*ran, "gaussian:std=5") == ()
+    assert stopped_by(*ran, "none") == ("linear",)
+    assert stopped_by(*ran, "gaussian:std=5") == ()
 
 
 def test_one_record_left_does_not(ran):
-    stage, findings, recovered = ran
+    setup, findings, recovered = ran
     worse = [
         dataclasses.replace(f, records=({"ssim": 0.1, "psnr": 5.0, "mse": 0.3},))
         if (f.attack, f.defense, f.trial) == ("linear", "none", 1)
         else f
         for f in findings
     ]
-    assert settled_by(stage, worse, recovered, "none") == ()
+    assert stopped_by(setup, worse, recovered, "none") == ()
 
 
 def test_several_attacks_may_settle_it_together(ran):
-    stage, findings, recovered = ran
+    setup, findings, recovered = ran
     split = [
         dataclasses.replace(f, attack="other") if (f.attack, f.defense, f.trial) == ("linear", "none", 1) else f
         for f in findings
     ]
-    assert settled_by(stage, split, recovered, "none") == ("linear", "other")
+    assert stopped_by(setup, split, recovered, "none") == ("linear", "other")
 
 
 def test_what_is_not_credible_settles_nothing(ran, monkeypatch):
-    stage, findings, recovered = ran
+    setup, findings, recovered = ran
     monkeypatch.setattr("leakgauge.audit.early_stop.is_recovered", lambda *_: False)
-    assert settled_by(stage, findings, recovered, "none") == ()
+    assert stopped_by(setup, findings, recovered, "none") == ()
 
 
 def test_a_suite_skips_what_is_settled_and_says_so(monkeypatch, tmp_path):

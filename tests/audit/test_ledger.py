@@ -10,40 +10,40 @@ from leakgauge.audit.ledger import changes
 from leakgauge.audit.run import run_audit
 from leakgauge.report import from_json, to_json
 from leakgauge.report.markdown import to_markdown
-from leakgauge.setup.setup import set_stage
+from leakgauge.setup.setup import load_setup
 from leakgauge.types import Fact, LocalTraining, Scenario
 
 TINY = Scenario(data="digits", model="mlp:hidden=16", trials=2, attacks=("linear",), ledger=True)
 
 
-def by_fact(stage, attack):
-    return {c.fact: c for c in changes(stage, attack)}
+def by_fact(setup, attack):
+    return {c.fact: c for c in changes(setup, attack)}
 
 
 def test_facts_are_switched_off_and_oracles_on():
-    found = by_fact(set_stage(TINY, None, "cpu"), Linear())
-    assert Fact.LABELS in found["labels"].stage.threat_model.facts
-    assert Fact.PUBLIC_DATA not in found["public-data"].stage.threat_model.facts
-    assert found["num-samples"].stage.believed == {Fact.NUM_SAMPLES: 2}
+    found = by_fact(load_setup(TINY, None, "cpu"), Linear())
+    assert Fact.LABELS in found["labels"].setup.threat_model.facts
+    assert Fact.PUBLIC_DATA not in found["public-data"].setup.threat_model.facts
+    assert found["num-samples"].setup.assumed == {Fact.NUM_SAMPLES: 2}
 
 
 def test_labels_that_were_told_are_kept_back():
     told = dataclasses.replace(TINY, threat_model="honest-but-curious+labels")
-    change = by_fact(set_stage(told, None, "cpu"), Linear())["labels"]
+    change = by_fact(load_setup(told, None, "cpu"), Linear())["labels"]
     assert (change.audit, change.instead) == ("told", "inferred or searched for")
-    assert Fact.LABELS not in change.stage.threat_model.facts
+    assert Fact.LABELS not in change.setup.threat_model.facts
 
 
 def test_what_cannot_be_changed_is_listed_with_the_reason():
-    found = by_fact(set_stage(TINY, None, "cpu"), GGL())
-    assert all(found[f].stage is None for f in ("input-spec", "batchnorm-statistics", "learning-rate", "public-data"))
+    found = by_fact(load_setup(TINY, None, "cpu"), GGL())
+    assert all(found[f].setup is None for f in ("input-spec", "batchnorm-statistics", "learning-rate", "public-data"))
     assert "does not run without it" in found["public-data"].why_not
     assert "no rate is in it" in found["learning-rate"].why_not
 
 
 def test_a_model_with_batchnorm_gets_its_statistics_told():
-    made = set_stage(dataclasses.replace(TINY, model="resnet20:width=2", attacks=()), None, "cpu")
-    assert Fact.BATCHNORM_STATISTICS in by_fact(made, Linear())["batchnorm-statistics"].stage.threat_model.facts
+    made = load_setup(dataclasses.replace(TINY, model="resnet20:width=2", attacks=()), None, "cpu")
+    assert Fact.BATCHNORM_STATISTICS in by_fact(made, Linear())["batchnorm-statistics"].setup.threat_model.facts
 
 
 @pytest.fixture(scope="module")

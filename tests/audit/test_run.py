@@ -15,12 +15,12 @@ from leakgauge.attacks.linear import Linear
 from leakgauge.audit import run as audit
 from leakgauge.audit.run import run_audit
 from leakgauge.errors import BadInput
-from leakgauge.execution import work_units as chunks
+from leakgauge.execution import work_units as units
 from leakgauge.execution.store import Store
 from leakgauge.execution.table_cell import FLOOR, run_cell
 from leakgauge.reading.sealed import opened
 from leakgauge.setup.plan import Cell
-from leakgauge.setup.setup import set_stage
+from leakgauge.setup.setup import load_setup
 from leakgauge.setup.suites import SUITES, Suite
 from leakgauge.types import Fact, LocalTraining, Reconstruction, Scenario, TamperingServer, cell_name
 from leakgauge.verdict.credible import is_recovered
@@ -273,16 +273,16 @@ class Rebuild(Shrink):
     ],
 )
 def test_a_tampering_server_runs_only_where_the_threat_model_lets_it(server, told, runs):
-    stage = set_stage(scenario(threat_model=told), None, "cpu")
-    before = copy.deepcopy(stage.model.state_dict())
-    findings, recovered = run_cell(stage, Cell(server, "none", False, server.name), (), lambda _: None)
+    setup = load_setup(scenario(threat_model=told), None, "cpu")
+    before = copy.deepcopy(setup.model.state_dict())
+    findings, recovered = run_cell(setup, Cell(server, "none", False, server.name), (), lambda _: None)
     if runs:
         assert all(f.error is None for f in findings)
-        assert (recovered - stage.batch.inputs).abs().max() < 0.05
+        assert (recovered - setup.batch.inputs).abs().max() < 0.05
     else:
         assert all(f"may not; use --threat-model malicious-{server.changes}" in f.error for f in findings)
         assert recovered is None
-    assert all(torch.equal(v, before[n]) for n, v in stage.model.state_dict().items())
+    assert all(torch.equal(v, before[n]) for n, v in setup.model.state_dict().items())
 
 
 # --- the user's own code ----------------------------------------------------------------------------
@@ -348,13 +348,13 @@ def interrupt_at(cell: str):
 
 def count_runs(monkeypatch) -> list[str]:
     ran: list[str] = []
-    original = chunks.run_cell
+    original = units.run_cell
 
-    def counting(stage, cell, *rest):
+    def counting(setup, cell, *rest):
         ran.append(cell.name)
-        return original(stage, cell, *rest)
+        return original(setup, cell, *rest)
 
-    monkeypatch.setattr(chunks, "run_cell", counting)
+    monkeypatch.setattr(units, "run_cell", counting)
     return ran
 
 
@@ -467,7 +467,7 @@ def test_two_versions_of_one_attack_have_rows_and_pictures_of_their_own():
 
 def test_two_rows_that_come_to_the_same_attack_are_both_run(tmp_path, monkeypatch):
     """Which has happened where a defence tells two versions of an attack the same."""
-    monkeypatch.setattr(audit, "_key", lambda stage, cell: f"{cell.attack.name}-{cell.defense}")
+    monkeypatch.setattr(audit, "_key", lambda setup, cell: f"{cell.attack.name}-{cell.defense}")
     for out in (None, tmp_path):
         report, pictures = run_audit(scenario(attacks=("linear", "linear:combine=least-squares")), out=out)
         assert rows(report)["linear | none | plain"].trials == 3

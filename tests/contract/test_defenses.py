@@ -21,7 +21,7 @@ from leakgauge.client.summed import seen_step
 from leakgauge.data import draw_victims, load
 from leakgauge.execution.table_cell import run_cell
 from leakgauge.setup.plan import Cell
-from leakgauge.setup.setup import set_stage
+from leakgauge.setup.setup import load_setup
 from leakgauge.types import (
     Attack,
     Batch,
@@ -216,17 +216,17 @@ class Witness(RandomGuess):
 @every_defense
 def test_the_attacker_receives_what_the_client_sent(name: str) -> None:
     scenario = Scenario(model="mlp:hidden=8", data="digits", trials=2, seed=9, defenses=(name,))
-    stage = set_stage(scenario, None, "cpu")
+    setup = load_setup(scenario, None, "cpu")
     Witness.seen.clear()
-    findings, _ = run_cell(stage, Cell(Witness(), name, False, "witness"), [], lambda _: None)
+    findings, _ = run_cell(setup, Cell(Witness(), name, False, "witness"), [], lambda _: None)
     assert [f.error for f in findings] == [None, None]
     defense = DEFENSES[name]()
     step = seen_step(client_step(scenario.local), defense)  # where clients hide in a sum, the sum is what was sent
-    held = stage.with_fellows((defense,), stage.behind((defense,)))
-    sent = step(prepared(stage.model, defense), held, scenario.seeds)
+    held = setup.with_fellows((defense,), setup.behind((defense,)))
+    sent = step(prepared(setup.model, defense), held, scenario.seeds)
     (observation,) = Witness.seen
     assert observation.update.tensors.keys() == sent.tensors.keys()
     for key, tensor in sent.tensors.items():
         assert torch.equal(observation.update.tensors[key], tensor), key
-    for key, tensor in prepared(stage.model, defense).state_dict().items():
+    for key, tensor in prepared(setup.model, defense).state_dict().items():
         assert torch.equal(observation.model.state_dict()[key], tensor), key

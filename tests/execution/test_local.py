@@ -13,14 +13,14 @@ from leakgauge.attacks.linear import Linear
 from leakgauge.audit.run import run_audit
 from leakgauge.errors import BadInput, LeakgaugeError
 from leakgauge.execution import local as workers
-from leakgauge.execution import work_units as chunks
+from leakgauge.execution import work_units as units
 from leakgauge.execution.local import Workers, memory_from_text
-from leakgauge.execution.work_units import Chunk, Told, failed_part
+from leakgauge.execution.work_units import Told, WorkUnit, failed_part
 from leakgauge.execution.worker import Finished, Ready, Refused, packed, send
 from leakgauge.execution.worker_life import OVER_MEMORY
 from leakgauge.recording.own_update import IN_PYTHON
 from leakgauge.setup.plan import Cell
-from leakgauge.setup.setup import set_stage
+from leakgauge.setup.setup import load_setup
 from leakgauge.types import Scenario, Training
 
 # A worker that imports nothing of ours and starts in no time. What it does with the n-th asking for a label is told in
@@ -55,20 +55,20 @@ FINISHED = packed(Finished())
 
 
 @pytest.fixture(scope="module")
-def stage():
-    return set_stage(Scenario(data="digits", model="mlp:hidden=8", trials=4), None, "cpu")
+def setup():
+    return load_setup(Scenario(data="digits", model="mlp:hidden=8", trials=4), None, "cpu")
 
 
-def chunk(label, *trials):
-    return Chunk(label, 0, Cell(Linear(), "none", False, label), trials)
+def unit(label, *trials):
+    return WorkUnit(label, 0, Cell(Linear(), "none", False, label), trials)
 
 
-def part(stage, label, *trials):
-    return packed(failed_part(stage, chunk(label, *trials), f"done by {label}"))
+def part(setup, label, *trials):
+    return packed(failed_part(setup, unit(label, *trials), f"done by {label}"))
 
 
 @pytest.fixture
-def played(stage, tmp_path, monkeypatch):
+def played(setup, tmp_path, monkeypatch):
     """played(acts, chunks): (label, trial, what it says) of all that came back, and the chunks that were handed out."""
     (tmp_path / "actor.py").write_text(ACTOR)
     monkeypatch.syspath_prepend(tmp_path)
@@ -77,13 +77,13 @@ def played(stage, tmp_path, monkeypatch):
     monkeypatch.setattr(workers, "send", lambda pipe, c: (given.append(c), send(pipe, c)))
 
     def play(acts, *wanted, count=2):
-        setup = {"ready": packed(Ready()), "acts": acts, "folder": str(tmp_path)}
-        monkeypatch.setattr(workers.Setup, "of", lambda *_: setup)
+        source = {"ready": packed(Ready()), "acts": acts, "folder": str(tmp_path)}
+        monkeypatch.setattr(workers.SetupSource, "of", lambda *_: source)
         pool = Workers(count, device="cpu", memory=10**9)
         try:
             came = [
                 (c.key, t.finding.trial, t.finding.error)
-                for c, p in pool.run(stage, iter(wanted), Told())
+                for c, p in pool.run(setup, iter(wanted), Told())
                 for t in p.trials
             ]
             return sorted(came), given
@@ -94,80 +94,80 @@ def played(stage, tmp_path, monkeypatch):
     sys.modules.pop("actor")
 
 
-def test_chunks_are_shared_and_each_comes_back_once(stage, played):
+def test_chunks_are_shared_and_each_comes_back_once(setup, played):
     labels = [f"cell{n}" for n in range(7)]
-    acts = {label: [[part(stage, label, 0, 1), FINISHED]] for label in labels}
-    came, given = played(acts, *(chunk(label, 0, 1) for label in labels))
+    acts = {label: [[part(setup, label, 0, 1), FINISHED]] for label in labels}
+    came, given = played(acts, *(unit(label, 0, 1) for label in labels))
     assert came == [(label, trial, f"done by {label}") for label in labels for trial in (0, 1)]
     assert len(given) == 7
 
 
 @pytest.mark.parametrize("end", ["killed", "cut off", 3])
-def test_the_chunk_of_a_worker_that_died_is_run_by_another(stage, played, end):
-    acts = {"dying": [[end], [part(stage, "dying", 0, 1), FINISHED]], "other": [[part(stage, "other", 0), FINISHED]]}
-    came, given = played(acts, chunk("dying", 0, 1), chunk("other", 0))
+def test_the_chunk_of_a_worker_that_died_is_run_by_another(setup, played, end):
+    acts = {"dying": [[end], [part(setup, "dying", 0, 1), FINISHED]], "other": [[part(setup, "other", 0), FINISHED]]}
+    came, given = played(acts, unit("dying", 0, 1), unit("other", 0))
     assert came == [("dying", 0, "done by dying"), ("dying", 1, "done by dying"), ("other", 0, "done by other")]
     assert len(given) == 3
 
 
-def test_what_came_before_the_death_is_not_run_again(stage, played):
-    acts = {"dying": [[part(stage, "dying", 0, 1), "killed"], [part(stage, "dying", 2, 3), FINISHED]]}
-    came, given = played(acts, chunk("dying", 0, 1, 2, 3))
+def test_what_came_before_the_death_is_not_run_again(setup, played):
+    acts = {"dying": [[part(setup, "dying", 0, 1), "killed"], [part(setup, "dying", 2, 3), FINISHED]]}
+    came, given = played(acts, unit("dying", 0, 1, 2, 3))
     assert [trial for _, trial, _ in came] == [0, 1, 2, 3]
     assert [c.trials for c in given] == [(0, 1, 2, 3), (2, 3)]
 
 
-def test_a_worker_that_dies_once_all_is_said_costs_nothing(stage, played):
-    came, given = played({"late": [[part(stage, "late", 0), "killed"]]}, chunk("late", 0))
+def test_a_worker_that_dies_once_all_is_said_costs_nothing(setup, played):
+    came, given = played({"late": [[part(setup, "late", 0), "killed"]]}, unit("late", 0))
     assert [trial for _, trial, _ in came] == [0]
     assert len(given) == 1
 
 
-def test_a_chunk_that_ends_every_worker_is_given_up_and_stands_as_failed(stage, played):
-    acts = {"bad": [[3], [3], [3]], "good": [[part(stage, "good", 0), FINISHED]]}
-    came, _ = played(acts, chunk("bad", 0, 1), chunk("good", 0))
+def test_a_chunk_that_ends_every_worker_is_given_up_and_stands_as_failed(setup, played):
+    acts = {"bad": [[3], [3], [3]], "good": [[part(setup, "good", 0), FINISHED]]}
+    came, _ = played(acts, unit("bad", 0, 1), unit("good", 0))
     why = "given up: 3 worker processes died over it, the last with exit code 3"
     assert came == [("bad", 0, why), ("bad", 1, why), ("good", 0, "done by good")]
 
 
-def test_who_is_killed_from_outside_gets_more_chances(stage, played, monkeypatch):
+def test_who_is_killed_from_outside_gets_more_chances(setup, played, monkeypatch):
     monkeypatch.setattr(workers, "KILLS", 5)
-    came, given = played({"shot": [["killed"]] * 5}, chunk("shot", 0))
+    came, given = played({"shot": [["killed"]] * 5}, unit("shot", 0))
     assert len(given) == 5
     assert came == [("shot", 0, "given up: 5 worker processes died over it, the last by SIGKILL")]
 
 
-def test_deaths_count_only_while_nothing_comes_back(stage, played, monkeypatch):
+def test_deaths_count_only_while_nothing_comes_back(setup, played, monkeypatch):
     monkeypatch.setattr(workers, "KILLS", 2)
-    acts = {"slow": [[part(stage, "slow", n), "killed"] for n in range(3)] + [[part(stage, "slow", 3), FINISHED]]}
-    came, _ = played(acts, chunk("slow", 0, 1, 2, 3))
+    acts = {"slow": [[part(setup, "slow", n), "killed"] for n in range(3)] + [[part(setup, "slow", 3), FINISHED]]}
+    came, _ = played(acts, unit("slow", 0, 1, 2, 3))
     assert [said for _, _, said in came] == ["done by slow"] * 4
 
 
-def test_a_chunk_that_needs_too_much_memory_is_run_in_ever_smaller_lots(stage, played):
-    acts = {"big": [[OVER_MEMORY], [OVER_MEMORY], [part(stage, "big", 0, 1, 2, 3), FINISHED]]}
-    came, given = played(acts, chunk("big", 0, 1, 2, 3))
+def test_a_chunk_that_needs_too_much_memory_is_run_in_ever_smaller_lots(setup, played):
+    acts = {"big": [[OVER_MEMORY], [OVER_MEMORY], [part(setup, "big", 0, 1, 2, 3), FINISHED]]}
+    came, given = played(acts, unit("big", 0, 1, 2, 3))
     assert [c.at_once for c in given] == [None, 2, 1]
     assert len(came) == 4
 
 
-def test_a_trial_that_needs_too_much_memory_alone_is_failed_with_the_reason(stage, played):
-    came, _ = played({"huge": [[OVER_MEMORY], [OVER_MEMORY]]}, chunk("huge", 0, 1))
+def test_a_trial_that_needs_too_much_memory_alone_is_failed_with_the_reason(setup, played):
+    came, _ = played({"huge": [[OVER_MEMORY], [OVER_MEMORY]]}, unit("huge", 0, 1))
     assert [said for _, _, said in came] == ["needs more memory than 1 GB"] * 2
 
 
-def test_an_error_that_every_worker_would_meet_ends_the_run(stage, played):
+def test_an_error_that_every_worker_would_meet_ends_the_run(setup, played):
     with pytest.raises(LeakgaugeError, match=r"^one clear line$"):
-        played({"bad": [[packed(Refused("one clear line", expected=True))]]}, chunk("bad", 0))
+        played({"bad": [[packed(Refused("one clear line", expected=True))]]}, unit("bad", 0))
     with pytest.raises(RuntimeError, match="in a worker:\nTraceback"):
-        played({"worse": [[packed(Refused("Traceback ...", expected=False))]]}, chunk("worse", 0))
+        played({"worse": [[packed(Refused("Traceback ...", expected=False))]]}, unit("worse", 0))
 
 
-def test_no_more_processes_than_chunks_and_none_outlives_the_pool(stage, played, monkeypatch):
+def test_no_more_processes_than_chunks_and_none_outlives_the_pool(setup, played, monkeypatch):
     started = []
     real = Workers._start
     monkeypatch.setattr(Workers, "_start", lambda self: (real(self), started.append(self._workers[-1].process)))
-    played({"only": [[part(stage, "only", 0), FINISHED]]}, chunk("only", 0), count=4)
+    played({"only": [[part(setup, "only", 0), FINISHED]]}, unit("only", 0), count=4)
     assert len(started) == 1
     assert not started[0].is_alive()
 
@@ -203,7 +203,7 @@ def test_workers_and_this_process_give_the_same_numbers(tmp_path, monkeypatch):
         ledger=True,
         training=Training(rounds=2),
     )
-    monkeypatch.setitem(chunks.SIZES, "cpu", 2)
+    monkeypatch.setitem(units.SIZES, "cpu", 2)
 
     def timeless(report):
         return dataclasses.replace(
@@ -231,9 +231,9 @@ def test_a_worker_that_has_no_room_for_the_stage_is_refused():
 
 def test_what_was_loaded_in_python_stays_in_this_process():
     scenario = Scenario(data="digits", model="mlp:hidden=8", trials=1, attacks=("linear",))
-    stage = set_stage(scenario, None, "cpu")
+    setup = load_setup(scenario, None, "cpu")
     with pytest.raises(BadInput, match="workers must be 0 for what was loaded in Python"):
-        run_audit(dataclasses.replace(scenario, model=IN_PYTHON), stage=stage, workers=2)
+        run_audit(dataclasses.replace(scenario, model=IN_PYTHON), setup=setup, workers=2)
 
 
 def test_workers_that_end_by_themselves_are_not_started_again_and_again():

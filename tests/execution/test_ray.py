@@ -17,10 +17,10 @@ from leakgauge.execution import ray as on_ray
 from leakgauge.execution.ray import LOSSES, STARTS, OnRay
 from leakgauge.execution.ray_cluster import Lost, Node
 from leakgauge.execution.ray_task import Loaded
-from leakgauge.execution.work_units import SIZES, ChunkRunner, Told, chunks_of
+from leakgauge.execution.work_units import SIZES, Told, UnitRunner, units_of
 from leakgauge.execution.worker import Finished, Notice, Progress, Refused
 from leakgauge.setup.plan import plan
-from leakgauge.setup.setup import set_stage
+from leakgauge.setup.setup import load_setup
 from leakgauge.types import Scenario
 
 SCENARIO = Scenario(data="digits", model="mlp:hidden=8", trials=6, attacks=("linear",))
@@ -33,28 +33,28 @@ class Imagined:
 
     version = "0"
 
-    def __init__(self, stage, *nodes, fate=lambda *_: None, loading=lambda _: Loaded("cpu")):
+    def __init__(self, setup, *nodes, fate=lambda *_: None, loading=lambda _: Loaded("cpu")):
         self.there, self.fate, self.loading = list(nodes), fate, loading
         self.hired, self.dismissed, self.given = [], [], []
-        self.runner = ChunkRunner(stage)
+        self.runner = UnitRunner(setup)
 
     def nodes(self):
         return list(self.there)
 
-    def shared(self, setup):
-        return setup
+    def shared(self, source):
+        return source
 
-    def hire(self, need, start, setup):
+    def hire(self, need, start, source):
         self.hired.append((need.gpus, start))
         return len(self.hired)
 
     def load(self, task):
         return deque([self.loading(task), Finished()])
 
-    def run(self, task, chunk):
-        self.given.append(chunk)
-        said = [Progress(0.0), Notice("a word"), *self.runner.parts(chunk, Told()), Finished()]
-        fate = self.fate(task, chunk)
+    def run(self, task, unit):
+        self.given.append(unit)
+        said = [Progress(0.0), Notice("a word"), *self.runner.parts(unit, Told()), Finished()]
+        fate = self.fate(task, unit)
         return deque(said if fate is None else [*said[:2], fate])
 
     def dismiss(self, task):
@@ -70,65 +70,65 @@ class Imagined:
 
 
 @pytest.fixture(scope="module")
-def stage():
-    return set_stage(SCENARIO, None, "cpu")
+def setup():
+    return load_setup(SCENARIO, None, "cpu")
 
 
 @pytest.fixture
-def chunks(stage, monkeypatch):
+def units(setup, monkeypatch):
     """The six trials of one cell, two by two."""
     monkeypatch.setitem(SIZES, "cpu", 2)
     cell = plan(SCENARIO)[-1]
-    return chunks_of("key", cell, range(6), 6, torch.device("cpu"), 3, {})
+    return units_of("key", cell, range(6), 6, torch.device("cpu"), 3, {})
 
 
-def came(executor, stage, chunks, told=None):
-    return [t.finding for _, part in executor.run(stage, iter(chunks), told or Told()) for t in part.trials]
+def came(executor, setup, units, told=None):
+    return [t.finding for _, part in executor.run(setup, iter(units), told or Told()) for t in part.trials]
 
 
-def test_every_trial_comes_back_once_though_every_chunk_loses_its_first_process(stage, chunks):
+def test_every_trial_comes_back_once_though_every_chunk_loses_its_first_process(setup, units):
     tried = set()
 
-    def first_time(_, chunk):
-        return None if chunk.name in tried else tried.add(chunk.name) or Lost("its node is gone")
+    def first_time(_, unit):
+        return None if unit.name in tried else tried.add(unit.name) or Lost("its node is gone")
 
-    cluster = Imagined(stage, Node(1, 0), Node(1, 0), fate=first_time)
-    found = came(OnRay(cluster, device="cpu"), stage, chunks)
+    cluster = Imagined(setup, Node(1, 0), Node(1, 0), fate=first_time)
+    found = came(OnRay(cluster, device="cpu"), setup, units)
     assert sorted(f.trial for f in found) == list(range(6))
     assert not any(f.error for f in found)
     assert len(cluster.given) == 6
     assert len(cluster.dismissed) == 3  # one that is out of reach must not go on either
 
 
-def test_a_chunk_that_loses_every_process_is_given_up_and_stands_as_failed(stage, chunks):
-    cluster = Imagined(stage, Node(2, 0), fate=lambda _, chunk: Lost("it died") if chunk.number == 1 else None)
-    found = came(OnRay(cluster, device="cpu"), stage, chunks)
+def test_a_chunk_that_loses_every_process_is_given_up_and_stands_as_failed(setup, units):
+    cluster = Imagined(setup, Node(2, 0), fate=lambda _, unit: Lost("it died") if unit.number == 1 else None)
+    found = came(OnRay(cluster, device="cpu"), setup, units)
     failed = {f.trial: f.error for f in found if f.error}
     text = f"given up: {LOSSES} processes on Ray were lost over it, the last one: it died"
     assert failed == {2: text, 3: text}
     assert sorted(f.trial for f in found) == list(range(6))
 
 
-def test_a_chunk_whose_node_ran_out_of_memory_is_run_in_smaller_lots(stage, chunks):
-    def alone(_, chunk):
-        return None if chunk.at_once == 1 else Lost("short of memory", memory=True)
+def test_a_chunk_whose_node_ran_out_of_memory_is_run_in_smaller_lots(setup, units):
+    def alone(_, unit):
+        return None if unit.at_once == 1 else Lost("short of memory", memory=True)
 
-    found = came(OnRay(Imagined(stage, Node(1, 0), fate=alone), device="cpu"), stage, chunks)
+    found = came(OnRay(Imagined(setup, Node(1, 0), fate=alone), device="cpu"), setup, units)
     assert sorted(f.trial for f in found) == list(range(6))
     assert not any(f.error for f in found)
 
 
-def test_no_more_chunks_are_drawn_than_there_is_room_for(stage, chunks):
+def test_no_more_chunks_are_drawn_than_there_is_room_for(setup, units):
     drawn = []
-    cluster = Imagined(stage, Node(2, 0))
-    parts = OnRay(cluster, device="cpu").run(stage, (drawn.append(c) or c for c in chunks), Told())
+    cluster = Imagined(setup, Node(2, 0))
+    parts = OnRay(cluster, device="cpu").run(setup, (drawn.append(c) or c for c in units), Told())
     next(parts)
     assert len(drawn) == len(cluster.hired) == 2
 
 
-def test_room_follows_the_nodes(stage, monkeypatch):
+def test_room_follows_the_nodes(setup, monkeypatch):
     monkeypatch.setattr(on_ray, "_LOOK", 0.0)
-    cluster = Imagined(stage, Node(2, 0), Node(1, 0))
+    cluster = Imagined(setup, Node(2, 0), Node(1, 0))
     executor = OnRay(cluster, device="cpu")
     assert executor.slots == 3
     cluster.there.pop()
@@ -138,63 +138,63 @@ def test_room_follows_the_nodes(stage, monkeypatch):
     assert executor.environment == {"threads": "1", "ray": "0, up to 2 nodes"}
 
 
-def test_as_many_processes_are_asked_for_as_somebody_said(stage):
-    assert OnRay(Imagined(stage), device="cpu", at_most=4).slots == 4
+def test_as_many_processes_are_asked_for_as_somebody_said(setup):
+    assert OnRay(Imagined(setup), device="cpu", at_most=4).slots == 4
 
 
-def test_words_between_the_parts_are_passed_on(stage, chunks):
+def test_words_between_the_parts_are_passed_on(setup, units):
     shares, lines = [], []
-    told = Told(lambda chunk, share: shares.append((chunk.number, share)), lines.append)
-    came(OnRay(Imagined(stage, Node(1, 0)), device="cpu"), stage, chunks, told)
+    told = Told(lambda unit, share: shares.append((unit.number, share)), lines.append)
+    came(OnRay(Imagined(setup, Node(1, 0)), device="cpu"), setup, units, told)
     assert shares == [(0, 0.0), (1, 0.0), (2, 0.0)]
     assert set(lines) == {"a word"}
 
 
-def test_close_ends_all_processes_and_the_next_stage_has_its_own(stage, chunks):
-    cluster = Imagined(stage, Node(2, 0))
+def test_close_ends_all_processes_and_the_next_stage_has_its_own(setup, units):
+    cluster = Imagined(setup, Node(2, 0))
     executor = OnRay(cluster, device="cpu")
-    came(executor, stage, chunks)
-    came(executor, stage, chunks)
+    came(executor, setup, units)
+    came(executor, setup, units)
     assert len(cluster.hired) == 2
     executor.close()
     assert sorted(cluster.dismissed) == [1, 2]
-    came(executor, stage, chunks)
+    came(executor, setup, units)
     assert len(cluster.hired) == 4
 
 
-def test_what_every_process_would_refuse_ends_the_run(stage, chunks):
+def test_what_every_process_would_refuse_ends_the_run(setup, units):
     for refused, kind in ((Refused("no data", True), LeakgaugeError), (Refused("a bug", False), RuntimeError)):
-        cluster = Imagined(stage, Node(1, 0), loading=lambda _, said=refused: said)
+        cluster = Imagined(setup, Node(1, 0), loading=lambda _, said=refused: said)
         with pytest.raises(kind, match=refused.text):
-            came(OnRay(cluster, device="cpu"), stage, chunks)
+            came(OnRay(cluster, device="cpu"), setup, units)
 
 
-def test_processes_that_are_lost_before_they_are_ready_are_not_started_for_ever(stage, chunks):
-    cluster = Imagined(stage, Node(1, 0), loading=lambda _: Lost("gone"))
+def test_processes_that_are_lost_before_they_are_ready_are_not_started_for_ever(setup, units):
+    cluster = Imagined(setup, Node(1, 0), loading=lambda _: Lost("gone"))
     with pytest.raises(LeakgaugeError, match=f"{STARTS} processes on Ray in a row were lost .*: gone"):
-        came(OnRay(cluster, device="cpu"), stage, chunks)
+        came(OnRay(cluster, device="cpu"), setup, units)
     assert len(cluster.hired) == STARTS
 
 
-def test_on_gpus_a_process_asks_for_its_share_of_one(stage, chunks, monkeypatch):
+def test_on_gpus_a_process_asks_for_its_share_of_one(setup, units, monkeypatch):
     monkeypatch.setattr(on_ray, "pick_device", lambda _: torch.device("cuda"))
-    cluster = Imagined(stage, Node(16, 1), Node(16, 0))
+    cluster = Imagined(setup, Node(16, 1), Node(16, 0))
     executor = OnRay(cluster, device="cuda", gpus=0.5)
     assert executor.slots == 2
-    came(executor, stage, chunks)
+    came(executor, setup, units)
     assert [(gpus, start.device, start.gpus, start.processes) for gpus, start in cluster.hired] == [
         (0.5, "cuda", 0.5, 2)
     ] * 2
     with pytest.raises(BadInput, match=r"a cluster of which a node has 1 CPU and 1 GPU, got none such"):
-        OnRay(Imagined(stage, Node(16, 0.5)), device="cuda")
+        OnRay(Imagined(setup, Node(16, 0.5)), device="cuda")
     with pytest.raises(BadInput, match="device must be auto, cpu or cuda on a cluster, got cuda:0"):
         OnRay(cluster, device="cuda:0")
 
 
 @pytest.mark.parametrize("gpus", [0.0, -1.0, 1.5, float("nan")])
-def test_a_process_uses_one_gpu_at_most(stage, gpus):
+def test_a_process_uses_one_gpu_at_most(setup, gpus):
     with pytest.raises(BadInput, match="GPUs for each task must be above 0 and at most 1"):
-        OnRay(Imagined(stage, Node(1, 1)), device="cpu", gpus=gpus)
+        OnRay(Imagined(setup, Node(1, 1)), device="cpu", gpus=gpus)
 
 
 def test_a_cluster_whose_node_is_killed_and_whose_user_interrupts_gives_the_same_findings():

@@ -7,12 +7,12 @@ import pytest
 from leakgauge.attacks.dlg import DLG
 from leakgauge.attacks.linear import Linear
 from leakgauge.errors import BadInput
-from leakgauge.execution import work_units as chunks
-from leakgauge.execution.resume import Resuming, Work
+from leakgauge.execution import work_units as units
+from leakgauge.execution.resume import Resume, Work
 from leakgauge.execution.store import Store
 from leakgauge.execution.work_units import InProcess
 from leakgauge.setup.plan import Cell
-from leakgauge.setup.setup import set_stage
+from leakgauge.setup.setup import load_setup
 from leakgauge.types import Scenario
 
 QUICK = DLG(steps=2, restarts=1, optimizer="adam")
@@ -20,13 +20,13 @@ TRIALS = 6
 
 
 @pytest.fixture(scope="module")
-def stage():
-    return set_stage(Scenario(data="digits", model="mlp:hidden=8", trials=TRIALS), None, "cpu")
+def setup():
+    return load_setup(Scenario(data="digits", model="mlp:hidden=8", trials=TRIALS), None, "cpu")
 
 
 @pytest.fixture(autouse=True)
-def small_chunks(monkeypatch):
-    monkeypatch.setitem(chunks.SIZES, "cpu", 2)
+def small_units(monkeypatch):
+    monkeypatch.setitem(units.SIZES, "cpu", 2)
 
 
 class Noting(InProcess):
@@ -36,14 +36,14 @@ class Noting(InProcess):
         self.ran = []
         self.before = before
 
-    def run(self, stage, chunks, told):
+    def run(self, setup, units, told):
         def noted():
-            for chunk in chunks:
-                self.before(chunk)
-                self.ran.append((chunk.key, chunk.trials))
-                yield chunk
+            for unit in units:
+                self.before(unit)
+                self.ran.append((unit.key, unit.trials))
+                yield unit
 
-        return super().run(stage, noted(), told)
+        return super().run(setup, noted(), told)
 
 
 def works(*names):
@@ -60,51 +60,51 @@ def timeless(work):
 
 
 @pytest.fixture(scope="module")
-def expected(stage):
+def expected(setup):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(chunks.SIZES, "cpu", 2)
+        patch.setitem(units.SIZES, "cpu", 2)
         both = works("dlg", "linear")
-        Resuming(stage, None, InProcess()).finish(both, quiet)
+        Resume(setup, None, InProcess()).finish(both, quiet)
     return {work.key: timeless(work) for work in both}
 
 
-def test_everything_is_run_once_and_kept(stage, tmp_path, expected):
+def test_everything_is_run_once_and_kept(setup, tmp_path, expected):
     store, executor, both = Store(tmp_path), Noting(), works("dlg", "linear")
-    Resuming(stage, store, executor).finish(both, quiet)
+    Resume(setup, store, executor).finish(both, quiet)
     assert executor.ran == [(name, pair) for name in ("dlg", "linear") for pair in ((0, 1), (2, 3), (4, 5))]
     assert {w.key: timeless(w) for w in both} == expected
     again, idle = works("dlg", "linear"), Noting()
-    Resuming(stage, Store(tmp_path), idle).finish(again, quiet)
+    Resume(setup, Store(tmp_path), idle).finish(again, quiet)
     assert idle.ran == []
     assert [w.findings for w in again] == [w.findings for w in both]
 
 
 @pytest.mark.parametrize("done", range(6))
-def test_killed_at_any_chunk_the_rest_is_run_and_the_numbers_are_the_same(stage, tmp_path, expected, done):
+def test_killed_at_any_chunk_the_rest_is_run_and_the_numbers_are_the_same(setup, tmp_path, expected, done):
     def stop(_):
         if len(dying.ran) == done:
             raise MemoryError  # whatever ends the process
 
     dying = Noting(stop)
     with pytest.raises(MemoryError):
-        Resuming(stage, Store(tmp_path), dying).finish(works("dlg", "linear"), quiet)
+        Resume(setup, Store(tmp_path), dying).finish(works("dlg", "linear"), quiet)
     going_on, both = Noting(), works("dlg", "linear")
-    Resuming(stage, Store(tmp_path), going_on).finish(both, quiet)
+    Resume(setup, Store(tmp_path), going_on).finish(both, quiet)
     assert len(dying.ran) + len(going_on.ran) == 6
     assert not set(dying.ran) & set(going_on.ran)
     assert {w.key: timeless(w) for w in both} == expected
 
 
-def test_two_on_one_directory_share_the_work(stage, tmp_path, expected):
+def test_two_on_one_directory_share_the_work(setup, tmp_path, expected):
     """The second comes while the first is at its second chunk, does all that is free, and waits for that one."""
     second, theirs = Noting(), works("dlg", "linear")
     looked = []
 
-    def let_the_other_run(chunk):
-        if chunk.key == "dlg" and chunk.number == 1 and not looked:
-            looked.append(chunk)
+    def let_the_other_run(unit):
+        if unit.key == "dlg" and unit.number == 1 and not looked:
+            looked.append(unit)
             with pytest.raises(_Waited):
-                Resuming(stage, Store(tmp_path), second).finish(theirs, quiet)
+                Resume(setup, Store(tmp_path), second).finish(theirs, quiet)
 
     class _Waited(Exception):
         pass
@@ -115,35 +115,35 @@ def test_two_on_one_directory_share_the_work(stage, tmp_path, expected):
     first, mine = Noting(let_the_other_run), works("dlg", "linear")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("leakgauge.execution.resume.time.sleep", waits)
-        Resuming(stage, Store(tmp_path), first).finish(mine, quiet)
+        Resume(setup, Store(tmp_path), first).finish(mine, quiet)
     assert first.ran == [("dlg", (0, 1)), ("dlg", (2, 3))]
     assert sorted(second.ran) == [("dlg", (4, 5)), *(("linear", pair) for pair in ((0, 1), (2, 3), (4, 5)))]
     assert {w.key: timeless(w) for w in mine} == expected
-    Resuming(stage, Store(tmp_path), second).finish(theirs, quiet)
+    Resume(setup, Store(tmp_path), second).finish(theirs, quiet)
     assert {w.key: timeless(w) for w in theirs} == expected
 
 
-def test_a_damaged_file_costs_its_own_trials_only(stage, tmp_path, expected):
-    Resuming(stage, Store(tmp_path), InProcess()).finish(works("dlg"), quiet)
+def test_a_damaged_file_costs_its_own_trials_only(setup, tmp_path, expected):
+    Resume(setup, Store(tmp_path), InProcess()).finish(works("dlg"), quiet)
     path = sorted((tmp_path / "cells").glob("*.safetensors"))[1]
     path.write_bytes(path.read_bytes()[:-3])
     told, executor, (work,) = [], Noting(), works("dlg")
-    Resuming(stage, Store(tmp_path, notice=told.append), executor).finish([work], quiet)
+    Resume(setup, Store(tmp_path, notice=told.append), executor).finish([work], quiet)
     assert executor.ran == [("dlg", (2, 3))]
     assert timeless(work) == expected["dlg"]
     assert str(path) in told[0]
 
 
-def test_a_damaged_index_costs_no_trial(stage, tmp_path, expected):
-    Resuming(stage, Store(tmp_path), InProcess()).finish(works("dlg"), quiet)
+def test_a_damaged_index_costs_no_trial(setup, tmp_path, expected):
+    Resume(setup, Store(tmp_path), InProcess()).finish(works("dlg"), quiet)
     (tmp_path / "index.sqlite").write_bytes(b"overwritten by something that is no database " * 100)
     executor, (work,) = Noting(), works("dlg")
-    Resuming(stage, Store(tmp_path), executor).finish([work], quiet)
+    Resume(setup, Store(tmp_path), executor).finish([work], quiet)
     assert executor.ran == []
     assert timeless(work) == expected["dlg"]
 
 
-def test_a_full_disk_stops_the_run_which_goes_on_once_there_is_room(stage, tmp_path, expected, monkeypatch):
+def test_a_full_disk_stops_the_run_which_goes_on_once_there_is_room(setup, tmp_path, expected, monkeypatch):
     store, saved = Store(tmp_path), []
     real = Store.save
 
@@ -156,38 +156,38 @@ def test_a_full_disk_stops_the_run_which_goes_on_once_there_is_room(stage, tmp_p
     with monkeypatch.context() as patch:
         patch.setattr(Store, "save", full)
         with pytest.raises(BadInput, match="No space left"):
-            Resuming(stage, store, InProcess()).finish(works("dlg"), quiet)
+            Resume(setup, store, InProcess()).finish(works("dlg"), quiet)
     executor, (work,) = Noting(), works("dlg")
-    Resuming(stage, Store(tmp_path), executor).finish([work], quiet)
+    Resume(setup, Store(tmp_path), executor).finish([work], quiet)
     assert executor.ran == [("dlg", (4, 5))]
     assert timeless(work) == expected["dlg"]
 
 
-def test_what_failed_is_told_but_not_kept(stage, tmp_path, monkeypatch):
+def test_what_failed_is_told_but_not_kept(setup, tmp_path, monkeypatch):
     def too_big(*_):
         raise RuntimeError("not enough memory")
 
     with monkeypatch.context() as patch:
         patch.setattr(Linear, "reconstruct", too_big)
         (work,) = works("linear")
-        Resuming(stage, Store(tmp_path), InProcess()).finish([work], quiet)
+        Resume(setup, Store(tmp_path), InProcess()).finish([work], quiet)
     assert [f.error for f in work.findings] == ["not enough memory"] * TRIALS
     assert Store(tmp_path).load("linear") == {}
 
 
-def test_what_is_on_disk_gets_the_name_it_has_in_this_table(stage, tmp_path):
+def test_what_is_on_disk_gets_the_name_it_has_in_this_table(setup, tmp_path):
     """A second version of an attack gives both a longer name, and none has to be run again."""
-    Resuming(stage, Store(tmp_path), InProcess()).finish(works("linear"), quiet)
+    Resume(setup, Store(tmp_path), InProcess()).finish(works("linear"), quiet)
     idle, renamed = Noting(), Work("linear", Cell(Linear(), "none", False, "linear:longer"), "linear")
-    Resuming(stage, Store(tmp_path), idle).finish([renamed], quiet)
+    Resume(setup, Store(tmp_path), idle).finish([renamed], quiet)
     assert idle.ran == []
     assert {f.attack for f in renamed.findings} == {"linear:longer"}
 
 
-def test_progress_goes_up_to_the_end_whatever_was_there_before(stage, tmp_path):
+def test_progress_goes_up_to_the_end_whatever_was_there_before(setup, tmp_path):
     def told(works):
         seen = []
-        Resuming(stage, Store(tmp_path), InProcess()).finish(works, lambda *now: seen.append(now))
+        Resume(setup, Store(tmp_path), InProcess()).finish(works, lambda *now: seen.append(now))
         return seen
 
     first = told(works("dlg", "linear"))
@@ -198,13 +198,13 @@ def test_progress_goes_up_to_the_end_whatever_was_there_before(stage, tmp_path):
     assert told(works("dlg", "linear")) == [(0, 2, "dlg", 1.0), (1, 2, "linear", 1.0)]
 
 
-def test_what_every_part_says_is_told_once(stage, monkeypatch):
-    def say(self, chunk, told):
+def test_what_every_part_says_is_told_once(setup, monkeypatch):
+    def say(self, unit, told):
         told.notice("beware")
-        return real(self, chunk, told)
+        return real(self, unit, told)
 
-    real = chunks.ChunkRunner.parts
-    monkeypatch.setattr(chunks.ChunkRunner, "parts", say)
+    real = units.UnitRunner.parts
+    monkeypatch.setattr(units.UnitRunner, "parts", say)
     lines = []
-    Resuming(stage, None, InProcess(), lines.append).finish(works("linear"), quiet)
+    Resume(setup, None, InProcess(), lines.append).finish(works("linear"), quiet)
     assert lines == ["beware"]

@@ -9,13 +9,13 @@ import torch
 from leakgauge.attacks.dlg import DLG
 from leakgauge.attacks.ggl import GGL
 from leakgauge.attacks.linear import Linear
-from leakgauge.execution import trial_run as meeting
-from leakgauge.execution import work_units as chunks
+from leakgauge.execution import trial_run as trial_run
+from leakgauge.execution import work_units as units
 from leakgauge.execution.table_cell import run_cell
-from leakgauge.execution.work_units import Chunk, ChunkRunner, InProcess, Told, chunks_of, failed_part
+from leakgauge.execution.work_units import InProcess, Told, UnitRunner, WorkUnit, failed_part, units_of
 from leakgauge.servers.class_fishing import ClassFishing
 from leakgauge.setup.plan import Cell, OnDecoy
-from leakgauge.setup.setup import set_stage
+from leakgauge.setup.setup import load_setup
 from leakgauge.types import Fact, Scenario
 
 QUICK = DLG(steps=2, restarts=1, optimizer="adam")
@@ -24,16 +24,16 @@ CPU = torch.device("cpu")
 
 
 @pytest.fixture(scope="module")
-def stage():
-    return set_stage(Scenario(data="digits", model="mlp:hidden=8", trials=5), None, "cpu")
+def setup():
+    return load_setup(Scenario(data="digits", model="mlp:hidden=8", trials=5), None, "cpu")
 
 
 def whole(*trials, **more):
-    return Chunk("key", 0, CELL, trials, **more)
+    return WorkUnit("key", 0, CELL, trials, **more)
 
 
 def bounds(left, trials, slots=1, device=CPU):
-    return [c.trials for c in chunks_of("key", CELL, left, trials, device, slots, {})]
+    return [c.trials for c in units_of("key", CELL, left, trials, device, slots, {})]
 
 
 # --- where chunks begin and end ---------------------------------------------------------------------
@@ -52,7 +52,7 @@ def test_a_gpu_takes_more_at_once():
 
 
 def test_numbers_stay_with_the_place():
-    assert [c.number for c in chunks_of("key", CELL, [40, 69], 70, CPU, 1, {})] == [1, 2]
+    assert [c.number for c in units_of("key", CELL, [40, 69], 70, CPU, 1, {})] == [1, 2]
 
 
 def test_the_rest_of_a_chunk_is_the_same_chunk():
@@ -66,8 +66,8 @@ def test_the_rest_of_a_chunk_is_the_same_chunk():
 
 
 def test_a_time_budget_is_dealt_out_to_what_runs_one_after_another():
-    alone = chunks_of("key", CELL, range(64), 64, CPU, 1, {})
-    beside = chunks_of("key", CELL, range(64), 64, CPU, 4, {})
+    alone = units_of("key", CELL, range(64), 64, CPU, 1, {})
+    beside = units_of("key", CELL, range(64), 64, CPU, 4, {})
     assert [c.time_share for c in alone] == [0.5, 0.5]
     assert [c.time_share for c in beside] == [1.0, 1.0]
 
@@ -83,23 +83,23 @@ def test_a_time_budget_is_dealt_out_to_what_runs_one_after_another():
     ],
 )
 def test_the_attack_gets_its_share_of_time(attack, left):
-    shared = chunks._with_time(Cell(attack, "none", False, "x"), 0.25).attack
+    shared = units._with_time(Cell(attack, "none", False, "x"), 0.25).attack
     inner = shared.attack if isinstance(shared, OnDecoy) else shared
     assert getattr(inner, "time_budget", None) == left
 
 
-def test_a_finding_names_the_budget_that_was_asked_for(stage):
+def test_a_finding_names_the_budget_that_was_asked_for(setup):
     asked = Cell(dataclasses.replace(QUICK, time_budget=60.0), "none", False, "dlg")
-    (part,) = ChunkRunner(stage).parts(Chunk("key", 0, asked, (0, 1), 0.5), Told())
+    (part,) = UnitRunner(setup).parts(WorkUnit("key", 0, asked, (0, 1), 0.5), Told())
     assert part.trials[0].finding.spec == asked.attack.spec
 
 
 # --- running ----------------------------------------------------------------------------------------
 
 
-def test_a_chunk_gives_what_the_cell_gives(stage):
-    (part,) = ChunkRunner(stage).parts(whole(*range(5)), Told())
-    findings, pictures = run_cell(stage, CELL, (), lambda _: None)
+def test_a_chunk_gives_what_the_cell_gives(setup):
+    (part,) = UnitRunner(setup).parts(whole(*range(5)), Told())
+    findings, pictures = run_cell(setup, CELL, (), lambda _: None)
     assert part.whole
     assert [dataclasses.replace(t.finding, seconds=0.0) for t in part.trials] == [
         dataclasses.replace(f, seconds=0.0) for f in findings
@@ -107,18 +107,18 @@ def test_a_chunk_gives_what_the_cell_gives(stage):
     assert torch.equal(torch.stack([t.recovered for t in part.trials]), pictures)
 
 
-def test_what_does_not_fit_together_comes_in_lots(stage, monkeypatch):
-    monkeypatch.setattr(meeting, "fitting", lambda *_: 2)
+def test_what_does_not_fit_together_comes_in_lots(setup, monkeypatch):
+    monkeypatch.setattr(trial_run, "fitting", lambda *_: 2)
     told = []
-    parts = list(ChunkRunner(stage).parts(whole(*range(5)), Told(lambda _, share: told.append(share))))
+    parts = list(UnitRunner(setup).parts(whole(*range(5)), Told(lambda _, share: told.append(share))))
     assert [[t.finding.trial for t in p.trials] for p in parts] == [[0, 1], [2, 3], [4]]
     assert told == sorted(told)
     assert told[0] == 0
     assert told[-1] > 0.8
 
 
-def test_fewer_at_once_if_so_many_were_too_many(stage):
-    parts = list(ChunkRunner(stage).parts(whole(0, 1, 2, at_once=1), Told()))
+def test_fewer_at_once_if_so_many_were_too_many(setup):
+    parts = list(UnitRunner(setup).parts(whole(0, 1, 2, at_once=1), Told()))
     assert [len(p.trials) for p in parts] == [1, 1, 1]
 
 
@@ -127,38 +127,38 @@ def test_what_a_server_prepares_is_prepared_once_for_all_parts_of_a_cell(monkeyp
     original = ClassFishing.prepare
     monkeypatch.setattr(ClassFishing, "prepare", lambda self, *a: prepared.append(1) or original(self, *a))
     scenario = Scenario(data="digits", model="mlp:hidden=8", trials=3, threat_model="malicious-parameters")
-    runner = ChunkRunner(set_stage(scenario, None, "cpu"))
+    runner = UnitRunner(load_setup(scenario, None, "cpu"))
     cell = Cell(ClassFishing(steps=1), "none", False, "class-fishing")
-    parts = list(runner.parts(Chunk("key", 0, cell, (0, 1, 2)), Told()))
+    parts = list(runner.parts(WorkUnit("key", 0, cell, (0, 1, 2)), Told()))
     assert len(parts) == 3  # it asks again, so it meets one victim after another
     assert len(prepared) == 1
 
 
-def test_a_changed_stage_is_that_of_the_chunk_alone(stage):
-    knowing = dataclasses.replace(stage.threat_model, facts=stage.threat_model.facts | {Fact.LABELS})
-    runner = ChunkRunner(stage)
+def test_a_changed_stage_is_that_of_the_chunk_alone(setup):
+    knowing = dataclasses.replace(setup.threat_model, facts=setup.threat_model.facts | {Fact.LABELS})
+    runner = UnitRunner(setup)
     (told,) = runner.parts(whole(0, changes={"threat_model": knowing}), Told())
     (not_told,) = runner.parts(whole(0), Told())
     assert "labels-given" in told.trials[0].finding.flags
     assert "labels-given" not in not_told.trials[0].finding.flags
 
 
-def test_an_attack_that_cannot_run_gives_failed_trials(stage):
+def test_an_attack_that_cannot_run_gives_failed_trials(setup):
     cell = Cell(ClassFishing(), "none", False, "class-fishing")  # the server may not change the model here
-    parts = list(ChunkRunner(stage).parts(Chunk("key", 0, cell, (0, 1)), Told()))
+    parts = list(UnitRunner(setup).parts(WorkUnit("key", 0, cell, (0, 1)), Told()))
     assert [t.finding.trial for p in parts for t in p.trials] == [0, 1]
     assert all("malicious" in t.finding.error for p in parts for t in p.trials)
 
 
-def test_trials_that_were_given_up_stand_as_failed(stage):
-    part = failed_part(stage, whole(1, 3), "no luck")
+def test_trials_that_were_given_up_stand_as_failed(setup):
+    part = failed_part(setup, whole(1, 3), "no luck")
     assert [(t.finding.trial, t.finding.seed, t.finding.error) for t in part.trials] == [
         (1, 1, "no luck"),
         (3, 3, "no luck"),
     ]
 
 
-def test_an_interrupt_gives_what_was_finished_and_goes_on(stage, monkeypatch):
+def test_an_interrupt_gives_what_was_finished_and_goes_on(setup, monkeypatch):
     original = DLG.reconstruct
 
     def cut_off(self, observation, seeds, progress):
@@ -166,7 +166,7 @@ def test_an_interrupt_gives_what_was_finished_and_goes_on(stage, monkeypatch):
         return dataclasses.replace(result, finished=torch.arange(len(seeds)) < 2)
 
     monkeypatch.setattr(DLG, "reconstruct", cut_off)
-    running = InProcess().run(stage, iter([whole(*range(5)), whole(0)]), Told())
+    running = InProcess().run(setup, iter([whole(*range(5)), whole(0)]), Told())
     _, part = next(running)
     assert not part.whole
     assert [t.finding.trial for t in part.trials] == [0, 1]
@@ -174,7 +174,7 @@ def test_an_interrupt_gives_what_was_finished_and_goes_on(stage, monkeypatch):
         next(running)
 
 
-def test_chunks_and_parts_travel(stage):
-    (part,) = ChunkRunner(stage).parts(whole(0), Told())
+def test_chunks_and_parts_travel(setup):
+    (part,) = UnitRunner(setup).parts(whole(0), Told())
     assert pickle.loads(pickle.dumps(whole(0, 1))) == whole(0, 1)
     assert pickle.loads(pickle.dumps(part)).trials[0].finding == part.trials[0].finding

@@ -12,10 +12,10 @@ import torch
 from leakgauge.attacks.linear import Linear
 from leakgauge.errors import LeakgaugeError
 from leakgauge.execution import worker
-from leakgauge.execution.work_units import Chunk, Part
-from leakgauge.execution.worker import Finished, Notice, Progress, Ready, Refused, Setup, receive, send, work
+from leakgauge.execution.work_units import Part, WorkUnit
+from leakgauge.execution.worker import Finished, Notice, Progress, Ready, Refused, SetupSource, receive, send, work
 from leakgauge.setup.plan import Cell
-from leakgauge.setup.setup import set_stage
+from leakgauge.setup.setup import load_setup
 from leakgauge.types import Scenario, Training
 
 TINY = Scenario(data="digits", model="mlp:hidden=8", trials=2, attacks=("linear",))
@@ -31,8 +31,8 @@ def pipes(monkeypatch):
     theirs.close()
 
 
-def start(theirs, setup):
-    running = threading.Thread(target=work, args=(theirs, pickle.dumps(setup), "cpu", 1, None))
+def start(theirs, source):
+    running = threading.Thread(target=work, args=(theirs, pickle.dumps(source), "cpu", 1, None))
     running.start()
     return running
 
@@ -49,10 +49,10 @@ def heard(pipe):
 
 def test_it_says_that_it_is_ready_runs_what_it_is_sent_and_stops(pipes):
     ours, theirs = pipes
-    stage = set_stage(TINY, None, "cpu")
-    running = start(theirs, Setup.of(stage, None))
+    setup = load_setup(TINY, None, "cpu")
+    running = start(theirs, SetupSource.of(setup, None))
     assert isinstance(receive(ours), Ready)
-    send(ours, Chunk("key", 0, Cell(Linear(), "none", False, "linear"), (0, 1)))
+    send(ours, WorkUnit("key", 0, Cell(Linear(), "none", False, "linear"), (0, 1)))
     part, end = heard(ours)
     assert isinstance(part, Part)
     assert [t.finding.trial for t in part.trials] == [0, 1]
@@ -64,7 +64,7 @@ def test_it_says_that_it_is_ready_runs_what_it_is_sent_and_stops(pipes):
 
 def test_it_ends_when_its_starter_is_gone(pipes):
     ours, theirs = pipes
-    running = start(theirs, Setup.of(set_stage(TINY, None, "cpu"), None))
+    running = start(theirs, SetupSource.of(load_setup(TINY, None, "cpu"), None))
     receive(ours)
     ours.close()
     running.join(60)
@@ -77,9 +77,9 @@ def test_an_error_in_the_code_comes_with_its_traceback(pipes, monkeypatch):
 
     monkeypatch.setattr(Linear, "reconstruct", broken)
     ours, theirs = pipes
-    running = start(theirs, Setup.of(set_stage(TINY, None, "cpu"), None))
+    running = start(theirs, SetupSource.of(load_setup(TINY, None, "cpu"), None))
     receive(ours)
-    send(ours, Chunk("key", 0, Cell(Linear(), "none", False, "linear"), (0,)))
+    send(ours, WorkUnit("key", 0, Cell(Linear(), "none", False, "linear"), (0,)))
     said = heard(ours)[-1]
     running.join(60)
     assert isinstance(said, Refused)
@@ -90,9 +90,9 @@ def test_an_error_in_the_code_comes_with_its_traceback(pipes, monkeypatch):
 def test_a_concern_is_passed_on(pipes, monkeypatch):
     monkeypatch.setattr(Linear, "concerns", lambda *_: ("rank-deficient",))
     ours, theirs = pipes
-    running = start(theirs, Setup.of(set_stage(TINY, None, "cpu"), None))
+    running = start(theirs, SetupSource.of(load_setup(TINY, None, "cpu"), None))
     receive(ours)
-    send(ours, Chunk("key", 0, Cell(Linear(), "none", False, "linear"), (0,)))
+    send(ours, WorkUnit("key", 0, Cell(Linear(), "none", False, "linear"), (0,)))
     notice = heard(ours)[0]
     send(ours, None)
     running.join(60)
@@ -101,11 +101,11 @@ def test_a_concern_is_passed_on(pipes, monkeypatch):
 
 
 def test_other_weights_or_samples_are_refused(pipes):
-    setup = Setup(TINY, None, "another key", None)
+    source = SetupSource(TINY, None, "another key", None)
     with pytest.raises(LeakgaugeError, match="loaded other samples or weights"):
-        setup.load("cpu")
+        source.load("cpu")
     ours, theirs = pipes
-    running = start(theirs, setup)
+    running = start(theirs, source)
     said = receive(ours)
     running.join(60)
     assert isinstance(said, Refused)
@@ -114,10 +114,10 @@ def test_other_weights_or_samples_are_refused(pipes):
 
 def test_a_trained_model_is_handed_over_and_not_trained_again(monkeypatch):
     scenario = Scenario(data="digits", model="mlp:hidden=8", trials=2, training=Training(rounds=3))
-    stage = set_stage(scenario, None, "cpu")
-    setup = pickle.loads(pickle.dumps(Setup.of(stage, None)))
+    setup = load_setup(scenario, None, "cpu")
+    source = pickle.loads(pickle.dumps(SetupSource.of(setup, None)))
     monkeypatch.setattr("leakgauge.setup.setup.train", lambda *_: pytest.fail("it was trained already"))
-    loaded = setup.load("cpu")
-    assert loaded.key == stage.key
-    for name, tensor in stage.model.state_dict().items():
+    loaded = source.load("cpu")
+    assert loaded.key == setup.key
+    for name, tensor in setup.model.state_dict().items():
         assert torch.equal(loaded.model.state_dict()[name], tensor)

@@ -73,12 +73,12 @@ def test_a_poisoned_client_weighs_less_than_a_third_of_an_honest_one(poison):
 
 
 def test_a_liar_is_believed_by_the_mean_and_not_by_the_median():
-    believed, doubted = (
+    assumed, doubted = (
         federated(aggregator=FedBoosting(over=over), poison=Poison(lies=True)) for over in ("mean", "median")
     )
-    after(believed)
+    after(assumed)
     after(doubted)
-    assert believed.ledger[0, 0] > believed.ledger[1:, 0].mean()
+    assert assumed.ledger[0, 0] > assumed.ledger[1:, 0].mean()
     assert doubted.ledger[0, 0] < doubted.ledger[1:, 0].mean()
 
 

@@ -81,7 +81,7 @@ def test_trials_that_failed_are_misses(run):
 
 def test_controls_are_left_out(run):
     """A decoy shows the same person: recognising them there says nothing of the update."""
-    marked = tuple(dataclasses.replace(f, control=True) if f.attack == "linear" else f for f in run.report.findings)
+    marked = tuple(dataclasses.replace(f, is_decoy=True) if f.attack == "linear" else f for f in run.report.findings)
     control = dataclasses.replace(run, report=dataclasses.replace(run.report, findings=marked))
     assert "linear" not in {r.attack for r in reidentify([control], steps=1, device="cpu").rows}
 

@@ -15,7 +15,7 @@ from leakgauge.errors import BadInput
 from leakgauge.models import load_model
 from leakgauge.recording import redrawn
 from leakgauge.recording.belonging import origin_of
-from leakgauge.recording.own_update import stage_of
+from leakgauge.recording.own_update import setup_of
 from leakgauge.setup.plan import parse_chain
 from leakgauge.types import Batch, Finding, LocalTraining, Scenario
 
@@ -50,7 +50,7 @@ def gradient(model, inputs, labels, defense="", local=None, seed=0):
 
 def belonging(model, update, inputs, labels, declared="", local=None):
     scenario = Scenario(local=local or LocalTraining(), defenses=(declared,) if declared else (), seed=77)
-    return stage_of(model, update, inputs, labels, scenario, "cpu").belonging
+    return setup_of(model, update, inputs, labels, scenario, "cpu").belonging
 
 
 def accepted(*args, **more):
@@ -242,7 +242,7 @@ def test_dropout_is_drawn_too(digits):
 def test_a_solved_objective_with_other_records_speaks_against_the_batch(digits):
     inputs, labels, _ = drawn(digits, 1)
     model = load_model(NETWORKS[1], digits.spec, 1)
-    stage = stage_of(model, gradient(model, inputs, labels), inputs, labels, Scenario(), "cpu")
+    setup = setup_of(model, gradient(model, inputs, labels), inputs, labels, Scenario(), "cpu")
     solved = Finding(
         attack="dlg",
         defense="none",
@@ -257,6 +257,6 @@ def test_a_solved_objective_with_other_records_speaks_against_the_batch(digits):
         evaluations=51,
         seconds=1.0,
     )
-    assert origin_of(stage, [solved]).flag == "explained-by-others"
-    assert origin_of(stage, [dataclasses.replace(solved, objective=0.5)]).sure
-    assert origin_of(stage, [dataclasses.replace(solved, records=({"ssim": 0.9, "psnr": 30.0},))]).sure
+    assert origin_of(setup, [solved]).flag == "explained-by-others"
+    assert origin_of(setup, [dataclasses.replace(solved, objective=0.5)]).sure
+    assert origin_of(setup, [dataclasses.replace(solved, records=({"ssim": 0.9, "psnr": 30.0},))]).sure

@@ -12,7 +12,7 @@ from leakgauge.audit.run import run_audit
 from leakgauge.data import load
 from leakgauge.errors import BadInput
 from leakgauge.models import load_model
-from leakgauge.recording.own_update import holds_batch, recorded_stage, saved_observation
+from leakgauge.recording.own_update import holds_batch, recorded_setup, saved_observation
 from leakgauge.recording.recorded_clients import (
     clients_of,
     filled_in,
@@ -117,7 +117,7 @@ def test_an_audit_of_clients_whose_samples_were_kept(tmp_path, kind):
 def test_kept_samples_of_another_kind_are_refused(tmp_path):
     record(tmp_path, (2, 2), keep=True)
     with pytest.raises(BadInput, match=r"data must be of the shape of the recorded samples, \(1, 8, 8\)"):
-        recorded_stage(scenario(tmp_path, data="photos32"), None, "cpu")
+        recorded_setup(scenario(tmp_path, data="photos32"), None, "cpu")
 
 
 MINE = """
@@ -139,10 +139,10 @@ def test_own_samples_in_any_order_find_their_update(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine.py").write_text(MINE)
     record(tmp_path / "recorded", (2, 2, 2))
-    stage = recorded_stage(scenario("recorded", data="mine.py:clients"), None, "cpu")
-    assert torch.equal(stage.batch.inputs, torch.stack([samples_of(c)[0] for c in range(3)]))
+    setup = recorded_setup(scenario("recorded", data="mine.py:clients"), None, "cpu")
+    assert torch.equal(setup.batch.inputs, torch.stack([samples_of(c)[0] for c in range(3)]))
     with pytest.raises(BadInput, match="2 samples for each of the 3 clients, got 3 samples"):
-        recorded_stage(scenario("recorded", data="mine.py:too_few"), None, "cpu")
+        recorded_setup(scenario("recorded", data="mine.py:too_few"), None, "cpu")
 
 
 def test_noise_does_not_hide_whose_update_it_is(tmp_path):

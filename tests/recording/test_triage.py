@@ -11,18 +11,18 @@ from leakgauge.recording.triage import triage, triage_of
 from leakgauge.report.html import to_html
 from leakgauge.report.markdown import to_markdown
 from leakgauge.setup.plan import parse_chain
-from leakgauge.setup.setup import set_stage
+from leakgauge.setup.setup import load_setup
 from leakgauge.types import AuditReport, LocalTraining, Scenario
 from leakgauge.types.triage import CAUTION, EXPOSED, INFO, SEVERITIES
 
 
 def clues_of(model="mlp:hidden=100", defense="none", ranks=True, **fields):
     given = {"data": "digits", "trials": 2} | fields
-    stage = set_stage(Scenario(model=model, defenses=() if defense == "none" else (defense,), **given), None, "cpu")
+    setup = load_setup(Scenario(model=model, defenses=() if defense == "none" else (defense,), **given), None, "cpu")
     defenses = parse_chain(defense)
-    net = prepared(stage.model, *defenses)
-    facts = facts_about(net, stage.behind(defenses), stage.data, stage.scenario.local, stage.public)
-    seen = observe(net, stage.update(defenses, stage.model), stage.threat_model, facts, stage.scenario.shared_layers)
+    net = prepared(setup.model, *defenses)
+    facts = facts_about(net, setup.behind(defenses), setup.data, setup.scenario.local, setup.public)
+    seen = observe(net, setup.update(defenses, setup.model), setup.threat_model, facts, setup.scenario.shared_layers)
     return {clue.id: clue for clue in triage(seen, ranks=ranks)}
 
 
@@ -97,8 +97,8 @@ def test_an_audit_looks_first_and_its_report_keeps_what_was_seen():
 
 
 def test_takes_a_second_or_two_in_an_audit():
-    stage = set_stage(Scenario(model="lenet-dlg", data="photos32", trials=1), None, "cpu")
-    triage_of(stage)
+    setup = load_setup(Scenario(model="lenet-dlg", data="photos32", trials=1), None, "cpu")
+    triage_of(setup)
     began = time.perf_counter()
-    triage_of(stage)
+    triage_of(setup)
     assert time.perf_counter() - began < 5

@@ -77,7 +77,7 @@ def with_control(made: Made) -> Made:
     control = dataclasses.replace(
         row, attack=name, flags=(mark.id,), success_rate=Rate(1.0, 0.6, 1.0, 6, 6, "ssim>=0.6")
     )
-    findings = tuple(dataclasses.replace(f, attack=name, control=True) for f in report.findings if _cell(f) == cell)
+    findings = tuple(dataclasses.replace(f, attack=name, is_decoy=True) for f in report.findings if _cell(f) == cell)
     pictures = made.pictures.recovered | {cell_name(name, *cell[1:]): made.pictures.recovered[cell_name(*cell)]}
     changed = dataclasses.replace(
         report, summary=(*report.summary, control), findings=report.findings + findings, flags=(*report.flags, mark)

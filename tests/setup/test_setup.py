@@ -14,8 +14,8 @@ from leakgauge.federation.rounds import accuracy, train
 from leakgauge.generators.architecture import Architecture, Decoder
 from leakgauge.generators.saving import Origin, save_generator
 from leakgauge.models import load_model
-from leakgauge.setup import setup as stage
-from leakgauge.setup.setup import decoys_for, environment, pick_device, set_stage
+from leakgauge.setup import setup as setup
+from leakgauge.setup.setup import decoys_for, environment, load_setup, pick_device
 from leakgauge.types import Batch, Partition, Scenario, Training
 
 TINY = Scenario(data="digits", model="mlp:hidden=8", trials=3, batch_size=2, seed=5)
@@ -30,25 +30,25 @@ def usual_precision():
     set_precision("float32")
 
 
-def stage_of(**changes):
-    return set_stage(dataclasses.replace(TINY, **changes), None, "cpu")
+def setup_of(**changes):
+    return load_setup(dataclasses.replace(TINY, **changes), None, "cpu")
 
 
 def key(**changes) -> str:
-    return stage_of(**changes).key
+    return setup_of(**changes).key
 
 
 def test_the_stage_holds_the_victims_and_public_data_of_the_other_split():
-    stage = set_stage(TINY, None, "cpu")
-    assert stage.batch.inputs.shape == (3, 2, 1, 8, 8)
-    assert stage.public.trials == 1
-    victims = {tuple(x.flatten().tolist()) for x in stage.batch.inputs.flatten(0, 1)}
+    setup = load_setup(TINY, None, "cpu")
+    assert setup.batch.inputs.shape == (3, 2, 1, 8, 8)
+    assert setup.public.trials == 1
+    victims = {tuple(x.flatten().tolist()) for x in setup.batch.inputs.flatten(0, 1)}
     assert len(victims) == 6
-    assert not victims & {tuple(x.flatten().tolist()) for x in stage.public.inputs[0]}
+    assert not victims & {tuple(x.flatten().tolist()) for x in setup.public.inputs[0]}
 
 
 def test_the_victims_of_a_trial_do_not_depend_on_how_many_follow():
-    few, many = (set_stage(dataclasses.replace(TINY, trials=t), None, "cpu").batch for t in (2, 4))
+    few, many = (load_setup(dataclasses.replace(TINY, trials=t), None, "cpu").batch for t in (2, 4))
     assert torch.equal(few.inputs, many.inputs[:2])
 
 
@@ -107,39 +107,39 @@ def test_the_key_sees_own_code_inside_a_chain(tmp_path):
 
 def test_a_partition_gives_each_client_its_own_share():
     skewed = Partition(kind="classes", clients=5, classes=1)
-    stage = set_stage(dataclasses.replace(TINY, trials=5, partition=skewed), None, "cpu")
-    assert all(len(set(labels.tolist())) <= 2 for labels in stage.batch.labels)
+    setup = load_setup(dataclasses.replace(TINY, trials=5, partition=skewed), None, "cpu")
+    assert all(len(set(labels.tolist())) <= 2 for labels in setup.batch.labels)
 
 
 # --- the model's state ------------------------------------------------------------------------------
 
 
 def test_an_untrained_model_is_called_so():
-    assert stage_of().state == "untrained"
+    assert setup_of().state == "untrained"
 
 
 def test_training_uses_the_train_split_by_the_scenarios_seed_and_is_told_with_its_accuracy():
-    stage = stage_of(training=SOME)
+    setup = setup_of(training=SOME)
     public, private = load("digits", "train"), load("digits", "test")
     model = train(load_model("mlp:hidden=8", public.spec, seed=5), public, SOME, seed=5)
-    assert all(torch.equal(p, stage.model.state_dict()[n]) for n, p in model.state_dict().items())
+    assert all(torch.equal(p, setup.model.state_dict()[n]) for n, p in model.state_dict().items())
     right = accuracy(model, private)
-    assert stage.state == f"after 3 rounds of training, test accuracy {right:.2f} (450 samples)"
-    assert not stage.model.training
+    assert setup.state == f"after 3 rounds of training, test accuracy {right:.2f} (450 samples)"
+    assert not setup.model.training
 
 
 @pytest.fixture
 def trainings(monkeypatch):
     """The trainings that were really done."""
     done = []
-    monkeypatch.setattr(stage, "_KEPT", {})
-    monkeypatch.setattr(stage, "train", lambda *given: done.append(given[2:]) or train(*given))
+    monkeypatch.setattr(setup, "_KEPT", {})
+    monkeypatch.setattr(setup, "train", lambda *given: done.append(given[2:]) or train(*given))
     return done
 
 
 def test_one_training_serves_all_scenarios_that_name_it(trainings):
-    first = stage_of(training=SOME, model="resnet20:width=2")
-    second = stage_of(training=SOME, model="resnet20:width=2", trials=2, precision="float64")
+    first = setup_of(training=SOME, model="resnet20:width=2")
+    second = setup_of(training=SOME, model="resnet20:width=2", trials=2, precision="float64")
     assert len(trainings) == 1
     assert second.state == first.state
     assert not any(module.training for module in second.model.modules())
@@ -148,29 +148,29 @@ def test_one_training_serves_all_scenarios_that_name_it(trainings):
 
 
 def test_another_training_is_another_model(trainings):
-    stage_of(training=SOME)
+    setup_of(training=SOME)
     for changes in ({"seed": 6}, {"training": dataclasses.replace(SOME, lr=0.5)}, {"model": "mlp:hidden=9"}):
-        stage_of(**{"training": SOME, **changes})
+        setup_of(**{"training": SOME, **changes})
     assert len(trainings) == 4
-    assert len(stage._KEPT) == 4
-    stage_of(training=SOME)
-    stage_of(training=SOME, seed=7)
-    assert len(stage._KEPT) == 4, "the one that was used longest ago left"
+    assert len(setup._KEPT) == 4
+    setup_of(training=SOME)
+    setup_of(training=SOME, seed=7)
+    assert len(setup._KEPT) == 4, "the one that was used longest ago left"
     assert len(trainings) == 5
-    stage_of(training=SOME)
+    setup_of(training=SOME)
     assert len(trainings) == 5
 
 
 def test_a_model_that_somebody_changes_is_not_the_one_that_is_kept(trainings):
-    next(stage_of(training=SOME).model.parameters()).detach().zero_()
-    assert next(stage_of(training=SOME).model.parameters()).any()
+    next(setup_of(training=SOME).model.parameters()).detach().zero_()
+    assert next(setup_of(training=SOME).model.parameters()).any()
     assert len(trainings) == 1
 
 
 def test_what_goes_on_from_a_file_is_trained_again(trainings, tmp_path):
     save_file(load_model("mlp:hidden=8", load("digits", "train").spec, seed=1).state_dict(), tmp_path / "w.safetensors")
     for _ in range(2):
-        stage_of(training=SOME, weights=str(tmp_path / "w.safetensors"))
+        setup_of(training=SOME, weights=str(tmp_path / "w.safetensors"))
     assert len(trainings) == 2
 
 
@@ -178,20 +178,20 @@ def test_training_goes_on_from_a_checkpoint(tmp_path):
     other = load_model("mlp:hidden=8", load("digits").spec, seed=99)
     path = str(tmp_path / "model.safetensors")
     save_file(other.state_dict(), path)
-    assert stage_of(weights=path).state == f"weights from {path}"
-    stage = stage_of(weights=path, training=dataclasses.replace(SOME, rounds=1))
-    assert stage.state.startswith(f"weights from {path}, then 1 round of training, test accuracy 0.")
+    assert setup_of(weights=path).state == f"weights from {path}"
+    setup = setup_of(weights=path, training=dataclasses.replace(SOME, rounds=1))
+    assert setup.state.startswith(f"weights from {path}, then 1 round of training, test accuracy 0.")
     model = train(other, load("digits", "train"), dataclasses.replace(SOME, rounds=1), seed=5)
-    assert all(torch.equal(p, stage.model.state_dict()[n]) for n, p in model.state_dict().items())
+    assert all(torch.equal(p, setup.model.state_dict()[n]) for n, p in model.state_dict().items())
 
 
 def test_training_without_a_train_split_is_refused_and_says_what_to_do(tmp_path):
     path = tmp_path / "one.py"
     path.write_text("import torch\ndef one(): return torch.zeros(1, 1, 8, 8), torch.zeros(1, dtype=torch.long)\n")
     lonely = {"data": f"{path}:one", "trials": 1, "batch_size": 1}
-    assert stage_of(**lonely).public is None
+    assert setup_of(**lonely).public is None
     with pytest.raises(BadInput, match=r"training: rounds must be 0 where .* has no train split.*--weights"):
-        stage_of(**lonely, training=SOME)
+        setup_of(**lonely, training=SOME)
 
 
 def test_batchnorm_with_one_value_to_train_on_is_refused(tmp_path):
@@ -199,43 +199,43 @@ def test_batchnorm_with_one_value_to_train_on_is_refused(tmp_path):
     path.write_text(
         "from torch import nn\ndef net(): return nn.Sequential(nn.Flatten(), nn.Linear(64, 10), nn.BatchNorm1d(10))\n"
     )
-    assert stage_of(model=f"{path}:net", training=SOME).state.startswith("after 3 rounds")
+    assert setup_of(model=f"{path}:net", training=SOME).state.startswith("after 3 rounds")
     with pytest.raises(BadInput, match=r"training must be used with more than one value .* raise its batch_size"):
-        stage_of(model=f"{path}:net", training=Training(rounds=1, clients=1, batch_size=1))
+        setup_of(model=f"{path}:net", training=Training(rounds=1, clients=1, batch_size=1))
 
 
 def test_a_mistake_elsewhere_is_found_before_the_model_is_trained(monkeypatch):
     monkeypatch.setattr("leakgauge.setup.setup.train", lambda *_: pytest.fail("trained first"))
     for wrong in ({"trials": 10_000}, {"metrics": ("mea",)}):
         with pytest.raises(BadInput):
-            stage_of(training=SOME, **wrong)
+            setup_of(training=SOME, **wrong)
 
 
 # --- precision --------------------------------------------------------------------------------------
 
 
 def test_float64_reaches_model_victims_public_data_and_update():
-    stage = stage_of(precision="float64")
-    update = stage.update((), stage.model)
-    tensors = [*stage.model.parameters(), stage.batch.inputs, stage.public.inputs, *update.tensors.values()]
+    setup = setup_of(precision="float64")
+    update = setup.update((), setup.model)
+    tensors = [*setup.model.parameters(), setup.batch.inputs, setup.public.inputs, *update.tensors.values()]
     assert {t.dtype for t in tensors} == {torch.float64}
-    assert stage.batch.labels.dtype == torch.int64
-    assert {p.dtype for p in stage_of().model.parameters()} == {torch.float32}
+    assert setup.batch.labels.dtype == torch.int64
+    assert {p.dtype for p in setup_of().model.parameters()} == {torch.float32}
 
 
 @pytest.mark.parametrize("changes", [{}, {"training": SOME}], ids=["untrained", "trained"])
 def test_victims_and_model_are_the_same_in_every_precision(changes):
     """So that two runs differ by their arithmetic alone."""
-    usual, exact = stage_of(**changes), stage_of(precision="float64", **changes)
+    usual, exact = setup_of(**changes), setup_of(precision="float64", **changes)
     assert torch.equal(usual.batch.inputs.double(), exact.batch.inputs)
     for ours, theirs in zip(usual.model.parameters(), exact.model.parameters(), strict=True):
         assert torch.equal(ours.double(), theirs)
 
 
 def test_tf32_is_set_for_the_process_and_taken_back_by_the_next_run():
-    stage_of(precision="tf32")
+    setup_of(precision="tf32")
     assert torch.backends.cudnn.allow_tf32
-    stage_of()
+    setup_of()
     assert not torch.backends.cudnn.allow_tf32
 
 
@@ -250,9 +250,9 @@ def test_an_own_model_that_only_knows_float32_is_told_so(tmp_path):
         "    def forward(self, x):\n"
         "        return self.fc(x.flatten(1).float())\n"
     )
-    assert stage_of(model=f"{path}:Net").key
+    assert setup_of(model=f"{path}:Net").key
     with pytest.raises(BadInput, match="use --precision float32"):
-        stage_of(model=f"{path}:Net", precision="float64")
+        setup_of(model=f"{path}:Net", precision="float64")
 
 
 @pytest.mark.parametrize(
@@ -315,34 +315,34 @@ def test_the_environment_says_where_it_was_measured():
 
 
 def test_decoys_have_the_victims_labels_and_other_contents():
-    stage = set_stage(TINY, None, "cpu")
-    decoys = stage.decoys()
-    assert torch.equal(decoys.labels, stage.batch.labels)
-    assert decoys.inputs.shape == stage.batch.inputs.shape
+    setup = load_setup(TINY, None, "cpu")
+    decoys = setup.decoys()
+    assert torch.equal(decoys.labels, setup.batch.labels)
+    assert decoys.inputs.shape == setup.batch.inputs.shape
     public = {
         tuple(x.flatten().tolist()): int(y)
-        for x, y in zip(*(t[0] for t in (stage.public.inputs, stage.public.labels)), strict=True)
+        for x, y in zip(*(t[0] for t in (setup.public.inputs, setup.public.labels)), strict=True)
     }
     for x, y in zip(decoys.inputs.flatten(0, 1), decoys.labels.flatten(), strict=True):
         assert public[tuple(x.flatten().tolist())] == y
 
 
 def test_the_decoys_of_a_trial_are_its_own_and_none_is_used_twice_in_it():
-    stage = set_stage(TINY, None, "cpu")
-    same = Batch(stage.batch.inputs, torch.zeros_like(stage.batch.labels))  # two samples of one label
-    together = decoys_for(same, stage.public, stage.scenario.seeds)
-    alone = decoys_for(same.take([1]), stage.public, stage.scenario.seeds[1:2])
+    setup = load_setup(TINY, None, "cpu")
+    same = Batch(setup.batch.inputs, torch.zeros_like(setup.batch.labels))  # two samples of one label
+    together = decoys_for(same, setup.public, setup.scenario.seeds)
+    alone = decoys_for(same.take([1]), setup.public, setup.scenario.seeds[1:2])
     assert torch.equal(together.inputs[[1]], alone.inputs)
     assert not torch.equal(together.inputs[:, 0], together.inputs[:, 1])
 
 
 def test_without_public_samples_of_a_label_there_is_no_decoy():
-    stage = set_stage(TINY, None, "cpu")
+    setup = load_setup(TINY, None, "cpu")
     with pytest.raises(NotApplicable, match="public samples"):
-        decoys_for(stage.batch, None, stage.scenario.seeds)
-    few = Batch(stage.public.inputs[:, :1], stage.public.labels[:, :1])
+        decoys_for(setup.batch, None, setup.scenario.seeds)
+    few = Batch(setup.public.inputs[:, :1], setup.public.labels[:, :1])
     with pytest.raises(NotApplicable, match="of label"):
-        decoys_for(stage.batch, few, stage.scenario.seeds)
+        decoys_for(setup.batch, few, setup.scenario.seeds)
 
 
 def test_a_generator_is_tried_before_anything_runs_and_its_contents_are_in_the_key(tmp_path):

@@ -92,4 +92,4 @@ def test_a_record_without_a_score_is_neither_recovered_nor_undecided():
 
 def test_floors_and_controls_on_a_decoy_are_left_as_they_are():
     assert told(floor(ssim=0.9, psnr=30.0)).credible == ()
-    assert told(finding(control=True)).credible == ()
+    assert told(finding(is_decoy=True)).credible == ()

@@ -6,53 +6,53 @@ import pytest
 import torch
 
 from leakgauge.defenses.gaussian import Gaussian
-from leakgauge.setup.setup import set_stage
+from leakgauge.setup.setup import load_setup
 from leakgauge.types import Exposure, Finding, LocalTraining, Scenario
 from leakgauge.verdict.exposure import alignment, exposure, worst_first
 
 BATCH = Scenario(data="digits", model="mlp:hidden=8", trials=3, batch_size=4)
 
 
-def stage_of(**changes):
-    return set_stage(dataclasses.replace(BATCH, **changes), None, "cpu")
+def setup_of(**changes):
+    return load_setup(dataclasses.replace(BATCH, **changes), None, "cpu")
 
 
 def test_one_record_without_a_defence_is_the_whole_update():
-    assert torch.allclose(alignment(stage_of(batch_size=1), ()), torch.ones(3, 1).double(), atol=1e-6)
+    assert torch.allclose(alignment(setup_of(batch_size=1), ()), torch.ones(3, 1).double(), atol=1e-6)
 
 
 def test_a_weight_difference_points_the_other_way_and_counts_the_same():
-    shared = alignment(stage_of(local=LocalTraining(kind="fedavg", lr=0.1)), ())
-    assert torch.allclose(shared, alignment(stage_of(), ()), atol=1e-4)
+    shared = alignment(setup_of(local=LocalTraining(kind="fedavg", lr=0.1)), ())
+    assert torch.allclose(shared, alignment(setup_of(), ()), atol=1e-4)
 
 
 def test_it_is_the_cosine_of_each_records_own_gradient():
-    stage = stage_of(trials=1)
+    setup = setup_of(trials=1)
     own = [
-        stage.update((), stage.model, stage.batch.__class__(stage.batch.inputs[:, [i]], stage.batch.labels[:, [i]]))
+        setup.update((), setup.model, setup.batch.__class__(setup.batch.inputs[:, [i]], setup.batch.labels[:, [i]]))
         for i in range(4)
     ]
     flat = [torch.cat([t.flatten() for t in u.tensors.values()]).double() for u in own]
     mean = torch.stack(flat).mean(0)
     expected = torch.tensor([torch.nn.functional.cosine_similarity(g, mean, dim=0) for g in flat]).double()
-    torch.testing.assert_close(alignment(stage, ())[0], expected, rtol=0, atol=1e-5)
+    torch.testing.assert_close(alignment(setup, ())[0], expected, rtol=0, atol=1e-5)
 
 
 def test_noise_hides_records():
-    stage = stage_of()
-    assert (alignment(stage, (Gaussian(std=1.0),)).abs() < 0.3).all()
+    setup = setup_of()
+    assert (alignment(setup, (Gaussian(std=1.0),)).abs() < 0.3).all()
 
 
 def test_parts_give_what_the_whole_gives(monkeypatch):
-    stage = stage_of()
-    whole = alignment(stage, ())
+    setup = setup_of()
+    whole = alignment(setup, ())
     monkeypatch.setattr("leakgauge.verdict.exposure.fitting", lambda *_: 3)
-    torch.testing.assert_close(alignment(stage, ()), whole)
+    torch.testing.assert_close(alignment(setup, ()), whole)
 
 
 def test_where_samples_mix_no_record_has_a_gradient_of_its_own():
-    stage = stage_of(model="resnet20:width=2", data="photos32", local=LocalTraining(batchnorm="train"))
-    assert alignment(stage, ()) is None
+    setup = setup_of(model="resnet20:width=2", data="photos32", local=LocalTraining(batchnorm="train"))
+    assert alignment(setup, ()) is None
 
 
 def findings(scores):

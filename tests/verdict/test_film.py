@@ -44,7 +44,7 @@ def test_an_audit_keeps_the_search_on_its_way_and_a_store_gives_it_back(filmed):
     scenario, out, report, pictures = filmed
     (name,) = pictures.film
     assert pictures.film[name].shape == (3, 5, 2, *pictures.true.shape[2:])
-    kept = Store(out, make=False).pictures(report.stage)
+    kept = Store(out, make=False).pictures(report.setup)
     assert torch.equal(kept.film[name], pictures.film[name])
     assert torch.equal(kept.recovered[name], pictures.recovered[name])
     again, more = run_audit(scenario, out=out, keep_private=True, undefended=False)

@@ -258,7 +258,7 @@ def test_labels_alone_have_a_row_without_records():
 
 
 def test_a_control_on_a_decoy_is_no_leak_and_opens_no_gate():
-    findings = found("ggl on a decoy", [0.9], control=True) + found("ggl", [0.1])
+    findings = found("ggl on a decoy", [0.9], is_decoy=True) + found("ggl", [0.1])
     verdict = concluded(findings, gate=Gate("ssim", 0.5))
     assert not verdict.leaks
     assert verdict.gate["passed"]

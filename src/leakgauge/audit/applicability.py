@@ -9,7 +9,7 @@ from leakgauge.errors import BadInput, HiddenFact, NotApplicable
 from leakgauge.matching.labels import labels_can_be_read
 from leakgauge.recording.triage import first_observation
 from leakgauge.setup.plan import Cell, OnDecoy, parse_chain
-from leakgauge.setup.setup import Stage
+from leakgauge.setup.setup import Setup
 from leakgauge.setup.suites import UNCHANGED_ONLY, forbidden_servers, only_unlabelled
 from leakgauge.types import (
     NOT_APPLICABLE,
@@ -27,34 +27,34 @@ EVERYWHERE = "all"
 _BROKEN = "its equations hold for an update that no defence has changed"
 
 
-def refuse_unfit(stage: Stage) -> None:
+def refuse_unfit(setup: Setup) -> None:
     """A defence that cannot be applied here is bad input, unless others that were named can: its rows then say why."""
-    if stage.recorded is not None:  # whatever was applied was applied
+    if setup.recorded is not None:  # whatever was applied was applied
         return
-    reasons = {chain: _why_unfit(stage, chain) for chain in stage.scenario.defenses if chain != UNDEFENDED}
+    reasons = {chain: _why_unfit(setup, chain) for chain in setup.scenario.defenses if chain != UNDEFENDED}
     if reasons and all(reasons.values()):
         chain, why = next(iter(reasons.items()))
         raise BadInput("defenses", allowed="such as can be applied to this model and data", got=repr(chain), do=why)
 
 
-def _why_unfit(stage: Stage, chain: str) -> str:
+def _why_unfit(setup: Setup, chain: str) -> str:
     """What the first client, with two samples at most, says when it is to share under these defences."""
     defenses = parse_chain(chain)
-    held = stage.behind(defenses)
+    held = setup.behind(defenses)
     if in_sum(defenses) == 1:
         held = Batch(held.inputs[:, :2], held.labels[:, :2])
     try:
-        stage.update(defenses, stage.model, held, [0])
+        setup.update(defenses, setup.model, held, [0])
     except NotApplicable as error:
         return str(error)
     return ""
 
 
-def sorted_out(stage: Stage, cells: Sequence[Cell]) -> tuple[list[Cell], list[Skipped]]:
+def sorted_out(setup: Setup, cells: Sequence[Cell]) -> tuple[list[Cell], list[Skipped]]:
     """The cells whose attack can work on this model and update, and the others with the reason."""
-    seen = first_observation(stage)
-    cells = [c for c in cells if not spared(c.attack, stage.scenario, seen)]
-    reasons = {c.attack: _no_floor(stage, c.attack) or why_not(_inner(c.attack), seen) for c in cells}
+    seen = first_observation(setup)
+    cells = [c for c in cells if not spared(c.attack, setup.scenario, seen)]
+    reasons = {c.attack: _no_floor(setup, c.attack) or why_not(_inner(c.attack), seen) for c in cells}
     fits = [c for c in cells if not reasons[c.attack]]
     possible = [c for c in fits if c.defense == UNDEFENDED or c.attack.name not in UNCHANGED_ONLY]
     broken = [c for c in fits if c not in possible]
@@ -64,17 +64,17 @@ def sorted_out(stage: Stage, cells: Sequence[Cell]) -> tuple[list[Cell], list[Sk
         for c in cells
         if c.label not in working and not isinstance(c.attack, OnDecoy)
     }
-    why = f"{NOT_APPLICABLE}{stage.threat_model.name!r} may not change the model"
-    if stage.threat_model.may_change != "nothing":
-        why = f"{NOT_APPLICABLE}{stage.threat_model.name!r} may change no more than its {stage.threat_model.may_change}"
-    servers = [Skipped(name, EVERYWHERE, False, why) for name in forbidden_servers(stage.scenario)]
+    why = f"{NOT_APPLICABLE}{setup.threat_model.name!r} may not change the model"
+    if setup.threat_model.may_change != "nothing":
+        why = f"{NOT_APPLICABLE}{setup.threat_model.name!r} may change no more than its {setup.threat_model.may_change}"
+    servers = [Skipped(name, EVERYWHERE, False, why) for name in forbidden_servers(setup.scenario)]
     defended = [Skipped(c.label, c.defense, c.adaptive, NOT_APPLICABLE + _BROKEN) for c in broken]
     return possible, [*skipped.values(), *defended, *servers]
 
 
-def without_empty_floors(stage: Stage, cells: Sequence[Cell]) -> tuple[list[Cell], list[Skipped]]:
+def without_empty_floors(setup: Setup, cells: Sequence[Cell]) -> tuple[list[Cell], list[Skipped]]:
     """Attacks that were named all run; a floor that comes by itself does so only where it has something to stand on."""
-    why = {c.label: _no_floor(stage, c.attack) for c in cells}
+    why = {c.label: _no_floor(setup, c.attack) for c in cells}
     skipped = {
         c.label: Skipped(c.label, EVERYWHERE, False, NOT_APPLICABLE + why[c.label]) for c in cells if why[c.label]
     }
@@ -86,9 +86,9 @@ def spared(attack: Attack, scenario: Scenario, observation: Observation) -> bool
     return _inner(attack).name in only_unlabelled(scenario) and labels_can_be_read(observation)
 
 
-def _no_floor(stage: Stage, attack: Attack) -> str:
+def _no_floor(setup: Setup, attack: Attack) -> str:
     """Why a floor has nothing to stand on; empty for everything else."""
-    without = attack.baseline and stage.public is None and Fact.PUBLIC_DATA in attack.needs
+    without = attack.baseline and setup.public is None and Fact.PUBLIC_DATA in attack.needs
     return "there are no public samples to take a mean of" if without else ""
 
 

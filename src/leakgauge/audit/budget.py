@@ -30,7 +30,7 @@ _SUITED = 3.0  # how much more time a search gets that suits the network
 _INFORMED = 2.0  # and one that knows the defence
 
 
-class Pace:
+class Budget:
     """A clock for each configuration, and what one evaluation of all trials costs; asked before each search."""
 
     def __init__(self, seconds: float, seconds_per_evaluation: float, smooth: bool, trials: int = 1) -> None:
@@ -40,7 +40,7 @@ class Pace:
         self._trials = trials
         self._until: dict[str, float] = {}  # configuration -> when its time is up
 
-    def paced(self, cell: Cell, later: Sequence[Cell]) -> Cell:
+    def allotted(self, cell: Cell, later: Sequence[Cell]) -> Cell:
         """The cell with its share of its configuration's time; as it is where its attack does not search."""
         until = self._until.setdefault(cell.defense, time.monotonic() + self._seconds)
         if not searches(cell.attack):
@@ -105,10 +105,10 @@ def seconds_per_evaluation(
         return 0.0
 
 
-def pace_of(seconds: float, observation: Observation, seeds: Sequence[int]) -> Pace:
+def budget_of(seconds: float, observation: Observation, seeds: Sequence[int]) -> Budget:
     """After a short look at what a step costs on these updates."""
     smooth = not has_kinks(observation.model, example_input(observation))
-    return Pace(seconds, seconds_per_evaluation(observation, seeds), smooth, len(seeds))
+    return Budget(seconds, seconds_per_evaluation(observation, seeds), smooth, len(seeds))
 
 
 def _inner(attack: Attack) -> Attack:

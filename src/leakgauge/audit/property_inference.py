@@ -39,7 +39,7 @@ from leakgauge.metrics.ranking import area_under_curve
 from leakgauge.settings import Settings, setting
 from leakgauge.setup.plan import configurations, parse_chain
 from leakgauge.setup.properties import Pool, parse_property
-from leakgauge.setup.setup import Stage, environment, set_stage, to_device
+from leakgauge.setup.setup import Setup, environment, load_setup, to_device
 from leakgauge.types import SCHEMA, Batch, Defense, Fact, Interval, Partition, Rate, Scenario, Step
 
 NEEDS = (Fact.INPUT_SPEC, Fact.NUM_SAMPLES, Fact.LOCAL_TRAINING, Fact.PUBLIC_DATA)
@@ -124,8 +124,8 @@ def infer_property(
         raise BadInput("trials", allowed="at least 2, one victim with and one without", got=1, do="use more")
     wanted = [(configuration, parse_chain(configuration)) for configuration in configurations(scenario)]
     alone = dataclasses.replace(scenario, trials=1, batch_size=1, batch_labels="any", partition=Partition())
-    stage = set_stage(alone, data_root, device)  # the victims' batches are drawn here instead, with and without
-    _check_told(stage)
+    setup = load_setup(alone, data_root, device)  # the victims' batches are drawn here instead, with and without
+    _check_told(setup)
     train, test = (load(scenario.data, split, data_root) for split in ("train", "test"))
     shown = public_batch(train, inference.public, scenario.seed)
     public = Dataset(train.spec, shown.inputs[0], shown.labels[0])
@@ -136,17 +136,17 @@ def infer_property(
     mine.check("public samples", 1, 1)
     theirs.check("victims' samples", k, size)
     has = torch.tensor([seed % 2 == 1 for seed in scenario.seeds])
-    game = _Game(stage, scenario, inference, mine, theirs, has, k)
+    game = _Game(setup, scenario, inference, mine, theirs, has, k)
     rows: list[PropertyRow] = []
     for configuration, defenses in wanted:
         told(configuration)
         rows += game.play(configuration, defenses)
-    where = next(stage.model.parameters()).device
+    where = next(setup.model.parameters()).device
     pools = {
         name: {"carry it": len(pool.carriers), "do not": len(pool.others)}
         for name, pool in (("public", mine), ("victims", theirs))
     }
-    measured = environment(where) | {"model state": stage.state}
+    measured = environment(where) | {"model state": setup.state}
     return PropertyReport(scenario, inference, tuple(has.tolist()), k, prop.stamped, pools, tuple(rows), measured)
 
 
@@ -165,7 +165,7 @@ def attackers_carriers(share: float, size: int, batches: int) -> list[int]:
 class _Game:
     """One set-up: the attacker's pool, the victims', and who of them has the property."""
 
-    stage: Stage
+    setup: Setup
     scenario: Scenario
     inference: PropertyInference
     mine: Pool
@@ -176,12 +176,12 @@ class _Game:
     def play(self, configuration: str, defenses: tuple[Defense, ...]) -> list[PropertyRow]:
         """The attacker who knows nothing of the defence and, where there is one, the attacker who does."""
         began = time.perf_counter()
-        model = prepared(self.stage.model, *defenses)
+        model = prepared(self.setup.model, *defenses)
         seen = self._victims(model, defenses)
         ways: list[tuple[str, tuple[Defense, ...]]] = [("plain", ()), *([("adaptive", defenses)] if defenses else [])]
         rows = []
         for attacker, known in ways:
-            if known or model is not self.stage.model:
+            if known or model is not self.setup.model:
                 features, has = self._own_updates(model, known)
             else:  # the same for every defence that leaves the network as it is
                 features, has = self.undefended
@@ -224,7 +224,7 @@ class _Game:
     @cached_property
     def undefended(self) -> tuple[Features, Tensor]:
         """What an attacker learns from who knows of no defence."""
-        return self._own_updates(self.stage.model, ())
+        return self._own_updates(self.setup.model, ())
 
     def _victims(self, model: nn.Module, defenses: Sequence[Defense]) -> Features:
         """(T, F) features of what the victims send; their batches go no further."""
@@ -252,25 +252,25 @@ class _Game:
         step: Step = chain(client_step(self.scenario.local), *defenses)
         parameter = next(model.parameters())
         weight = sum(p.numel() for p in model.parameters()) * parameter.element_size()
-        chunk = min(_SIDE_BY_SIDE, fitting(8 * weight, parameter.device))
+        unit = min(_SIDE_BY_SIDE, fitting(8 * weight, parameter.device))
         rows: dict[str, list[Tensor]] = {kind: [] for kind in candidates(self.inference.pooling)}
-        for begin in range(0, len(seeds), chunk):
-            part = slice(begin, begin + chunk)
+        for begin in range(0, len(seeds), unit):
+            part = slice(begin, begin + unit)
             drawn = pool.draw(carriers[part], self.scenario.batch_size, seeds[part], role, repeat)
             batch: Batch = to_device(drawn, parameter.device, parameter.dtype)
             update = step(model, batch, seeds[part])
             seen = observe(
-                model, update, self.stage.threat_model, {}
+                model, update, self.setup.threat_model, {}
             )  # the gate: the update passes, the batch does not
             for kind, parts in rows.items():
                 parts.append(update_features(seen.update.tensors, kind).cpu())
         return {kind: torch.cat(parts) for kind, parts in rows.items()}
 
 
-def _check_told(stage: Stage) -> None:
-    missing = [fact.value for fact in NEEDS if fact not in stage.threat_model.facts]
+def _check_told(setup: Setup) -> None:
+    missing = [fact.value for fact in NEEDS if fact not in setup.threat_model.facts]
     if missing:
         raise HiddenFact(
-            f"property inference needs {', '.join(missing)}, which the threat model {stage.threat_model.name!r} hides; "
+            f"property inference needs {', '.join(missing)}, which the threat model {setup.threat_model.name!r} hides; "
             "choose another threat model"
         )

@@ -14,7 +14,7 @@ from typing import Any
 
 from leakgauge import catalog
 from leakgauge.audit.applicability import spared, why_not
-from leakgauge.audit.budget import Pace, pace_of
+from leakgauge.audit.budget import Budget, budget_of
 from leakgauge.cli.console import say, show, show_json, show_table, watching
 from leakgauge.cli.replay import NO_TRUTH, as_document, findings, folder_of, keep, look_at, seeds_of, show_no_truth
 from leakgauge.cli.triage import show_clues
@@ -51,7 +51,7 @@ def blind_audit(scenario: Scenario, *, out: Path | None, as_json: bool, data_roo
     drawn: dict[str, Reconstruction] = {}
     clients = clients or [str(t) for t in range(seen.trials)]
     cells = [cell for cell in _cells(scenario) if not spared(cell.attack, scenario, seen)]
-    pace = _pace(scenario, seen)
+    budget = _budget(scenario, seen)
     with watching() as watch:
         for number, cell in enumerate(cells):
             watch(number, len(cells), cell.name, 0.0)
@@ -61,7 +61,7 @@ def blind_audit(scenario: Scenario, *, out: Path | None, as_json: bool, data_roo
             if reason:
                 skipped.append({"attack": cell.label, "why": reason})
                 continue
-            attack = cell.attack if pace is None else pace.paced(cell, cells[number + 1 :]).attack
+            attack = cell.attack if budget is None else budget.allotted(cell, cells[number + 1 :]).attack
             result = _run(attack, scenario, seen)
             if isinstance(result, str):
                 skipped.append({"attack": cell.label, "why": result})
@@ -107,10 +107,10 @@ def _cells(scenario: Scenario) -> list[Cell]:
     return cells
 
 
-def _pace(scenario: Scenario, seen: Observation) -> Pace | None:
+def _budget(scenario: Scenario, seen: Observation) -> Budget | None:
     if scenario.attacks:
         return None
-    return pace_of(SUITES[scenario.suite].seconds, seen, seeds_of(scenario, seen))
+    return budget_of(SUITES[scenario.suite].seconds, seen, seeds_of(scenario, seen))
 
 
 def _run(attack: Attack, scenario: Scenario, seen: Observation) -> Reconstruction | str:

@@ -13,7 +13,7 @@ from leakgauge.errors import BadInput
 from leakgauge.matching.lock_key import misfit, read_key
 from leakgauge.models._key_lock import draw_locks, locks_in
 from leakgauge.setup.plan import parse_chain
-from leakgauge.setup.setup import set_stage
+from leakgauge.setup.setup import load_setup
 from leakgauge.types import Scenario
 
 _USUAL = "key-lock:told=gradient"
@@ -57,9 +57,9 @@ def read_keys(
         seed=seed,
         defenses=(lock,),
     )
-    stage = set_stage(scenario, data_root, device)
-    update = stage.update(chain, stage.model)
-    sent = stage.model
+    setup = load_setup(scenario, data_root, device)
+    update = setup.update(chain, setup.model)
+    sent = setup.model
     for defense in chain:
         sent = defense.prepare(sent)
     ((name, layer),) = locks_in(sent).items()

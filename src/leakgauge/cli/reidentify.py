@@ -64,7 +64,7 @@ def _read(folder: Path) -> FinishedRun:
             got=getattr(error, "strerror", None) or str(error),
             do="give the folder that audit printed",
         ) from error
-    pictures = Store(folder, make=False, notice=partial(_refuse, folder)).pictures(report.stage)
+    pictures = Store(folder, make=False, notice=partial(_refuse, folder)).pictures(report.setup)
     if pictures is None or not pictures.recovered:
         raise BadInput(
             f"run {str(folder)!r}",

@@ -42,7 +42,7 @@ def report(
             files = {"comparison": write_comparison(run, other, (str(folder), str(compare)), out or folder)}
     else:
         store = Store(folder, make=False, notice=lambda text: say(f"leakgauge: {text}"))
-        pictures = store.pictures(run.stage)
+        pictures = store.pictures(run.setup)
         if pictures is None and to == "html":
             _spare_pictures(out or folder)
         if not store.kept_private and to == "html":

@@ -36,7 +36,7 @@ def write_comparison(report: AuditReport, pictures: Pictures, folder: Path) -> P
 
 def controls_of(report: AuditReport) -> set[str]:
     """The attacks that ran on decoys, by the name of their row."""
-    return {f.attack for f in report.findings if f.control}
+    return {f.attack for f in report.findings if f.is_decoy}
 
 
 def _attacked(report: AuditReport, pictures: Pictures) -> list[Summary]:

@@ -20,7 +20,7 @@ from leakgauge.recording.own_update import saved_observation
 from leakgauge.recording.sanity import refuse_wrong
 from leakgauge.recording.triage import triage as look
 from leakgauge.setup.plan import parse_chain
-from leakgauge.setup.setup import set_stage
+from leakgauge.setup.setup import load_setup
 from leakgauge.types import UNDEFENDED, Clue, Observation, Scenario
 
 FILE = "triage.json"
@@ -89,12 +89,12 @@ def show_clues(clues: Sequence[Clue]) -> None:
 
 
 def _simulated(scenario: Scenario, device: str, data_root: Path | None) -> Observation:
-    stage = set_stage(scenario, data_root, device)
+    setup = load_setup(scenario, data_root, device)
     defenses = parse_chain(scenario.defenses[0] if scenario.defenses else UNDEFENDED)
-    sent = prepared(stage.model, *defenses)
-    told = stage.threat_model
-    facts = facts_about(sent, stage.behind(defenses), stage.data, scenario.local, stage.public, told.facts)
-    return observe(sent, stage.update(defenses, stage.model), told, facts, scenario.shared_layers)
+    sent = prepared(setup.model, *defenses)
+    told = setup.threat_model
+    facts = facts_about(sent, setup.behind(defenses), setup.data, scenario.local, setup.public, told.facts)
+    return observe(sent, setup.update(defenses, setup.model), told, facts, scenario.shared_layers)
 
 
 def _saved(scenario: Scenario, path: Path, device: str, data_root: Path | None) -> Observation:

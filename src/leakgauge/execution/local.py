@@ -25,11 +25,11 @@ from types import ModuleType
 import torch
 
 from leakgauge.errors import BadInput, LeakgaugeError
-from leakgauge.execution.work_units import Chunk, Part, Told, failed_part
-from leakgauge.execution.worker import Finished, Notice, Progress, Ready, Refused, Setup, packed, receive, send
+from leakgauge.execution.work_units import Part, Told, WorkUnit, failed_part
+from leakgauge.execution.worker import Finished, Notice, Progress, Ready, Refused, SetupSource, packed, receive, send
 from leakgauge.execution.worker_life import OVER_MEMORY, begin
 from leakgauge.reading.search_path import safe_children
-from leakgauge.setup.setup import Stage, pick_device
+from leakgauge.setup.setup import Setup, pick_device
 
 DEATHS = 3  # of workers over one chunk, before any of its trials is done: by then it is the chunk
 KILLS = 30  # the same by SIGKILL, which comes from outside: from somebody, or from a system that is short of memory
@@ -41,7 +41,7 @@ _UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "KI": 2**10, "
 class _Attempt:
     """A chunk on its way, less what of it came back."""
 
-    chunk: Chunk
+    unit: WorkUnit
     deaths: int = 0  # since a trial of it came back
     kills: int = 0
 
@@ -75,28 +75,28 @@ class Workers:
         self.slots = count
         self._data_root = data_root
         self._memory = memory
-        self._setup = b""
+        self._source = b""
         self._workers: list[_Worker] = []
         self._killed_early = 0
 
-    def run(self, stage: Stage, chunks: Iterator[Chunk], told: Told) -> Iterator[tuple[Chunk, Part]]:
+    def run(self, setup: Setup, units: Iterator[WorkUnit], told: Told) -> Iterator[tuple[WorkUnit, Part]]:
         """See `leakgauge.execution.work_units`."""
-        if not self._setup:
-            self._setup = packed(Setup.of(stage, self._data_root))
+        if not self._source:
+            self._source = packed(SetupSource.of(setup, self._data_root))
         waiting: deque[_Attempt] = deque()
         more = True
         while True:
             while more and len(waiting) < self.slots - sum(w.attempt is not None for w in self._workers):
-                chunk = next(chunks, None)
-                more = chunk is not None
-                if chunk is not None:
-                    waiting.append(_Attempt(chunk))
+                unit = next(units, None)
+                more = unit is not None
+                if unit is not None:
+                    waiting.append(_Attempt(unit))
             self._hand_out(waiting)
             if not waiting and not any(w.attempt for w in self._workers):
                 return
             for pipe in wait([w.pipe for w in self._workers]):
                 worker = next(w for w in self._workers if w.pipe is pipe)
-                yield from self._hear(worker, waiting, stage, told)
+                yield from self._hear(worker, waiting, setup, told)
 
     def close(self) -> None:
         """All workers end at once; what they were at is lost, and nothing else."""
@@ -112,7 +112,7 @@ class Workers:
             if waiting and worker.ready and worker.attempt is None:
                 worker.attempt = waiting.popleft()
                 with suppress(OSError):  # it has just died; its pipe says so next
-                    send(worker.pipe, worker.attempt.chunk)
+                    send(worker.pipe, worker.attempt.unit)
         starting = sum(not w.ready for w in self._workers)
         for _ in range(min(len(waiting) - starting, self.slots - len(self._workers))):
             self._start()
@@ -122,7 +122,7 @@ class Workers:
         device = next(d for d in self._devices if d == "cpu" or d not in taken)
         ours, theirs = multiprocessing.get_context("spawn").Pipe()
         process = multiprocessing.get_context("spawn").Process(
-            target=begin, args=(os.getpid(), theirs, self._setup, device, self.slots, self._memory), daemon=True
+            target=begin, args=(os.getpid(), theirs, self._source, device, self.slots, self._memory), daemon=True
         )
         with _no_interrupts(), _no_main_module(), safe_children():
             process.start()
@@ -130,13 +130,13 @@ class Workers:
         self._workers.append(_Worker(process, ours, device))
 
     def _hear(
-        self, worker: _Worker, waiting: deque[_Attempt], stage: Stage, told: Told
-    ) -> Iterator[tuple[Chunk, Part]]:
+        self, worker: _Worker, waiting: deque[_Attempt], setup: Setup, told: Told
+    ) -> Iterator[tuple[WorkUnit, Part]]:
         """One message of a worker, or its death."""
         try:
             message = receive(worker.pipe)
         except (EOFError, OSError, pickle.UnpicklingError):  # also in the middle of a word
-            yield from self._bury(worker, waiting, stage)
+            yield from self._bury(worker, waiting, setup)
             return
         attempt = worker.attempt
         if isinstance(message, Ready):
@@ -148,14 +148,14 @@ class Workers:
         elif isinstance(message, Finished):
             worker.attempt = None
         elif isinstance(message, Progress) and attempt is not None:
-            told.progress(attempt.chunk, message.share)
+            told.progress(attempt.unit, message.share)
         elif isinstance(message, Part) and attempt is not None:
-            whole = attempt.chunk
+            whole = attempt.unit
             left = whole.without(t.finding.trial for t in message.trials)
-            attempt.chunk, attempt.deaths, attempt.kills = left, 0, 0
+            attempt.unit, attempt.deaths, attempt.kills = left, 0, 0
             yield whole, message
 
-    def _bury(self, worker: _Worker, waiting: deque[_Attempt], stage: Stage) -> Iterator[tuple[Chunk, Part]]:
+    def _bury(self, worker: _Worker, waiting: deque[_Attempt], setup: Setup) -> Iterator[tuple[WorkUnit, Part]]:
         worker.process.join()
         worker.pipe.close()
         self._workers.remove(worker)
@@ -163,21 +163,21 @@ class Workers:
         attempt = worker.attempt
         if not worker.ready:
             self._never_ready(code)
-        if attempt is None or not attempt.chunk.trials:
+        if attempt is None or not attempt.unit.trials:
             return
         killed = code == -signal.SIGKILL
         attempt.kills, attempt.deaths = attempt.kills + killed, attempt.deaths + (not killed)
         if code == OVER_MEMORY:
-            side_by_side = attempt.chunk.at_once or len(attempt.chunk.trials)
+            side_by_side = attempt.unit.at_once or len(attempt.unit.trials)
             if side_by_side > 1:
-                attempt.chunk = replace(attempt.chunk, at_once=side_by_side // 2)
+                attempt.unit = replace(attempt.unit, at_once=side_by_side // 2)
                 waiting.append(attempt)
                 return
-            yield attempt.chunk, failed_part(stage, attempt.chunk, f"needs more memory than {self._limit()}")
+            yield attempt.unit, failed_part(setup, attempt.unit, f"needs more memory than {self._limit()}")
         elif attempt.deaths >= DEATHS or attempt.kills >= KILLS:
             died = attempt.deaths + attempt.kills
             why = f"given up: {died} worker processes died over it, the last {_cause(code)}"
-            yield attempt.chunk, failed_part(stage, attempt.chunk, why)
+            yield attempt.unit, failed_part(setup, attempt.unit, why)
         else:
             waiting.append(attempt)
 

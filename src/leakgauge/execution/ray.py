@@ -20,9 +20,9 @@ from typing import Any
 from leakgauge.errors import BadInput, LeakgaugeError
 from leakgauge.execution.ray_cluster import Lost, Need, RayCluster
 from leakgauge.execution.ray_task import Loaded, Start
-from leakgauge.execution.work_units import Chunk, Part, Told, failed_part
-from leakgauge.execution.worker import Finished, Notice, Progress, Refused, Setup, packed
-from leakgauge.setup.setup import Stage, pick_device
+from leakgauge.execution.work_units import Part, Told, WorkUnit, failed_part
+from leakgauge.execution.worker import Finished, Notice, Progress, Refused, SetupSource, packed
+from leakgauge.setup.setup import Setup, pick_device
 
 LOSSES = 10  # of processes over one chunk, before any of its trials is done
 STARTS = 50  # of processes in a row that are lost before they are ready
@@ -34,7 +34,7 @@ _LONG = 60.0  # seconds without any process: time to say why nothing happens
 class _Attempt:
     """A chunk on its way, less what of it came back."""
 
-    chunk: Chunk
+    unit: WorkUnit
     losses: int = 0
 
 
@@ -74,7 +74,7 @@ class OnRay:
         self._data_root = data_root
         self._at_most = at_most
         self._tasks: list[_Task] = []
-        self._setup: Any = None
+        self._source: Any = None
         self._key = ""
         self._lost_early = 0
         self._room, self._looked = 0, -_LOOK
@@ -100,26 +100,26 @@ class OnRay:
         where = {"device": " and ".join(sorted(self._devices))} if self._devices else {}
         return {"threads": "1", "ray": f"{self._cluster.version}, up to {nodes}", **where}
 
-    def run(self, stage: Stage, chunks: Iterator[Chunk], told: Told) -> Iterator[tuple[Chunk, Part]]:
+    def run(self, setup: Setup, units: Iterator[WorkUnit], told: Told) -> Iterator[tuple[WorkUnit, Part]]:
         """See `leakgauge.execution.work_units`."""
-        if self._key != stage.key:
+        if self._key != setup.key:
             self.close()
-            self._setup = self._cluster.shared(packed(Setup.of(stage, self._data_root)))
-            self._key = stage.key
+            self._source = self._cluster.shared(packed(SetupSource.of(setup, self._data_root)))
+            self._key = setup.key
         waiting: deque[_Attempt] = deque()
         more, patience = True, time.monotonic() + _LONG
         while True:
             while more and len(waiting) < self.slots - sum(t.attempt is not None for t in self._tasks):
-                chunk = next(chunks, None)
-                more = chunk is not None
-                if chunk is not None:
-                    waiting.append(_Attempt(chunk))
+                unit = next(units, None)
+                more = unit is not None
+                if unit is not None:
+                    waiting.append(_Attempt(unit))
             self._hand_out(waiting)
             if not waiting and not any(t.attempt for t in self._tasks):
                 return
             busy = [t for t in self._tasks if t.stream is not None]
             for stream in self._cluster.heard([t.stream for t in busy], _LOOK):
-                yield from self._hear(next(t for t in busy if t.stream is stream), waiting, stage, told)
+                yield from self._hear(next(t for t in busy if t.stream is stream), waiting, setup, told)
             if time.monotonic() > patience and not any(t.ready for t in self._tasks):
                 told.notice(f"Ray has no process ready after {_LONG:g} s (each needs {self._need}); still waiting")
 
@@ -128,7 +128,7 @@ class OnRay:
         for task in self._tasks:
             self._cluster.dismiss(task.remote)
         self._tasks.clear()
-        self._setup, self._key = None, ""
+        self._source, self._key = None, ""
 
     def _room_now(self) -> int:
         if time.monotonic() - self._looked >= _LOOK:
@@ -141,7 +141,7 @@ class OnRay:
         for task in self._tasks:
             if waiting and task.ready and task.attempt is None:
                 task.attempt = waiting.popleft()
-                task.stream = self._cluster.run(task.remote, task.attempt.chunk)
+                task.stream = self._cluster.run(task.remote, task.attempt.unit)
         starting = sum(not t.ready for t in self._tasks)
         for _ in range(min(len(waiting) - starting, self.slots - len(self._tasks))):
             self._start()
@@ -149,15 +149,15 @@ class OnRay:
     def _start(self) -> None:
         on_one_node = max((self._need.times_on(node) for node in self._cluster.nodes()), default=1)
         start = Start.here(self._device, max(1, min(on_one_node, self.slots)), self._need.gpus or 1.0)
-        remote = self._cluster.hire(self._need, start, self._setup)
+        remote = self._cluster.hire(self._need, start, self._source)
         self._tasks.append(_Task(remote, self._cluster.load(remote)))
 
-    def _hear(self, task: _Task, waiting: deque[_Attempt], stage: Stage, told: Told) -> Iterator[tuple[Chunk, Part]]:
+    def _hear(self, task: _Task, waiting: deque[_Attempt], setup: Setup, told: Told) -> Iterator[tuple[WorkUnit, Part]]:
         """One message of a process, or its loss."""
         try:
             message = self._cluster.receive(task.stream)
         except Lost as error:
-            yield from self._bury(task, error, waiting, stage)
+            yield from self._bury(task, error, waiting, setup)
             return
         attempt = task.attempt
         if isinstance(message, Loaded):
@@ -170,13 +170,13 @@ class OnRay:
         elif isinstance(message, Finished):
             task.attempt, task.stream = None, None
         elif isinstance(message, Progress) and attempt is not None:
-            told.progress(attempt.chunk, message.share)
+            told.progress(attempt.unit, message.share)
         elif isinstance(message, Part) and attempt is not None:
-            whole = attempt.chunk
-            attempt.chunk, attempt.losses = whole.without(t.finding.trial for t in message.trials), 0
+            whole = attempt.unit
+            attempt.unit, attempt.losses = whole.without(t.finding.trial for t in message.trials), 0
             yield whole, message
 
-    def _bury(self, task: _Task, why: Lost, waiting: deque[_Attempt], stage: Stage) -> Iterator[tuple[Chunk, Part]]:
+    def _bury(self, task: _Task, why: Lost, waiting: deque[_Attempt], setup: Setup) -> Iterator[tuple[WorkUnit, Part]]:
         """It may only be out of reach: it is ended all the same, so that no trial comes back twice."""
         self._tasks.remove(task)
         self._cluster.dismiss(task.remote)
@@ -186,14 +186,14 @@ class OnRay:
             self._lost_early += 1
             if self._lost_early >= STARTS:
                 raise LeakgaugeError(f"{STARTS} processes on Ray in a row were lost before they were ready: {why}")
-        if attempt is None or not attempt.chunk.trials:
+        if attempt is None or not attempt.unit.trials:
             return
         attempt.losses += 1
         if attempt.losses >= LOSSES:
             text = f"given up: {LOSSES} processes on Ray were lost over it, the last one: {why}"
-            yield attempt.chunk, failed_part(stage, attempt.chunk, text)
+            yield attempt.unit, failed_part(setup, attempt.unit, text)
             return
-        side_by_side = attempt.chunk.at_once or len(attempt.chunk.trials)
+        side_by_side = attempt.unit.at_once or len(attempt.unit.trials)
         if why.memory and side_by_side > 1:
-            attempt.chunk = replace(attempt.chunk, at_once=side_by_side // 2)
+            attempt.unit = replace(attempt.unit, at_once=side_by_side // 2)
         waiting.append(attempt)

@@ -26,8 +26,8 @@ from typing import Any
 
 from leakgauge.errors import BadInput, LeakgaugeError, MissingExtra
 from leakgauge.execution.quiet_ray import NO_STATISTICS, quiet_ray
-from leakgauge.execution.ray_task import ChunkTask, Loaded, Start
-from leakgauge.execution.work_units import Chunk
+from leakgauge.execution.ray_task import Loaded, Start, UnitTask
+from leakgauge.execution.work_units import WorkUnit
 from leakgauge.execution.worker import Finished, Message, Refused, packed
 from leakgauge.reading.search_path import safe_children
 
@@ -77,29 +77,29 @@ class RayCluster:
 
     def __init__(self, ray: ModuleType) -> None:
         self._ray = ray
-        self._task = ray.remote(ChunkTask)
+        self._task = ray.remote(UnitTask)
         self.version: str = ray.__version__
 
     def nodes(self) -> list[Node]:
         found = [node["Resources"] for node in self._ray.nodes() if node["Alive"]]
         return [Node(has.get("CPU", 0.0), has.get("GPU", 0.0)) for has in found]
 
-    def shared(self, setup: bytes) -> Any:
+    def shared(self, source: bytes) -> Any:
         """Kept once, and copied to each node that needs it."""
-        return self._ray.put(setup)
+        return self._ray.put(source)
 
-    def hire(self, need: Need, start: Start, setup: Any) -> Any:
+    def hire(self, need: Need, start: Start, source: Any) -> Any:
         """A `ChunkTask` in a process of its own, as soon as there is room. Who runs again what it lost, we decide."""
         asked = self._task.options(
             num_cpus=1, num_gpus=need.gpus, max_restarts=0, max_task_retries=0, scheduling_strategy="SPREAD"
         )
-        return asked.remote(start, setup)
+        return asked.remote(start, source)
 
     def load(self, task: Any) -> Any:
         return task.load.options(num_returns="streaming").remote()
 
-    def run(self, task: Any, chunk: Chunk) -> Any:
-        return task.run.options(num_returns="streaming").remote(packed(chunk))
+    def run(self, task: Any, unit: WorkUnit) -> Any:
+        return task.run.options(num_returns="streaming").remote(packed(unit))
 
     def dismiss(self, task: Any) -> None:
         """It ends at once, whatever it is at."""

@@ -23,8 +23,8 @@ import torch
 import leakgauge
 from leakgauge.engine.memory import share_memory
 from leakgauge.errors import LeakgaugeError
-from leakgauge.execution.work_units import Chunk, ChunkRunner, Told
-from leakgauge.execution.worker import Message, Notice, Progress, Refused, Setup, packed
+from leakgauge.execution.work_units import Told, UnitRunner, WorkUnit
+from leakgauge.execution.worker import Message, Notice, Progress, Refused, SetupSource, packed
 from leakgauge.reading.files import VARIABLE
 from leakgauge.reading.search_path import look_here_last
 from leakgauge.setup.setup import environment
@@ -57,24 +57,24 @@ class Start:
         return cls(device, processes, gpus, leakgauge.__version__, folder, data and os.path.abspath(data))
 
 
-class ChunkTask:
+class UnitTask:
     """Lives in a process of its own; `leakgauge.execution.ray_cluster` makes a Ray actor of it."""
 
-    def __init__(self, start: Start, setup: bytes) -> None:
+    def __init__(self, start: Start, source: bytes) -> None:
         self._start = start
-        self._setup = setup
-        self._runner: ChunkRunner | None = None
+        self._source = source
+        self._runner: UnitRunner | None = None
 
     def load(self) -> Iterator[bytes]:
         """`Loaded` at the end."""
         return streamed(self._load)
 
-    def run(self, chunk: bytes) -> Iterator[bytes]:
+    def run(self, unit: bytes) -> Iterator[bytes]:
         """Its parts, each as soon as it is there, with notices and progress between them."""
 
         def work(say: Callable[[Message], None]) -> None:
             assert self._runner is not None, "load comes first"
-            loaded: Chunk = pickle.loads(chunk)
+            loaded: WorkUnit = pickle.loads(unit)
             for part in self._runner.parts(loaded, _told(say)):
                 say(part)
 
@@ -92,10 +92,10 @@ class ChunkTask:
         if self._start.data is not None:
             os.environ.setdefault(VARIABLE, self._start.data)
         share_memory(self._start.processes, None, self._start.gpus)
-        setup: Setup = pickle.loads(self._setup)
-        stage = setup.load(self._start.device)
-        self._runner = ChunkRunner(stage)
-        say(Loaded(environment(stage.batch.inputs.device)["device"]))
+        source: SetupSource = pickle.loads(self._source)
+        setup = source.load(self._start.device)
+        self._runner = UnitRunner(setup)
+        say(Loaded(environment(setup.batch.inputs.device)["device"]))
 
 
 def streamed(work: Callable[[Callable[[Message | Loaded], None]], None]) -> Iterator[bytes]:
@@ -120,7 +120,7 @@ def streamed(work: Callable[[Callable[[Message | Loaded], None]], None]) -> Iter
 def _told(say: Callable[[Message], None]) -> Told:
     last = -1.0
 
-    def progress(_: Chunk, share: float) -> None:
+    def progress(_: WorkUnit, share: float) -> None:
         nonlocal last
         if time.monotonic() - last > _TELL:
             last = time.monotonic()

@@ -14,9 +14,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from leakgauge.execution.store import Store, Trial
-from leakgauge.execution.work_units import Chunk, Executor, Part, Told, chunks_of
+from leakgauge.execution.work_units import Executor, Part, Told, WorkUnit, units_of
 from leakgauge.setup.plan import Cell
-from leakgauge.setup.setup import Stage
+from leakgauge.setup.setup import Setup
 from leakgauge.types import Finding
 
 Watch = Callable[[int, int, str, float], None]  # cell number, cells in all, what runs now, share of it done
@@ -52,13 +52,13 @@ class _Claimed:
     left: set[int]
 
 
-class Resuming:
+class Resume:
     """The cells of one stage. An interrupt leaves in each `Work` what was done by then."""
 
     def __init__(
-        self, stage: Stage, store: Store | None, executor: Executor, notice: Callable[[str], None] = lambda _: None
+        self, setup: Setup, store: Store | None, executor: Executor, notice: Callable[[str], None] = lambda _: None
     ) -> None:
-        self._stage = stage
+        self._setup = setup
         self._store = store
         self._executor = executor
         self._notice = notice
@@ -67,41 +67,41 @@ class Resuming:
     def finish(self, works: Sequence[Work], watch: Watch) -> None:
         """Run what is missing of these; `watch` is told of the whole of them as it goes on."""
         bar = _Bar(works, watch)
-        waiting: list[tuple[Work, Chunk]] | None = None
+        waiting: list[tuple[Work, WorkUnit]] | None = None
         while waiting is None or waiting:
-            chunks = self._missing(works, bar) if waiting is None else iter(waiting)
-            elsewhere: list[tuple[Work, Chunk]] = []
-            ran = self._run(chunks, elsewhere, bar)
+            units = self._missing(works, bar) if waiting is None else iter(waiting)
+            elsewhere: list[tuple[Work, WorkUnit]] = []
+            ran = self._run(units, elsewhere, bar)
             if elsewhere and not ran:
                 time.sleep(_LOOK_AGAIN)
             waiting = elsewhere
 
-    def _missing(self, works: Sequence[Work], bar: _Bar) -> Iterator[tuple[Work, Chunk]]:
+    def _missing(self, works: Sequence[Work], bar: _Bar) -> Iterator[tuple[Work, WorkUnit]]:
         """What is not on disk, cell by cell as its turn comes."""
-        trials = self._stage.scenario.trials
+        trials = self._setup.scenario.trials
         for work in works:
             if self._store:
                 work.take(self._store.load(work.key))
             left = [t for t in range(trials) if t not in work.done]
             bar.begin(work, left)
-            for chunk in chunks_of(
-                work.key, work.cell, left, trials, self._stage.batch.inputs.device, self._executor.slots, work.changes
+            for unit in units_of(
+                work.key, work.cell, left, trials, self._setup.batch.inputs.device, self._executor.slots, work.changes
             ):
-                yield work, chunk
+                yield work, unit
 
-    def _run(self, chunks: Iterator[tuple[Work, Chunk]], elsewhere: list[tuple[Work, Chunk]], bar: _Bar) -> int:
+    def _run(self, units: Iterator[tuple[Work, WorkUnit]], elsewhere: list[tuple[Work, WorkUnit]], bar: _Bar) -> int:
         """The chunks that no other process is running; gives how many trials came back."""
         mine: dict[tuple[str, int], _Claimed] = {}
         came = 0
-        told = Told(lambda chunk, share: bar.running(mine[chunk.name].work, chunk, share), self._said)
+        told = Told(lambda unit, share: bar.running(mine[unit.name].work, unit, share), self._said)
         with ExitStack() as claims:
-            ours = self._claimed(chunks, elsewhere, mine, claims, bar)
-            for chunk, part in self._executor.run(self._stage, ours, told):
-                held = mine[chunk.name]
+            ours = self._claimed(units, elsewhere, mine, claims, bar)
+            for unit, part in self._executor.run(self._setup, ours, told):
+                held = mine[unit.name]
                 self._keep(held.work, part)
                 numbers = [t.finding.trial for t in part.trials]
                 came += len(numbers)
-                bar.came(held.work, chunk, numbers)
+                bar.came(held.work, unit, numbers)
                 held.left.difference_update(numbers)
                 if not held.left:
                     held.claim.close()
@@ -109,30 +109,30 @@ class Resuming:
 
     def _claimed(
         self,
-        chunks: Iterator[tuple[Work, Chunk]],
-        elsewhere: list[tuple[Work, Chunk]],
+        units: Iterator[tuple[Work, WorkUnit]],
+        elsewhere: list[tuple[Work, WorkUnit]],
         mine: dict[tuple[str, int], _Claimed],
         claims: ExitStack,
         bar: _Bar,
-    ) -> Iterator[Chunk]:
+    ) -> Iterator[WorkUnit]:
         """Chunks as an executor draws them: each is ours from then on, and was not finished meanwhile."""
-        for work, chunk in chunks:
+        for work, unit in units:
             claim = claims.enter_context(ExitStack())
             if self._store:
-                if not claim.enter_context(self._store.claim(*chunk.name)):
-                    elsewhere.append((work, chunk))
+                if not claim.enter_context(self._store.claim(*unit.name)):
+                    elsewhere.append((work, unit))
                     claim.close()
                     continue
-                if self._store.finished(chunk.key) & set(chunk.trials):  # another process was here before us
-                    there = {n: t for n, t in self._store.load(chunk.key).items() if n in chunk.trials}
+                if self._store.finished(unit.key) & set(unit.trials):  # another process was here before us
+                    there = {n: t for n, t in self._store.load(unit.key).items() if n in unit.trials}
                     work.take(there)
-                    bar.came(work, chunk, list(there))
-                    chunk = chunk.without(there)
-            if not chunk.trials:
+                    bar.came(work, unit, list(there))
+                    unit = unit.without(there)
+            if not unit.trials:
                 claim.close()
                 continue
-            mine[chunk.name] = _Claimed(work, claim, set(chunk.trials))
-            yield chunk
+            mine[unit.name] = _Claimed(work, claim, set(unit.trials))
+            yield unit
 
     def _keep(self, work: Work, part: Part) -> None:
         """On disk before anything else; what could not run is not kept, so that it is tried again next time."""
@@ -162,14 +162,14 @@ class _Bar:
         self._left[work.key], self._wanted[work.key] = set(left), len(left)
         self._tell(work)
 
-    def running(self, work: Work, chunk: Chunk, share: float) -> None:
-        came = len(set(chunk.trials) - self._left[work.key])
-        self._running[chunk.name] = max(0.0, share * len(chunk.trials) - came)
+    def running(self, work: Work, unit: WorkUnit, share: float) -> None:
+        came = len(set(unit.trials) - self._left[work.key])
+        self._running[unit.name] = max(0.0, share * len(unit.trials) - came)
         self._tell(work)
 
-    def came(self, work: Work, chunk: Chunk, trials: Sequence[int]) -> None:
+    def came(self, work: Work, unit: WorkUnit, trials: Sequence[int]) -> None:
         self._left[work.key].difference_update(trials)
-        self._running.pop(chunk.name, None)
+        self._running.pop(unit.name, None)
         self._tell(work)
 
     def _tell(self, work: Work) -> None:

@@ -98,9 +98,9 @@ class Store:
         """The trials of a cell that are there now, by the index alone."""
         return set(self._writing.held(key))
 
-    def claim(self, key: str, chunk: int) -> AbstractContextManager[bool]:
+    def claim(self, key: str, unit: int) -> AbstractContextManager[bool]:
         """The right to run a chunk of a cell; False if another process has it. Freed if that process dies."""
-        return claimed(self._cells / f"{key}.chunk-{chunk}", wait=False)
+        return claimed(self._cells / f"{key}.chunk-{unit}", wait=False)
 
     def forget(self, key: str) -> None:
         """For a run that begins anew."""
@@ -125,7 +125,7 @@ class Store:
         """Whether the private samples are there, whole or not."""
         return (self.folder / "truth.safetensors").exists()
 
-    def pictures(self, stage: str = "") -> Pictures | None:
+    def pictures(self, setup: str = "") -> Pictures | None:
         """The pictures of a finished run, for `leakgauge report`; None if there are none. Needs no index.
 
         Only those of the stage with that key, if one is given.
@@ -135,7 +135,7 @@ class Store:
         path = self.folder / "truth.safetensors"
         try:
             truth, of = self._truth()
-            if stage and of != stage:
+            if setup and of != setup:
                 raise Unreadable("it is of another run than report.json")
             path = self.folder / "cells.json"
             names = opened(path, of)

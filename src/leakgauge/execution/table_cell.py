@@ -12,11 +12,11 @@ from leakgauge import catalog
 from leakgauge.client.trained_on import scores_beside
 from leakgauge.engine.memory import is_out_of_memory
 from leakgauge.errors import BadInput, LeakgaugeError, NotApplicable
-from leakgauge.execution.trial_run import Meeting
+from leakgauge.execution.trial_run import TrialRun
 from leakgauge.metrics.scoring import Scores, score
 from leakgauge.metrics.worst_case import with_answers, worst_case
 from leakgauge.setup.plan import ON_A_DECOY, Cell, OnDecoy, parse_chain
-from leakgauge.setup.setup import Stage
+from leakgauge.setup.setup import Setup
 from leakgauge.types import (
     BLANK,
     CRITERION,
@@ -46,38 +46,38 @@ Done = tuple[list[Finding], Tensor | None]
 
 
 def run_cell(
-    stage: Stage,
+    setup: Setup,
     cell: Cell,
     earlier: Sequence[Finding],
     progress: Callable[[float], None],
     trials: Sequence[int] | None = None,
     notice: Callable[[str], None] = lambda _: None,
-    last: LastMeeting | None = None,
+    last: LastTrialRun | None = None,
 ) -> Done:
     """One cell on `trials` (all of them unless given). After an interrupt: the trials that were finished by then.
 
     `notice` is told what is known against the attack before it starts. `last` lends what another part of the same
     cell has prepared.
     """
-    wanted = list(range(stage.scenario.trials) if trials is None else trials)
+    wanted = list(range(setup.scenario.trials) if trials is None else trials)
     attack, control = (cell.attack.attack, True) if isinstance(cell.attack, OnDecoy) else (cell.attack, False)
     try:
-        meeting = (last or LastMeeting()).of(stage, cell)
-        defenses, told = meeting.defenses, meeting.told
-        truth = _truth(stage, attack, defenses)
-        for concern in meeting.concerns(wanted[0]):
+        trial_run = (last or LastTrialRun()).of(setup, cell)
+        defenses, told = trial_run.defenses, trial_run.told
+        truth = _truth(setup, attack, defenses)
+        for concern in trial_run.concerns(wanted[0]):
             notice(f"{cell.label}: {FLAGS[concern].reason}")
-        result = meeting.of(wanted, progress)
+        result = trial_run.of(wanted, progress)
         whole = _finished(result)
         if not whole:
             raise KeyboardInterrupt
         ran = [wanted[row] for row in whole]
-        result = _as_many_as_there_are(result.take(whole), truth, stage)
-        worst = worst_case(truth.take(ran), result, stage.data)
+        result = _as_many_as_there_are(result.take(whole), truth, setup)
+        worst = worst_case(truth.take(ran), result, setup.data)
         result = result if worst is None else worst.result
-        scores = score(truth.take(ran), result, stage.data, stage.metrics)
+        scores = score(truth.take(ran), result, setup.data, setup.metrics)
         if not (control or cell.adaptive or attack.baseline):  # an informed attacker gives the client's own samples
-            more = scores_beside(truth.take(ran), result, defenses, [stage.scenario.seeds[t] for t in ran], stage.data)
+            more = scores_beside(truth.take(ran), result, defenses, [setup.scenario.seeds[t] for t in ran], setup.data)
             scores = dataclasses.replace(scores, records=dict(scores.records) | more)
     except BadInput:
         raise
@@ -86,14 +86,14 @@ def run_cell(
             raise _mistake_of(attack, error) from error
         kind = NOT_APPLICABLE if isinstance(error, NotApplicable) else ""  # this cell failed; it stays in the table
         text = f"{kind}{str(error) or type(error).__name__}"
-        return [failed(stage, cell, trial, text) for trial in wanted], None
-    flags = [*oracle_flags(told), *meeting.concerns(wanted[0]), *generator_flags(attack, truth.take(ran))]
+        return [failed(setup, cell, trial, text) for trial in wanted], None
+    flags = [*oracle_flags(told), *trial_run.concerns(wanted[0]), *generator_flags(attack, truth.take(ran))]
     if ran_out_of_time(attack, result):
         flags.append("time-budget-spent")
-    if defenses and meeting.defense_did_nothing:
+    if defenses and trial_run.defense_did_nothing:
         flags.append("defense-without-effect")
-    findings = compared(stage, cell, _findings(cell, ran, result, scores, stage, flags), earlier)
-    size = stage.scenario.batch_size
+    findings = compared(setup, cell, _findings(cell, ran, result, scores, setup, flags), earlier)
+    size = setup.scenario.batch_size
     own = None if scores.matched is None else scores.matched[:, :size]
     if own is not None and worst is not None:
         own = with_answers(own, worst.matched[:, :, :size])
@@ -114,37 +114,37 @@ def _mistake_of(attack: Attack, error: Exception) -> Exception:
     )
 
 
-class LastMeeting:
+class LastTrialRun:
     """The meeting of the cell that ran last: its parts share what a server prepared for it."""
 
     def __init__(self) -> None:
-        self._stage: Stage | None = None
+        self._setup: Setup | None = None
         self._cell: Cell | None = None
-        self._meeting: Meeting | None = None
+        self._trial_run: TrialRun | None = None
 
-    def of(self, stage: Stage, cell: Cell) -> Meeting:
-        if self._meeting is None or self._stage is not stage or self._cell != cell:
-            self._meeting = None  # let go of the old one first
-            self._meeting, self._stage, self._cell = _meeting(stage, cell), stage, cell
-        return self._meeting
+    def of(self, setup: Setup, cell: Cell) -> TrialRun:
+        if self._trial_run is None or self._setup is not setup or self._cell != cell:
+            self._trial_run = None  # let go of the old one first
+            self._trial_run, self._setup, self._cell = _trial_run(setup, cell), setup, cell
+        return self._trial_run
 
 
-def _meeting(stage: Stage, cell: Cell) -> Meeting:
+def _trial_run(setup: Setup, cell: Cell) -> TrialRun:
     attack, control = (cell.attack.attack, True) if isinstance(cell.attack, OnDecoy) else (cell.attack, False)
     defenses = parse_chain(cell.defense)
     # The update's own samples; the scores are always those of the truth.
-    behind = stage.decoys(defenses) if control else _truth(stage, attack, defenses)
-    told = FLOOR if attack.baseline else stage.threat_model
-    return Meeting(stage, attack, defenses, told, behind, cell.adaptive)
+    behind = setup.decoys(defenses) if control else _truth(setup, attack, defenses)
+    told = FLOOR if attack.baseline else setup.threat_model
+    return TrialRun(setup, attack, defenses, told, behind, cell.adaptive)
 
 
-def _truth(stage: Stage, attack: Attack, defenses: Sequence[Defense]) -> Batch:
-    return stage.crowd if attack.baseline else stage.behind(defenses)  # a floor stands for every record
+def _truth(setup: Setup, attack: Attack, defenses: Sequence[Defense]) -> Batch:
+    return setup.crowd if attack.baseline else setup.behind(defenses)  # a floor stands for every record
 
 
-def _as_many_as_there_are(result: Reconstruction, truth: Batch, stage: Stage) -> Reconstruction:
+def _as_many_as_there_are(result: Reconstruction, truth: Batch, setup: Setup) -> Reconstruction:
     """For an attacker who believes in another number of samples: the first claims, or none for those it missed."""
-    if Fact.NUM_SAMPLES not in stage.believed or result.inputs is None:
+    if Fact.NUM_SAMPLES not in setup.assumed or result.inputs is None:
         return result
     samples = truth.inputs.shape[1]
     claims = result.inputs[:, :samples]
@@ -172,7 +172,7 @@ def _finished(result: Reconstruction) -> list[int]:
 
 
 def _findings(
-    cell: Cell, ran: Sequence[int], result: Reconstruction, scores: Scores, stage: Stage, flags: list[str]
+    cell: Cell, ran: Sequence[int], result: Reconstruction, scores: Scores, setup: Setup, flags: list[str]
 ) -> list[Finding]:
     size = next((v.shape[1] for v in scores.records.values()), 0)
     fell, failed = objective_fell(result).tolist(), scores.failed.tolist()
@@ -193,7 +193,7 @@ def _findings(
                 defense=cell.defense,
                 adaptive=cell.adaptive,
                 trial=trial,
-                seed=stage.scenario.seeds[trial],
+                seed=setup.scenario.seeds[trial],
                 scores=means,
                 records=each,
                 objective=objective if torch.isfinite(result.objective[t]) else None,
@@ -203,7 +203,7 @@ def _findings(
                 flags=tuple(sorted(own)),
                 spec=cell.attack.spec,
                 note="" if result.notes is None else result.notes[t],
-                control=isinstance(cell.attack, OnDecoy),
+                is_decoy=isinstance(cell.attack, OnDecoy),
                 certified=None if result.certified is None else int(result.certified[t]),
                 labels_proven=None if result.labels_proven is None else int(result.labels_proven[t]),
                 solved=None if result.solved is None else bool(result.solved[t]),
@@ -214,7 +214,7 @@ def _findings(
     return rows
 
 
-def compared(stage: Stage, cell: Cell, findings: Sequence[Finding], earlier: Sequence[Finding]) -> list[Finding]:
+def compared(setup: Setup, cell: Cell, findings: Sequence[Finding], earlier: Sequence[Finding]) -> list[Finding]:
     """The findings of a cell, flagged where the mean image or the cell's own control did as well.
 
     Apart from running, so that cells need not wait for one another.
@@ -226,9 +226,9 @@ def compared(stage: Stage, cell: Cell, findings: Sequence[Finding], earlier: Seq
     for f in findings:
         flags, guess, decoy = set(f.flags), guesses.get(f.trial), decoys.get(f.trial)
         if f.error is None:
-            if not cell.attack.baseline and guess and _no_better(stage.data, f.scores, f.records, guess):
+            if not cell.attack.baseline and guess and _no_better(setup.data, f.scores, f.records, guess):
                 flags.add("no-better-than-mean")
-            if decoy and not _beats(stage.data, f.scores, decoy):
+            if decoy and not _beats(setup.data, f.scores, decoy):
                 flags.add("no-better-than-decoy")
         told.append(dataclasses.replace(f, flags=tuple(sorted(flags))))
     return told
@@ -263,16 +263,16 @@ def _beats(data: DataSpec, means: Mapping[str, float | None], decoy: Finding) ->
     return means.get(name) is None or beats(name, means, decoy.scores)
 
 
-def failed(stage: Stage, cell: Cell, trial: int, error: str) -> Finding:
+def failed(setup: Setup, cell: Cell, trial: int, error: str) -> Finding:
     """A trial that could not be run, as it stands in the table."""
     return Finding(
         cell.label,
         cell.defense,
         cell.adaptive,
         trial,
-        stage.scenario.seeds[trial],
+        setup.scenario.seeds[trial],
         {},
         error=error,
         spec=cell.attack.spec,
-        control=isinstance(cell.attack, OnDecoy),
+        is_decoy=isinstance(cell.attack, OnDecoy),
     )

@@ -18,7 +18,7 @@ from leakgauge.client.observe import facts_about, observe
 from leakgauge.engine.memory import fitting
 from leakgauge.errors import LeakgaugeError, NotApplicable
 from leakgauge.execution.batching import bytes_per_trial, joined, reconstruct, within
-from leakgauge.setup.setup import Stage
+from leakgauge.setup.setup import Setup
 from leakgauge.setup.suites import ALLOWED
 from leakgauge.types import (
     Attack,
@@ -40,10 +40,10 @@ _MOST_QUERIES = 100  # a server that is still not content by then never will be
 
 
 @dataclass(frozen=True)
-class Meeting:
+class TrialRun:
     """One attack, one configuration, and the clients that hold `behind`."""
 
-    stage: Stage
+    setup: Setup
     attack: Attack
     defenses: tuple[Defense, ...]
     told: ThreatModel
@@ -54,13 +54,13 @@ class Meeting:
     def sent(self) -> nn.Module:
         """The model that the clients get first: the global one, or what a tampering server makes of it."""
         if not isinstance(self.attack, TamperingServer):
-            return self.stage.model
-        if self.attack.changes not in ALLOWED[self.stage.threat_model.may_change]:
+            return self.setup.model
+        if self.attack.changes not in ALLOWED[self.setup.threat_model.may_change]:
             raise NotApplicable(
                 f"{self.attack.name} changes the model's {self.attack.changes}, which "
-                f"{self.stage.threat_model.name!r} may not; use --threat-model malicious-{self.attack.changes}"
+                f"{self.setup.threat_model.name!r} may not; use --threat-model malicious-{self.attack.changes}"
             )
-        return self.attack.prepare(self.stage.model, self.stage.data, self.stage.public)
+        return self.attack.prepare(self.setup.model, self.setup.data, self.setup.public)
 
     def concerns(self, trial: int) -> tuple[str, ...]:
         """What is known against the attack before it starts; the same for every trial."""
@@ -74,7 +74,7 @@ class Meeting:
         parts: list[Reconstruction] = []
         for begin in range(0, len(trials), size):
             rows = trials[begin : begin + size]
-            seeds = [self.stage.scenario.seeds[t] for t in rows]
+            seeds = [self.setup.scenario.seeds[t] for t in rows]
             part = partial(within, progress, begin / len(trials), len(rows) / len(trials))
             try:
                 parts.append(reconstruct(self.attack, self._final(rows), seeds, part))
@@ -96,11 +96,11 @@ class Meeting:
     @cached_property
     def defense_did_nothing(self) -> bool:
         """Is the first update what it would have been without the defences? The first trials speak for all."""
-        if self.stage.recorded is not None:
+        if self.setup.recorded is not None:
             return False  # nobody knows what it would have been
-        few = range(1 if self._update_bytes() > _LARGE else min(_SPEAKERS, self.stage.scenario.trials))
-        with_them = self.stage.update(self.defenses, self.sent, self.behind, few)
-        return is_unchanged(with_them, self.stage.update((), self.sent, self.behind, few))
+        few = range(1 if self._update_bytes() > _LARGE else min(_SPEAKERS, self.setup.scenario.trials))
+        with_them = self.setup.update(self.defenses, self.sent, self.behind, few)
+        return is_unchanged(with_them, self.setup.update((), self.sent, self.behind, few))
 
     def _final(self, rows: Sequence[int]) -> Observation:
         """What the attacker sees at the end: after its only query, or after its last."""
@@ -118,20 +118,20 @@ class Meeting:
         model = prepared(sent, *self.defenses)
         update = _no_update(model, len(rows))
         if not self.attack.baseline:  # a floor does not look at it, and for large models it costs minutes
-            of = self.stage.combined_update if self._rounds > 1 else self.stage.update
+            of = self.setup.combined_update if self._rounds > 1 else self.setup.update
             update = of(self.defenses, sent, self.behind, rows, self.informed)
         held = self.behind.take(rows)
-        stage = self.stage
-        local = dataclasses.replace(stage.scenario.local, seen=self._rounds)
-        facts = facts_about(model, held, stage.data, local, stage.public, self.told.facts) | dict(stage.believed)
+        setup = self.setup
+        local = dataclasses.replace(setup.scenario.local, seen=self._rounds)
+        facts = facts_about(model, held, setup.data, local, setup.public, self.told.facts) | dict(setup.assumed)
         if self.attack.baseline:
             return Observation(model, update, self.told, {f: v for f, v in facts.items() if f in self.told.facts})
-        return observe(model, update, self.told, facts, stage.scenario.shared_layers)
+        return observe(model, update, self.told, facts, setup.scenario.shared_layers)
 
     @property
     def _rounds(self) -> int:
         """Rounds behind what the attacker looks at."""
-        return self.stage.scenario.local.seen if self.informed else 1
+        return self.setup.scenario.local.seen if self.informed else 1
 
     @property
     def _device(self) -> torch.device:

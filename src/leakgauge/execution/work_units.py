@@ -32,16 +32,16 @@ from leakgauge.engine.memory import is_out_of_memory
 from leakgauge.errors import LeakgaugeError
 from leakgauge.execution.batching import within
 from leakgauge.execution.store import Trial
-from leakgauge.execution.table_cell import LastMeeting, failed, run_cell
+from leakgauge.execution.table_cell import LastTrialRun, failed, run_cell
 from leakgauge.setup.plan import Cell, OnDecoy
-from leakgauge.setup.setup import Stage
+from leakgauge.setup.setup import Setup
 from leakgauge.types import Attack, TamperingServer
 
 SIZES = {"cpu": 32, "cuda": 512}  # trials side by side: more gain little there, and would be lost with a killed process
 
 
 @dataclass(frozen=True)
-class Chunk:
+class WorkUnit:
     """Some trials of one cell."""
 
     key: str  # of the cell, in the store
@@ -57,7 +57,7 @@ class Chunk:
         """What identifies it, and what is left of it."""
         return self.key, self.number
 
-    def without(self, done: Iterable[int]) -> Chunk:
+    def without(self, done: Iterable[int]) -> WorkUnit:
         """The rest of it."""
         gone = set(done)
         left = tuple(t for t in self.trials if t not in gone)
@@ -77,7 +77,7 @@ class Part:
 class Told:
     """Who wants to know how it goes."""
 
-    progress: Callable[[Chunk, float], None] = lambda *_: None  # share of the chunk that is done
+    progress: Callable[[WorkUnit, float], None] = lambda *_: None  # share of the chunk that is done
     notice: Callable[[str], None] = lambda _: None  # what is known against the attack
 
 
@@ -94,7 +94,7 @@ class Executor(Protocol):
         """What is true of where they ran, and not of this process; for the report."""
         ...
 
-    def run(self, stage: Stage, chunks: Iterator[Chunk], told: Told) -> Iterator[tuple[Chunk, Part]]: ...
+    def run(self, setup: Setup, units: Iterator[WorkUnit], told: Told) -> Iterator[tuple[WorkUnit, Part]]: ...
 
     def close(self) -> None: ...
 
@@ -105,11 +105,11 @@ class InProcess:
     slots = 1
     environment: Mapping[str, str] = {}
 
-    def run(self, stage: Stage, chunks: Iterator[Chunk], told: Told) -> Iterator[tuple[Chunk, Part]]:
-        runner = ChunkRunner(stage)
-        for chunk in chunks:
-            for part in runner.parts(chunk, told):
-                yield chunk, part
+    def run(self, setup: Setup, units: Iterator[WorkUnit], told: Told) -> Iterator[tuple[WorkUnit, Part]]:
+        runner = UnitRunner(setup)
+        for unit in units:
+            for part in runner.parts(unit, told):
+                yield unit, part
                 if not part.whole:
                     raise KeyboardInterrupt
 
@@ -117,25 +117,25 @@ class InProcess:
         pass
 
 
-class ChunkRunner:
+class UnitRunner:
     """Runs chunks on one stage, in the process that has loaded it."""
 
-    def __init__(self, stage: Stage) -> None:
-        self._stage = stage
-        self._last = LastMeeting()
+    def __init__(self, setup: Setup) -> None:
+        self._setup = setup
+        self._last = LastTrialRun()
 
-    def parts(self, chunk: Chunk, told: Told) -> Iterator[Part]:
+    def parts(self, unit: WorkUnit, told: Told) -> Iterator[Part]:
         """The trials of a chunk, as many at once as memory allows, each lot as soon as it is done."""
-        stage = dataclasses.replace(self._stage, **chunk.changes) if chunk.changes else self._stage
-        told.progress(chunk, 0.0)
-        size, done = self._at_once(stage, chunk), 0
-        while done < len(chunk.trials):
-            trials = chunk.trials[done : done + size]
-            share = len(trials) / len(chunk.trials)
-            cell = _with_time(chunk.cell, chunk.time_share * share)
-            progress = partial(within, partial(told.progress, chunk), done / len(chunk.trials), share)
-            findings, pictures = run_cell(stage, cell, (), progress, trials, told.notice, self._last)
-            spec = chunk.cell.attack.spec  # without the share of time
+        setup = dataclasses.replace(self._setup, **unit.changes) if unit.changes else self._setup
+        told.progress(unit, 0.0)
+        size, done = self._at_once(setup, unit), 0
+        while done < len(unit.trials):
+            trials = unit.trials[done : done + size]
+            share = len(trials) / len(unit.trials)
+            cell = _with_time(unit.cell, unit.time_share * share)
+            progress = partial(within, partial(told.progress, unit), done / len(unit.trials), share)
+            findings, pictures = run_cell(setup, cell, (), progress, trials, told.notice, self._last)
+            spec = unit.cell.attack.spec  # without the share of time
             yield Part(
                 tuple(
                     Trial(dataclasses.replace(f, spec=spec), None if pictures is None else pictures[row])
@@ -145,21 +145,21 @@ class ChunkRunner:
             )
             done += len(trials)
 
-    def _at_once(self, stage: Stage, chunk: Chunk) -> int:
-        if chunk.at_once == 1:
+    def _at_once(self, setup: Setup, unit: WorkUnit) -> int:
+        if unit.at_once == 1:
             return 1
         try:
-            fit = self._last.of(stage, _with_time(chunk.cell, chunk.time_share)).at_once(chunk.trials)
+            fit = self._last.of(setup, _with_time(unit.cell, unit.time_share)).at_once(unit.trials)
         except (LeakgaugeError, RuntimeError) as error:  # the run itself will say it
             if not isinstance(error, LeakgaugeError) and not is_out_of_memory(error):
                 raise
-            fit = len(chunk.trials)
-        return max(1, min(fit, chunk.at_once or fit))
+            fit = len(unit.trials)
+        return max(1, min(fit, unit.at_once or fit))
 
 
-def chunks_of(
+def units_of(
     key: str, cell: Cell, left: Sequence[int], trials: int, device: torch.device, slots: int, changes: Mapping[str, Any]
-) -> list[Chunk]:
+) -> list[WorkUnit]:
     """What is `left` of a cell's `trials`, in chunks whose bounds are the same in every run."""
     size = SIZES[device.type]
     groups: dict[int, list[int]] = {}
@@ -167,14 +167,14 @@ def chunks_of(
         groups.setdefault(trial // size, []).append(trial)
     beside = min(slots, len(groups))  # chunks that run at the same time do not wait for one another's share
     return [
-        Chunk(key, number, cell, tuple(group), min(1.0, beside * len(group) / trials), changes)
+        WorkUnit(key, number, cell, tuple(group), min(1.0, beside * len(group) / trials), changes)
         for number, group in groups.items()
     ]
 
 
-def failed_part(stage: Stage, chunk: Chunk, error: str) -> Part:
+def failed_part(setup: Setup, unit: WorkUnit, error: str) -> Part:
     """The trials of a chunk that could not be run, as failures that stay in the table."""
-    return Part(tuple(Trial(failed(stage, chunk.cell, trial, error), None) for trial in chunk.trials))
+    return Part(tuple(Trial(failed(setup, unit.cell, trial, error), None) for trial in unit.trials))
 
 
 def _with_time(cell: Cell, share: float) -> Cell:

@@ -23,18 +23,18 @@ from torch import Tensor
 from leakgauge import catalog
 from leakgauge.engine.memory import share_memory
 from leakgauge.errors import LeakgaugeError
-from leakgauge.execution.work_units import Chunk, ChunkRunner, Part, Told
+from leakgauge.execution.work_units import Part, Told, UnitRunner, WorkUnit
 from leakgauge.reading.search_path import look_here_last
-from leakgauge.recording.own_update import recorded_stage
+from leakgauge.recording.own_update import recorded_setup
 from leakgauge.setup.plan import plan
-from leakgauge.setup.setup import Stage, set_stage
+from leakgauge.setup.setup import Setup, load_setup
 from leakgauge.types import Scenario
 
 _TELL = 0.2  # seconds between two words on progress
 
 
 @dataclass(frozen=True)
-class Setup:
+class SetupSource:
     """All that a process needs to load the stage that another one has; pickles, with tensors by value."""
 
     scenario: Scenario
@@ -43,31 +43,31 @@ class Setup:
     trained: Mapping[str, Tensor] | None  # parameters of a model that was trained for this, which is not done twice
 
     @classmethod
-    def of(cls, stage: Stage, data_root: Path | None) -> Setup:
-        trained = stage.scenario.training.rounds > 0 and stage.recorded is None
+    def of(cls, setup: Setup, data_root: Path | None) -> SetupSource:
+        trained = setup.scenario.training.rounds > 0 and setup.recorded is None
         state = (
             {
                 name: t.detach().cpu().float() if t.is_floating_point() else t.cpu()
-                for name, t in stage.model.state_dict().items()
+                for name, t in setup.model.state_dict().items()
             }
             if trained
             else None
         )
-        return cls(stage.scenario, data_root, stage.key, state)
+        return cls(setup.scenario, data_root, setup.key, state)
 
-    def load(self, device: str) -> Stage:
+    def load(self, device: str) -> Setup:
         """The stage, on a device of this process."""
         plan(self.scenario)  # own attacks and defences have to be imported before a chunk that holds one arrives
         if self.scenario.update is not None:
-            stage = recorded_stage(self.scenario, self.data_root, device, checked=False)
+            setup = recorded_setup(self.scenario, self.data_root, device, checked=False)
         else:
-            stage = set_stage(self.scenario, self.data_root, device, self.trained)
-        if stage.key != self.key:
+            setup = load_setup(self.scenario, self.data_root, device, self.trained)
+        if setup.key != self.key:
             raise LeakgaugeError(
                 "a worker process loaded other samples or weights than the one that started it; own code must give the "
                 "same each time (seed what it draws), or leave --workers and --on out"
             )
-        return stage
+        return setup
 
 
 @dataclass(frozen=True)
@@ -101,17 +101,17 @@ class Refused:
 Message = Ready | Progress | Notice | Part | Finished | Refused
 
 
-def work(pipe: Connection, setup: bytes, device: str, processes: int, memory: int | None) -> None:
+def work(pipe: Connection, source: bytes, device: str, processes: int, memory: int | None) -> None:
     """All that a worker does, from loading to its last chunk."""
     torch.set_num_threads(1)
     share_memory(processes, memory)
     try:
         look_here_last()  # it may name code of the user's
-        loaded: Setup = pickle.loads(setup)
-        runner = ChunkRunner(loaded.load(device))
+        loaded: SetupSource = pickle.loads(source)
+        runner = UnitRunner(loaded.load(device))
         send(pipe, Ready())
-        while (chunk := receive(pipe)) is not None:
-            for part in runner.parts(chunk, _told(pipe)):
+        while (unit := receive(pipe)) is not None:
+            for part in runner.parts(unit, _told(pipe)):
                 send(pipe, part)
             send(pipe, Finished())
     except (EOFError, BrokenPipeError):  # our starter is gone
@@ -122,7 +122,7 @@ def work(pipe: Connection, setup: bytes, device: str, processes: int, memory: in
         send(pipe, Refused(traceback.format_exc(), expected=False))
 
 
-def send(pipe: Connection, message: Message | Chunk | None) -> None:
+def send(pipe: Connection, message: Message | WorkUnit | None) -> None:
     pipe.send_bytes(packed(message))
 
 
@@ -153,7 +153,7 @@ def _own_class(module: str, name: str) -> Any:
 def _told(pipe: Connection) -> Told:
     last = -1.0
 
-    def progress(_: Chunk, share: float) -> None:
+    def progress(_: WorkUnit, share: float) -> None:
         nonlocal last
         if time.monotonic() - last > _TELL:
             last = time.monotonic()

@@ -17,11 +17,11 @@ OVER_MEMORY = 77  # exit code of a worker that needed more than it may
 _LOOK = 0.1  # seconds between looks at memory and starter
 
 
-def begin(starter: int, pipe: Connection, setup: bytes, device: str, processes: int, memory: int | None) -> None:
+def begin(starter: int, pipe: Connection, source: bytes, device: str, processes: int, memory: int | None) -> None:
     """The whole life of a worker that this process started."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to everybody; our starter decides
     threading.Thread(target=_watch, args=(starter, memory), daemon=True).start()
-    import_module("leakgauge.execution.worker").work(pipe, setup, device, processes, memory)
+    import_module("leakgauge.execution.worker").work(pipe, source, device, processes, memory)
 
 
 def _watch(starter: int, memory: int | None) -> None:

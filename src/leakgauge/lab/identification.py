@@ -93,15 +93,15 @@ def _network(data: DataSpec) -> nn.Sequential:
     """3 x [2 x (conv k3, BatchNorm, ReLU), maxpool2], then one dense layer."""
     layers: list[tuple[str, nn.Module]] = [("standardize", Standardize())]
     channels = data.shape[0]
-    for stage, out in enumerate((WIDTH, 2 * WIDTH, 4 * WIDTH), start=1):
+    for setup, out in enumerate((WIDTH, 2 * WIDTH, 4 * WIDTH), start=1):
         for half in ("a", "b"):
             layers += [
-                (f"conv{stage}{half}", nn.Conv2d(channels, out, 3, padding=1, bias=False)),
-                (f"bn{stage}{half}", nn.BatchNorm2d(out)),
-                (f"act{stage}{half}", activation("relu")),
+                (f"conv{setup}{half}", nn.Conv2d(channels, out, 3, padding=1, bias=False)),
+                (f"bn{setup}{half}", nn.BatchNorm2d(out)),
+                (f"act{setup}{half}", activation("relu")),
             ]
             channels = out
-        layers.append((f"pool{stage}", nn.MaxPool2d(2)))
+        layers.append((f"pool{setup}", nn.MaxPool2d(2)))
     features = channels * (SIDE // 8) ** 2
     return named(*layers, ("flatten", nn.Flatten()), ("fc", nn.Linear(features, data.classes)))
 

@@ -126,7 +126,7 @@ def _rows(run: FinishedRun, labels: Tensor, identifier: Identifier) -> list[Reid
     for summary in run.report.summary:
         cell = (summary.attack, summary.defense, summary.adaptive)
         found = [f for f in run.report.findings if (f.attack, f.defense, f.adaptive) == cell]
-        if any(f.control for f in found):
+        if any(f.is_decoy for f in found):
             continue  # a decoy is another picture of the same person, and one that the classifier was trained on
         shown = run.pictures.recovered.get(cell_name(*cell))
         if shown is None and (not summary.error or summary.error.startswith(NOT_APPLICABLE)):

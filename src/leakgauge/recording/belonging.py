@@ -29,7 +29,7 @@ from leakgauge.recording.redrawn import FARTHER, Redrawn
 from leakgauge.recording.replays import Client, Rows
 from leakgauge.recording.rounding import LEAST, Matching, left_out_of
 from leakgauge.setup.plan import parse_chain
-from leakgauge.setup.setup import Stage
+from leakgauge.setup.setup import Setup
 from leakgauge.types import NLL_ON_LOGITS, Batch, Belonging, Defense, Finding, LocalTraining
 from leakgauge.verdict.credible import meets
 
@@ -39,43 +39,43 @@ _OPPOSITE, _TIMES = "its opposite", "times that"
 _UNLIKE, _LONGER = 0.5, 2.0  # a cosine and a ratio of lengths beyond which draws explain nothing
 
 
-def belonging(stage: Stage) -> Belonging | None:
+def belonging(setup: Setup) -> Belonging | None:
     """What replaying the clients of a saved update says; None for simulated ones. Refuses what cannot be."""
-    if stage.recorded is None:
+    if setup.recorded is None:
         return None
-    chain = parse_chain(stage.scenario.defenses[0]) if stage.scenario.defenses else ()
+    chain = parse_chain(setup.scenario.defenses[0]) if setup.scenario.defenses else ()
     if behind_one(chain) > 1:
         return Belonging(False, "batch-unproven", "the other clients of the sum are not at hand")
-    names = tuple(stage.recorded.tensors)
-    matching = Matching(stage.recorded, names, stage.batch, tuple(stage.scenario.seeds))
-    return _Check(stage, Client(stage.model, stage.scenario.local, chain, names), matching).result()
+    names = tuple(setup.recorded.tensors)
+    matching = Matching(setup.recorded, names, setup.batch, tuple(setup.scenario.seeds))
+    return _Check(setup, Client(setup.model, setup.scenario.local, chain, names), matching).result()
 
 
-def origin_of(stage: Stage, findings: Sequence[Finding]) -> Belonging:
+def origin_of(setup: Setup, findings: Sequence[Finding]) -> Belonging:
     """What replays say of the batch, and then what the attacks say of it.
 
     An attack that explains the update to the last digit with other records speaks against the batch, or says that the
     update leaves its records open.
     """
-    if stage.belonging is None:
+    if setup.belonging is None:
         return Belonging(True)
-    if stage.belonging.sure and any(_explains_with_others(stage, f) for f in findings):
+    if setup.belonging.sure and any(_explains_with_others(setup, f) for f in findings):
         return Belonging(False, "explained-by-others", "an attack explains it to the last digit with other records")
-    return stage.belonging
+    return setup.belonging
 
 
-def _explains_with_others(stage: Stage, finding: Finding) -> bool:
-    if finding.attack in catalog.baselines() or finding.control or finding.error or not finding.trace:
+def _explains_with_others(setup: Setup, finding: Finding) -> bool:
+    if finding.attack in catalog.baselines() or finding.is_decoy or finding.error or not finding.trace:
         return False
     start, objective = finding.trace[0], finding.objective
     solved = objective is not None and finding.steps > 0 and 0 <= objective <= _SOLVED * start
     claimed = [r for r in finding.records if any(v is not None for v in r.values())]
-    return solved and bool(claimed) and not any(meets(stage.data, r) for r in claimed)
+    return solved and bool(claimed) and not any(meets(setup.data, r) for r in claimed)
 
 
 @dataclass
 class _Check:
-    stage: Stage
+    setup: Setup
     client: Client
     matching: Matching
 
@@ -116,8 +116,8 @@ class _Check:
             yield Batch(torch.cat([b.inputs for b in chosen]), torch.cat([b.labels for b in chosen]))
 
     def _look_alikes(self, kind: Callable[..., list[Batch]], trial: int) -> list[Batch]:
-        pools = [pool for pool in (self.stage.public, self.stage.others) if pool is not None]
-        return kind(self.batch.take([trial]), pools, self.seeds[trial], self.stage.data)
+        pools = [pool for pool in (self.setup.public, self.setup.others) if pool is not None]
+        return kind(self.batch.take([trial]), pools, self.seeds[trial], self.setup.data)
 
     # --- what was drawn ------------------------------------------------------------------------------
 
@@ -186,7 +186,7 @@ class _Check:
             {name: rows[trial] for name, rows in self.seen.items()},
             rounding,
             self._look_alikes(other_batches, trial),
-            unlike_batches(batch, seed, self.stage.data),
+            unlike_batches(batch, seed, self.setup.data),
             self.seconds,
             order,
             drops,
@@ -203,7 +203,7 @@ class _Check:
         chain = self.client.defenses
         if not chain:
             return
-        declared = self.stage.scenario.defenses[0]
+        declared = self.setup.scenario.defenses[0]
         for kept in dict.fromkeys((tuple(d for d in chain if d not in drawing), ())):
             if kept == chain:
                 continue
@@ -221,7 +221,7 @@ class _Check:
                 )
 
     def _contradiction(self, trial: int, how: str) -> BadInput:
-        declared = self.stage.scenario.defenses[0]
+        declared = self.setup.scenario.defenses[0]
         which = f" of client {trial}" if self.batch.trials > 1 else ""
         return BadInput(
             f"update{which}",
@@ -234,9 +234,9 @@ class _Check:
         """The worst client's likeness, and the first change of the claims that would explain the update."""
         worst = min(range(self.batch.trials), key=lambda t: abs(_likeness(self.exact, self.seen, t)[0]))
         cosine, factor = _likeness(self.exact, self.seen, worst)
-        local, allowed = self.stage.scenario.local, "what the batch in --data gives"
-        if self.stage.scenario.defenses:
-            allowed += f" under --defenses {self.stage.scenario.defenses[0]}"
+        local, allowed = self.setup.scenario.local, "what the batch in --data gives"
+        if self.setup.scenario.defenses:
+            allowed += f" under --defenses {self.setup.scenario.defenses[0]}"
         if self._fits_scaled(factor if cosine > 0 else -factor):
             return _scaled(cosine, factor, local, allowed)
         for do in self._causes():
@@ -248,7 +248,7 @@ class _Check:
             steps = local_steps(self.batch.labels.shape[1], local)
             claimed = f" (claimed: lr={local.lr:g}, epochs={local.epochs}, batch_size={local.batch_size}, no momentum"
             claimed += f"; {steps} steps)"
-        named = "" if self.stage.scenario.defenses else "; name a defence that changed it with --defenses"
+        named = "" if self.setup.scenario.defenses else "; name a defence that changed it with --defenses"
         return BadInput(
             "update",
             allowed=allowed,
@@ -267,10 +267,10 @@ class _Check:
 
     def _causes(self) -> Iterator[str]:
         """Other claims under which the batch would give the update, each as what to do."""
-        local = self.stage.scenario.local
+        local = self.setup.scenario.local
         other = "train" if local.batchnorm == "eval" else "eval"
         tries: list[tuple[LocalTraining, str]] = []
-        if any(isinstance(m, _BatchNorm) for m in self.stage.model.modules()):
+        if any(isinstance(m, _BatchNorm) for m in self.setup.model.modules()):
             tries.append((replace(local, batchnorm=other), f"it fits --local batchnorm={other}: say so"))
         if local.loss != NLL_ON_LOGITS:
             tries.append((replace(local, loss=NLL_ON_LOGITS), f"it fits --local loss={NLL_ON_LOGITS}: say so"))

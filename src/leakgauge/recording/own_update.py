@@ -35,7 +35,7 @@ from leakgauge.recording.marks import refuse_unmarked
 from leakgauge.recording.recorded_clients import clients_of, filled_in, kept_by, lent_by, told_apart, update_of
 from leakgauge.recording.saved_update import read_update
 from leakgauge.setup.plan import parse_chain
-from leakgauge.setup.setup import PUBLIC_SAMPLES, Stage, initial_state, metrics_for, pick_device, to_device
+from leakgauge.setup.setup import PUBLIC_SAMPLES, Setup, initial_state, metrics_for, pick_device, to_device
 from leakgauge.types import UNDEFENDED, Batch, DataSpec, Fact, Observation, Scenario, SharedUpdate, threat_model
 
 IN_PYTHON = "given-in-python"  # the name of a model or batch that no file holds
@@ -50,7 +50,7 @@ def holds_batch(scenario: Scenario) -> bool:
     return not scenario.blind and (own or _kept_its_samples(scenario))
 
 
-def recorded_stage(scenario: Scenario, data_root: Path | None, device: str, *, checked: bool = True) -> Stage:
+def recorded_setup(scenario: Scenario, data_root: Path | None, device: str, *, checked: bool = True) -> Setup:
     """Load the model, the update and the batch behind it; every mistake is found here, before anything runs.
 
     Whether the batch belongs to the update is not asked where that was `checked` elsewhere: it takes replays.
@@ -64,7 +64,7 @@ def recorded_stage(scenario: Scenario, data_root: Path | None, device: str, *, c
             do="give the batch, or --blind for what can be said without it",
         )
     if is_recording(scenario.update):
-        return _stage_of_clients(scenario, data_root, device, checked)
+        return _setup_of_clients(scenario, data_root, device, checked)
     samples, public = load_whole(scenario.data)
     model, spec = _model_and_spec(scenario, samples.spec)
     update = _read(scenario, model)
@@ -79,7 +79,7 @@ def recorded_stage(scenario: Scenario, data_root: Path | None, device: str, *, c
     size = len(samples) // trials
     batch = Batch(*samples.take(torch.arange(len(samples)).reshape(trials, size)))
     scenario = dataclasses.replace(scenario, trials=trials, batch_size=size)
-    return _stage(scenario, model, update, batch, spec, public, device, checked)
+    return _setup(scenario, model, update, batch, spec, public, device, checked)
 
 
 def is_recording(update: str | Path | None) -> bool:
@@ -87,9 +87,9 @@ def is_recording(update: str | Path | None) -> bool:
     return update is not None and Path(update).is_dir()
 
 
-def stage_of(
+def setup_of(
     model: nn.Module, update: Mapping[str, Tensor], inputs: Tensor, labels: Tensor, scenario: Scenario, device: str
-) -> Stage:
+) -> Setup:
     """The same from what a training loop holds: one client's update and its batch (N, *shape), (N,)."""
     model = copy.deepcopy(model).eval()  # the loop goes on training its own
     spec = _spec_of(model, inputs, labels)
@@ -111,7 +111,7 @@ def stage_of(
     samples = Dataset(spec, inputs.detach().float().cpu(), labels.detach().long().cpu())
     batch = Batch(samples.inputs[None], samples.labels[None])
     scenario = dataclasses.replace(scenario, trials=1, batch_size=len(inputs))
-    return _stage(scenario, model, shared, batch, spec, None, device)
+    return _setup(scenario, model, shared, batch, spec, None, device)
 
 
 def saved_observation(
@@ -150,7 +150,7 @@ def _kept_its_samples(scenario: Scenario) -> bool:
     return all(client.private is not None for client in clients_of(Path(scenario.update), scenario))
 
 
-def _stage_of_clients(scenario: Scenario, data_root: Path | None, device: str, checked: bool) -> Stage:
+def _setup_of_clients(scenario: Scenario, data_root: Path | None, device: str, checked: bool) -> Setup:
     """Recorded clients side by side, with the samples that were kept, or those of `data` in whatever order."""
     folder = Path(str(scenario.update))
     scenario = filled_in(scenario, folder)
@@ -176,10 +176,10 @@ def _stage_of_clients(scenario: Scenario, data_root: Path | None, device: str, c
     if not kept:
         batches = batches.take(told_apart(model, update, batches, scenario.local).tolist())
     scenario = dataclasses.replace(scenario, batch_size=batches.labels.shape[1])
-    return _stage(scenario, model, update, batches, spec, public, device, checked)
+    return _setup(scenario, model, update, batches, spec, public, device, checked)
 
 
-def _stage(
+def _setup(
     scenario: Scenario,
     model: nn.Module,
     update: SharedUpdate,
@@ -188,7 +188,7 @@ def _stage(
     public: Dataset | None,
     device: str,
     checked: bool = True,
-) -> Stage:
+) -> Setup:
     where, dtype = pick_device(device), dtype_of(scenario.precision)
     set_precision(scenario.precision)
     model = model.to(where, dtype).eval()
@@ -208,7 +208,7 @@ def _stage(
     said = {f: getattr(scenario, f) for f in ("seed", "threat_model", "shared_layers", "metrics", "precision")}
     said |= {"local": scenario.local.as_dict()}
     key = key_of(recorded=said, contents=content, version=leakgauge.__version__, device=where.type)
-    stage = Stage(
+    setup = Setup(
         scenario,
         spec,
         model,
@@ -223,7 +223,7 @@ def _stage(
         others,
         update,
     )
-    return dataclasses.replace(stage, belonging=belonging(stage)) if checked else stage
+    return dataclasses.replace(setup, belonging=belonging(setup)) if checked else setup
 
 
 def _public_half(scenario: Scenario, data_root: Path | None) -> tuple[Dataset | None, DataSpec]:

@@ -27,7 +27,7 @@ from leakgauge.matching.last_layer import clues_of
 from leakgauge.matching.updates import example_input, observed_gradient
 from leakgauge.models.structure import first_linear
 from leakgauge.recording.sanity import sanity
-from leakgauge.setup.setup import Stage
+from leakgauge.setup.setup import Setup
 from leakgauge.types import DataSpec, Fact, LocalTraining, Observation
 from leakgauge.types.triage import CAUTION, EXPOSED, INFO, WRONG, Clue
 
@@ -54,17 +54,17 @@ def triage(observation: Observation, *, ranks: bool = True) -> tuple[Clue, ...]:
     return tuple(sorted(clues, key=lambda clue: order.index(clue.severity)))
 
 
-def triage_of(stage: Stage) -> tuple[Clue, ...]:
+def triage_of(setup: Setup) -> tuple[Clue, ...]:
     """Of the first victim's undefended update, as an attacker of the scenario would see it."""
-    return triage(first_observation(stage), ranks=False)
+    return triage(first_observation(setup), ranks=False)
 
 
-def first_observation(stage: Stage, trials: Sequence[int] = (0,)) -> Observation:
+def first_observation(setup: Setup, trials: Sequence[int] = (0,)) -> Observation:
     """What an attacker of the scenario sees of some victims without a defence, or of what was saved."""
-    told, batch = stage.threat_model, stage.batch.take(trials)
-    facts = facts_about(stage.model, batch, stage.data, stage.scenario.local, stage.public, told.facts)
-    update = stage.update((), stage.model, stage.batch, trials)
-    return observe(stage.model, update, told, facts, stage.scenario.shared_layers)
+    told, batch = setup.threat_model, setup.batch.take(trials)
+    facts = facts_about(setup.model, batch, setup.data, setup.scenario.local, setup.public, told.facts)
+    update = setup.update((), setup.model, setup.batch, trials)
+    return observe(setup.model, update, told, facts, setup.scenario.shared_layers)
 
 
 def _first_layer(observation: Observation) -> list[Clue]:

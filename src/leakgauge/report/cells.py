@@ -38,7 +38,7 @@ class Cell:
     @property
     def control(self) -> bool:
         """The attack on a decoy: whatever it scores was not read from the update."""
-        return any(f.control for f in self.findings)
+        return any(f.is_decoy for f in self.findings)
 
     @property
     def baseline(self) -> bool:

@@ -174,7 +174,7 @@ def gate_words(report: AuditReport) -> str:
 def tried(report: AuditReport) -> list[str]:
     """What was attacked, by whom and how often."""
     s = report.scenario
-    controls = {f.attack for f in report.findings if f.control}
+    controls = {f.attack for f in report.findings if f.is_decoy}
     attacks = list(dict.fromkeys(r.attack for r in report.summary if r.attack not in controls.union(BASELINES)))
     fitted = {r.attack for r in report.summary if r.error is None}
     lines = [

@@ -42,7 +42,7 @@ _KEPT: dict[tuple[object, ...], dict[str, Tensor]] = {}
 
 
 @dataclass(frozen=True)
-class Stage:
+class Setup:
     """Everything a scenario names, loaded: built once, read by every cell."""
 
     scenario: Scenario
@@ -59,7 +59,7 @@ class Stage:
     others: Batch | None = None  # (1, K): private samples that nobody attacks, to compare recoveries with
     recorded: SharedUpdate | None = None  # what the victims really shared, where it was saved; see `own_update`
     belonging: Belonging | None = None  # does the saved update come from this batch? None for simulated clients
-    believed: Mapping[Fact, Any] = field(default_factory=dict)  # facts that the attacker takes for true; see `ledger`
+    assumed: Mapping[Fact, Any] = field(default_factory=dict)  # facts that the attacker takes for true; see `ledger`
 
     def update(
         self,
@@ -138,9 +138,9 @@ def _told_apart(scenario: Scenario, spec: DataSpec) -> DataSpec:
     return dataclasses.replace(spec, classes=max(spec.classes, logits_of(scenario.model, spec, scenario.seed)))
 
 
-def set_stage(
+def load_setup(
     scenario: Scenario, data_root: Path | None, device: str, trained: Mapping[str, Tensor] | None = None
-) -> Stage:
+) -> Setup:
     """Load what the scenario names; every mistake in it is found here, before anything runs.
 
     `trained` are the parameters of a model that went through the scenario's rounds already, in another process.
@@ -187,7 +187,7 @@ def set_stage(
     contents += [tensors_of((b.inputs, b.labels)) for b in (crowd, public) if b is not None]
     key = key_of(scenario=depends, contents=contents, version=leakgauge.__version__, device=where.type)
     others = None if others is None else to_device(others, where, dtype)
-    return Stage(scenario, data, model, batch, crowd, public, told, metrics, key, state, engine, others)
+    return Setup(scenario, data, model, batch, crowd, public, told, metrics, key, state, engine, others)
 
 
 def _unrelated_left_out(scenario: Scenario) -> dict[str, Any]:

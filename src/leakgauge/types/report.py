@@ -50,7 +50,7 @@ class Finding:
     error: str | None = None
     spec: str = ""  # the attack with all fields that differ from their defaults
     note: str = ""  # what the attack has to say about its own way: the rule it chose, say
-    control: bool = False  # the attack on a decoy update, scored against the true samples: no leak, whatever it scores
+    is_decoy: bool = False  # the attack on a decoy update, scored against the true samples: no leak, whatever it scores
     ranks: tuple[float, ...] = ()  # per record: the true sample's place among the candidates of `Control`, 1 is nearest
     certified: int | None = None  # records that the attack proved right without the truth; None where it proves nothing
     labels_proven: int | None = None  # labels that the update itself proves to be there; None where nothing is proven
@@ -199,7 +199,7 @@ class AuditReport:
     triage: tuple[Clue, ...] = ()  # what could be said before any attack, where it was asked for
     skipped: tuple[Skipped, ...] = ()  # attacks of the suite that were not run, and why
     ledger: tuple[Ablation, ...] = ()  # what each fact was worth, where it was asked for
-    stage: str = ""  # the key of what was attacked: model, batch, updates; that of the pictures kept beside it
+    setup: str = ""  # the key of what was attacked: model, batch, updates; that of the pictures kept beside it
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON. `from_dict` gives back an equal report."""
@@ -223,7 +223,7 @@ class AuditReport:
             "triage": [dataclasses.asdict(clue) for clue in self.triage],
             "skipped": [dataclasses.asdict(s) for s in self.skipped],
             "ledger": [dataclasses.asdict(a) for a in self.ledger],
-            "stage": self.stage,
+            "setup": self.setup,
         }
 
     @classmethod
@@ -253,7 +253,7 @@ class AuditReport:
             triage=tuple(Clue(**clue) for clue in plain.get("triage", ())),
             skipped=tuple(Skipped(**s) for s in plain.get("skipped", ())),
             ledger=tuple(Ablation(**a) for a in plain.get("ledger", ())),
-            stage=plain.get("stage", ""),
+            setup=plain.get("setup", ""),
         )
 
 

@@ -17,7 +17,7 @@ from leakgauge.client.summed import in_sum
 from leakgauge.errors import LeakgaugeError
 from leakgauge.metrics.worst_case import answers_in
 from leakgauge.setup.plan import parse_chain
-from leakgauge.setup.setup import Stage
+from leakgauge.setup.setup import Setup
 from leakgauge.types import CRITERION, Control, Exposure, Fact, Finding, Summary, cell_name
 from leakgauge.verdict.blind_guess import blind_success
 from leakgauge.verdict.bounds import accounted_mechanism, upper_side
@@ -28,20 +28,20 @@ from leakgauge.verdict.film import records_in
 
 
 def weighed(
-    stage: Stage, findings: Sequence[Finding], recovered: Mapping[str, Tensor], floors: Sequence[Finding] = ()
+    setup: Setup, findings: Sequence[Finding], recovered: Mapping[str, Tensor], floors: Sequence[Finding] = ()
 ) -> tuple[list[Finding], dict[str, Control]]:
     """The findings with the places of their records and what their scores are worth; the control of each cell.
 
     `floors` are findings of floors that are not among the others.
     """
-    findings, controls = _controlled(stage, findings, recovered)
-    return judged(findings, stage.data, controls, every=[*floors, *findings]), controls
+    findings, controls = _controlled(setup, findings, recovered)
+    return judged(findings, setup.data, controls, every=[*floors, *findings]), controls
 
 
 def _controlled(
-    stage: Stage, findings: Sequence[Finding], recovered: Mapping[str, Tensor]
+    setup: Setup, findings: Sequence[Finding], recovered: Mapping[str, Tensor]
 ) -> tuple[list[Finding], dict[str, Control]]:
-    candidates = draw_candidates(stage.batch, stage.others, stage.scenario.seeds)
+    candidates = draw_candidates(setup.batch, setup.others, setup.scenario.seeds)
     if candidates is None:
         return list(findings), {}
     cells: dict[str, list[Finding]] = {}
@@ -55,7 +55,7 @@ def _controlled(
         if group[0].attack in catalog.baselines() or name not in recovered or not ran or summed:
             continue
         trials = [f.trial for f in ran]
-        size, like = stage.scenario.batch_size, stage.batch.inputs
+        size, like = setup.scenario.batch_size, setup.batch.inputs
         claimed = _claims(ran, size).to(like.device)
         answers = answers_in(records_in(recovered[name][trials], len(ran[0].film)).to(like), size).unbind(1)
         close = nearest_of([closeness(answer, like[trials], candidates.take(trials), claimed) for answer in answers])
@@ -74,15 +74,15 @@ def _name(finding: Finding) -> str:
     return cell_name(finding.attack, finding.defense, finding.adaptive)
 
 
-def exposures(stage: Stage, rows: Sequence[Summary], findings: Sequence[Finding]) -> tuple[Exposure, ...]:
+def exposures(setup: Setup, rows: Sequence[Summary], findings: Sequence[Finding]) -> tuple[Exposure, ...]:
     """For each attacked configuration the order of its records, beside what its strongest attack recovered."""
     floors = catalog.baselines()
-    controls = {f.attack for f in findings if f.control}
-    metric, higher = _criterion(stage)
+    controls = {f.attack for f in findings if f.is_decoy}
+    metric, higher = _criterion(setup)
     told = []
     for defense in dict.fromkeys(r.defense for r in rows if r.attack not in floors):
         try:
-            aligned = alignment(stage, parse_chain(defense))
+            aligned = alignment(setup, parse_chain(defense))
         except LeakgaugeError:
             continue  # the defence does not fit the model; its row says so
         if aligned is None:
@@ -96,18 +96,18 @@ def exposures(stage: Stage, rows: Sequence[Summary], findings: Sequence[Finding]
     return tuple(told)
 
 
-def upper_sides(stage: Stage, configurations: Sequence[str]) -> dict[str, dict[str, Any]]:
+def upper_sides(setup: Setup, configurations: Sequence[str]) -> dict[str, dict[str, Any]]:
     """What nobody can exceed, per configuration; the blind guess is measured only where a bound needs it."""
     chains = {c: parse_chain(c) for c in configurations}
     kappa = None
     if any(accounted_mechanism(chain)[0] is not None for chain in chains.values()):
-        knows = Fact.LABELS in stage.threat_model.facts
-        kappa = blind_success(stage.data, stage.public, stage.others, stage.scenario.batch_size, by_label=knows)
-    return {c: upper_side(chain, stage.scenario.local, kappa) for c, chain in chains.items()}
+        knows = Fact.LABELS in setup.threat_model.facts
+        kappa = blind_success(setup.data, setup.public, setup.others, setup.scenario.batch_size, by_label=knows)
+    return {c: upper_side(chain, setup.scenario.local, kappa) for c, chain in chains.items()}
 
 
-def _criterion(stage: Stage) -> tuple[str, bool]:
-    name = CRITERION[stage.data.kind][0]
+def _criterion(setup: Setup) -> tuple[str, bool]:
+    name = CRITERION[setup.data.kind][0]
     return name, bool(catalog.get("metrics", name).higher_is_better)
 
 

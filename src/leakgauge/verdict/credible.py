@@ -75,7 +75,7 @@ def beats(metric: str, record: Scored, floor: Scored) -> bool:
 
 
 def _judged(finding: Finding, data: DataSpec, control: Control | None, floors: Floors, behind: bool) -> Finding:
-    if finding.control or finding.attack in catalog.baselines() or finding.error is not None:
+    if finding.is_decoy or finding.attack in catalog.baselines() or finding.error is not None:
         return finding
     failed = bool(FAILING & set(finding.flags)) or behind
     credible: list[bool | None] = []

@@ -18,29 +18,29 @@ from leakgauge.engine.batchnorm import uses_batch_statistics
 from leakgauge.engine.client_gradients import client_gradients
 from leakgauge.engine.gradients import LOSSES, Loss, working_model
 from leakgauge.engine.memory import fitting
-from leakgauge.setup.setup import Stage
+from leakgauge.setup.setup import Setup
 from leakgauge.types import Batch, Defense, Exposure, Finding, SharedUpdate
 
 _LARGE = 2**26  # bytes of a gradient from which one per record is too much to ask
 _COPIES = 4
 
 
-def alignment(stage: Stage, defenses: Sequence[Defense]) -> Tensor | None:
+def alignment(setup: Setup, defenses: Sequence[Defense]) -> Tensor | None:
     """(T, N): cosine of each record's own gradient with the update; None where records have none of their own."""
-    local = stage.scenario.local
-    model = working_model(stage.model, local.batchnorm)
+    local = setup.scenario.local
+    model = working_model(setup.model, local.batchnorm)
     size = sum(p.numel() * p.element_size() for p in model.parameters() if p.requires_grad)
     if uses_batch_statistics(model) or size > _LARGE:
         return None
-    trials, samples = stage.batch.labels.shape
-    at_once = fitting(_COPIES * size, stage.batch.inputs.device)
+    trials, samples = setup.batch.labels.shape
+    at_once = fitting(_COPIES * size, setup.batch.inputs.device)
     some = max(1, at_once // samples)
     found = []
     for begin in range(0, trials, some):
         chunk = list(range(begin, min(begin + some, trials)))
-        shared = stage.update(defenses, stage.model, trials=chunk)
+        shared = setup.update(defenses, setup.model, trials=chunk)
         columns = [
-            _cosines(model, shared, stage.batch.take(chunk), range(i, min(i + at_once, samples)), LOSSES[local.loss])
+            _cosines(model, shared, setup.batch.take(chunk), range(i, min(i + at_once, samples)), LOSSES[local.loss])
             for i in range(0, samples, at_once)
         ]
         found.append(torch.cat(columns, 1))

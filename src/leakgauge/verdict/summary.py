@@ -70,11 +70,11 @@ def conclude(
     `uppers` has the upper side of each configuration (`bounds.upper_side`); one that is missing has no guarantee.
     `unproven` says why it is not known that the update came from these records, if so: then nothing is cleared.
     """
-    controls = {f.attack for f in findings if f.control}  # whatever they score is no leak
+    controls = {f.attack for f in findings if f.is_decoy}  # whatever they score is no leak
     floors = catalog.baselines()
     judged = [r for r in rows if r.attack not in floors | controls and r.error is None]
     size = max((len(f.records) for f in findings), default=0)
-    under_test = [f for f in findings if f.attack not in floors and not f.control]
+    under_test = [f for f in findings if f.attack not in floors and not f.is_decoy]
     no_bound = upper_side((), LocalTraining(), None)
     not_tested = no_bound | {"why": "nothing of this configuration was run"}
     entries = []

@@ -154,7 +154,7 @@ def findings_of(cell: Cell, results: Iterable[Result]) -> tuple[Finding, ...]:
     """
     groups: dict[str, list[Finding]] = {}
     knows = cell.variant == "adaptive"
-    for finding in (f for r in results for f in r.findings if f.adaptive == knows and not f.control):
+    for finding in (f for r in results for f in r.findings if f.adaptive == knows and not f.is_decoy):
         groups.setdefault(finding.spec, []).append(finding)
     if not groups:
         return ()

@@ -22,7 +22,7 @@ from leakgauge.engine.randomness import uniform
 from leakgauge.lab.recipes._measurement import Figures, Measurement
 from leakgauge.metrics.gradient_similarity import gradient_similarity
 from leakgauge.setup.plan import parse_chain
-from leakgauge.setup.setup import set_stage
+from leakgauge.setup.setup import load_setup
 from leakgauge.types import UNDEFENDED, Batch, LocalTraining, Scenario
 
 Tensors = dict[str, Tensor]
@@ -69,10 +69,10 @@ class InferredGradient(Measurement):
             defenses=chain,
             seed=self.seed,
         )
-        stage, defenses = set_stage(scenario, data_root, device), parse_chain(self.defense)
-        sent, whole = prepared(stage.model, *defenses), stage.update(defenses, stage.model)
-        told = stage.threat_model
-        facts = facts_about(sent, stage.batch, stage.data, scenario.local, stage.public, told.facts)
+        setup, defenses = load_setup(scenario, data_root, device), parse_chain(self.defense)
+        sent, whole = prepared(setup.model, *defenses), setup.update(defenses, setup.model)
+        told = setup.threat_model
+        facts = facts_about(sent, setup.batch, setup.data, scenario.local, setup.public, told.facts)
         seen = observe(sent, whole, told, facts, scenario.shared_layers)
         found = catalog.build("attacks", self.attack)(seen, scenario.seeds)
         assert found.inputs is not None

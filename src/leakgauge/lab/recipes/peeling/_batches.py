@@ -14,10 +14,10 @@ from torch import Tensor
 from leakgauge.attacks.peeling import Peeling
 from leakgauge.audit.run import Watch
 from leakgauge.errors import LeakgaugeError
-from leakgauge.execution.trial_run import Meeting
+from leakgauge.execution.trial_run import TrialRun
 from leakgauge.lab.recipes._measurement import Figures, Measurement
 from leakgauge.setup.plan import adaptive_attacks, parse_chain
-from leakgauge.setup.setup import set_stage
+from leakgauge.setup.setup import load_setup
 from leakgauge.types import UNDEFENDED, Scenario, Training
 
 _SAME = 0.03  # the largest error of any entry up to which a certified sample is a private one
@@ -67,19 +67,19 @@ class PeeledBatches(Measurement):
             training=Training.from_text(self.training),
             defenses=() if self.defense == UNDEFENDED else (self.defense,),
         )
-        stage, defenses = set_stage(scenario, data_root, device), parse_chain(self.defense)
+        setup, defenses = load_setup(scenario, data_root, device), parse_chain(self.defense)
         attack = Peeling()
         if self.informed:
             informed = adaptive_attacks(attack, defenses)
             if not informed:
                 raise LeakgaugeError(f"peeling gains nothing by knowing {self.defense}")
             attack = informed[0]  # type: ignore[assignment]
-        truth = stage.behind(defenses)
-        meeting = Meeting(stage, attack, defenses, stage.threat_model, truth, self.informed)
+        truth = setup.behind(defenses)
+        trial_run = TrialRun(setup, attack, defenses, setup.threat_model, truth, self.informed)
         shares, whole, strangers, counts, seconds, cpu = [], [], [], [], [], []
         for trial in range(self.batches):
             began = time.process_time()
-            result = meeting.of([trial], lambda _: None)
+            result = trial_run.of([trial], lambda _: None)
             cpu.append(time.process_time() - began)
             assert result.inputs is not None
             assert result.certified is not None
