@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from leakgauge.matching.muting import muted_names
 
 from leakgauge.attacks.dlg import DLG
 from leakgauge.attacks.grnn import GRNN
@@ -14,11 +15,10 @@ from leakgauge.data import draw_victims, load
 from leakgauge.defenses.batchnorm_only import BatchNormOnly
 from leakgauge.defenses.key_lock import KeyLock
 from leakgauge.errors import BadInput
-from leakgauge.matching.muting import muted_names
 from leakgauge.metrics.aligned import PSNR_ALIGNED
 from leakgauge.metrics.scoring import score
 from leakgauge.models import load_model
-from leakgauge.models._key_lock import draw_locks
+from leakgauge.models.locked_norm import draw_locks
 from leakgauge.types import LocalTraining, threat_model
 
 SEEDS = (21, 22, 23)

@@ -22,7 +22,7 @@ from leakgauge.engine.randomness import normal
 from leakgauge.errors import BadInput, NotApplicable
 from leakgauge.metrics.scoring import score
 from leakgauge.models import load_model
-from leakgauge.models._bottleneck import divergence
+from leakgauge.models.bottleneck import divergence
 from leakgauge.models.structure import first_linear, last_linear
 from leakgauge.types import LocalTraining, threat_model
 

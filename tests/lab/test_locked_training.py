@@ -13,7 +13,7 @@ from leakgauge.errors import NotApplicable
 from leakgauge.federation.federation import Federated
 from leakgauge.lab.locked_training import LockedTraining, _first_locks, train_locked
 from leakgauge.models import load_model
-from leakgauge.models._key_lock import draw_locks, with_norm
+from leakgauge.models.locked_norm import draw_locks, with_norm
 from leakgauge.types import Federation, LocalTraining
 
 HOW = LockedTraining(rounds=6, epochs=3, batch_size=32, lr=0.05)

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from leakgauge.matching.clipping import Clipping, clipped_mean, clipping_of, noise_in_gradient, numbers_for_replay
 
 from leakgauge.client.chain import chain, client_step
 from leakgauge.client.observe import facts_about, observe
@@ -9,7 +10,6 @@ from leakgauge.data import draw_victims, load
 from leakgauge.defenses.clip import Clip
 from leakgauge.engine.gradients import parameters_of, working_model
 from leakgauge.errors import BadInput
-from leakgauge.matching.clipping import Clipping, clipped_mean, clipping_of, noise_in_gradient, numbers_for_replay
 from leakgauge.models import load_model
 from leakgauge.types import LocalTraining, threat_model
 

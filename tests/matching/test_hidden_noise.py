@@ -4,6 +4,7 @@ import dataclasses
 
 import pytest
 import torch
+from leakgauge.matching.hidden_noise import visible_noise, with_noise
 
 from leakgauge.client.chain import chain, client_step
 from leakgauge.client.observe import facts_about, observe
@@ -11,7 +12,6 @@ from leakgauge.data import draw_victims, load
 from leakgauge.defenses.precode import Precode
 from leakgauge.engine.randomness import normal
 from leakgauge.errors import NotApplicable
-from leakgauge.matching.hidden_noise import visible_noise, with_noise
 from leakgauge.matching.problem import puzzle_of
 from leakgauge.matching.updates import observed_gradient
 from leakgauge.models import load_model

@@ -4,6 +4,7 @@ import dataclasses
 
 import pytest
 import torch
+from leakgauge.matching.informed import as_told
 
 from leakgauge.attacks.cpl import CPL
 from leakgauge.attacks.gradinversion import GradInversion
@@ -21,7 +22,6 @@ from leakgauge.defenses.quantize import Quantize
 from leakgauge.defenses.sign import Sign
 from leakgauge.defenses.sketch import Sketch
 from leakgauge.defenses.soteria import Soteria
-from leakgauge.matching.informed import as_told
 from leakgauge.matching.problem import puzzle_of
 from leakgauge.metrics.scoring import score
 from leakgauge.models import load_model

@@ -6,9 +6,9 @@ import torch
 from leakgauge.client.chain import chain, client_step, prepared
 from leakgauge.data import draw_victims, load
 from leakgauge.defenses.key_lock import KeyLock
-from leakgauge.matching.lock_key import misfit, read_key
+from leakgauge.defenses.key_lock.reading import misfit, read_key
 from leakgauge.models import load_model
-from leakgauge.models._key_lock import draw_locks
+from leakgauge.models.locked_norm import draw_locks
 from leakgauge.types import LocalTraining
 
 SEEDS = tuple(range(8))

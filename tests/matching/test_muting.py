@@ -4,6 +4,7 @@ import dataclasses
 
 import pytest
 import torch
+from leakgauge.matching.muting import muted, muted_names
 from torch import nn
 
 from leakgauge.client.chain import client_step
@@ -11,7 +12,6 @@ from leakgauge.client.observe import facts_about, observe
 from leakgauge.data import draw_victims, load
 from leakgauge.defenses.precode import Precode
 from leakgauge.errors import BadInput, NotApplicable
-from leakgauge.matching.muting import muted, muted_names
 from leakgauge.matching.problem import puzzle_of
 from leakgauge.models import load_model
 from leakgauge.types import LocalTraining, threat_model

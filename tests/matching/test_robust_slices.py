@@ -4,6 +4,7 @@ import dataclasses
 
 import pytest
 import torch
+from leakgauge.matching.robust_slices import _energies
 
 from leakgauge.attacks.cpl import CPL
 from leakgauge.attacks.inverting_gradients import InvertingGradients
@@ -12,7 +13,6 @@ from leakgauge.client.observe import facts_about, observe
 from leakgauge.data import draw_victims, load
 from leakgauge.defenses.sensitivity.defense import Sensitivity
 from leakgauge.errors import NotApplicable
-from leakgauge.matching.robust_slices import _energies
 from leakgauge.metrics.scoring import score
 from leakgauge.models import load_model
 from leakgauge.types import LocalTraining, threat_model

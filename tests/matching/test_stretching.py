@@ -3,12 +3,12 @@
 import dataclasses
 
 import torch
+from leakgauge.matching.stretching import stretched
 
 from leakgauge.data import load
 from leakgauge.defenses.batchnorm_only import BatchNormOnly
 from leakgauge.engine.gradients import working_model
 from leakgauge.matching.problem import Puzzle
-from leakgauge.matching.stretching import stretched
 from leakgauge.models import load_model
 
 NET = BatchNormOnly().prepare(load_model("lenet-dlg:filters=4", load("digits").spec, 0))

@@ -2,6 +2,8 @@
 
 import pytest
 import torch
+from leakgauge.matching.sum_of_clients import with_clients
+from leakgauge.matching.unrolling import with_repeats
 
 from leakgauge.client.chain import client_step
 from leakgauge.client.observe import facts_about, observe
@@ -11,8 +13,6 @@ from leakgauge.defenses.local_steps import LocalSteps
 from leakgauge.defenses.secure_aggregation.defense import SecureAggregation
 from leakgauge.errors import NotApplicable
 from leakgauge.matching.problem import puzzle_of
-from leakgauge.matching.sum_of_clients import with_clients
-from leakgauge.matching.unrolling import with_repeats
 from leakgauge.models import load_model
 from leakgauge.types import LocalTraining, threat_model
 

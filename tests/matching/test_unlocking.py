@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from leakgauge.matching.unlocking import with_unlocking
 
 from leakgauge.attacks.idlg import IDLG
 from leakgauge.client.chain import chain, client_step
@@ -10,9 +11,8 @@ from leakgauge.data import draw_victims, load
 from leakgauge.defenses.key_lock import KeyLock
 from leakgauge.errors import NotApplicable
 from leakgauge.matching.problem import puzzle_of
-from leakgauge.matching.unlocking import with_unlocking
 from leakgauge.models import load_model
-from leakgauge.models._key_lock import draw_locks
+from leakgauge.models.locked_norm import draw_locks
 from leakgauge.types import Batch, LocalTraining, threat_model
 
 SEEDS = (5, 6)

@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+from leakgauge.matching.unmixing import _FIRST, with_unmixing
 
 from leakgauge.attacks.inverting_gradients import InvertingGradients
 from leakgauge.client.chain import chain, client_step
@@ -11,7 +12,6 @@ from leakgauge.client.observe import facts_about, observe
 from leakgauge.data import draw_victims, load
 from leakgauge.defenses.mixup import Mixup, draw
 from leakgauge.matching.problem import puzzle_of
-from leakgauge.matching.unmixing import _FIRST, with_unmixing
 from leakgauge.models import load_model
 from leakgauge.types import Batch, LocalTraining, threat_model
 

@@ -2,14 +2,14 @@
 
 import pytest
 import torch
+from leakgauge.matching.muting import muted
+from leakgauge.matching.unrolling import with_repeats
 
 from leakgauge.client.chain import chain, client_step
 from leakgauge.client.observe import facts_about, observe
 from leakgauge.data import draw_victims, load
 from leakgauge.defenses.local_steps import LocalSteps
-from leakgauge.matching.muting import muted
 from leakgauge.matching.problem import puzzle_of
-from leakgauge.matching.unrolling import with_repeats
 from leakgauge.models import load_model
 from leakgauge.types import LocalTraining, threat_model
 

@@ -13,9 +13,9 @@ from leakgauge.data import draw_victims, load
 from leakgauge.defenses.ats.defense import ATS
 from leakgauge.defenses.ats.hypotheses import ways, ways_drawn
 from leakgauge.defenses.ats.policy import draw, parse
+from leakgauge.defenses.ats.undoing import AFTERWARDS, THROUGH, with_policy
 from leakgauge.errors import BadInput, NotApplicable
 from leakgauge.matching.problem import puzzle_of
-from leakgauge.matching.untransforming import AFTERWARDS, THROUGH, with_policy
 from leakgauge.models import load_model
 from leakgauge.types import LocalTraining, threat_model
 

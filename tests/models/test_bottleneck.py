@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 
 from leakgauge.engine.penalties import collecting
-from leakgauge.models._bottleneck import VariationalBottleneck, divergence
+from leakgauge.models.bottleneck import VariationalBottleneck, divergence
 
 X = torch.rand(3, 6, generator=torch.Generator().manual_seed(0))
 

@@ -5,8 +5,8 @@ import torch.nn.functional as F
 
 from leakgauge.data import load
 from leakgauge.models import load_model
-from leakgauge.models._key_lock import locks_in, with_norm
 from leakgauge.models._several_rounds import SeveralRounds
+from leakgauge.models.locked_norm import locks_in, with_norm
 
 
 def several(rounds=3):

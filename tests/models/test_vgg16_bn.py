@@ -6,7 +6,7 @@ from torch import nn
 
 from leakgauge.errors import BadInput, NotApplicable
 from leakgauge.models import load_model, parameter_count
-from leakgauge.models._key_lock import locks_in, place_for_norm, with_norm
+from leakgauge.models.locked_norm import locks_in, place_for_norm, with_norm
 
 TINY = "vgg16-bn:width=2,hidden=8"
 

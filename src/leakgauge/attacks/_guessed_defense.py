@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-TRANSFORMS = ("auto", "none", "clip", "compress", "soteria")
+TRANSFORMS = ("auto", "none", "clip", "compress", "columns")
 _SHORTER = 0.9  # an update shorter than this share of every simulated one was clipped
 
 
@@ -47,9 +47,9 @@ def guess(observed: Mapping[str, Tensor], transform: str, last_weight: str, usua
     the attacker's own samples give. At the true sample a wrong guess of this kind costs nothing either.
     """
     found = Guess()
-    if transform in ("soteria", "auto") and last_weight in observed:
+    if transform in ("columns", "auto") and last_weight in observed:
         sent = (observed[last_weight] != 0).any(1, keepdim=True)
-        if transform == "soteria" or not bool(sent.all()):
+        if transform == "columns" or not bool(sent.all()):
             found = Guess(columns={last_weight: sent.to(observed[last_weight])})
     if transform in ("compress", "auto"):
         counts = {name: (g != 0).flatten(1).sum(1) for name, g in observed.items()}

@@ -20,10 +20,11 @@ from torch.func import functional_call, vmap
 
 from leakgauge.engine.gradients import parameters_of
 from leakgauge.matching.gradient_matching import GradientMatching
-from leakgauge.matching.labels import RULES
+from leakgauge.matching.labels import RULES, searched_labels
+from leakgauge.matching.problem import Matching
 from leakgauge.matching.starts import STARTS
 from leakgauge.settings import setting
-from leakgauge.types import Fact, Observation, Progress, Reconstruction
+from leakgauge.types import Fact, Observation
 
 
 @dataclass(frozen=True)
@@ -48,13 +49,14 @@ class CPL(GradientMatching):
     rule: str = setting("auto", "how one sample's label is read: bias where there is one, or row sums", choices=RULES)
     label_weight: float = setting(0.0, "weight of |prediction - recovered label|^2 beside the distance", low=0)
 
-    def reconstruct(self, observation: Observation, seeds: tuple[int, ...], progress: Progress) -> Reconstruction:
-        return self.match(observation, seeds, progress, self.labels_of(observation, self.rule))
+    def labels_of(self, observation: Observation) -> Tensor | None:
+        return searched_labels(observation, self.labels, self.rule)
 
-    def prior(self, model: nn.Module, inputs: Tensor, targets: Tensor) -> Tensor:
-        added = super().prior(model, inputs, targets)
+    def prior(self, problem: Matching, inputs: Tensor, targets: Tensor) -> Tensor:
+        added = super().prior(problem, inputs, targets)
         if not self.label_weight:
             return added
+        model = problem.model
         weights = parameters_of(model)
         predicted = torch.softmax(vmap(lambda x: functional_call(model, weights, (x,)))(inputs), -1)  # (A, N, C)
         wanted = targets if targets.dim() == predicted.dim() else nn.functional.one_hot(targets, predicted.shape[-1])

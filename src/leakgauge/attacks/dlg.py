@@ -16,7 +16,7 @@ from typing import ClassVar
 from leakgauge.matching.gradient_matching import GradientMatching
 from leakgauge.matching.labels import SOURCES
 from leakgauge.settings import setting
-from leakgauge.types import Fact, Observation, Progress, Reconstruction
+from leakgauge.types import Fact
 
 
 @dataclass(frozen=True)
@@ -32,6 +32,3 @@ class DLG(GradientMatching):
     needs: ClassVar[frozenset[Fact]] = frozenset({Fact.INPUT_SPEC, Fact.NUM_SAMPLES, Fact.LOCAL_TRAINING})
 
     labels: str = setting("optimise", "where hidden labels come from: the last layer or the search", choices=SOURCES)
-
-    def reconstruct(self, observation: Observation, seeds: tuple[int, ...], progress: Progress) -> Reconstruction:
-        return self.match(observation, seeds, progress, self.labels_of(observation))

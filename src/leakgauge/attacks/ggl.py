@@ -14,21 +14,20 @@ theirs, because ours are N(0, 1). With `reach=0` latents are free and pulled to 
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-import torch
 from torch import Tensor
 
 from leakgauge.attacks._guessed_defense import TRANSFORMS
-from leakgauge.attacks._latent_search import LatentPuzzle, latent_puzzle
+from leakgauge.attacks._latent_search import latent_problem, start_of
 from leakgauge.engine import descent
-from leakgauge.engine.driving import Minimum
-from leakgauge.engine.halving import winners
-from leakgauge.engine.randomness import normal
+from leakgauge.engine.driving import Minimum, Problem
+from leakgauge.matching.attempts import Minimise, Start, attempts_for, solve
 from leakgauge.matching.evolution import evolve
+from leakgauge.matching.input_search import all_attempts
+from leakgauge.matching.problem import Latent, Matching
 from leakgauge.settings import setting
 from leakgauge.types import Attack, Fact, Observation, Progress, Reconstruction
 
@@ -45,6 +44,7 @@ class GGL(Attack):
     name: ClassVar[str] = "ggl"
     summary: ClassVar[str] = "search a generator's latents for the picture whose gradient fits, defence and all"
     paper: ClassVar[str] = "Li et al. 2022, Generative Gradient Leakage, CVPR"
+    kind: ClassVar[type] = Latent
     needs: ClassVar[frozenset[Fact]] = frozenset(
         {Fact.INPUT_SPEC, Fact.NUM_SAMPLES, Fact.LOCAL_TRAINING, Fact.PUBLIC_DATA}
     )
@@ -66,10 +66,8 @@ class GGL(Attack):
     def rows_per_trial(self) -> int:
         return self.restarts * (self.population if self.optimizer == "cma-es" else 1)
 
-    def reconstruct(self, observation: Observation, seeds: tuple[int, ...], progress: Progress) -> Reconstruction:
-        began = time.perf_counter()
-        until = float("inf") if self.time_budget is None else time.monotonic() + self.time_budget
-        puzzle = latent_puzzle(
+    def problem(self, observation: Observation, seeds: tuple[int, ...]) -> Latent:
+        return latent_problem(
             observation,
             seeds,
             attack=self.name,
@@ -77,52 +75,54 @@ class GGL(Attack):
             distance=self.distance,
             transform=self.transform,
             reach=self.reach,
-            kl=0.0 if self.reach else self.kl,
-        )
-        found = self._search(puzzle, seeds, until, progress)
-        best = winners(found.value, self.restarts)
-        each = torch.arange(len(seeds), device=best.device)
-        with torch.no_grad():
-            inputs = puzzle.samples(found.x[best], each)
-        spent = {n: getattr(found, n).reshape(-1, self.restarts) for n in ("steps", "evaluations", "finished")}
-        return Reconstruction(
-            inputs,
-            puzzle.labels,
-            found.value[best],
-            spent["steps"].sum(1),
-            spent["evaluations"].sum(1),
-            time.perf_counter() - began,
-            found.trace[best],
-            spent["finished"].all(1) if found.interrupted else None,
+            pull=self._pull if self.kl and not self.reach else None,
         )
 
-    def _search(self, puzzle: LatentPuzzle, seeds: Sequence[int], until: float, progress: Progress) -> Minimum:
-        start = starts(puzzle, seeds, self.restarts)
-        if self.optimizer == "cma-es":
-            draws = [(seed, f"evolution/{attempt}") for seed in seeds for attempt in range(self.restarts)]
-            return evolve(
-                lambda rows: puzzle.values(rows // self.restarts),
+    def solve(self, problem: Latent, seeds: tuple[int, ...], progress: Progress) -> Reconstruction:
+        attempts, schedule = attempts_for(problem, self.restarts, "halving")
+
+        def search(problem: Matching, start: Start, progress: Progress) -> Reconstruction:
+            return solve(
+                problem,
+                seeds,
+                start=start,
+                minimise=self._minimise(problem, seeds),
+                attempts=attempts,
+                schedule=schedule,
+                settled=all_attempts,
+                time_budget=self.time_budget,
+                progress=progress,
+            )
+
+        return problem.searched(search, start_of(problem), seeds, progress)
+
+    def _minimise(self, problem: Matching, seeds: Sequence[int]) -> Minimise:
+        def minimise(rows: Problem, start: Tensor, *, attempts: int, until: float, progress: Progress) -> Minimum:
+            if self.optimizer == "cma-es":
+                draws = [(seed, f"evolution/{attempt}") for seed in seeds for attempt in range(attempts)]
+                return evolve(
+                    lambda some: problem.values(some // attempts),
+                    start,
+                    draws,
+                    generations=self.steps,
+                    population=self.population,
+                    until=until,
+                    progress=progress,
+                )
+            return descent.descend(
+                rows,
                 start,
-                draws,
-                generations=self.steps,
-                population=self.population,
+                steps=self.steps,
+                lr=self.lr,
+                decay="cosine",
+                attempts=attempts,
                 until=until,
                 progress=progress,
             )
-        return descent.descend(
-            puzzle.problem(self.restarts),
-            start,
-            steps=self.steps,
-            lr=self.lr,
-            decay="cosine",
-            attempts=self.restarts,
-            until=until,
-            progress=progress,
-        )
 
+        return minimise
 
-def starts(puzzle: LatentPuzzle, seeds: Sequence[int], attempts: int) -> Tensor:
-    """(T x attempts, D): the middle of the latents first, then N(0, 1)."""
-    drawn = [normal(seeds, f"start/{attempt}", (puzzle.width,)) for attempt in range(attempts)]
-    drawn[0] = 0.1 * drawn[0]  # not quite the middle: a spread of zero has no KL
-    return torch.stack(drawn, 1).flatten(0, 1).to(puzzle.like)
+    def _pull(self, z: Tensor) -> Tensor:
+        """(A,): KL of a normal with the entries' own mean and variance against N(0, 1), weighted."""
+        mean, variance = z.mean(1), z.var(1, unbiased=False).clamp_min(1e-12)
+        return self.kl * 0.5 * (mean**2 + variance - 1 - variance.log())

@@ -11,6 +11,7 @@ left out, and all victims run side by side, each with its own weights. As for `g
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -18,12 +19,11 @@ import torch
 from torch import Tensor
 
 from leakgauge.attacks._guessed_defense import TRANSFORMS
-from leakgauge.attacks._latent_search import LatentPuzzle, latent_puzzle
-from leakgauge.attacks.ggl import starts
+from leakgauge.attacks._latent_search import GeneratorWeights, Latents, latent_problem, start_of
 from leakgauge.engine import descent
-from leakgauge.engine.driving import Minimum
-from leakgauge.engine.halving import winners
-from leakgauge.matching.attempts import part_of
+from leakgauge.engine.driving import Minimum, Problem
+from leakgauge.matching.attempts import Start, attempts_for, best_of, part_of, reported
+from leakgauge.matching.problem import Latent, Matching, repainted
 from leakgauge.settings import setting
 from leakgauge.types import Attack, Fact, Observation, Progress, Reconstruction
 
@@ -38,6 +38,7 @@ class GIAS(Attack):
     name: ClassVar[str] = "gias"
     summary: ClassVar[str] = "search a generator's latents, then its weights, for the picture whose gradient fits"
     paper: ClassVar[str] = "Jeon et al. 2021, Gradient Inversion with Generative Image Prior, NeurIPS"
+    kind: ClassVar[type] = Latent
     needs: ClassVar[frozenset[Fact]] = frozenset(
         {Fact.INPUT_SPEC, Fact.NUM_SAMPLES, Fact.LOCAL_TRAINING, Fact.PUBLIC_DATA}
     )
@@ -58,10 +59,9 @@ class GIAS(Attack):
     def rows_per_trial(self) -> int:
         return self.restarts
 
-    def reconstruct(self, observation: Observation, seeds: tuple[int, ...], progress: Progress) -> Reconstruction:
-        began, clock = time.perf_counter(), time.monotonic()
-        budget = float("inf") if self.time_budget is None else self.time_budget
-        puzzle = latent_puzzle(
+    def problem(self, observation: Observation, seeds: tuple[int, ...]) -> Latent:
+        """That of the latents; `solve` goes on with the weights."""
+        return latent_problem(
             observation,
             seeds,
             attack=self.name,
@@ -69,46 +69,61 @@ class GIAS(Attack):
             distance=self.distance,
             transform=self.transform,
             reach=self.reach,
-            kl=0.0,
         )
-        first = descent.descend(
-            puzzle.problem(self.restarts),
-            starts(puzzle, seeds, self.restarts),
-            steps=self.steps,
-            lr=self.lr,
-            decay="cosine",
-            attempts=self.restarts,
-            until=clock + budget / 2,
-            progress=part_of(progress, 0, 2),
-        )
-        best = winners(first.value, self.restarts)
-        latents = puzzle.latents(first.x[best])
+
+    def solve(self, problem: Latent, seeds: tuple[int, ...], progress: Progress) -> Reconstruction:
+        attempts, _ = attempts_for(problem, self.restarts, "halving")
+
+        def search(problem: Matching, start: Start, progress: Progress) -> Reconstruction:
+            return self._search(problem, start, seeds, attempts, progress)
+
+        return problem.searched(search, start_of(problem), seeds, progress)
+
+    def _search(
+        self, problem: Matching, start: Start, seeds: Sequence[int], attempts: int, progress: Progress
+    ) -> Reconstruction:
+        began, clock = time.perf_counter(), time.monotonic()
+        budget = float("inf") if self.time_budget is None else self.time_budget
+        assert isinstance(problem, Latent)
+        painter: Latents = problem.source
+
+        def minimise(rows: Problem, start: Tensor, *, attempts: int, until: float, progress: Progress) -> Minimum:
+            return descent.descend(
+                rows,
+                start,
+                steps=self.steps,
+                lr=self.lr,
+                decay="cosine",
+                attempts=attempts,
+                until=min(until, clock + budget / 2),
+                progress=progress,
+            )
+
+        first = best_of(problem, seeds, start, minimise, attempts, part_of(progress, 0, 2))
         if first.interrupted:  # nobody has come to the weights yet
-            return self._claim(puzzle, latents, first, best, None, began)
+            return self._claim(problem, first, None, began)
+        own = GeneratorWeights(painter.generator, painter.labels, painter.latents(first.x[:, : painter.width]))
+        weights = repainted(problem, painter, own)
         second = descent.descend(
-            puzzle.weights_problem(latents),
-            puzzle.weights(),
+            weights.evaluator,
+            torch.cat((own.start, first.x[:, painter.width :]), 1),
             steps=self.weight_steps,
             lr=self.weight_lr,
             decay="cosine",
             until=clock + budget,
             progress=part_of(progress, 1, 2),
         )
-        return self._claim(puzzle, latents, first, best, second, began)
+        return self._claim(weights, first, second, began)
 
-    def _claim(
-        self, puzzle: LatentPuzzle, latents: Tensor, first: Minimum, best: Tensor, second: Minimum | None, began: float
-    ) -> Reconstruction:
-        each = torch.arange(len(best), device=best.device)
-        steps, evaluations = (getattr(first, n).reshape(-1, self.restarts).sum(1) for n in ("steps", "evaluations"))
-        value, trace = first.value[best], first.trace[best]
-        weights = puzzle.weights()
-        finished: Tensor | None = torch.zeros_like(best, dtype=torch.bool)
+    @staticmethod
+    def _claim(problem: Matching, first: Minimum, second: Minimum | None, began: float) -> Reconstruction:
+        last = first if second is None else second
+        inputs, labels = reported(problem, last.x)
+        steps, evaluations, trace = first.steps, first.evaluations, first.trace
+        finished: Tensor | None = torch.zeros_like(first.finished)
         if second is not None:
             steps, evaluations = steps + second.steps, evaluations + second.evaluations
-            value, trace, weights = second.value, torch.cat((trace, second.trace), 1), second.x
+            trace = torch.cat((trace, second.trace), 1)
             finished = second.finished if second.interrupted else None
-        with torch.no_grad():
-            inputs = puzzle.own_samples(weights, latents, each)
         seconds = time.perf_counter() - began
-        return Reconstruction(inputs, puzzle.labels, value, steps, evaluations, seconds, trace, finished)
+        return Reconstruction(inputs, labels, last.value, steps, evaluations, seconds, trace, finished)

@@ -17,7 +17,6 @@ consensus left out, is kept.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
@@ -28,22 +27,15 @@ from torch import Tensor, nn
 from leakgauge.engine.driving import Budget, Evaluate, Minimum, Problem, drive
 from leakgauge.engine.gradients import runs_one_by_one
 from leakgauge.engine.randomness import normal
-from leakgauge.matching.attempts import solve
+from leakgauge.matching.attempts import Minimise, Start, attempts_for, solve
 from leakgauge.matching.batchnorm_statistics import Statistics, batch_statistics, running_statistics, statistics_gap
-from leakgauge.matching.clipping import clipping_setting, numbers_for_replay
-from leakgauge.matching.compression import compression_setting
 from leakgauge.matching.group_descent import GroupDescent
-from leakgauge.matching.hidden_noise import bottleneck_setting
-from leakgauge.matching.informed import as_told
 from leakgauge.matching.labels import inferred_labels
-from leakgauge.matching.muting import skip_setting
 from leakgauge.matching.priors import mean_variation
-from leakgauge.matching.problem import Puzzle, puzzle_of
+from leakgauge.matching.problem import Matching, in_units_of_data, matching_of
 from leakgauge.matching.registration import CONSENSUS, consensus
-from leakgauge.matching.unmixing import unmix_setting
-from leakgauge.matching.unrolling import repeat_lr_setting, repeats_setting
 from leakgauge.settings import setting
-from leakgauge.types import Attack, DataSpec, Fact, LocalTraining, Observation, Progress, Reconstruction
+from leakgauge.types import Attack, Fact, LocalTraining, Observation, Progress, Reconstruction
 
 _NOTHING = 1e-12  # squared norm of an update that holds nothing to match
 
@@ -58,6 +50,7 @@ class GradInversion(Attack):
     name: ClassVar[str] = "gradinversion"
     summary: ClassVar[str] = "match gradient and BatchNorm statistics from several seeds that must agree"
     paper: ClassVar[str] = "Yin et al. 2021, See through Gradients (GradInversion), CVPR"
+    kind: ClassVar[type] = Matching
     needs: ClassVar[frozenset[Fact]] = frozenset({Fact.INPUT_SPEC, Fact.NUM_SAMPLES, Fact.LOCAL_TRAINING})
 
     steps: int = setting(20_000, "optimiser steps", low=1)
@@ -77,31 +70,53 @@ class GradInversion(Attack):
     soft_sign: bool = setting(True, "flatten the image's gradient softly before each step, as inverting-gradients does")
     noise: float = setting(0.01, "standard deviation of Langevin noise, in step lengths", low=0)
     boxed: bool = setting(True, "keep pixels in their range")
-    match_nonzero: bool = setting(False, "compare only entries that are not exactly zero in the update")
-    read_dropout: bool = setting(False, "read the client's dropout off the last layer's gradient")
-    skip: str = skip_setting()
-    bottleneck: str = bottleneck_setting()
-    unmix: bool = unmix_setting()
-    repeats: int = repeats_setting()
-    repeat_lr: float = repeat_lr_setting()
-    compression: str = compression_setting()
-    clipping: str = clipping_setting()
 
     @property
     def rows_per_trial(self) -> int:
         return self.restarts
 
-    def numbers_per_row(self, observation: Observation) -> int:
-        return numbers_for_replay(self.clipping, observation)
+    def problem(self, observation: Observation, seeds: tuple[int, ...]) -> Matching:  # noqa: ARG002
+        """Inputs in standard deviations of the data; the priors are added by `_grouped`."""
+        like = next(iter(observation.update.tensors.values()))
+        centre, unit = in_units_of_data(observation, like)
+        return matching_of(
+            observation,
+            observation.fact(Fact.LABELS) if observation.knows(Fact.LABELS) else inferred_labels(observation, "yin"),
+            distance="l2",
+            prior=lambda _, inputs, __: inputs.new_zeros(len(inputs)),
+            variation=self.tv,
+            centre=centre,
+            unit=unit,
+        )
 
-    def reconstruct(self, observation: Observation, seeds: tuple[int, ...], progress: Progress) -> Reconstruction:
-        puzzle = self._puzzle(observation)
-        grouped = self._problem(observation, puzzle)
+    def solve(self, problem: Matching, seeds: tuple[int, ...], progress: Progress) -> Reconstruction:
+        attempts, _ = attempts_for(problem, self.restarts, "halving")
+
+        def start(some: Sequence[int], attempt: int) -> Tensor:
+            return normal(some, f"start/{attempt}", (problem.width,)).to(problem.like)
+
+        def search(problem: Matching, start: Start, progress: Progress) -> Reconstruction:
+            return solve(
+                problem,
+                seeds,
+                start=start,
+                minimise=self._minimise(problem, seeds, attempts),
+                attempts=attempts,
+                schedule="halving",
+                settled=lambda value, _: torch.zeros_like(value, dtype=torch.bool),
+                time_budget=self.time_budget,
+                progress=progress,
+            )
+
+        return problem.searched(search, start, seeds, progress)
+
+    def _minimise(self, problem: Matching, seeds: tuple[int, ...], attempts: int) -> Minimise:
+        grouped = self._grouped(problem, attempts)
 
         def agree(z: Tensor, trials: Tensor) -> Tensor:
             """On the inputs; whatever else is searched for stays each seed's own."""
-            inputs, rest = z[:, : puzzle.pixels], z[:, puzzle.pixels :]
-            agreed = consensus(inputs.reshape(-1, *puzzle.shape), trials, self.agreement)
+            inputs, rest = z[:, : problem.pixels], z[:, problem.pixels :]
+            agreed = consensus(inputs.reshape(-1, *problem.shape), trials, self.agreement)
             return torch.cat((agreed.flatten(1), rest), 1)
 
         method = GroupDescent(
@@ -109,67 +124,26 @@ class GradInversion(Attack):
             lr=self.lr,
             warm_up=self.warm_up,
             noise=self.noise,
-            pull=self.group if self.restarts > 1 else 0.0,
+            pull=self.group if attempts > 1 else 0.0,
             soft_sign=self.soft_sign,
-            project=puzzle.boxed if self.boxed else lambda z: z,
+            project=problem.boxed if self.boxed else lambda z: z,
             agree=agree,
             seeds=seeds,
-            attempts=self.restarts,
+            attempts=attempts,
         )
 
-        def minimise(problem: Problem, start: Tensor, *, attempts: int, until: float, progress: Progress) -> Minimum:
-            del problem, attempts  # ours knows whose statistics count; no seed is given up, the consensus needs all
+        def minimise(rows: Problem, start: Tensor, *, attempts: int, until: float, progress: Progress) -> Minimum:
+            del rows, attempts  # ours knows whose statistics count; no seed is given up, the consensus needs all
             return drive(method, grouped, start, Budget(self.steps, until=until, progress=progress))
 
-        def start(some: Sequence[int], attempt: int) -> Tensor:
-            return normal(some, f"start/{attempt}", (puzzle.width,)).to(puzzle.like)
+        return minimise
 
-        return solve(
-            puzzle,
-            seeds,
-            start=start,
-            minimise=minimise,
-            attempts=self.restarts,
-            schedule="halving",
-            settled=lambda value, _: torch.zeros_like(value, dtype=torch.bool),
-            time_budget=self.time_budget,
-            progress=progress,
-        )
-
-    def _puzzle(self, observation: Observation) -> Puzzle:
-        """Inputs in standard deviations of the data; priors are added by `_problem`."""
-        data: DataSpec = observation.fact(Fact.INPUT_SPEC)
-        labels = (
-            observation.fact(Fact.LABELS) if observation.knows(Fact.LABELS) else inferred_labels(observation, "yin")
-        )
-        puzzle = puzzle_of(
-            observation,
-            labels,
-            distance="l2",
-            prior=lambda _, inputs, __: inputs.new_zeros(len(inputs)),
-            match_nonzero=self.match_nonzero,
-            read_dropout=self.read_dropout,
-        )
-        flat = [1] * (len(data.shape) - 1)
-        mean = puzzle.like.new_tensor(data.mean or (0.5,)).view(-1, *flat)
-        std = puzzle.like.new_tensor(data.std or (0.25,)).view(-1, *flat)
-        return as_told(
-            dataclasses.replace(puzzle, centre=mean, unit=std),
-            observation,
-            skip=self.skip,
-            bottleneck=self.bottleneck,
-            unmix=self.unmix,
-            repeats=self.repeats,
-            repeat_lr=self.repeat_lr,
-            compression=self.compression,
-            clipping=self.clipping,
-        )
-
-    def _problem(self, observation: Observation, puzzle: Puzzle) -> Problem:
+    def _grouped(self, problem: Matching, attempts: int) -> Problem:
         """Rows are trials x seeds. Each trial's rows are held to that trial's own BatchNorm statistics."""
+        observation = problem.observation
         wanted, strength = self._statistics(observation)
         local: LocalTraining = observation.fact(Fact.LOCAL_TRAINING)
-        weight = self.gradient / _size(puzzle).clamp_min(_NOTHING)  # (T,)
+        weight = self.gradient / _size(problem).clamp_min(_NOTHING)  # (T,)
 
         def evaluator(trials: Tensor) -> Evaluate:
             own = {n: (m[trials], v[trials]) if m.dim() == 2 else (m, v) for n, (m, v) in wanted.items()}
@@ -180,11 +154,11 @@ class GradInversion(Attack):
                     return inputs.new_zeros(len(inputs))
                 return strength * statistics_gap(batch_statistics(model, inputs, local.batchnorm == "eval"), own)
 
-            def prior(model: nn.Module, inputs: Tensor, _: Tensor) -> Tensor:
+            def prior(guess: Matching, inputs: Tensor, _: Tensor) -> Tensor:
                 # The whole is multiplied by the factor below, so what is relative already is divided by it.
-                return (self._picture_prior(puzzle, inputs) + like_the_batch(model, inputs)) / factor
+                return (self._picture_prior(guess, inputs) + like_the_batch(guess.model, inputs)) / factor
 
-            evaluate = dataclasses.replace(puzzle, prior=prior).evaluator(trials)
+            evaluate = problem.replace(prior=prior).evaluator(trials)
 
             def weighted(z: Tensor) -> tuple[Tensor, Tensor]:
                 value, slope = evaluate(z)
@@ -192,13 +166,13 @@ class GradInversion(Attack):
 
             return weighted
 
-        def problem(rows: Tensor) -> Evaluate:
-            trials = rows // self.restarts
-            if not runs_one_by_one(puzzle.model):
+        def rows_of_trials(rows: Tensor) -> Evaluate:
+            trials = rows // attempts
+            if not runs_one_by_one(problem.model):
                 return evaluator(trials)
             return _in_turn([evaluator(trial[None]) for trial in trials])
 
-        return problem
+        return rows_of_trials
 
     def _statistics(self, observation: Observation) -> tuple[Statistics, float]:
         """What to resemble and how much that counts: (T, C) each where revealed, else (C,) of the model's averages."""
@@ -206,19 +180,20 @@ class GradInversion(Attack):
             return (observation.fact(Fact.BATCHNORM_STATISTICS) if self.batchnorm else {}), self.batchnorm
         return (running_statistics(observation.model) if self.averages else {}), self.averages
 
-    def _picture_prior(self, puzzle: Puzzle, inputs: Tensor) -> Tensor:
+    def _picture_prior(self, problem: Matching, inputs: Tensor) -> Tensor:
         """(A,): total variation and norm, in standard deviations of the data."""
-        assert puzzle.centre is not None
-        assert puzzle.unit is not None
-        scaled = (inputs - puzzle.centre) / puzzle.unit
-        return self.tv * mean_variation(scaled) + self.l2 * (scaled**2).flatten(1).mean(1)
+        assert problem.centre is not None
+        assert problem.unit is not None
+        scaled = (inputs - problem.centre) / problem.unit
+        assert problem.variation is not None
+        return problem.variation * mean_variation(scaled) + self.l2 * (scaled**2).flatten(1).mean(1)
 
 
-def _size(puzzle: Puzzle) -> Tensor:
+def _size(problem: Matching) -> Tensor:
     """(T,): the squared length of what is compared, which a compression may measure in units of its own."""
-    observed = puzzle.observed
-    if puzzle.compression is not None:
-        _, observed = puzzle.compression.against(observed, "l2")(observed)
+    observed = problem.observed
+    if problem.compression is not None:
+        _, observed = problem.compression.against(observed, "l2")(observed)
     return torch.stack([g.flatten(1).square().sum(1) for g in observed.values()]).sum(0)
 
 

@@ -18,13 +18,12 @@ side by side, each with its own generator, of which a quarter is enough where an
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from leakgauge.attacks._grnn_generator import Generator, draw_noise, picture_shape
 from leakgauge.attacks._grnn_loss import (
@@ -42,16 +41,8 @@ from leakgauge.engine import descent
 from leakgauge.engine.driving import Minimum, Problem
 from leakgauge.engine.randomness import normal
 from leakgauge.errors import BadInput
-from leakgauge.matching.attempts import SCHEDULES, solve
-from leakgauge.matching.clipping import clipping_setting, numbers_for_replay
-from leakgauge.matching.compression import compression_setting
-from leakgauge.matching.hidden_noise import bottleneck_setting
-from leakgauge.matching.informed import as_told
-from leakgauge.matching.muting import skip_setting
-from leakgauge.matching.problem import Puzzle, puzzle_of
-from leakgauge.matching.stretching import stretch_setting, stretched
-from leakgauge.matching.unlocking import unlock_setting
-from leakgauge.matching.unrolling import repeat_lr_setting, repeats_setting
+from leakgauge.matching.attempts import SCHEDULES, Start, attempts_for, solve
+from leakgauge.matching.problem import Generated, Matching, generated, matching_of
 from leakgauge.settings import setting
 from leakgauge.types import Attack, DataSpec, Fact, Observation, Progress, Reconstruction
 
@@ -68,6 +59,7 @@ class GRNN(Attack):
     name: ClassVar[str] = "grnn"
     summary: ClassVar[str] = "train a generator of pictures and labels until they have the observed gradient"
     paper: ClassVar[str] = "Ren et al. 2022, GRNN: Generative Regression Neural Network, ACM TIST"
+    kind: ClassVar[type] = Generated
     needs: ClassVar[frozenset[Fact]] = frozenset({Fact.INPUT_SPEC, Fact.NUM_SAMPLES, Fact.LOCAL_TRAINING})
 
     steps: int = setting(8000, "optimiser steps per attempt", low=1)
@@ -93,16 +85,6 @@ class GRNN(Attack):
     as_released: bool = setting(
         False, "the released code's loss: the norm of the difference for the Wasserstein distance, squared variation"
     )
-    match_nonzero: bool = setting(False, "compare only entries that are not exactly zero in the update")
-    read_dropout: bool = setting(False, "read the client's dropout off the last layer's gradient")
-    skip: str = skip_setting()
-    bottleneck: str = bottleneck_setting()
-    repeats: int = repeats_setting()
-    repeat_lr: float = repeat_lr_setting()
-    compression: str = compression_setting()
-    clipping: str = clipping_setting()
-    unlock: bool = unlock_setting()
-    stretch: bool = stretch_setting()
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -127,18 +109,37 @@ class GRNN(Attack):
         generator = self._generator(observation, (0,))
         samples: int = observation.fact(Fact.NUM_SAMPLES)
         pixels = torch.Size(observation.fact(Fact.INPUT_SPEC).shape).numel()
-        return 12 * generator.width + 60 * samples * pixels + numbers_for_replay(self.clipping, observation)
+        return 12 * generator.width + 60 * samples * pixels
 
     def check(self, observation: Observation) -> None:
         picture_shape(observation.fact(Fact.INPUT_SPEC))
 
-    def reconstruct(self, observation: Observation, seeds: tuple[int, ...], progress: Progress) -> Reconstruction:
-        generator = self._generator(observation, seeds)
-        puzzle = self._puzzle(observation, generator)
+    def problem(self, observation: Observation, seeds: tuple[int, ...]) -> Generated:
+        """Inputs and labels come out of a generator of the trial's own, whose weights are searched."""
+        squared = self.as_released or self.variation == SQUARED
+        variation = squared_variation if squared else absolute_variation
 
-        def minimise(problem: Problem, start: Tensor, *, attempts: int, until: float, progress: Progress) -> Minimum:
+        def smooth(problem: Matching, inputs: Tensor, _: Tensor) -> Tensor:
+            return (problem.variation or 0.0) * variation(inputs)
+
+        return generated(
+            matching_of(
+                observation,
+                observation.fact(Fact.LABELS) if observation.knows(Fact.LABELS) else None,
+                distance=Loss(self.mse, self.wd, self.cosine, self.scale, self.as_released),
+                prior=smooth,
+                variation=self.tv,
+            ),
+            self._generator(observation, seeds),
+        )
+
+    def solve(self, problem: Generated, seeds: tuple[int, ...], progress: Progress) -> Reconstruction:
+        generator = problem.source
+        attempts, schedule = attempts_for(problem, self.restarts, self.schedule)
+
+        def minimise(rows: Problem, start: Tensor, *, attempts: int, until: float, progress: Progress) -> Minimum:
             return descent.descend(
-                problem,
+                rows,
                 start,
                 steps=self.steps,
                 lr=self.lr,
@@ -151,23 +152,23 @@ class GRNN(Attack):
             )
 
         def start(some: Sequence[int], attempt: int) -> Tensor:
-            hidden = _HIDDEN_START * normal(some, f"hidden/{attempt}", (puzzle.width - puzzle.visible,))
-            return torch.cat((generator.start(some, f"generator/{attempt}"), hidden), 1).to(puzzle.like)
+            more = _HIDDEN_START * normal(some, f"hidden/{attempt}", (problem.width - generator.width,))
+            return torch.cat((generator.start(some, f"generator/{attempt}"), more), 1).to(problem.like)
 
-        found = solve(
-            puzzle,
-            seeds,
-            start=start,
-            minimise=minimise,
-            attempts=self.restarts,
-            schedule=self.schedule,
-            settled=lambda value, _: torch.zeros_like(value, dtype=torch.bool),  # every attempt is made
-            time_budget=self.time_budget,
-            progress=progress,
-        )
-        if self.stretch and found.inputs is not None:
-            found = dataclasses.replace(found, inputs=stretched(found.inputs, puzzle))
-        return found
+        def search(problem: Matching, start: Start, progress: Progress) -> Reconstruction:
+            return solve(
+                problem,
+                seeds,
+                start=start,
+                minimise=minimise,
+                attempts=attempts,
+                schedule=schedule,
+                settled=lambda value, _: torch.zeros_like(value, dtype=torch.bool),  # every attempt is made
+                time_budget=self.time_budget,
+                progress=progress,
+            )
+
+        return problem.searched(search, start, seeds, progress)
 
     def _generator(self, observation: Observation, seeds: Sequence[int]) -> Generator | OneSample:
         data: DataSpec = observation.fact(Fact.INPUT_SPEC)
@@ -175,33 +176,3 @@ class GRNN(Attack):
         noise = draw_noise(seeds, observation.fact(Fact.NUM_SAMPLES), self.noise_width).to(like)
         whole = Generator(noise, picture_shape(data), 0 if observation.knows(Fact.LABELS) else data.classes)
         return OneSample(whole) if noise.shape[1] == 1 else whole
-
-    def _puzzle(self, observation: Observation, generator: Generator | OneSample) -> Puzzle:
-        squared = self.as_released or self.variation == SQUARED
-        variation = squared_variation if squared else absolute_variation
-        loss = Loss(self.mse, self.wd, self.cosine, self.scale, self.as_released)
-
-        def smooth(_: nn.Module, inputs: Tensor, __: Tensor) -> Tensor:
-            return self.tv * variation(inputs)
-
-        labels = observation.fact(Fact.LABELS) if observation.knows(Fact.LABELS) else None
-        puzzle = puzzle_of(
-            observation,
-            labels,
-            distance=loss,
-            prior=smooth,
-            match_nonzero=self.match_nonzero,
-            read_dropout=self.read_dropout,
-        )
-        puzzle = as_told(
-            puzzle,
-            observation,
-            skip=self.skip,
-            bottleneck=self.bottleneck,
-            unlock=self.unlock,
-            repeats=self.repeats,
-            repeat_lr=self.repeat_lr,
-            compression=self.compression,
-            clipping=self.clipping,
-        )
-        return dataclasses.replace(puzzle, painter=generator)

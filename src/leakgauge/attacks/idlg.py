@@ -14,9 +14,12 @@ import dataclasses
 from dataclasses import dataclass
 from typing import ClassVar
 
+from torch import Tensor
+
 from leakgauge.matching.gradient_matching import GradientMatching
-from leakgauge.matching.labels import INFER, RULES, inferred_labels
+from leakgauge.matching.labels import INFER, RULES, inferred_labels, searched_labels
 from leakgauge.matching.last_layer import proven_labels
+from leakgauge.matching.problem import Matching
 from leakgauge.settings import setting
 from leakgauge.types import Fact, Observation, Progress, Reconstruction
 
@@ -40,7 +43,10 @@ class IDLG(GradientMatching):
         if alone and self.labels == INFER and not observation.knows(Fact.LABELS):
             inferred_labels(observation, single=self.rule)  # refuses and says why
 
-    def reconstruct(self, observation: Observation, seeds: tuple[int, ...], progress: Progress) -> Reconstruction:
+    def labels_of(self, observation: Observation) -> Tensor | None:
         self.check(observation)
-        found = self.match(observation, seeds, progress, self.labels_of(observation, self.rule))
-        return dataclasses.replace(found, labels_proven=proven_labels(observation))
+        return searched_labels(observation, self.labels, self.rule)
+
+    def solve(self, problem: Matching, seeds: tuple[int, ...], progress: Progress) -> Reconstruction:
+        found = super().solve(problem, seeds, progress)
+        return dataclasses.replace(found, labels_proven=proven_labels(problem.observation))

@@ -15,7 +15,6 @@ Victims run side by side.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
@@ -25,11 +24,9 @@ from torch import Tensor
 from leakgauge.engine import descent
 from leakgauge.engine.driving import Minimum, Problem
 from leakgauge.engine.randomness import normal
-from leakgauge.matching.attempts import AVERAGED, SCHEDULES, Start, solve
+from leakgauge.matching.attempts import AVERAGED, SCHEDULES, Start, attempts_for, solve
 from leakgauge.matching.input_search import InputSearch, all_attempts, sign_for
-from leakgauge.matching.problem import Puzzle, only
-from leakgauge.matching.robust_slices import search_in_slices
-from leakgauge.matching.stretching import stretched
+from leakgauge.matching.problem import Matching
 from leakgauge.settings import setting
 from leakgauge.types import Fact, Observation, Progress, Reconstruction
 
@@ -48,6 +45,8 @@ class InvertingGradients(InputSearch):
     summary: ClassVar[str] = "match the gradient's direction with signed Adam and total variation"
     paper: ClassVar[str] = "Geiping et al. 2020, Inverting Gradients, NeurIPS"
     needs: ClassVar[frozenset[Fact]] = frozenset({Fact.INPUT_SPEC, Fact.NUM_SAMPLES, Fact.LOCAL_TRAINING})
+
+    distances: ClassVar[tuple[str, ...]] = DISTANCES
 
     restarts: int = setting(1, "attempts; the one with the lowest cost is kept, unless they are averaged", low=1)
     schedule: str = setting(
@@ -73,50 +72,48 @@ class InvertingGradients(InputSearch):
     def rows_per_trial(self) -> int:
         return self.restarts if self.schedule == "halving" else 1
 
-    def reconstruct(self, observation: Observation, seeds: tuple[int, ...], progress: Progress) -> Reconstruction:
-        puzzle = self._puzzle(observation)
-        sign = sign_for(observation) if self.sign == "auto" else self.sign
+    def problem(self, observation: Observation, seeds: tuple[int, ...]) -> Matching:  # noqa: ARG002
+        """Only the chosen tensors are compared."""
+        whole = self.posed(observation, self.distance, self.tv, DISTANCES)
+        chosen = choose_layers(whole.observed, self.layers, self.layer_count)
+        return whole.without(whole.observed.keys() - set(chosen))
 
-        def minimise(problem: Problem, start: Tensor, *, attempts: int, until: float, progress: Progress) -> Minimum:
+    def solve(self, problem: Matching, seeds: tuple[int, ...], progress: Progress) -> Reconstruction:
+        sign = sign_for(problem.observation) if self.sign == "auto" else self.sign
+        attempts, schedule = attempts_for(problem, self.restarts, self.schedule)
+
+        def minimise(rows: Problem, start: Tensor, *, attempts: int, until: float, progress: Progress) -> Minimum:
             return descent.descend(
-                problem,
+                rows,
                 start,
                 steps=self.steps,
                 lr=self.lr,
                 rule=self.optimizer,
                 sign=sign,
                 decay=self.decay,
-                project=puzzle.boxed if self.boxed else lambda z: z,
+                project=problem.boxed if self.boxed else lambda z: z,
                 attempts=attempts,
                 until=until,
                 progress=progress,
             )
 
         def start(some: Sequence[int], attempt: int) -> Tensor:
-            return normal(some, f"start/{attempt}", (puzzle.width,)).to(puzzle.like)
+            return normal(some, f"start/{attempt}", (problem.width,)).to(problem.like)
 
-        def search(puzzle: Puzzle, start: Start, progress: Progress) -> Reconstruction:
+        def search(problem: Matching, start: Start, progress: Progress) -> Reconstruction:
             return solve(
-                puzzle,
+                problem,
                 seeds,
                 start=start,
                 minimise=minimise,
-                attempts=self.restarts,
-                schedule=self.schedule,
+                attempts=attempts,
+                schedule=schedule,
                 settled=all_attempts,
                 time_budget=self.time_budget,
                 progress=progress,
             )
 
-        found = search_in_slices(self.noised_slices, puzzle, observation, seeds, search, start, progress)
-        if self.stretch and found.inputs is not None:
-            found = dataclasses.replace(found, inputs=stretched(found.inputs, puzzle))
-        return found
-
-    def _puzzle(self, observation: Observation) -> Puzzle:
-        """Only the chosen tensors are compared."""
-        whole = self.puzzle(observation, self.distance, self.tv)
-        return only(whole, choose_layers(whole.observed, self.layers, self.layer_count))
+        return problem.searched(search, start, seeds, progress)
 
 
 def choose_layers(tensors: Mapping[str, Tensor], which: str, count: int) -> list[str]:

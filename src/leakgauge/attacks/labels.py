@@ -50,7 +50,7 @@ class Labels(Attack):
 
     rule: str = setting("auto", "how labels are counted; auto: as works best on public data", choices=("auto", *_NAMES))
 
-    def reconstruct(self, observation: Observation, seeds: tuple[int, ...], progress: Progress) -> Reconstruction:  # noqa: ARG002
+    def solve(self, observation: Observation, seeds: tuple[int, ...], progress: Progress) -> Reconstruction:  # noqa: ARG002
         began = time.perf_counter()
         samples: int = observation.fact(Fact.NUM_SAMPLES)
         if samples > _MOST:

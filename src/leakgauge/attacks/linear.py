@@ -4,9 +4,9 @@ Aono et al., "Privacy-Preserving Deep Learning via Additively Homomorphic Encryp
 and one sample, row i of the weight's gradient is (dL/dy_i) x and the bias entry is dL/dy_i, so their ratio is x. For
 several samples the ratio is their mean, weighted by dL/dy_i: every record gets a different such mixture.
 
-`combine` says which rows are used: the one with the largest bias entry, or a least-squares fit over all rows, which is
-the best estimate under known noise and, entry by entry, under pruning. `parallel` keeps the rows that agree with one
-another, which are clean where noise was put on some rows only. Both are for one sample; several get a row each.
+The row with the largest bias entry is used, unless a known defense asks for others (see `leakgauge.matching.first_layer`):
+a least-squares fit over all rows is the best estimate under known noise and, entry by entry, where entries are missing;
+rows that agree with one another are clean where only some rows were changed. Several samples get a row each.
 """
 
 from __future__ import annotations
@@ -22,11 +22,10 @@ from leakgauge.attacks._parallel_rows import input_of_parallel_rows
 from leakgauge.attacks._scale_search import best_factor
 from leakgauge.engine.gradients import working_model
 from leakgauge.errors import NotApplicable
+from leakgauge.matching.first_layer import LEAST_SQUARES, PARALLEL, FirstLayer
 from leakgauge.matching.labels import single_label
-from leakgauge.matching.untransforming import policy_setting, undone_afterwards
 from leakgauge.matching.updates import classifier_layer, example_input, observed_gradient
 from leakgauge.models.structure import first_linear, input_affine
-from leakgauge.settings import setting
 from leakgauge.types import Attack, DataSpec, Fact, LocalTraining, Observation, Progress, Reconstruction
 
 _TINY = 1e-30
@@ -44,69 +43,59 @@ class Linear(Attack):
         "divide the first linear layer's weight gradient by its bias gradient (exact for one sample)"
     )
     paper: ClassVar[str] = "Aono et al. 2018, IEEE TIFS 13(5)"
+    kind: ClassVar[type] = FirstLayer
     needs: ClassVar[frozenset[Fact]] = frozenset({Fact.INPUT_SPEC, Fact.NUM_SAMPLES, Fact.LOCAL_TRAINING})
-
-    combine: str = setting(
-        "largest",
-        "rows used: the largest bias entry, all by least squares, or those parallel to one another",
-        choices=("largest", "least-squares", "parallel"),
-    )
-    match_nonzero: bool = setting(False, "take zeros in the update as missing, not as zero")
-    fit_scale: bool = setting(False, "weight and bias have scales of their own: find the input's length by the model")
-    policy: str = policy_setting()
 
     def check(self, observation: Observation) -> None:
         _first_layer(observation)
 
-    def reconstruct(self, observation: Observation, seeds: tuple[int, ...], progress: Progress) -> Reconstruction:  # noqa: ARG002
+    def problem(self, observation: Observation, seeds: tuple[int, ...]) -> FirstLayer:  # noqa: ARG002
+        layer, affine, gradient = _first_layer(observation)
+        weight, bias = gradient[f"{layer}.weight"], gradient[f"{layer}.bias"]
+        return FirstLayer(observation, layer, affine, gradient, weight, bias)
+
+    def solve(self, problem: FirstLayer, seeds: tuple[int, ...], progress: Progress) -> Reconstruction:  # noqa: ARG002
         began = time.perf_counter()
+        observation, gradient = problem.observation, problem.gradient
         data: DataSpec = observation.fact(Fact.INPUT_SPEC)
         samples: int = observation.fact(Fact.NUM_SAMPLES)
-        layer, affine, gradient = _first_layer(observation)
-        weight, bias = gradient[f"{layer}.weight"], gradient[f"{layer}.bias"]  # (T, out, in), (T, out)
-        rows = self._rows(weight, bias, samples)  # (T, N, in)
-        scale, shift = affine
-        if self.fit_scale and samples == 1:
+        rows = _rows(problem, samples)  # (T, N, in)
+        label = single_label(gradient, classifier_layer(observation)) if samples == 1 else None
+        scale, shift = problem.affine
+        if problem.fit_scale and label is not None:
             local: LocalTraining = observation.fact(Fact.LOCAL_TRAINING)
-            label = single_label(gradient, classifier_layer(observation))
             worker = working_model(observation.model, local.batchnorm)
-            rows = rows * best_factor(worker, gradient, rows[:, 0], affine, data.shape, label)[:, None, None]
+            factor = best_factor(worker, gradient, rows[:, 0], problem.affine, data.shape, label)
+            rows = rows * factor[:, None, None]
         inputs = ((rows - shift) / scale).reshape(len(rows), samples, *data.shape)
-        inputs = undone_afterwards(inputs, self.policy, data)
-        labels = single_label(gradient, classifier_layer(observation))[:, None] if samples == 1 else None
+        inputs = inputs if problem.undo is None else problem.undo(inputs)
+        misfit = _misfit(problem.weight, problem.bias, rows)
         ones = torch.ones(len(rows), dtype=torch.long)
-        return Reconstruction(
-            inputs, labels, self._misfit(weight, bias, rows), ones, 0 * ones, time.perf_counter() - began
-        )
+        labels = None if label is None else label[:, None]
+        return Reconstruction(inputs, labels, misfit, ones, 0 * ones, time.perf_counter() - began)
 
-    def _rows(self, weight: Tensor, bias: Tensor, samples: int) -> Tensor:
-        """What each record's layer input is taken to be: (T, N, in)."""
-        if self.combine == "parallel" and samples == 1:
-            return input_of_parallel_rows(weight, bias)[:, None]
-        if self.combine == "least-squares" and samples == 1:
-            present = (
-                (weight != 0) & (bias != 0)[..., None]
-                if self.match_nonzero
-                else torch.ones_like(weight, dtype=torch.bool)
-            )
-            over = (weight * bias[..., None] * present).sum(1)
-            under = (bias[..., None] ** 2 * present).sum(1)
-            return (over / under.clamp_min(_TINY))[:, None]
-        largest = (
-            bias.abs().topk(samples, dim=1).indices
-            if samples <= bias.shape[1]
-            else bias.abs().argsort(1, descending=True)
-        )
-        largest = largest[:, torch.arange(samples, device=bias.device) % largest.shape[1]]  # repeats if N > out
-        chosen = weight.gather(1, largest[..., None].expand(-1, -1, weight.shape[2]))
-        divisor = bias.gather(1, largest)[..., None]
-        return chosen / torch.where(divisor == 0, torch.full_like(divisor, _TINY), divisor)
 
-    @staticmethod
-    def _misfit(weight: Tensor, bias: Tensor, rows: Tensor) -> Tensor:
-        """Own objective (T,): how badly `bias x first record` explains the weight gradient, relative to its size."""
-        explained = bias[..., None] * rows[:, :1]
-        return ((weight - explained) ** 2).flatten(1).sum(1) / (weight**2).flatten(1).sum(1).clamp_min(_TINY)
+def _rows(problem: FirstLayer, samples: int) -> Tensor:
+    """What each record's layer input is taken to be: (T, N, in)."""
+    weight, bias = problem.weight, problem.bias  # (T, out, in), (T, out)
+    if problem.combine == PARALLEL and samples == 1:
+        return input_of_parallel_rows(weight, bias)[:, None]
+    if problem.combine == LEAST_SQUARES and samples == 1:
+        missing = (weight == 0) | (bias == 0)[..., None] if problem.match_nonzero else torch.zeros_like(weight).bool()
+        over = (weight * bias[..., None] * ~missing).sum(1)
+        under = (bias[..., None] ** 2 * ~missing).sum(1)
+        return (over / under.clamp_min(_TINY))[:, None]
+    order = bias.abs().topk(samples, dim=1).indices if samples <= bias.shape[1] else bias.abs().argsort(1, True)
+    largest = order[:, torch.arange(samples, device=bias.device) % order.shape[1]]  # repeats if N > out
+    chosen = weight.gather(1, largest[..., None].expand(-1, -1, weight.shape[2]))
+    divisor = bias.gather(1, largest)[..., None]
+    return chosen / torch.where(divisor == 0, torch.full_like(divisor, _TINY), divisor)
+
+
+def _misfit(weight: Tensor, bias: Tensor, rows: Tensor) -> Tensor:
+    """Own objective (T,): how badly `bias x first record` explains the weight gradient, relative to its size."""
+    explained = bias[..., None] * rows[:, :1]
+    return ((weight - explained) ** 2).flatten(1).sum(1) / (weight**2).flatten(1).sum(1).clamp_min(_TINY)
 
 
 def _first_layer(observation: Observation) -> tuple[str, tuple[Tensor, Tensor], dict[str, Tensor]]:

@@ -26,7 +26,7 @@ class MeanImage(Attack):
     needs: ClassVar[frozenset[Fact]] = frozenset({Fact.NUM_SAMPLES, Fact.PUBLIC_DATA})
     baseline: ClassVar[bool] = True
 
-    def reconstruct(self, observation: Observation, seeds: tuple[int, ...], progress: Progress) -> Reconstruction:  # noqa: ARG002
+    def solve(self, observation: Observation, seeds: tuple[int, ...], progress: Progress) -> Reconstruction:  # noqa: ARG002
         public: Batch = observation.fact(Fact.PUBLIC_DATA)
         shape = (len(seeds), observation.fact(Fact.NUM_SAMPLES))
         mean = public.inputs[0].mean(0)

@@ -51,7 +51,7 @@ class PatchEmbedding(Attack):
     def check(self, observation: Observation) -> None:
         found_rows(observation)
 
-    def reconstruct(self, observation: Observation, seeds: tuple[int, ...], progress: Progress) -> Reconstruction:  # noqa: ARG002
+    def solve(self, observation: Observation, seeds: tuple[int, ...], progress: Progress) -> Reconstruction:  # noqa: ARG002
         began = time.perf_counter()
         data: DataSpec = observation.fact(Fact.INPUT_SPEC)
         solved = solved_rows(observation, found_rows(observation))

@@ -40,10 +40,10 @@ from leakgauge.client.fedavg import local_steps
 from leakgauge.engine.batchnorm import uses_batch_statistics
 from leakgauge.engine.gradients import working_model
 from leakgauge.errors import NotApplicable
+from leakgauge.matching.first_layer import COMPUTED, SOLVED, PeeledLayer
 from leakgauge.matching.shared_precision import shared_precision
 from leakgauge.matching.updates import example_input, observed_gradient
 from leakgauge.models.structure import first_linear, input_affine
-from leakgauge.settings import setting
 from leakgauge.types import (
     BLANK,
     CROSS_ENTROPY,
@@ -58,8 +58,6 @@ from leakgauge.types import (
     Reconstruction,
 )
 
-COMPUTED, SOLVED = SOURCES = ("computed", "solved")
-
 
 @dataclass(frozen=True)
 class Peeling(Attack):
@@ -73,26 +71,24 @@ class Peeling(Attack):
     name: ClassVar[str] = "peeling"
     summary: ClassVar[str] = "take a batch apart, row by row, behind a first Linear + ReLU layer (exact, certified)"
     paper: ClassVar[str] = "after Dimitrov et al. 2024, SPEAR, NeurIPS; rows of one sample: Aono et al. 2018"
+    kind: ClassVar[type] = PeeledLayer
     needs: ClassVar[frozenset[Fact]] = frozenset({Fact.INPUT_SPEC, Fact.NUM_SAMPLES, Fact.LOCAL_TRAINING})
     losses: ClassVar[tuple[str, ...]] = (CROSS_ENTROPY, NLL_ON_LOGITS)
-
-    coefficients: str = setting(
-        COMPUTED,
-        "what a sample left in each unit: computed by the known network, or solved for from the update",
-        choices=SOURCES,
-    )
 
     def check(self, observation: Observation) -> None:
         first_layer_rows(observation)
 
-    def reconstruct(self, observation: Observation, seeds: tuple[int, ...], progress: Progress) -> Reconstruction:
-        began = time.perf_counter()
+    def problem(self, observation: Observation, seeds: tuple[int, ...]) -> PeeledLayer:  # noqa: ARG002
+        return PeeledLayer(observation)
+
+    def solve(self, problem: PeeledLayer, seeds: tuple[int, ...], progress: Progress) -> Reconstruction:
+        began, observation = time.perf_counter(), problem.observation
         data: DataSpec = observation.fact(Fact.INPUT_SPEC)
         samples: int = observation.fact(Fact.NUM_SAMPLES)
         behind, every = first_layer_rows(observation)
         claims, labels, counts, claimed, notes = [], [], [], [], []
         for trial, rows in enumerate(every):  # each takes passes of its own number and size
-            peeled = peel(rows, behind, data.shape, self.coefficients == SOLVED)
+            peeled = peel(rows, behind, data.shape, problem.coefficients == SOLVED)
             more = peeled.claims
             inputs = peeled.inputs if more is None else torch.cat((peeled.inputs, more.inputs))
             named = peeled.labels if more is None else torch.cat((peeled.labels, more.labels))
@@ -107,7 +103,7 @@ class Peeling(Attack):
         ones = torch.ones(len(seeds), dtype=torch.long)
         return Reconstruction(
             torch.stack(claims).to(like).reshape(len(seeds), samples, *data.shape),
-            torch.stack(labels) if self.coefficients == COMPUTED else None,
+            torch.stack(labels) if problem.coefficients == COMPUTED else None,
             1 - found.to(like) / samples,
             ones,
             0 * ones,

@@ -25,11 +25,9 @@ from torch import Tensor
 from leakgauge.engine import descent
 from leakgauge.engine.driving import Evaluate, Minimum
 from leakgauge.engine.randomness import normal
-from leakgauge.matching.attempts import Start, in_order
-from leakgauge.matching.input_search import InputSearch, sign_for, smooth
-from leakgauge.matching.problem import Puzzle, side_by_side
-from leakgauge.matching.robust_slices import search_in_slices
-from leakgauge.matching.stretching import stretched
+from leakgauge.matching.attempts import Start, attempts_for, in_order
+from leakgauge.matching.input_search import InputSearch, sign_for
+from leakgauge.matching.problem import Matching, side_by_side
 from leakgauge.settings import setting
 from leakgauge.types import Fact, Observation, Progress, Reconstruction
 
@@ -74,90 +72,87 @@ class Portfolio(InputSearch):
     def rows_per_trial(self) -> int:
         return self.members * self.restarts
 
-    def reconstruct(self, observation: Observation, seeds: tuple[int, ...], progress: Progress) -> Reconstruction:
-        puzzle = self.puzzle(observation, MEMBERS[0].distance, MEMBERS[0].tv)
-        sign = sign_for(observation)
+    def problem(self, observation: Observation, seeds: tuple[int, ...]) -> Matching:  # noqa: ARG002
+        """That of all members but for their own distances and weights of total variation."""
+        return self.posed(observation, MEMBERS[0].distance, self.tv)
+
+    def solve(self, problem: Matching, seeds: tuple[int, ...], progress: Progress) -> Reconstruction:
+        sign = sign_for(problem.observation)
+        attempts, _ = attempts_for(problem, self.restarts, "halving")
 
         def start(some: Sequence[int], attempt: int) -> Tensor:
-            return normal(some, f"start/{attempt}", (puzzle.width,)).to(puzzle.like)
+            return normal(some, f"start/{attempt}", (problem.width,)).to(problem.like)
 
-        def search(puzzle: Puzzle, start: Start, progress: Progress) -> Reconstruction:
-            return self._search(puzzle, start, sign, seeds, progress)
+        def search(problem: Matching, start: Start, progress: Progress) -> Reconstruction:
+            return self._search(problem, start, sign, seeds, attempts, progress)
 
-        found = search_in_slices(self.noised_slices, puzzle, observation, seeds, search, start, progress)
-        if self.stretch and found.inputs is not None and found.answers is not None:
-            answers = found.answers
-            flat = stretched(answers.flatten(1, 2), puzzle).view_as(answers)
-            found = dataclasses.replace(found, inputs=stretched(found.inputs, puzzle), answers=flat)
-        return found
+        return problem.searched(search, start, seeds, progress)
 
     def _search(
-        self, puzzle: Puzzle, start: Start, sign: str, seeds: Sequence[int], progress: Progress
+        self, problem: Matching, start: Start, sign: str, seeds: Sequence[int], attempts: int, progress: Progress
     ) -> Reconstruction:
         began, trials = time.perf_counter(), len(seeds)
         until = math.inf if self.time_budget is None else time.monotonic() + self.time_budget
-        named = self._named(puzzle)
-        puzzles, attempts = [p for p, _ in named], self.restarts
+        named = self._named(problem)
+        problems = [p for p, _ in named]
         rows = len(named) * attempts  # of a trial: member by member, attempt by attempt
 
-        def problem(index: Tensor) -> Evaluate:
-            return side_by_side(puzzles, index % rows // attempts, index // rows)
+        def rows_of_members(index: Tensor) -> Evaluate:
+            return side_by_side(problems, index % rows // attempts, index // rows)
 
-        begun = torch.stack([_begun(puzzle, start, seeds, m, a) for m in range(len(named)) for a in range(attempts)], 1)
+        begun = torch.stack(
+            [_begun(problem, start, seeds, m, a) for m in range(len(named)) for a in range(attempts)], 1
+        )
         found = descent.descend(
-            problem,
+            rows_of_members,
             begun.flatten(0, 1),
             steps=self.steps,
             lr=self.lr,
             sign=sign,
             decay="cosine",
-            project=puzzle.boxed if self.boxed else lambda z: z,
+            project=problem.boxed if self.boxed else lambda z: z,
             until=until,
             progress=progress,
         )
         points, values = found.x.view(trials, len(named), attempts, -1), found.value.view(trials, len(named), attempts)
         chosen = values.argmin(2)  # (T, M)
         bests = points.gather(2, chosen[..., None, None].expand(-1, -1, 1, points.shape[3])).squeeze(2)  # (T, M, D)
-        own = _cosines(puzzle, bests).argmin(1)  # (T,) the member whose answer is given where only one may be
+        own = _cosines(problem, bests).argmin(1)  # (T,) the member whose answer is given where only one may be
         every, names = list(bests.unbind(1)), [str(m) for _, m in named]
-        if attempts > 1 and puzzle.opening is None:  # attempts at different guesses have no mean
+        if attempts > 1 and problem.opening is None:  # attempts at different guesses have no mean
             for m in range(len(named)):
-                alike = [in_order(points[:, m, a], bests[:, m], puzzle) for a in range(attempts)]
+                alike = [in_order(points[:, m, a], bests[:, m], problem) for a in range(attempts)]
                 every.append(torch.stack(alike).mean(0))
             names += [f"{m}, mean of {attempts}" for _, m in named]
-        return _told(puzzle, found, every, names, own, chosen, rows, time.perf_counter() - began)
+        return _told(problem, found, every, names, own, chosen, rows, time.perf_counter() - began)
 
-    def _named(self, puzzle: Puzzle) -> list[tuple[Puzzle, Member]]:
-        """The members' puzzles; of those that come to the same, one."""
-        centre, unit = puzzle.centre, puzzle.unit
-        assert centre is not None
-        assert unit is not None
-        found: dict[Member, Puzzle] = {}
+    def _named(self, problem: Matching) -> list[tuple[Matching, Member]]:
+        """The members' problems; of those that come to the same, one."""
+        found: dict[Member, Matching] = {}
         for member in MEMBERS[: self.members]:
-            own = isinstance(puzzle.distance, str)  # else a defence's distance has taken their place
-            member = Member(member.distance if own else "the defence's", max(member.tv, self.tv))
-            distance = member.distance if own else puzzle.distance
-            prior = smooth(member.tv, centre, unit)
-            found.setdefault(member, dataclasses.replace(puzzle, distance=distance, prior=prior))
+            own = isinstance(problem.distance, str)  # else a defence's distance has taken their place
+            member = Member(member.distance if own else "the defense's", max(member.tv, problem.variation or 0.0))
+            distance = member.distance if own else problem.distance
+            found.setdefault(member, problem.replace(distance=distance, variation=member.tv))
         return [(own, member) for member, own in found.items()]
 
 
-def _begun(puzzle: Puzzle, start: Start, seeds: Sequence[int], member: int, attempt: int) -> Tensor:
+def _begun(problem: Matching, start: Start, seeds: Sequence[int], member: int, attempt: int) -> Tensor:
     """(T, D). Members start apart, but with the same guess about what an attempt stands for."""
     begun = start(seeds, attempt if member == 0 else 1000 * member + attempt)
-    return begun if puzzle.opening is None else puzzle.opening(begun, attempt)
+    return begun if problem.opening is None else problem.opening(begun, attempt)
 
 
-def _cosines(puzzle: Puzzle, points: Tensor) -> Tensor:
+def _cosines(problem: Matching, points: Tensor) -> Tensor:
     """How far the gradients of points (T, M, D) are from the observed ones, by direction alone: (T, M)."""
-    plain = dataclasses.replace(puzzle, distance="cosine") if isinstance(puzzle.distance, str) else puzzle
+    plain = dataclasses.replace(problem, distance="cosine") if isinstance(problem.distance, str) else problem
     trials, members = points.shape[:2]
     measured = plain.evaluator(torch.arange(trials, device=points.device).repeat_interleave(members))
     return measured(points.flatten(0, 1))[0].view(trials, members)
 
 
 def _told(
-    puzzle: Puzzle,
+    problem: Matching,
     found: Minimum,
     every: Sequence[Tensor],
     names: Sequence[str],
@@ -169,10 +164,10 @@ def _told(
     trials = len(own)
     inputs, labels = [], []
     for point in every:
-        pictures, logits = puzzle.split(point)
-        said = puzzle.labels if logits is None else logits.argmax(-1)
-        if puzzle.finish is not None:
-            pictures, said = puzzle.finish(point[:, : puzzle.visible])
+        pictures, logits = problem.split(point)
+        said = problem.labels if logits is None else logits.argmax(-1)
+        if problem.finish is not None:
+            pictures, said = problem.finish(point[:, : problem.visible])
         assert said is not None
         inputs.append(pictures.detach())
         labels.append(said)

@@ -59,7 +59,7 @@ class RankOne(Attack):
     def check(self, observation: Observation) -> None:
         found_map(observation)
 
-    def reconstruct(self, observation: Observation, seeds: tuple[int, ...], progress: Progress) -> Reconstruction:  # noqa: ARG002
+    def solve(self, observation: Observation, seeds: tuple[int, ...], progress: Progress) -> Reconstruction:  # noqa: ARG002
         began = time.perf_counter()
         data: DataSpec = observation.fact(Fact.INPUT_SPEC)
         found = found_map(observation)

@@ -55,7 +55,7 @@ class RGAP(Attack):
     def check(self, observation: Observation) -> None:
         self._chain(observation)
 
-    def reconstruct(self, observation: Observation, seeds: tuple[int, ...], progress: Progress) -> Reconstruction:
+    def solve(self, observation: Observation, seeds: tuple[int, ...], progress: Progress) -> Reconstruction:
         began = time.perf_counter()
         chain = self._chain(observation)
         gradients = {n: g.detach().double().cpu() for n, g in observed_gradient(observation).items()}

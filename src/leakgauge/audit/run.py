@@ -179,7 +179,7 @@ def _key(setup: Setup, cell: Cell) -> str:
     """What a finished cell is kept under. How far a search of a suite gets depends on the clock: its suite names it."""
     allotted = in_suite(setup.scenario) and searches(cell.attack)
     timed = {"suite": setup.scenario.suite} if allotted else {}
-    return key_of(setup=setup.key, attack=cell.attack.spec, defense=cell.defense, adaptive=cell.adaptive, **timed)
+    return key_of(setup=setup.key, **cell.key, **timed)
 
 
 class _Results:

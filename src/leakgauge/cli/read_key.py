@@ -9,9 +9,9 @@ import typer
 from leakgauge.cli import options
 from leakgauge.cli.console import show, show_json, show_table
 from leakgauge.defenses.key_lock import KeyLock
+from leakgauge.defenses.key_lock.reading import misfit, read_key
 from leakgauge.errors import BadInput
-from leakgauge.matching.lock_key import misfit, read_key
-from leakgauge.models._key_lock import draw_locks, locks_in
+from leakgauge.models.locked_norm import draw_locks, locks_in
 from leakgauge.setup.plan import parse_chain
 from leakgauge.setup.setup import load_setup
 from leakgauge.types import Scenario

@@ -16,9 +16,11 @@ from typing import ClassVar
 
 from torch import nn
 
-from leakgauge.models._key_lock import FIRST, with_norm
+from leakgauge.matching.first_layer import LEAST_SQUARES, FirstLayer
+from leakgauge.matching.problem import Matching
+from leakgauge.models.locked_norm import FIRST, with_norm
 from leakgauge.settings import setting
-from leakgauge.types import Attack, Defense
+from leakgauge.types import Defense, Observation
 
 _START = "patterned-4"  # three CIFAR-10 victims, 80 steps: 32.5 dB aligned, from noise 25.8
 
@@ -36,12 +38,13 @@ class BatchNormOnly(Defense):
     def prepare(self, model: nn.Module) -> nn.Module:
         return with_norm(model, self.layer)
 
-    def adaptive(self, attack: Attack) -> tuple[Attack, ...]:
-        informed = stretching(attack) or attack.with_fields(combine="least-squares")
-        return (informed,) if informed else ()
+    def informs_matching(self, problem: Matching, observation: Observation, way: str) -> Matching:  # noqa: ARG002
+        return with_hidden_scale(problem)
+
+    def informs_first_layer(self, problem: FirstLayer, observation: Observation, way: str) -> FirstLayer:  # noqa: ARG002
+        return problem.replace(combine=LEAST_SQUARES)  # the first rows never saw the normalisation
 
 
-def stretching(attack: Attack) -> Attack | None:
-    """The attack for a picture whose scale is hidden: stretched, and from a smoother start than noise."""
-    informed = attack.with_fields(stretch=True)
-    return informed.with_fields(init=_START) if informed and getattr(attack, "init", "") == "random" else informed
+def with_hidden_scale(problem: Matching) -> Matching:
+    """The problem of a picture whose scale is hidden: reported in full range, and begun smoother than noise."""
+    return problem.replace(stretch=True, begin=_START)

@@ -21,14 +21,14 @@ from typing import ClassVar
 
 from torch import nn
 
-from leakgauge.defenses._informed import knows_clipping
+from leakgauge.defenses._clipping import Clipping, KnownClipping
 from leakgauge.defenses._per_sample import SCOPES, SampleRule, clipped
 from leakgauge.settings import setting
-from leakgauge.types import Attack, Batch, Defense, SharedUpdate, Step
+from leakgauge.types import Batch, SharedUpdate, Step
 
 
 @dataclass(frozen=True)
-class Clip(Defense):
+class Clip(KnownClipping):
     """Example: `--defense clip:norm=1,unit=sample`"""
 
     name: ClassVar[str] = "clip"
@@ -54,5 +54,6 @@ class Clip(Defense):
 
         return shortened
 
-    def adaptive(self, attack: Attack) -> tuple[Attack, ...]:
-        return knows_clipping(attack, self.norm, self.scope, self.unit)
+    @property
+    def clipping(self) -> Clipping:
+        return Clipping(self.norm, self.scope, self.unit)

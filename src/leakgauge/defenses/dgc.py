@@ -24,8 +24,10 @@ import torch
 from torch import Tensor, nn
 
 from leakgauge.defenses.prune import Prune, drop_smallest, sparse_bytes
+from leakgauge.matching.first_layer import FirstLayer
+from leakgauge.matching.problem import Matching
 from leakgauge.settings import setting
-from leakgauge.types import Attack, Batch, Defense, SharedUpdate, Step
+from leakgauge.types import Batch, Defense, Observation, SharedUpdate, Step
 
 
 @dataclass(frozen=True)
@@ -68,8 +70,15 @@ class DGC(Defense):
             sent, velocity, kept = one_round(gradient, velocity, kept, self.share, self.momentum)
         return sent
 
-    def adaptive(self, attack: Attack) -> tuple[Attack, ...]:
-        return Prune(share=self.share).adaptive(attack)
+    @property
+    def idle(self) -> bool:
+        return self.share == 0
+
+    def informs_matching(self, problem: Matching, observation: Observation, way: str) -> Matching:
+        return Prune(share=self.share).informs_matching(problem, observation, way)
+
+    def informs_first_layer(self, problem: FirstLayer, observation: Observation, way: str) -> FirstLayer:
+        return Prune(share=self.share).informs_first_layer(problem, observation, way)
 
     def in_round(self, number: int) -> DGC:
         return dataclasses.replace(self, rounds=self.rounds + number)

@@ -18,9 +18,10 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from leakgauge.defenses._accounted import Accounted
-from leakgauge.defenses._informed import knows_clipped_noise
+from leakgauge.defenses._clipping import SAMPLE, WHOLE, Clipping
 from leakgauge.defenses._per_sample import SampleRule
-from leakgauge.types import Attack, Step
+from leakgauge.matching.noise import SUM, Noise
+from leakgauge.types import Step
 
 
 @dataclass(frozen=True)
@@ -35,5 +36,10 @@ class DPSGD(Accounted):
     def wrap(self, step: Step) -> Step:
         return SampleRule(self.name, self.norm, "whole", self.sigma).around(step) if self.norm else step
 
-    def adaptive(self, attack: Attack) -> tuple[Attack, ...]:
-        return knows_clipped_noise(attack, self.norm, "whole", "sample", self.sigma * self.norm, "sum")
+    @property
+    def clipping(self) -> Clipping:
+        return Clipping(self.norm, WHOLE, SAMPLE)
+
+    @property
+    def clipped_noise(self) -> Noise | None:
+        return Noise(self.sigma * self.norm, SUM, "l2") if self.sigma * self.norm else None

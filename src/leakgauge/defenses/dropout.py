@@ -24,10 +24,13 @@ from torch import Tensor, nn
 
 from leakgauge.defenses._before_last import with_last_linear, with_own_draws
 from leakgauge.engine.randomness import uniform
-from leakgauge.errors import BadInput
+from leakgauge.errors import BadInput, NotApplicable
+from leakgauge.matching.first_layer import LEAST_SQUARES, SOLVED, FirstLayer, PeeledLayer
+from leakgauge.matching.problem import Matching
+from leakgauge.matching.updates import classifier_layer, observed_gradient
 from leakgauge.models._layers import MaskedLinear
 from leakgauge.settings import setting
-from leakgauge.types import Attack, Defense, Step
+from leakgauge.types import Defense, Observation, Step
 
 
 @dataclass(frozen=True)
@@ -58,15 +61,33 @@ class Dropout(Defense):
             return step
         return with_own_draws(step, MaskedLinear, "mask", lambda seeds, shape: draw_masks(seeds, shape.numel(), self.p))
 
-    def adaptive(self, attack: Attack) -> tuple[Attack, ...]:
-        if self.p == 0:
-            return ()
-        informed = attack.with_fields(read_dropout=True)
-        informed = informed or attack.with_fields(match_nonzero=True, combine="least-squares")
-        informed = informed or attack.with_fields(coefficients="solved")  # whichever units were dropped
-        return (informed,) if informed else ()
+    @property
+    def idle(self) -> bool:
+        return self.p == 0
+
+    def informs_matching(self, problem: Matching, observation: Observation, way: str) -> Matching:  # noqa: ARG002
+        """The client's own network, its mask read off the last layer's gradient."""
+        return problem.replace(masks={**problem.masks, **visible_masks(observation)})
+
+    def informs_first_layer(self, problem: FirstLayer, observation: Observation, way: str) -> FirstLayer:  # noqa: ARG002
+        return problem.replace(match_nonzero=True, combine=LEAST_SQUARES)  # dropped units are rows of zeros
+
+    def informs_peeled(self, problem: PeeledLayer, observation: Observation, way: str) -> PeeledLayer:  # noqa: ARG002
+        return problem.replace(coefficients=SOLVED)  # whichever units were dropped
 
 
 def draw_masks(seeds: Sequence[int], features: int, p: float) -> Tensor:
     """(T, features): 0 with probability p, else 1 / (1 - p)."""
     return (uniform(seeds, "dropout", (features,)) >= p) / (1 - p)
+
+
+def visible_masks(observation: Observation) -> dict[str, Tensor]:
+    """The mask in front of the last layer, read off its weight gradient: the column of a dropped unit is zero."""
+    layer = classifier_layer(observation)
+    gradient = observed_gradient(observation)
+    module = observation.model.get_submodule(layer)
+    if f"{layer}.weight" not in gradient:
+        raise NotApplicable(f"dropout shows in the gradient of {layer}.weight, which is frozen or not shared")
+    if not isinstance(module, MaskedLinear):
+        raise NotApplicable("dropout is read off a model that has it before its last layer, and this one has none")
+    return {f"{layer}.mask": module.visible_masks(gradient[f"{layer}.weight"])}

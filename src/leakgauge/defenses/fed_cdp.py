@@ -25,12 +25,13 @@ from typing import ClassVar
 from torch import nn
 
 from leakgauge.defenses._accounted import Accounted
-from leakgauge.defenses._informed import knows_clipped_noise
+from leakgauge.defenses._clipping import CLIENT, LAYER, SAMPLE, WHOLE, Clipping
 from leakgauge.defenses._per_sample import SampleRule, clipped
 from leakgauge.engine.randomness import normal
 from leakgauge.errors import NotApplicable
+from leakgauge.matching.noise import JOINT_SUM, SUM, UPDATE, Noise
 from leakgauge.settings import setting
-from leakgauge.types import Attack, Batch, Guarantee, SharedUpdate, Step
+from leakgauge.types import Batch, Guarantee, SharedUpdate, Step
 
 
 @dataclass(frozen=True)
@@ -53,9 +54,14 @@ class FedCDP(Accounted):
             return step
         return SampleRule(self.name, self.norm, "layer", self.sigma, self.noise == "joint").around(step)
 
-    def adaptive(self, attack: Attack) -> tuple[Attack, ...]:
-        on = "joint-sum" if self.noise == "joint" else "sum"
-        return knows_clipped_noise(attack, self.norm, "layer", "sample", self.sigma * self.norm, on)
+    @property
+    def clipping(self) -> Clipping:
+        return Clipping(self.norm, LAYER, SAMPLE)
+
+    @property
+    def clipped_noise(self) -> Noise | None:
+        on = JOINT_SUM if self.noise == "joint" else SUM
+        return Noise(self.sigma * self.norm, on, "l2") if self.sigma * self.norm else None
 
     def mu(self, steps: int = 1) -> float | None:
         return super().mu(steps) if self.noise == "joint" else None
@@ -96,5 +102,10 @@ class FedSDP(Accounted):
 
         return private
 
-    def adaptive(self, attack: Attack) -> tuple[Attack, ...]:
-        return knows_clipped_noise(attack, self.norm, "whole", "client", self.sigma * self.norm, "update")
+    @property
+    def clipping(self) -> Clipping:
+        return Clipping(self.norm, WHOLE, CLIENT)
+
+    @property
+    def clipped_noise(self) -> Noise | None:
+        return Noise(self.sigma * self.norm, UPDATE, "l2") if self.sigma * self.norm else None

@@ -15,16 +15,15 @@ from typing import ClassVar
 from torch import Tensor, nn
 
 from leakgauge.client.sums import mean_of_rounds
+from leakgauge.defenses._noise import KnownNoise
 from leakgauge.engine.randomness import normal
+from leakgauge.matching.noise import UPDATE, Noise
 from leakgauge.settings import setting
-from leakgauge.types import Attack, Batch, Defense, SharedUpdate, Step, TamperingServer
-
-_STRONG_VARIATION = 0.01  # for attacks that match directions; a hundred times their usual weight
-_PRIOR_SHARPNESS = 10.0  # neighbouring pixels of a picture differ by about 1/10: the scale of its smoothness prior
+from leakgauge.types import Batch, SharedUpdate, Step
 
 
 @dataclass(frozen=True)
-class Gaussian(Defense):
+class Gaussian(KnownNoise):
     """Example: `--defense gaussian:std=0.01`"""
 
     name: ClassVar[str] = "gaussian"
@@ -47,8 +46,13 @@ class Gaussian(Defense):
 
         return noisy
 
-    def adaptive(self, attack: Attack) -> tuple[Attack, ...]:
-        return knows_noise(attack, self.std, "l2", self.relative)
+    @property
+    def idle(self) -> bool:
+        return self.std == 0
+
+    @property
+    def noise(self) -> Noise | None:
+        return None if self.relative else Noise(self.std, UPDATE, "l2")
 
     def combined(self, updates: Sequence[SharedUpdate]) -> SharedUpdate:
         return mean_of_rounds(updates)
@@ -62,28 +66,3 @@ def spread_of(tensor: Tensor) -> Tensor:
 
 def _ones(_: Tensor) -> float:
     return 1.0
-
-
-def knows_noise(attack: Attack, scale: float, distance: str, relative: bool = False) -> tuple[Attack, ...]:
-    """`attack` told how large the noise is and which distance is its likelihood, if it can use that.
-
-    `scale` is that of the noise on what is sent. Where that is a weight difference, the attack restates it for the
-    gradient it matches (`noise_on`). Noise in units of each tensor has no one scale: only the smoothness is told then.
-    """
-    if scale == 0:
-        return ()
-    if isinstance(attack, TamperingServer):
-        louder = None if relative else attack.louder()
-        return (louder,) if louder else ()
-    # Maximum a posteriori: the distance divided by its likelihood's scale, plus the prior's.
-    tv = _PRIOR_SHARPNESS * (2 * scale**2 if distance == "l2" else scale)
-    told = getattr(attack, "distance", "")
-    if distance == "l2" and told.startswith("scaled"):  # squares too, of an update whose scale an earlier defence hides
-        distance = told
-    informed = None
-    if not relative:
-        informed = attack.with_fields(noise_std=scale, distance=distance, tv=tv, noise_on="update")
-    informed = informed or attack.with_fields(combine="least-squares")
-    if informed is None and (current := getattr(attack, "tv", None)) is not None:
-        informed = attack.with_fields(tv=max(current, _STRONG_VARIATION))  # a cosine has no likelihood: smooth more
-    return (informed,) if informed else ()

@@ -14,14 +14,16 @@ import torch
 from torch import nn
 
 from leakgauge.client.sums import mean_of_rounds
-from leakgauge.defenses.gaussian import knows_noise, spread_of
+from leakgauge.defenses._noise import KnownNoise
+from leakgauge.defenses.gaussian import spread_of
 from leakgauge.engine.randomness import per_trial
+from leakgauge.matching.noise import UPDATE, Noise
 from leakgauge.settings import setting
-from leakgauge.types import Attack, Batch, Defense, SharedUpdate, Step
+from leakgauge.types import Batch, SharedUpdate, Step
 
 
 @dataclass(frozen=True)
-class Laplace(Defense):
+class Laplace(KnownNoise):
     """Example: `--defense laplace:scale=0.01`"""
 
     name: ClassVar[str] = "laplace"
@@ -42,8 +44,13 @@ class Laplace(Defense):
 
         return noisy
 
-    def adaptive(self, attack: Attack) -> tuple[Attack, ...]:
-        return knows_noise(attack, self.scale, "l1", self.relative)
+    @property
+    def idle(self) -> bool:
+        return self.scale == 0
+
+    @property
+    def noise(self) -> Noise | None:
+        return None if self.relative else Noise(self.scale, UPDATE, "l1")
 
     def combined(self, updates: Sequence[SharedUpdate]) -> SharedUpdate:
         return mean_of_rounds(updates)

@@ -18,6 +18,7 @@ same sample.
 from __future__ import annotations
 
 import copy
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
@@ -25,9 +26,12 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
+from leakgauge.client.fedavg import local_steps
 from leakgauge.engine.randomness import generator
+from leakgauge.matching.first_layer import LEAST_SQUARES, FirstLayer
+from leakgauge.matching.problem import Matching
 from leakgauge.settings import setting
-from leakgauge.types import Attack, Batch, Defense, SharedUpdate, Step
+from leakgauge.types import Batch, Defense, Fact, LocalTraining, Observation, SharedUpdate, Step
 
 
 @dataclass(frozen=True)
@@ -70,12 +74,26 @@ class LocalSteps(Defense):
             total = {name: t / self.steps for name, t in total.items()}
         return SharedUpdate(first.kind, total, last.buffers)
 
-    def adaptive(self, attack: Attack) -> tuple[Attack, ...]:
-        if self.steps == 1:
-            return ()
-        informed = attack.with_fields(repeats=self.steps, repeat_lr=self.lr)
-        informed = informed or attack.with_fields(combine="least-squares")  # all rows show the same sample
-        return (informed,) if informed else ()
+    @property
+    def idle(self) -> bool:
+        return self.steps == 1
+
+    def informs_matching(self, problem: Matching, observation: Observation, way: str) -> Matching:  # noqa: ARG002
+        """All steps replayed; both sides are mean gradients along the client's path."""
+        local: LocalTraining = observation.fact(Fact.LOCAL_TRAINING)
+        if local.kind == "fedsgd":
+            training = dataclasses.replace(local, kind="fedavg", epochs=self.steps, lr=self.lr)
+        else:
+            training = dataclasses.replace(local, epochs=self.steps * local.epochs)
+        scale = 1.0
+        if observation.update.kind == "weight_delta":
+            scale = -1.0 / (training.lr * local_steps(problem.shape[0] // problem.clients, training))
+        shared = observation.update.tensors
+        observed = {name: shared[name] * scale for name in problem.observed}
+        return problem.replace(observed=observed, unrolled=training, mean_of_steps=True)
+
+    def informs_first_layer(self, problem: FirstLayer, observation: Observation, way: str) -> FirstLayer:  # noqa: ARG002
+        return problem.replace(combine=LEAST_SQUARES)  # all rows show the same sample
 
 
 def _move(worker: nn.Module, update: SharedUpdate, rate: float) -> None:

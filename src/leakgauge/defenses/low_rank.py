@@ -13,19 +13,23 @@ The informed attacker compares only these and lets smoothness decide the rest.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 
-from leakgauge.defenses._compressing import knows_compression
+from leakgauge.defenses._compressing import compressed
 from leakgauge.engine.factoring import best_approximation, factors_length, is_factored, power_approximation
 from leakgauge.engine.randomness import normal
+from leakgauge.matching.compression import Compared, Compression, Named
+from leakgauge.matching.first_layer import LEAST_SQUARES, FirstLayer
+from leakgauge.matching.problem import Matching
 from leakgauge.settings import setting
-from leakgauge.types import Attack, Batch, Defense, SharedUpdate, Step
+from leakgauge.types import Batch, Defense, Observation, SharedUpdate, Step
 
+_FULL_RANK = 1e-5  # a singular value below this share of the largest is rounding
 _SMOOTHNESS = 1e-3  # weight of total variation; a tenth of it costs 7 dB at rank 1
 
 
@@ -56,8 +60,11 @@ class LowRank(Defense):
         start = normal(seeds, f"low-rank/{name}", (matrices.shape[2], self.rank)).to(tensor)
         return power_approximation(matrices, start, self.iterations).view_as(tensor)
 
-    def adaptive(self, attack: Attack) -> tuple[Attack, ...]:
-        return knows_compression(attack, f"low-rank/rank={self.rank}/exact={self.iterations == 0}", _SMOOTHNESS)
+    def informs_matching(self, problem: Matching, observation: Observation, way: str) -> Matching:  # noqa: ARG002
+        return compressed(problem, LowRankMatrices(self.rank, exact=self.iterations == 0), _SMOOTHNESS)
+
+    def informs_first_layer(self, problem: FirstLayer, observation: Observation, way: str) -> FirstLayer:  # noqa: ARG002
+        return problem.replace(combine=LEAST_SQUARES)  # their errors average out
 
     def bytes_up(self, tensors: Mapping[str, torch.Size], number_bytes: int = 4) -> int:
         numbers = (
@@ -65,3 +72,38 @@ class LowRank(Defense):
             for shape in tensors.values()
         )
         return number_bytes * sum(numbers)
+
+
+@dataclass(frozen=True)
+class LowRankMatrices(Compression):
+    """The best approximation of rank r of each matrix, or its projection on r columns found by power iteration.
+
+    A projection U U^T M tells U^T M exactly. The best approximation tells M V too, V its row space; only what
+    lies outside both is unknown. A message of lower rank than r is the whole matrix.
+    """
+
+    rank: int
+    exact: bool
+
+    def against(self, observed: Named, distance: str) -> Callable[[Named], Compared]:  # noqa: ARG002
+        spaces = {name: self._spaces(t) for name, t in observed.items() if is_factored(t.shape[1:], self.rank)}
+
+        def compared(gradients: Named) -> Compared:
+            mine = {name: gradients[name] for name in observed}
+            for name, (unseen_columns, unseen_rows) in spaces.items():
+                matrix = mine[name].flatten(2)
+                unknown = unseen_columns @ matrix
+                unknown = unknown @ unseen_rows if self.exact else unknown
+                mine[name] = (matrix - unknown).view_as(mine[name])
+            return mine, dict(observed)
+
+        return compared
+
+    def _spaces(self, tensor: Tensor) -> tuple[Tensor, Tensor]:
+        """Projections on what a message's columns and rows do not span; both zero where it is the whole matrix."""
+        left, values, right = torch.linalg.svd(tensor.flatten(2), full_matrices=False)
+        cut = (values[:, self.rank - 1] > _FULL_RANK * values[:, 0]).to(tensor)[:, None, None]
+        columns, rows = left[..., : self.rank], right[:, : self.rank].mT
+        eyes = (torch.eye(m.shape[1], dtype=tensor.dtype, device=tensor.device) for m in (columns, rows))
+        outside = [cut * (eye - m @ m.mT) for eye, m in zip(eyes, (columns, rows), strict=True)]
+        return outside[0], outside[1]

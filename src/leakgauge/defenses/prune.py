@@ -16,8 +16,10 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
+from leakgauge.matching.first_layer import LEAST_SQUARES, FirstLayer
+from leakgauge.matching.problem import Matching
 from leakgauge.settings import setting
-from leakgauge.types import Attack, Batch, Defense, SharedUpdate, Step
+from leakgauge.types import Batch, Defense, Observation, SharedUpdate, Step
 
 _INDEX_BYTES = 4  # of an entry's place
 _HOLE_FILLING = 1e-4  # weight of total variation; from 1e-5 to 1e-3 the result differs by 2 to 4 dB
@@ -51,13 +53,16 @@ class Prune(Defense):
 
         return pruned
 
-    def adaptive(self, attack: Attack) -> tuple[Attack, ...]:
-        if self.share == 0:
-            return ()
-        # What was dropped leaves holes: smoothness fills them in a picture, the other rows in the first-layer ratio.
-        informed = attack.with_fields(match_nonzero=True, tv=_HOLE_FILLING)
-        informed = informed or attack.with_fields(match_nonzero=True, combine="least-squares")
-        return (informed,) if informed else ()
+    @property
+    def idle(self) -> bool:
+        return self.share == 0
+
+    def informs_matching(self, problem: Matching, observation: Observation, way: str) -> Matching:  # noqa: ARG002
+        """What was dropped leaves holes, which smoothness fills in a picture."""
+        return problem.replace(match_nonzero=True, variation=_HOLE_FILLING if problem.variation is not None else None)
+
+    def informs_first_layer(self, problem: FirstLayer, observation: Observation, way: str) -> FirstLayer:  # noqa: ARG002
+        return problem.replace(match_nonzero=True, combine=LEAST_SQUARES)  # the other rows fill them
 
     def bytes_up(self, tensors: Mapping[str, torch.Size], number_bytes: int = 4) -> int:
         sizes = [shape.numel() for shape in tensors.values()]

@@ -13,7 +13,7 @@ which averages the rounding.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -21,10 +21,13 @@ import torch
 from torch import Tensor, nn
 
 from leakgauge.client.sums import mean_of_rounds
-from leakgauge.defenses._compressing import knows_compression
+from leakgauge.defenses._compressing import compressed
 from leakgauge.engine.randomness import uniform
+from leakgauge.matching.compression import Compared, Compression, Named, beside
+from leakgauge.matching.first_layer import LEAST_SQUARES, FirstLayer
+from leakgauge.matching.problem import Likely, Matching
 from leakgauge.settings import setting
-from leakgauge.types import Attack, Batch, Defense, SharedUpdate, Step
+from leakgauge.types import Batch, Defense, Fact, Observation, SharedUpdate, Step
 
 _SMOOTHNESS = 1e-4  # weight of total variation; ten times more costs half a dB, a tenth of it 3 dB
 
@@ -62,15 +65,24 @@ class Quantize(Defense):
         level = level.clamp(0, 2**self.bits - 1)
         return torch.where(level == 2**self.bits - 1, high, low + level * step).to(tensor).view_as(tensor)
 
-    def adaptive(self, attack: Attack) -> tuple[Attack, ...]:
-        rule = f"quantize/bits={self.bits}/rounding={self.rounding}"
+    def informs_matching(self, problem: Matching, observation: Observation, way: str) -> Matching:
+        levels = Levels(self.bits, self.rounding)
         if self.rounding == "nearest":
-            return knows_compression(attack, rule, _SMOOTHNESS)
+            return compressed(problem, levels, _SMOOTHNESS)
         # With few bits smoothness is weighed against the noise; with many, where distances in units of the step are
         # large, there is enough of it to guide the search.
-        return knows_compression(
-            attack, rule, max(0.3, 0.3 * 4.0 ** (self.bits - 4)), max(1e-3, 0.03 * 4.0 ** (2 - self.bits))
+        against_squares, beside_cosine = (
+            max(0.3, 0.3 * 4.0 ** (self.bits - 4)),
+            max(1e-3, 0.03 * 4.0 ** (2 - self.bits)),
         )
+        found = compressed(problem, levels, against_squares, beside_cosine)
+        draws = observation.fact(Fact.LOCAL_TRAINING).seen * problem.clients
+        if not isinstance(found, Likely) or found.variation is None:
+            return found
+        return found.replace(variation=found.variation / draws)  # the mean of several draws: less noise
+
+    def informs_first_layer(self, problem: FirstLayer, observation: Observation, way: str) -> FirstLayer:  # noqa: ARG002
+        return problem.replace(combine=LEAST_SQUARES)  # their errors average out
 
     def combined(self, updates: Sequence[SharedUpdate]) -> SharedUpdate:
         """The mean, whose least and largest entries are still the grid's; the nearest level is the same every time."""
@@ -79,3 +91,41 @@ class Quantize(Defense):
     def bytes_up(self, tensors: Mapping[str, torch.Size], number_bytes: int = 4) -> int:
         """The levels, and both ends of each tensor's range."""
         return sum(-(-self.bits * shape.numel() // 8) + 2 * number_bytes for shape in tensors.values())
+
+
+@dataclass(frozen=True)
+class Levels(Compression):
+    """2^bits evenly spaced levels from a tensor's least to its largest entry.
+
+    Both ends are levels, so the grid is visible in the update. Rounded to the nearest, an entry lay within half a step
+    of its level and never outside the ends: that cell is all there is to know. Random rounding says more than its cell,
+    which is two steps wide: it is noise of mean zero, as large as the step. Entries are then compared in units of it
+    (1 dB better than the cell at 2 bits).
+    """
+
+    bits: int
+    rounding: str
+
+    def against(self, observed: Named, distance: str) -> Callable[[Named], Compared]:  # noqa: ARG002
+        if self.rounding == "stochastic":
+            units = {name: torch.where((step := self._step(t)) > 0, step, 1.0) for name, t in observed.items()}
+            theirs = {name: t / units[name] for name, t in observed.items()}
+            return lambda gradients: ({name: gradients[name] / unit for name, unit in units.items()}, theirs)
+        cells = {name: self.cell(t) for name, t in observed.items()}
+
+        def compared(gradients: Named) -> Compared:
+            mine = {name: gradients[name] for name in cells}
+            return mine, {name: torch.clamp(mine[name], *cell) for name, cell in cells.items()}
+
+        return compared
+
+    def cell(self, tensor: Tensor) -> tuple[Tensor, Tensor]:
+        """Lower and upper end of what each entry (A, *parameter) may have been before it went to the nearest level."""
+        rows, reach = tensor.flatten(1), self._step(tensor) / 2
+        low, high = (beside(end, tensor) for end in (rows.amin(1), rows.amax(1)))
+        return torch.maximum(tensor - reach, low), torch.minimum(tensor + reach, high)
+
+    def _step(self, tensor: Tensor) -> Tensor:
+        """Between two levels: (A, 1, ...)."""
+        rows = tensor.flatten(1)
+        return beside((rows.amax(1) - rows.amin(1)) / (2**self.bits - 1), tensor)

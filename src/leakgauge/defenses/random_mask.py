@@ -18,11 +18,13 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from leakgauge.defenses._compressing import smoothing
+from leakgauge.defenses._compressing import smoothed, with_labels_searched
 from leakgauge.defenses.prune import dropped_of
 from leakgauge.engine.randomness import uniform
+from leakgauge.matching.first_layer import LEAST_SQUARES, FirstLayer
+from leakgauge.matching.problem import Matching
 from leakgauge.settings import setting
-from leakgauge.types import Attack, Batch, Defense, SharedUpdate, Step
+from leakgauge.types import Batch, Defense, Observation, SharedUpdate, Step
 
 _HOLE_FILLING = 3e-4  # weight of total variation; a third of it costs 3 dB
 
@@ -60,14 +62,17 @@ class RandomMask(Defense):
         """The mean, each tensor divided by the share of its entries that was sent."""
         return super().aggregate(updates).map(lambda _, t: t * (t.numel() / max(1, self.sent(t.numel()))))
 
-    def adaptive(self, attack: Attack) -> tuple[Attack, ...]:
-        if self.share == 0:
-            return ()
-        informed = attack.with_fields(match_nonzero=True, tv=smoothing(attack, _HOLE_FILLING))
-        if informed is not None:
-            informed = informed.with_fields(labels="optimise") or informed
-        informed = informed or attack.with_fields(match_nonzero=True, combine="least-squares")
-        return (informed,) if informed else ()
+    @property
+    def idle(self) -> bool:
+        return self.share == 0
+
+    def informs_matching(self, problem: Matching, observation: Observation, way: str) -> Matching:  # noqa: ARG002
+        """What was not sent leaves holes, among the labels' rows as well: labels are searched for with the inputs."""
+        found = smoothed(problem, _HOLE_FILLING).replace(match_nonzero=True)
+        return with_labels_searched(found)
+
+    def informs_first_layer(self, problem: FirstLayer, observation: Observation, way: str) -> FirstLayer:  # noqa: ARG002
+        return problem.replace(match_nonzero=True, combine=LEAST_SQUARES)
 
     def combined(self, updates: Sequence[SharedUpdate]) -> SharedUpdate:
         """Each round shows other entries: the mean of those that were sent, zero where none ever was."""

@@ -15,17 +15,20 @@ be read off a sketched layer, so it is searched for with the picture.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 
-from leakgauge.defenses._compressing import knows_compression
+from leakgauge.defenses._compressing import compressed, with_labels_searched
 from leakgauge.engine.sketching import METHODS, sketch_length, there_and_back
+from leakgauge.matching.compression import Compared, Compression, Named
+from leakgauge.matching.first_layer import LEAST_SQUARES, FirstLayer
+from leakgauge.matching.problem import Matching
 from leakgauge.settings import setting
-from leakgauge.types import Attack, Batch, Defense, SharedUpdate, Step
+from leakgauge.types import Batch, Defense, Observation, SharedUpdate, Step
 
 _SMOOTHNESS = 3e-4  # weight of total variation; a third of it costs 3 dB
 
@@ -54,9 +57,34 @@ class Sketch(Defense):
         applied = there_and_back(rows.shape[1], self.size, self.method, self.seed, name, tensor)
         return applied(rows).view_as(tensor)
 
-    def adaptive(self, attack: Attack) -> tuple[Attack, ...]:
-        rule = f"sketch/size={self.size}/method={self.method}/seed={self.seed}"
-        return knows_compression(attack, rule, _SMOOTHNESS, readable=False)
+    def informs_matching(self, problem: Matching, observation: Observation, way: str) -> Matching:  # noqa: ARG002
+        found = compressed(problem, Sketched(self.size, self.method, self.seed), _SMOOTHNESS)
+        return with_labels_searched(found)  # no row of the last layer can be read
+
+    def informs_first_layer(self, problem: FirstLayer, observation: Observation, way: str) -> FirstLayer:  # noqa: ARG002
+        return problem.replace(combine=LEAST_SQUARES)  # their errors average out
 
     def bytes_up(self, tensors: Mapping[str, torch.Size], number_bytes: int = 4) -> int:
         return number_bytes * sum(sketch_length(shape.numel(), self.size) for shape in tensors.values())
+
+
+@dataclass(frozen=True)
+class Sketched(Compression):
+    """A public linear map of each tensor: the same map is applied to the guess's gradient."""
+
+    size: float
+    method: str
+    seed: int
+
+    def against(self, observed: Named, distance: str) -> Callable[[Named], Compared]:  # noqa: ARG002
+        maps = {
+            name: there_and_back(t[0].numel(), self.size, self.method, self.seed, name, t)
+            for name, t in observed.items()
+        }
+        theirs = {name: self.size * t for name, t in observed.items()}  # an unbiased estimate is 1/size times too long
+
+        def compared(gradients: Named) -> Compared:
+            seen = {name: m(gradients[name].flatten(1)).view_as(gradients[name]) for name, m in maps.items()}
+            return {name: self.size * t for name, t in seen.items()}, theirs
+
+        return compared

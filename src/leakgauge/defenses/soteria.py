@@ -32,9 +32,11 @@ from leakgauge.engine.client_gradients import kept_bytes
 from leakgauge.engine.gradients import working_model
 from leakgauge.engine.memory import fitting
 from leakgauge.errors import NotApplicable
+from leakgauge.matching.first_layer import LEAST_SQUARES, FirstLayer
+from leakgauge.matching.problem import Matching, inside
 from leakgauge.models.structure import last_listed_linear
 from leakgauge.settings import setting, unknown_name
-from leakgauge.types import Attack, Batch, Defense, SharedUpdate, Step
+from leakgauge.types import Attack, Batch, Defense, Observation, SharedUpdate, Step
 
 LAST = "last"
 _PASSES = 64  # backward passes at once; more are no faster
@@ -67,13 +69,31 @@ class Soteria(Defense):
 
         return muted
 
-    def adaptive(self, attack: Attack) -> tuple[Attack, ...]:
-        if self.share == 0:
-            return ()
-        without = attack.with_fields(skip=LAST if self.layer == LAST else f"{self.layer}.weight")
-        visible = attack.with_fields(match_nonzero=True, combine="least-squares")  # the ratio, if this is the layer
-        visible = visible or attack.with_fields(match_nonzero=True)
-        return tuple(informed for informed in (without, visible) if informed)
+    @property
+    def idle(self) -> bool:
+        return self.share == 0
+
+    def ways(self, attack: Attack) -> tuple[str, ...]:
+        """The muted tensor is left out, or only what is left of it is compared."""
+        if issubclass(attack.kind, Matching) and not self.idle:
+            return ("without the layer", "visible columns")
+        return super().ways(attack)
+
+    def informs_matching(self, problem: Matching, observation: Observation, way: str) -> Matching:  # noqa: ARG002
+        if way == "visible columns":
+            return problem.replace(match_nonzero=True)
+        return problem.without(inside([self._weight(problem.model)], problem.observed))
+
+    def informs_first_layer(self, problem: FirstLayer, observation: Observation, way: str) -> FirstLayer:  # noqa: ARG002
+        return problem.replace(match_nonzero=True, combine=LEAST_SQUARES)  # the ratio, if this is the layer
+
+    def _weight(self, model: nn.Module) -> str:
+        if self.layer != LAST:
+            return f"{self.layer}.weight"
+        last = last_listed_linear(model)
+        if last is None:
+            raise NotApplicable("soteria mutes a linear layer, and this model has none")
+        return f"{last}.weight" if last else "weight"
 
     def _layer_in(self, model: nn.Module) -> str:
         if self.layer != LAST:

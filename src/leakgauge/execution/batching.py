@@ -13,13 +13,15 @@ import torch
 from torch import Tensor, nn
 
 from leakgauge.engine.memory import fitting, is_out_of_memory
-from leakgauge.types import Attack, Fact, Observation, Progress, Reconstruction
+from leakgauge.types import Attack, Fact, Known, Observation, Progress, Reconstruction
 
 
-def reconstruct(attack: Attack, observation: Observation, seeds: Sequence[int], progress: Progress) -> Reconstruction:
+def reconstruct(
+    attack: Attack, observation: Observation, seeds: Sequence[int], progress: Progress, known: Sequence[Known] = ()
+) -> Reconstruction:
     """The attack on all trials; after an interrupt, on those up to it, with `finished` saying which are whole."""
     device = next(iter(observation.update.tensors.values())).device
-    size = fitting(bytes_per_trial(attack, observation), device)
+    size = fitting(bytes_per_trial(attack, observation, known), device)
     parts: list[Reconstruction] = []
     begin = 0
     while begin < len(seeds):
@@ -28,7 +30,7 @@ def reconstruct(attack: Attack, observation: Observation, seeds: Sequence[int], 
         try:
             part = partial(within, progress, begin / len(seeds), len(rows) / len(seeds))
             share = _with_share_of_time(attack, parts, len(rows), len(seeds) - begin)
-            parts.append(share(chunk, [seeds[t] for t in rows], part))
+            parts.append(share(chunk, [seeds[t] for t in rows], part, known))
         except KeyboardInterrupt:
             if not parts:
                 raise
@@ -47,14 +49,16 @@ def reconstruct(attack: Attack, observation: Observation, seeds: Sequence[int], 
     return parts[0] if len(parts) == 1 else joined(parts)
 
 
-def bytes_per_trial(attack: Attack, observation: Observation) -> int:
+def bytes_per_trial(attack: Attack, observation: Observation, known: Sequence[Known] = ()) -> int:
     """A trial holds many copies of its gradient in the double backward pass, and L-BFGS 200 copies of its inputs."""
     parameters = sum(p.numel() for p in observation.model.parameters())
     sample = 0
     if observation.knows(Fact.NUM_SAMPLES) and observation.knows(Fact.INPUT_SPEC):
         sample = observation.fact(Fact.NUM_SAMPLES) * torch.Size(observation.fact(Fact.INPUT_SPEC).shape).numel()
     number = next(iter(observation.update.tensors.values())).element_size()
-    return number * attack.rows_per_trial * (16 * parameters + 250 * sample + attack.numbers_per_row(observation))
+    more = attack.numbers_per_row(observation) + sum(k.defense.numbers_per_row(observation) for k in known)
+    rows = max([attack.rows_per_trial, *(k.defense.guesses for k in known)])
+    return number * rows * (16 * parameters + 250 * sample + more)
 
 
 def _with_share_of_time(attack: Attack, parts: Sequence[Reconstruction], now: int, left: int) -> Attack:

@@ -135,7 +135,7 @@ def _trial_run(setup: Setup, cell: Cell) -> TrialRun:
     # The update's own samples; the scores are always those of the truth.
     behind = setup.decoys(defenses) if control else _truth(setup, attack, defenses)
     told = FLOOR if attack.baseline else setup.threat_model
-    return TrialRun(setup, attack, defenses, told, behind, cell.adaptive)
+    return TrialRun(setup, attack, defenses, told, behind, cell.adaptive, cell.known)
 
 
 def _truth(setup: Setup, attack: Attack, defenses: Sequence[Defense]) -> Batch:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property, partial, reduce
 
 import torch
 from torch import nn
@@ -24,6 +24,7 @@ from leakgauge.types import (
     Attack,
     Batch,
     Defense,
+    Known,
     Observation,
     Progress,
     Reconstruction,
@@ -49,35 +50,43 @@ class TrialRun:
     told: ThreatModel
     behind: Batch
     informed: bool = False  # does the attacker know of the defences, and what several rounds say together?
+    known: tuple[Known, ...] = ()  # what it knows of them
+
+    @cached_property
+    def played(self) -> Attack:
+        """The attack; of a tampering server, as it is with what it knows."""
+        if not isinstance(self.attack, TamperingServer):
+            return self.attack
+        return reduce(lambda server, k: k.defense.informs_server(server), reversed(self.known), self.attack)
 
     @cached_property
     def sent(self) -> nn.Module:
         """The model that the clients get first: the global one, or what a tampering server makes of it."""
-        if not isinstance(self.attack, TamperingServer):
+        if not isinstance(self.played, TamperingServer):
             return self.setup.model
-        if self.attack.changes not in ALLOWED[self.setup.threat_model.may_change]:
+        if self.played.changes not in ALLOWED[self.setup.threat_model.may_change]:
             raise NotApplicable(
-                f"{self.attack.name} changes the model's {self.attack.changes}, which "
-                f"{self.setup.threat_model.name!r} may not; use --threat-model malicious-{self.attack.changes}"
+                f"{self.played.name} changes the model's {self.played.changes}, which "
+                f"{self.setup.threat_model.name!r} may not; use --threat-model malicious-{self.played.changes}"
             )
-        return self.attack.prepare(self.setup.model, self.setup.data, self.setup.public)
+        return self.played.prepare(self.setup.model, self.setup.data, self.setup.public)
 
     def concerns(self, trial: int) -> tuple[str, ...]:
         """What is known against the attack before it starts; the same for every trial."""
-        if type(self.attack).concerns is Attack.concerns:
+        if type(self.played).concerns is Attack.concerns:
             return ()
-        return self.attack.concerns(self._seen([trial], self.sent))
+        return self.played.concerns(self._seen([trial], self.sent))
 
     def of(self, trials: Sequence[int], progress: Progress) -> Reconstruction:
         """What the attack makes of these trials; after an interrupt, of those up to it."""
-        size = 1 if _asks_again(self.attack) else fitting((_COPIES + self._rounds) * self._update_bytes(), self._device)
+        size = 1 if _asks_again(self.played) else fitting((_COPIES + self._rounds) * self._update_bytes(), self._device)
         parts: list[Reconstruction] = []
         for begin in range(0, len(trials), size):
             rows = trials[begin : begin + size]
             seeds = [self.setup.scenario.seeds[t] for t in rows]
             part = partial(within, progress, begin / len(trials), len(rows) / len(trials))
             try:
-                parts.append(reconstruct(self.attack, self._final(rows), seeds, part))
+                parts.append(reconstruct(self.played, self._final(rows), seeds, part, self.known))
             except KeyboardInterrupt:
                 if not parts:
                     raise
@@ -88,10 +97,12 @@ class TrialRun:
 
     def at_once(self, trials: Sequence[int]) -> int:
         """How many of these trials one call of the attack takes, by the memory that is free now."""
-        if _asks_again(self.attack) or len(trials) == 1:
+        if _asks_again(self.played) or len(trials) == 1:
             return 1
         size = fitting((_COPIES + self._rounds) * self._update_bytes(), self._device)
-        return min(size, fitting(bytes_per_trial(self.attack, self._seen(trials[:1], self.sent)), self._device))
+        return min(
+            size, fitting(bytes_per_trial(self.played, self._seen(trials[:1], self.sent), self.known), self._device)
+        )
 
     @cached_property
     def defense_did_nothing(self) -> bool:
@@ -105,26 +116,26 @@ class TrialRun:
     def _final(self, rows: Sequence[int]) -> Observation:
         """What the attacker sees at the end: after its only query, or after its last."""
         seen = self._seen(rows, self.sent)
-        if not isinstance(self.attack, TamperingServer) or not self.attack.asks_again:
+        if not isinstance(self.played, TamperingServer) or not self.played.asks_again:
             return seen
         for asked in range(1, _MOST_QUERIES):
-            following = self.attack.ask_again(seen, asked)
+            following = self.played.ask_again(seen, asked)
             if following is None:
                 return seen
             seen = self._seen(rows, following)
-        raise LeakgaugeError(f"{self.attack.name} still asks after {_MOST_QUERIES} queries")
+        raise LeakgaugeError(f"{self.played.name} still asks after {_MOST_QUERIES} queries")
 
     def _seen(self, rows: Sequence[int], sent: nn.Module) -> Observation:
         model = prepared(sent, *self.defenses)
         update = _no_update(model, len(rows))
-        if not self.attack.baseline:  # a floor does not look at it, and for large models it costs minutes
+        if not self.played.baseline:  # a floor does not look at it, and for large models it costs minutes
             of = self.setup.combined_update if self._rounds > 1 else self.setup.update
             update = of(self.defenses, sent, self.behind, rows, self.informed)
         held = self.behind.take(rows)
         setup = self.setup
         local = dataclasses.replace(setup.scenario.local, seen=self._rounds)
         facts = facts_about(model, held, setup.data, local, setup.public, self.told.facts) | dict(setup.assumed)
-        if self.attack.baseline:
+        if self.played.baseline:
             return Observation(model, update, self.told, {f: v for f, v in facts.items() if f in self.told.facts})
         return observe(model, update, self.told, facts, setup.scenario.shared_layers)
 

@@ -25,7 +25,7 @@ from leakgauge.federation.cross_validation import local_models, split_clients, t
 from leakgauge.federation.encryption._scheme import Encryption, Keys
 from leakgauge.federation.exchange import EncryptedExchange, PlainExchange
 from leakgauge.federation.poisoning import Poison
-from leakgauge.models._key_lock import locks_in
+from leakgauge.models.locked_norm import locks_in
 from leakgauge.types import Batch, Defense, Federation, LocalTraining, Partition, SharedUpdate
 
 _COPIES = 6  # of an update while clients train side by side

@@ -23,7 +23,7 @@ from leakgauge.data import Dataset
 from leakgauge.engine.gradients import cross_entropy
 from leakgauge.engine.randomness import generator
 from leakgauge.federation.rounds import accuracy
-from leakgauge.models._key_lock import PARTS, LockedNorm, draw_locks, locks_in
+from leakgauge.models.locked_norm import PARTS, LockedNorm, draw_locks, locks_in
 
 Lock = Mapping[str, Tensor]  # part -> values
 

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from leakgauge.engine.driving import Minimum
 from leakgauge.engine.halving import winners
-from leakgauge.matching.problem import Opening, Puzzle
+from leakgauge.matching.problem import Matching, Opening
 from leakgauge.types import Progress, Reconstruction
 
 SCHEDULES = ("in-turn", "halving")
@@ -29,8 +29,13 @@ Start = Callable[[Sequence[int], int], Tensor]  # (seeds of some trials, number 
 Settled = Callable[[Tensor, Tensor], Tensor]  # (best values, values at the start) -> True where no attempt need follow
 
 
+def attempts_for(problem: Matching, restarts: int, schedule: str) -> tuple[int, str]:
+    """How many attempts, and how: at least one for each guess that the problem holds, side by side."""
+    return max(restarts, problem.guesses), "halving" if problem.guesses > 1 else schedule
+
+
 def solve(
-    puzzle: Puzzle,
+    problem: Matching,
     seeds: Sequence[int],
     *,
     start: Start,
@@ -48,18 +53,14 @@ def solve(
     """
     began = time.perf_counter()
     until = float("inf") if time_budget is None else time.monotonic() + time_budget
-    if (opening := puzzle.opening) is not None:
-        start = _opened(start, opening)
+    start = _opened(start, problem.opening)
     if schedule == "halving":
-        found = _side_by_side(puzzle, seeds, start, minimise, attempts, until, progress, goals)
+        found = _side_by_side(problem, seeds, start, minimise, attempts, until, progress, goals)
     elif schedule == AVERAGED:
-        found = _averaged(puzzle, seeds, start, minimise, attempts, until, progress, goals)
+        found = _averaged(problem, seeds, start, minimise, attempts, until, progress, goals)
     else:
-        found = _in_turn(puzzle, seeds, start, minimise, attempts, settled, until, progress, goals)
-    inputs, logits = puzzle.split(found.x)
-    labels = puzzle.labels if logits is None else logits.argmax(-1)
-    if puzzle.finish is not None:
-        inputs, labels = puzzle.finish(found.x[:, : puzzle.visible])
+        found = _in_turn(problem, seeds, start, minimise, attempts, settled, until, progress, goals)
+    inputs, labels = reported(problem, found.x)
     finished = found.finished if found.interrupted else None
     seconds = time.perf_counter() - began
     return Reconstruction(
@@ -71,21 +72,35 @@ def solve(
         seconds,
         found.trace,
         finished,
-        film=None if found.film is None else torch.stack([_shown(puzzle, z) for z in found.film.unbind(1)], 1),
+        film=None if found.film is None else torch.stack([reported(problem, z)[0] for z in found.film.unbind(1)], 1),
     )
 
 
-def _shown(puzzle: Puzzle, z: Tensor) -> Tensor:
-    """(T, D) -> the inputs (T, N, *shape) that would be reported of it."""
-    return puzzle.split(z)[0] if puzzle.finish is None else puzzle.finish(z[:, : puzzle.visible])[0]
+@torch.no_grad()
+def reported(problem: Matching, z: Tensor) -> tuple[Tensor, Tensor | None]:
+    """(T, D) -> the inputs (T, N, *shape) and labels that are reported of it."""
+    if problem.finish is not None:
+        return problem.finish(z[:, : problem.visible])
+    inputs, logits = problem.split(z)
+    return inputs, problem.labels if logits is None else logits.argmax(-1)
 
 
-def _opened(start: Start, opening: Opening) -> Start:
+def best_of(
+    problem: Matching, seeds: Sequence[int], start: Start, minimise: Minimise, attempts: int, progress: Progress
+) -> Minimum:
+    """All attempts at every trial side by side; of each trial the one with the lowest value."""
+    opened = _opened(start, problem.opening)
+    return _side_by_side(problem, seeds, opened, minimise, attempts, float("inf"), progress, None)
+
+
+def _opened(start: Start, opening: Opening | None) -> Start:
+    if opening is None:
+        return start
     return lambda seeds, attempt: opening(start(seeds, attempt), attempt)
 
 
 def _side_by_side(
-    puzzle: Puzzle,
+    problem: Matching,
     seeds: Sequence[int],
     start: Start,
     minimise: Minimise,
@@ -97,7 +112,7 @@ def _side_by_side(
     """All attempts at once; the worse half of each trial's is given up again and again."""
     begun = torch.stack([start(seeds, attempt) for attempt in range(attempts)], 1).flatten(0, 1)  # trial by trial
     found = minimise(
-        lambda rows: puzzle.evaluator(rows // attempts),
+        lambda rows: problem.evaluator(rows // attempts),
         begun,
         attempts=attempts,
         until=until,
@@ -119,7 +134,7 @@ def _side_by_side(
 
 
 def _in_turn(
-    puzzle: Puzzle,
+    problem: Matching,
     seeds: Sequence[int],
     start: Start,
     minimise: Minimise,
@@ -130,8 +145,8 @@ def _in_turn(
     goals: Tensor | None,
 ) -> Minimum:
     """One attempt after another, each at the trials that are not settled yet."""
-    trials, like = len(seeds), puzzle.like
-    best = like.new_full((trials, puzzle.width), torch.nan)
+    trials, like = len(seeds), problem.like
+    best = like.new_full((trials, problem.width), torch.nan)
     value, begun = like.new_full((2, trials), torch.inf)
     steps, evaluations = torch.zeros(2, trials, dtype=torch.long, device=like.device)
     finished = torch.ones(trials, dtype=torch.bool, device=like.device)
@@ -141,7 +156,7 @@ def _in_turn(
     rows = torch.arange(trials, device=like.device)
     for attempt in range(attempts):
         found = minimise(
-            lambda some, rows=rows: puzzle.evaluator(rows[some]),
+            lambda some, rows=rows: problem.evaluator(rows[some]),
             start([seeds[t] for t in rows.tolist()], attempt),
             attempts=1,
             until=until,
@@ -170,7 +185,7 @@ def _in_turn(
 
 
 def _averaged(
-    puzzle: Puzzle,
+    problem: Matching,
     seeds: Sequence[int],
     start: Start,
     minimise: Minimise,
@@ -185,7 +200,7 @@ def _averaged(
         left = until if until == float("inf") else time.monotonic() + (until - time.monotonic()) / (attempts - attempt)
         every.append(
             minimise(
-                puzzle.evaluator,
+                problem.evaluator,
                 start(seeds, attempt),
                 attempts=1,
                 until=left,
@@ -200,8 +215,8 @@ def _averaged(
     rows = torch.arange(len(seeds), device=best.device)
     points = torch.stack([found.x for found in every])  # (attempts, T, D)
     like = points[best, rows]
-    mean = torch.stack([in_order(point, like, puzzle) for point in points]).mean(0)
-    value, _ = puzzle.evaluator(rows)(mean)
+    mean = torch.stack([in_order(point, like, problem) for point in points]).mean(0)
+    value, _ = problem.evaluator(rows)(mean)
     trace: Tensor | None = None
     for attempt, found in enumerate(every):
         trace = merge_trace(trace, found.trace, rows, best == attempt, len(seeds))
@@ -217,19 +232,19 @@ def _told(goals: Tensor | None, trials: Tensor, attempts: int = 1) -> dict[str, 
     return {} if goals is None else {"goals": goals[trials.to(goals.device)].repeat_interleave(attempts, 0)}
 
 
-def in_order(point: Tensor, like: Tensor, puzzle: Puzzle) -> Tensor:
+def in_order(point: Tensor, like: Tensor, problem: Matching) -> Tensor:
     """The samples of each batch of (T, D) moved to the places of those in `like` that they resemble most."""
-    samples = puzzle.shape[0]
+    samples = problem.shape[0]
     if samples == 1:
         return point
-    mine, theirs = (p[:, : puzzle.pixels].reshape(len(p), samples, -1) for p in (point, like))
-    named = point[:, puzzle.pixels : puzzle.visible].reshape(len(point), samples, -1)  # labels that are searched for
+    mine, theirs = (p[:, : problem.pixels].reshape(len(p), samples, -1) for p in (point, like))
+    named = point[:, problem.pixels : problem.visible].reshape(len(point), samples, -1)  # labels that are searched for
     apart = torch.cdist(theirs, mine)  # (T, N, N)
-    if puzzle.labels is not None:  # a sample's label is fixed to its place
-        apart = apart.masked_fill(puzzle.labels[:, :, None] != puzzle.labels[:, None], 1e9)
+    if problem.labels is not None:  # a sample's label is fixed to its place
+        apart = apart.masked_fill(problem.labels[:, :, None] != problem.labels[:, None], 1e9)
     order = torch.stack([torch.as_tensor(linear_sum_assignment(a.cpu().numpy())[1]) for a in apart]).to(point.device)
     moved = [part.gather(1, order[:, :, None].expand_as(part)).flatten(1) for part in (mine, named)]
-    return torch.cat((*moved, point[:, puzzle.visible :]), 1)
+    return torch.cat((*moved, point[:, problem.visible :]), 1)
 
 
 def part_of(progress: Progress, part: int, parts: int) -> Progress:

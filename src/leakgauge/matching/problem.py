@@ -1,16 +1,20 @@
-"""The question every gradient-matching attack asks: which inputs would have made this update?
+"""The matching problem, which most attacks pose: which inputs would have made this update?
 
 One problem per trial, as a function of a flat vector z = (inputs in the optimiser's own units, label logits, hidden
 buffers). With a `painter` z is what it makes the inputs and logits from instead: the weights of a generator.
+
+An attack poses it from what it sees, and a defense that the attacker knows rewrites it: it changes what is `observed`,
+says what the client did to its gradient (`client_gradient`, `transforms`, `compression`), what else is unknown
+(`hidden`, `masks`, `painter`), how the search should go (`variation`, `noise`, `strategy`, ...), and what is reported.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
 
 import torch
 from torch import Tensor, nn
@@ -19,21 +23,37 @@ from leakgauge.client.fedavg import mini_batches
 from leakgauge.engine.batchnorm import uses_batch_statistics
 from leakgauge.engine.driving import Evaluate
 from leakgauge.engine.gradients import parameters_of, runs_one_by_one, trial_gradients, working_model
-from leakgauge.errors import NotApplicable
-from leakgauge.matching.clipping import Clipping, clipped_mean
+from leakgauge.errors import BadInput
 from leakgauge.matching.compression import Compression, OwnDistance, compressed_distance
 from leakgauge.matching.distance import distance_between, rows_of
-from leakgauge.matching.updates import classifier_layer, observed_gradient
-from leakgauge.models._layers import MaskedLinear
-from leakgauge.types import DataSpec, Fact, LocalTraining, Observation
+from leakgauge.matching.noise import Noise
+from leakgauge.matching.updates import observed_gradient
+from leakgauge.types import DataSpec, Fact, LocalTraining, Observation, Progress, Reconstruction
 
-Prior = Callable[[nn.Module, Tensor, Tensor], Tensor]  # (model, inputs (A, N, ...), targets) -> (A,)
+if TYPE_CHECKING:
+    from leakgauge.matching.attempts import Start
+
 Rows = list[Tensor]
 Distance = OwnDistance
-
-
+Gradients = Mapping[str, Tensor]  # name -> (A, *parameter)
 Finish = Callable[[Tensor], tuple[Tensor, Tensor]]  # z (T, D) -> inputs (T, N, ...), labels (T, N)
 Opening = Callable[[Tensor, int], Tensor]  # (z (A, D) at the start of an attempt, its number) -> the start it gets
+# (gradients of a guess, the observed ones, the trials (A,) of the rows) -> what the client would have shared of them
+Transform = Callable[[Gradients, Gradients, Tensor], dict[str, Tensor]]
+
+
+class ClientGradient(Protocol):
+    """What a client makes of its samples in place of the gradient of their mean loss."""
+
+    def __call__(
+        self,
+        model: nn.Module,
+        inputs: Tensor,
+        targets: Tensor,
+        weights: Mapping[str, Tensor] | None,
+        buffers: Mapping[str, Tensor],
+    ) -> dict[str, Tensor]:
+        """(A, N, ...) -> name -> (A, *parameter), differentiable as `trial_gradients` is."""
 
 
 class Painter(Protocol):
@@ -47,10 +67,26 @@ class Painter(Protocol):
         """(A, D) and the trials (A,) its rows belong to, None for all -> inputs (A, N, *sample), logits or None."""
 
 
+class Search(Protocol):
+    """An attack's own search for a problem, from its own or another start."""
+
+    def __call__(self, problem: Matching, start: Start, progress: Progress) -> Reconstruction:
+        """What was found; see `attempts.solve`."""
+
+
+# How else to go about it, for who knows of something that one search does not find: (problem, the attack's search, its
+# start, seeds, progress) -> what was found.
+Strategy = Callable[["Matching", Search, "Start", Sequence[int], Progress], Reconstruction]
+Prior = Callable[["Matching", Tensor, Tensor], Tensor]  # (problem, inputs (A, N, ...), targets) -> (A,)
+
+
 @dataclass(frozen=True)
-class Puzzle:
+class Matching:
     """Everything that is fixed while the attack searches."""
 
+    rule: ClassVar[str] = "informs_matching"  # by which defenses rewrite it
+
+    observation: Observation
     model: nn.Module
     observed: Mapping[str, Tensor]  # name -> (T, *parameter): a gradient, or a weight difference if steps are unrolled
     shape: tuple[int, ...]  # (N, *sample)
@@ -58,24 +94,71 @@ class Puzzle:
     labels: Tensor | None  # (T, N), or None where they are searched for
     distance: str | Distance
     prior: Prior
-    prior_counts: bool = True  # in the value that ranks points; its slope always counts
+    # How the attack searches, as far as a defense has a say in it.
+    variation: float | None = None  # weight of total variation in the prior; None where the attack has none
+    by_direction: bool = True  # is the prior weighed as beside a cosine, a mean over pixels, or against squares?
+    distances: tuple[str, ...] = ()  # other names that `distance` may have
+    noise: Noise | None = None  # known to be in what was shared
+    exact: float = math.inf  # the share of the update's size below which a trial is solved, at most
+    searches_labels: bool = False  # may labels be left to the search?
+    guesses: int = 1  # attempts at least, one for each thing that chance may have done
+    begin: str = ""  # where a search that would begin at random begins instead, if it can
+    stretch: bool = (
+        False  # is the scale of a sample hidden, so that it is reported from its least to its largest value?
+    )
+    strategy: Strategy | None = None
+    # What the client did, as far as it is known.
     unrolled: LocalTraining | None = None  # local steps to replay; None for a single gradient
     mean_of_steps: bool = False  # what is observed is the mean gradient of these steps, not the weight difference
+    client_gradient: ClientGradient = trial_gradients  # of one client, or of one of its steps
+    transforms: tuple[Transform, ...] = ()  # what was done to the gradient afterwards, in this order
+    compression: Compression | None = None  # how the client is known to have shortened what it sent
+    clients: int = 1  # who share the samples equally and of whom the mean is observed
+    # What is compared.
     match_nonzero: bool = False
+    weights: Mapping[str, Tensor] | None = None  # factor of every entry in the comparison: name -> (T, *parameter)
+    length_unit: float = 1.0  # squared distances are measured in units of this: a shortened update is tiny or huge
+    prior_counts: bool = True  # in the value that ranks points; its slope always counts
+    pull: Callable[[Tensor], Tensor] | None = None  # a prior on z itself: (A, D) -> (A,)
+    # What z means.
     centre: Tensor | None = None  # inputs = centre + unit * z, in the inputs' own units if not given
     unit: Tensor | None = None
     label_unit: float = 1.0
     masks: Mapping[str, Tensor] = field(default_factory=dict)  # buffers that differ by trial: name -> (T, ...)
     painter: Painter | None = None  # what z means, where it is not the inputs themselves
-    clipping: Clipping | None = None  # how the client is known to have clipped
-    length_unit: float = 1.0  # squared distances are measured in units of this: a clipped update is tiny or huge
-    compression: Compression | None = None  # how the client is known to have shortened what it sent
-    weights: Mapping[str, Tensor] | None = None  # factor of every entry in the comparison: name -> (T, *parameter)
     hidden: Mapping[str, tuple[int, ...]] = field(default_factory=dict)  # buffers searched for: name -> shape
     hidden_unit: float = 1.0  # in which z counts them: a number that acts on every pixel needs smaller steps than one
-    clients: int = 1  # who share the samples equally and of whom the mean is observed
+    samples_changed: str = ""  # the defense that changed the samples, and whose change is searched through
     finish: Finish | None = None  # what is reported, where it is not what was compared
     opening: Opening | None = None  # what each attempt begins with, where attempts stand for different guesses
+
+    def replace(self, **changes: Any) -> Self:
+        """The same problem with these fields changed."""
+        return dataclasses.replace(self, **changes)
+
+    def without(self, names: set[str]) -> Self:
+        """The same problem without these tensors: they take no part in a distance, nor in the norms of a cosine."""
+        kept = {name: tensor for name, tensor in self.observed.items() if name not in names}
+        if not kept:
+            raise BadInput(
+                "what is compared",
+                allowed="some of the tensors that were shared",
+                got="none: what is known leaves all of them out",
+                do="share more layers, or leave the defense out of what the attacker knows",
+            )
+        return self.replace(observed=kept)
+
+    def smoother(self, weight: float) -> Self:
+        """The same problem with at least this weight of total variation, where the attack has such a prior."""
+        return self if self.variation is None else self.replace(variation=max(self.variation, weight))
+
+    def searched(self, search: Search, start: Start, seeds: Sequence[int], progress: Progress) -> Reconstruction:
+        """What `search` makes of it, by the strategy that was asked for, as it is to be reported."""
+        if self.strategy is None:
+            found = search(self, start, progress)
+        else:
+            found = self.strategy(self, search, start, seeds, progress)
+        return stretched(found, self) if self.stretch else found
 
     @property
     def like(self) -> Tensor:
@@ -130,6 +213,16 @@ class Puzzle:
         """Value and slope for rows that belong to these trials (A,); a trial may stand there several times."""
         return side_by_side([self], torch.zeros_like(trials), trials)
 
+    def values(self, trials: Tensor) -> Callable[[Tensor], Tensor]:
+        """The value alone, for searches without slopes: no second derivative is taken."""
+        measured = _measure([self], torch.zeros_like(trials), trials)
+
+        def evaluate(z: Tensor) -> Tensor:
+            with torch.no_grad():
+                return measured(z)[1].detach()
+
+        return evaluate
+
     def size(self) -> Tensor:
         """How far an update of zeros is from what was observed (T,), as values are measured: what they are relative to.
 
@@ -160,6 +253,10 @@ class Puzzle:
         parts = []
         for rows in [slice(t, t + 1) for t in range(len(inputs))] if alone else [slice(None)]:
             shared = self.simulated_with_graph(inputs[rows], targets[rows], {n: m[rows] for n, m in self.masks.items()})
+            for transform in self.transforms:
+                shared = transform(
+                    shared, {n: g[rows] for n, g in self.observed.items()}, torch.arange(len(inputs))[rows]
+                )
             parts.append({name: tensor.detach() for name, tensor in shared.items()})
         return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
 
@@ -173,26 +270,43 @@ class Puzzle:
 
     def _of_single_clients(self, inputs: Tensor, targets: Tensor, masks: Mapping[str, Tensor]) -> dict[str, Tensor]:
         if self.unrolled is None:
-            return self._gradients(inputs, targets, None, masks)
+            return self.client_gradient(self.model, inputs, targets, None, masks)
         before = parameters_of(self.model)
         weights: dict[str, Tensor] = {n: p.expand(len(inputs), *p.shape) for n, p in before.items()}
         along: list[dict[str, Tensor]] = []
         for part in mini_batches(inputs.shape[1], self.unrolled):
-            along.append(self._gradients(inputs[:, part], targets[:, part], weights, masks))
+            along.append(self.client_gradient(self.model, inputs[:, part], targets[:, part], weights, masks))
             weights = {n: w - self.unrolled.lr * along[-1][n] for n, w in weights.items()}
         if self.mean_of_steps:
             return {n: sum((step[n] for step in along[1:]), along[0][n]) / len(along) for n in before}
         return {n: w - before[n] for n, w in weights.items()}
 
-    def _gradients(
-        self, inputs: Tensor, targets: Tensor, weights: Mapping[str, Tensor] | None, masks: Mapping[str, Tensor]
-    ) -> dict[str, Tensor]:
-        if self.clipping is None or self.clipping.unit == "client":
-            return trial_gradients(self.model, inputs, targets, weights, masks)
-        return clipped_mean(self.model, inputs, targets, self.clipping, weights, masks)
+
+@dataclass(frozen=True)
+class Likely(Matching):
+    """One whose distance may be the likelihood of known noise: the search stops where that explains the rest."""
 
 
-def side_by_side(members: Sequence[Puzzle], whose: Tensor, trials: Tensor) -> Evaluate:
+@dataclass(frozen=True)
+class Generated(Matching):
+    """One whose inputs come out of a generator: z are its weights or its latents."""
+
+    source: Any = None  # the generator as the attack made it, behind whatever a defense has put around it
+
+
+@dataclass(frozen=True)
+class Latent(Generated):
+    """One that searches a generator's latents, without a prior on pictures, and reads the defense off the update."""
+
+    imitated: Callable[[str], Transform] | None = None  # a defense by name, as it is seen in the update -> its action
+
+
+def generated(problem: Matching, source: Painter) -> Generated:
+    """The problem with inputs that `source` makes."""
+    return Generated(**{**vars(problem), "painter": source, "source": source})
+
+
+def side_by_side(members: Sequence[Matching], whose: Tensor, trials: Tensor) -> Evaluate:
     """Value and slope for rows (A,): row k is a guess of `members[whose[k]]` at trial `trials[k]`.
 
     Members may differ in distance and prior alone, so that one pass through the model serves them all.
@@ -206,6 +320,20 @@ def side_by_side(members: Sequence[Puzzle], whose: Tensor, trials: Tensor) -> Ev
             return torch.cat([value for value, _ in found]), torch.cat([slope for _, slope in found])
 
         return one_after_another
+    measured = _measure(members, whose, trials)
+
+    def evaluate(z: Tensor) -> tuple[Tensor, Tensor]:
+        z = z.detach().requires_grad_()
+        value, whole = measured(z)
+        (slope,) = torch.autograd.grad(whole.sum(), z)
+        return (whole if first.prior_counts else value).detach(), slope
+
+    return evaluate
+
+
+def _measure(members: Sequence[Matching], whose: Tensor, trials: Tensor) -> Callable[[Tensor], tuple[Tensor, Tensor]]:
+    """What `side_by_side` evaluates, before slopes are taken."""
+    first = members[0]
     weights = None if first.weights is None else {name: w[trials] for name, w in first.weights.items()}
     labels = None if first.labels is None else first.labels[trials]
     observed = _weighed({name: g[trials] for name, g in first.observed.items()}, weights)
@@ -213,29 +341,31 @@ def side_by_side(members: Sequence[Puzzle], whose: Tensor, trials: Tensor) -> Ev
     groups = _groups(members, whose, observed)
     back = torch.cat([group.rows for group in groups]).argsort()  # groups one after another -> the rows' order
 
-    def evaluate(z: Tensor) -> tuple[Tensor, Tensor]:
-        z = z.detach().requires_grad_()
+    def measured(z: Tensor) -> tuple[Tensor, Tensor]:
+        """Without and with the prior: (A,) each."""
         inputs, logits = first.split(z, trials)
         targets = labels if logits is None else torch.softmax(logits, -1)
         assert targets is not None
         buffers = masks | first.buffers_in(z) if first.hidden else masks
-        shared = _weighed(first.simulated_with_graph(inputs, targets, buffers), weights)
+        shared = first.simulated_with_graph(inputs, targets, buffers)
+        for transform in first.transforms:
+            shared = transform(shared, observed, trials)
+        shared = _weighed(shared, weights)
         value, prior = groups[0](shared, inputs, targets)
         if len(groups) > 1:
             every = [(value, prior), *(group(shared, inputs, targets) for group in groups[1:])]
             value, prior = (torch.cat(parts)[back] for parts in zip(*every, strict=True))
         value, whole = value / first.length_unit**2, (value + prior) / first.length_unit**2
-        (slope,) = torch.autograd.grad(whole.sum(), z)
-        return (whole if first.prior_counts else value).detach(), slope
+        return value, whole if first.pull is None else whole + first.pull(z)
 
-    return evaluate
+    return measured
 
 
 @dataclass(frozen=True)
 class _Group:
     """The rows of one member among all."""
 
-    member: Puzzle
+    member: Matching
     rows: Tensor  # (G,) places
     everything: bool  # are they all rows, in order?
     distance: Callable[[Mapping[str, Tensor]], Tensor]
@@ -245,10 +375,10 @@ class _Group:
         if not self.everything:
             shared = {name: tensor[self.rows] for name, tensor in shared.items()}
             inputs, targets = inputs[self.rows], targets[self.rows]
-        return self.distance(shared), self.member.prior(self.member.model, inputs, targets)
+        return self.distance(shared), self.member.prior(self.member, inputs, targets)
 
 
-def _groups(members: Sequence[Puzzle], whose: Tensor, observed: Mapping[str, Tensor]) -> list[_Group]:
+def _groups(members: Sequence[Matching], whose: Tensor, observed: Mapping[str, Tensor]) -> list[_Group]:
     groups = []
     for number, member in enumerate(members):
         rows = torch.arange(len(whose), device=whose.device) if len(members) == 1 else (whose == number).nonzero()[:, 0]
@@ -258,32 +388,78 @@ def _groups(members: Sequence[Puzzle], whose: Tensor, observed: Mapping[str, Ten
     return groups
 
 
-def puzzle_of(
+def matching_of(
     observation: Observation,
     labels: Tensor | None,
     *,
     distance: str | Distance,
     prior: Prior,
-    read_dropout: bool = False,
     unrolled: LocalTraining | None = None,
-    match_nonzero: bool = False,
-) -> Puzzle:
+    kind: type[Matching] | None = None,
+    **more: Any,
+) -> Matching:
     """What the observation asks; with `unrolled` the weight difference itself is matched, else a gradient."""
     data: DataSpec = observation.fact(Fact.INPUT_SPEC)
     local: LocalTraining = observation.fact(Fact.LOCAL_TRAINING)
-    gradient = observed_gradient(observation)
-    return Puzzle(
+    return (kind or Matching)(
+        observation=observation,
         model=working_model(observation.model, local.batchnorm),
-        observed=dict(observation.update.tensors) if unrolled else gradient,
+        observed=dict(observation.update.tensors) if unrolled else observed_gradient(observation),
         shape=(observation.fact(Fact.NUM_SAMPLES), *data.shape),
         classes=data.classes,
         labels=labels,
         distance=distance,
         prior=prior,
         unrolled=unrolled,
-        match_nonzero=match_nonzero,
-        masks=dropout_masks(observation, gradient) if read_dropout else {},
+        **more,
     )
+
+
+def in_units_of_data(observation: Observation, like: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean and standard deviation of the data, (C, 1, 1) each: `centre` and `unit` of attacks that search in them."""
+    data: DataSpec = observation.fact(Fact.INPUT_SPEC)
+    flat = [1] * (len(data.shape) - 1)
+    return like.new_tensor(data.mean or (0.5,)).view(-1, *flat), like.new_tensor(data.std or (0.25,)).view(-1, *flat)
+
+
+def inside(layers: Iterable[str], tensors: Iterable[str]) -> set[str]:
+    """The tensors that these names mean: each by its own name or by that of a layer that holds it."""
+    named = list(layers)
+    return {name for name in tensors if any(name == layer or name.startswith(f"{layer}.") for layer in named)}
+
+
+def repainted(problem: Matching, old: Painter, new: Painter) -> Matching:
+    """The same problem with `new` in place of the painter `old`, also where a defense has put its own around it."""
+    around: Any = problem.painter
+    if around is old:
+        return problem.replace(painter=new)
+    inside = dataclasses.replace(around, plain=repainted(around.plain, old, new))
+    hooks = {
+        name: getattr(inside, hook.__name__)
+        for name in ("finish", "opening")
+        if getattr(hook := getattr(problem, name), "__self__", None) is around
+    }
+    return problem.replace(painter=inside, **hooks)
+
+
+def stretched(found: Reconstruction, problem: Matching) -> Reconstruction:
+    """Each sample of what was found from 0 to 1; as it is where no scale is hidden.
+
+    Train-mode BatchNorm takes brightness and contrast out of a single sample, so every stretched copy explains the
+    update equally well.
+    """
+    if found.inputs is None or problem.shape[0] != 1 or not uses_batch_statistics(problem.model):
+        return dataclasses.replace(found, film=None, film_steps=())
+    answers = found.answers
+    if answers is not None:
+        answers = _full_range(answers.flatten(1, 2)).view_as(answers)
+    return dataclasses.replace(found, inputs=_full_range(found.inputs), answers=answers, film=None, film_steps=())
+
+
+def _full_range(inputs: Tensor) -> Tensor:
+    over = tuple(range(2, inputs.dim()))
+    low, high = inputs.amin(over, keepdim=True), inputs.amax(over, keepdim=True)
+    return ((inputs - low) / (high - low).clamp_min(1e-12)).where(high > low, inputs)
 
 
 def _weighed(tensors: Mapping[str, Tensor], weights: Mapping[str, Tensor] | None) -> Mapping[str, Tensor]:
@@ -293,19 +469,3 @@ def _weighed(tensors: Mapping[str, Tensor], weights: Mapping[str, Tensor] | None
 def _apart(tensor: Tensor, clients: int) -> Tensor:
     """(A, m x N, ...) -> (A x m, N, ...)."""
     return tensor.reshape(len(tensor) * clients, -1, *tensor.shape[2:])
-
-
-def only(puzzle: Puzzle, names: list[str]) -> Puzzle:
-    """The same puzzle with only these tensors compared."""
-    return dataclasses.replace(puzzle, observed={name: puzzle.observed[name] for name in names})
-
-
-def dropout_masks(observation: Observation, gradient: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Dropout before the last layer, read off its weight gradient: the column of a dropped unit is exactly zero."""
-    layer = classifier_layer(observation)
-    module = observation.model.get_submodule(layer)
-    if f"{layer}.weight" not in gradient:
-        raise NotApplicable(f"read_dropout reads the gradient of {layer}.weight, frozen or not shared; leave it out")
-    if not isinstance(module, MaskedLinear):
-        raise NotApplicable("read_dropout needs a model with dropout before its last layer; leave it out")
-    return {f"{layer}.mask": module.visible_masks(gradient[f"{layer}.weight"])}

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from leakgauge.engine.randomness import generator
-from leakgauge.models._key_lock import locks_in
+from leakgauge.models.locked_norm import locks_in
 
 FIRST_ROUND = "rounds.0"  # the network of the first one, by name
 _CLOSEST = 1e-12  # to certainty; the logarithm behind it stays finite

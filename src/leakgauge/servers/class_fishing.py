@@ -91,7 +91,7 @@ class ClassFishing(Fishing):
         features = features_at_hand(observation.model, layer, data, public_of(observation))
         return self._fishing_for(target, observation.model, layer, features, queries=asked + 1)
 
-    def reconstruct(self, observation: Observation, seeds: tuple[int, ...], progress: Progress) -> Reconstruction:
+    def solve(self, observation: Observation, seeds: tuple[int, ...], progress: Progress) -> Reconstruction:
         refuse_batch_statistics(self.name, observation)
         layer = self.layer_of(observation.model, observation.fact(Fact.INPUT_SPEC))
         samples: int = observation.fact(Fact.NUM_SAMPLES)

@@ -125,7 +125,7 @@ class FeatureFishing(Fishing):
         slope = self._slope(features @ direction)
         return self._cut(observation.model, layer, bait, slope * direction, theta, asked + 1)
 
-    def reconstruct(self, observation: Observation, seeds: tuple[int, ...], progress: Progress) -> Reconstruction:
+    def solve(self, observation: Observation, seeds: tuple[int, ...], progress: Progress) -> Reconstruction:
         refuse_batch_statistics(self.name, observation)
         data: DataSpec = observation.fact(Fact.INPUT_SPEC)
         layer = self.layer_of(observation.model, data)

@@ -124,7 +124,7 @@ class Imprint(TamperingServer):
         ends = (inner, ceiling[None]) if self.variant == ONE_SHOT else (floor[None], inner, ceiling[None])
         return Plan(query, torch.cat(ends), (low, high), self.variant, self.gain)
 
-    def reconstruct(self, observation: Observation, seeds: tuple[int, ...], progress: Progress) -> Reconstruction:  # noqa: ARG002
+    def solve(self, observation: Observation, seeds: tuple[int, ...], progress: Progress) -> Reconstruction:  # noqa: ARG002
         began = time.perf_counter()
         data: DataSpec = observation.fact(Fact.INPUT_SPEC)
         samples: int = observation.fact(Fact.NUM_SAMPLES)

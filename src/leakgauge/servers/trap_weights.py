@@ -111,7 +111,7 @@ class TrapWeights(TamperingServer):
         needed = (-(samples @ below.T) / (samples @ above.T).clamp_min(1e-12)).flatten()
         return float(needed.kthvalue(max(1, round(self.active * len(needed)))).values)
 
-    def reconstruct(self, observation: Observation, seeds: tuple[int, ...], progress: Progress) -> Reconstruction:  # noqa: ARG002
+    def solve(self, observation: Observation, seeds: tuple[int, ...], progress: Progress) -> Reconstruction:  # noqa: ARG002
         began = time.perf_counter()
         data: DataSpec = observation.fact(Fact.INPUT_SPEC)
         samples: int = observation.fact(Fact.NUM_SAMPLES)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
 from typing import ClassVar
 
 from leakgauge import catalog
 from leakgauge.setup.suites import attacks_of
-from leakgauge.types import UNDEFENDED, Attack, Defense, Fact, Scenario, cell_name
+from leakgauge.types import UNDEFENDED, Attack, Defense, Fact, Known, Scenario, cell_name
 
 ON_A_DECOY = " on a decoy"  # how the label of a control ends
 
@@ -43,6 +44,13 @@ class Cell:
     defense: str
     adaptive: bool
     label: str
+    known: tuple[Known, ...] = ()  # what an informed attacker knows, in the order in which the defenses act
+
+    @property
+    def key(self) -> dict[str, object]:
+        """What its result depends on, besides the setup and what an attack's fields say."""
+        known = [[getattr(k.defense, "spec", ""), k.way] for k in self.known]
+        return {"attack": self.attack.spec, "defense": self.defense, "adaptive": self.adaptive, "known": known}
 
     @property
     def name(self) -> str:
@@ -65,17 +73,15 @@ def plan(scenario: Scenario, undefended: bool = True) -> list[Cell]:
             if scenario.variants != "adaptive" or not defenses:
                 cells += _with_control(Cell(attack, configuration, False, label))
             if scenario.variants != "plain":
-                informed = adaptive_attacks(attack, defenses)
-                labels = [label if n == 0 else f"{label} #{n + 1}" for n in range(len(informed))]
-                for better, own in zip(informed, labels, strict=True):
-                    cells += _with_control(Cell(better, configuration, True, own))
+                for known in informed_by(attack, parse_chain(scenario.assume) if scenario.assume else defenses):
+                    cells += _with_control(Cell(attack, configuration, True, label + way_of(known), known))
     return cells
 
 
 def _with_control(cell: Cell) -> list[Cell]:
     if not cell.attack.decoy:
         return [cell]
-    return [Cell(OnDecoy(cell.attack), cell.defense, cell.adaptive, cell.label + ON_A_DECOY), cell]
+    return [replace(cell, attack=OnDecoy(cell.attack), label=cell.label + ON_A_DECOY), cell]
 
 
 def configurations(scenario: Scenario, undefended: bool = True) -> tuple[str, ...]:
@@ -96,11 +102,19 @@ def split_chain(configuration: str) -> list[str]:
     return re.split(r"(?<![0-9][eE])\+|(?<=[0-9][eE])\+(?=[a-z./])", configuration)
 
 
-def adaptive_attacks(attack: Attack, defenses: Iterable[Defense]) -> tuple[Attack, ...]:
-    """The attack as one who knows all defences of the chain; empty if that changes neither it nor what it sees."""
-    defenses = tuple(defenses)
+def informed_by(attack: Attack, defenses: Sequence[Defense]) -> tuple[tuple[Known, ...], ...]:
+    """Every way in which an attacker with `attack` can use that it knows the chain; empty if none is of any use.
+
+    A defense of which several ways are known is played in each of them.
+    """
     sees_more = any(d.fellows for d in defenses)
-    informed: tuple[Attack, ...] = (attack,)
-    for defense in defenses:
-        informed = tuple(better for known in informed for better in (defense.adaptive(known) or (known,)))
-    return tuple(a for a in informed if sees_more or a != attack)
+    ways = [d.ways(attack) or (None,) for d in defenses]
+    every = product(*([None if w is None else Known(d, w) for w in own] for d, own in zip(defenses, ways, strict=True)))
+    found = (tuple(k for k in each if k is not None) for each in every)
+    return tuple(known for known in found if known or sees_more)
+
+
+def way_of(known: Iterable[Known]) -> str:
+    """What a label says of the ways that have a name: " (behind the lock)"."""
+    named = [k.way for k in known if k.way]
+    return f" ({', '.join(named)})" if named else ""

@@ -4,7 +4,16 @@ T is the trials axis: victims that are attacked side by side and never mix. N is
 samples behind one update. One victim is T = 1.
 """
 
-from leakgauge.types.attack import BLANK, NO_LABEL, Attack, Progress, Reconstruction, TamperingServer, no_progress
+from leakgauge.types.attack import (
+    BLANK,
+    NO_LABEL,
+    Attack,
+    Known,
+    Progress,
+    Reconstruction,
+    TamperingServer,
+    no_progress,
+)
 from leakgauge.types.belonging import Belonging
 from leakgauge.types.client import (
     CROSS_ENTROPY,
@@ -76,6 +85,7 @@ __all__ = [
     "Flag",
     "Guarantee",
     "Interval",
+    "Known",
     "LocalTraining",
     "Observation",
     "Partition",

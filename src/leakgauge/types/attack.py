@@ -1,11 +1,11 @@
-"""What an attacker does: the base of every attack, and what it claims to have recovered."""
+"""What an attacker does: the base of every attack, what it knows of defenses, and what it claims to have recovered."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, final
+from typing import Any, ClassVar, Protocol, final
 
 import torch
 from torch import Tensor, nn
@@ -86,7 +86,32 @@ def _check_claims(name: str, result: Reconstruction) -> None:
         )
 
 
-Progress = Callable[[float], None]  # told the share of the work that is done, 0 to 1
+Progress = Callable[[float], None]  # gets the share of the work that is done, 0 to 1
+
+
+class Informs(Protocol):
+    """What an attack needs of a defense that its attacker knows; every `Defense` has it."""
+
+    @property
+    def guesses(self) -> int:
+        """How many things chance may have done that an attacker has to try."""
+
+    def numbers_per_row(self, observation: Observation) -> int:
+        """What one informed search holds besides gradients and samples, in numbers."""
+
+    def informs(self, problem: Any, observation: Observation, way: str) -> Any:
+        """The problem of an attacker who knows the defense."""
+
+    def informs_server(self, server: Any) -> Any:
+        """The tampering server that knows the defense."""
+
+
+@dataclass(frozen=True)
+class Known:
+    """A defense that the attacker knows, and in which of its ways it uses that."""
+
+    defense: Informs
+    way: str = ""
 
 
 def no_progress(_: float) -> None:
@@ -97,11 +122,14 @@ def no_progress(_: float) -> None:
 class Attack(Settings):
     """One published attack. Fields are its hyper-parameters; model and update arrive at the call.
 
-    A subclass sets `name`, `summary`, `paper` and `needs`, and writes `reconstruct`.
+    A subclass sets `name`, `summary`, `paper` and `needs`, and writes `solve`. One that poses a problem of a `kind` that
+    defenses know (see `leakgauge.matching`) writes `problem` too, and is played against every defense by an attacker
+    who knows it, without a line about any of them.
     """
 
     paper: ClassVar[str]
     needs: ClassVar[frozenset[Fact]]
+    kind: ClassVar[type] = Observation  # of the problem; of an observation as it is no defense has anything to say
     baseline: ClassVar[bool] = False  # True for floors that ignore the update
     losses: ClassVar[tuple[str, ...]] = (CROSS_ENTROPY,)  # the client's losses under which it holds
     decoy: ClassVar[bool] = False  # True where a picture may come from the prior alone: a decoy is attacked beside it
@@ -123,11 +151,35 @@ class Attack(Settings):
         """Raise `NotApplicable` where the attack cannot work, in no time: a suite asks before it spends any."""
         return
 
+    def problem(self, observation: Observation, seeds: tuple[int, ...]) -> Any:  # noqa: ARG002
+        """What has to be solved, of the attack's `kind`: the observation itself unless overridden."""
+        return observation
+
+    def solve(self, problem: Any, seeds: tuple[int, ...], progress: Progress) -> Reconstruction:
+        """What the attack makes of the problem, as it posed it or as a known defense rewrote it."""
+        raise NotImplementedError  # abstract
+
     @final
     def __call__(
-        self, observation: Observation, seeds: Sequence[int], progress: Progress = no_progress
+        self,
+        observation: Observation,
+        seeds: Sequence[int],
+        progress: Progress = no_progress,
+        known: Sequence[Known] = (),
     ) -> Reconstruction:
-        """Check what the attack needs, then run it: one seed per trial."""
+        """Check what the attack needs, pose its problem, let what is `known` rewrite it, solve it: a seed per trial.
+
+        `known` are the defenses that the attacker knows, in the order in which they act; the last is undone first.
+        """
+        self._check_needs(observation, seeds)
+        problem = self.problem(observation, tuple(seeds))
+        for each in reversed(known):
+            problem = each.defense.informs(problem, observation, each.way)
+        result = self.solve(problem, tuple(seeds), progress)
+        _check_shapes(self.name, result, observation.trials)
+        return result
+
+    def _check_needs(self, observation: Observation, seeds: Sequence[int]) -> None:
         missing = sorted(f.value for f in self.needs if not observation.knows(f))
         if missing:
             raise HiddenFact(
@@ -142,19 +194,16 @@ class Attack(Settings):
             loss = observation.fact(Fact.LOCAL_TRAINING).loss
             if loss not in self.losses and not self.baseline:
                 raise NotApplicable(f"{self.name} rests on {' or '.join(self.losses)}, and the clients' loss is {loss}")
-        result = self.reconstruct(observation, tuple(seeds), progress)
-        for what, tensor in (("inputs", result.inputs), ("labels", result.labels), ("objective", result.objective)):
-            if tensor is not None and tensor.shape[0] != observation.trials:
-                raise LeakgaugeError(
-                    f"attack {self.name!r} returned {what} for {tensor.shape[0]} of {observation.trials} trials"
-                )
-        _check_claims(self.name, result)
-        _check_answers(self.name, result)
-        _check_film(self.name, result)
-        return result
 
-    def reconstruct(self, observation: Observation, seeds: tuple[int, ...], progress: Progress) -> Reconstruction:
-        raise NotImplementedError  # abstract
+
+def _check_shapes(name: str, result: Reconstruction, trials: int) -> None:
+    for what in ("inputs", "labels", "objective"):
+        tensor = getattr(result, what)
+        if tensor is not None and tensor.shape[0] != trials:
+            raise LeakgaugeError(f"attack {name!r} returned {what} for {tensor.shape[0]} of {trials} trials")
+    _check_claims(name, result)
+    _check_answers(name, result)
+    _check_film(name, result)
 
 
 @dataclass(frozen=True)
@@ -174,12 +223,12 @@ class TamperingServer(Attack):
     def louder(self) -> TamperingServer | None:
         """This server with larger gradients, which noise of a fixed size cannot drown; None if it has no such knob.
 
-        What an attacker who knows of the noise sends. A bound on the update's size undoes it.
+        What a server sends that knows of the noise. A bound on the update's size undoes it.
         """
         return None
 
     def ask_again(self, observation: Observation, asked: int) -> nn.Module | None:  # noqa: ARG002
-        """The next model for the same client with the same data, or None once `reconstruct` has what it needs.
+        """The next model for the same client with the same data, or None once `solve` has what it needs.
 
         `observation` is that of one trial after `asked` queries; its model is the one that was sent last.
         """

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self, final
 
 from torch import Size, Tensor, nn
 
 from leakgauge.settings import Settings
-from leakgauge.types.attack import Attack
+from leakgauge.types.attack import Attack, TamperingServer
 from leakgauge.types.client import Batch, SharedUpdate, Step
+from leakgauge.types.knowledge import Observation
 
 
 @dataclass(frozen=True)
@@ -90,9 +91,50 @@ class Defense(Settings):
         """
         return updates
 
-    def adaptive(self, attack: Attack) -> tuple[Attack, ...]:  # noqa: ARG002
-        """The versions of `attack` that know this defence is there; empty if knowing does not help it."""
-        return ()
+    @property
+    def idle(self) -> bool:
+        """Is its strength zero, so that it does nothing and there is nothing to know?"""
+        return False
+
+    @property
+    def guesses(self) -> int:
+        """How many things chance may have done that an informed attacker has to try: attempts at least."""
+        return 1
+
+    def numbers_per_row(self, observation: Observation) -> int:  # noqa: ARG002
+        """What a search that knows this defense holds besides gradients and samples, in numbers."""
+        return 0
+
+    def ways(self, attack: Attack) -> tuple[str, ...]:
+        """How an attacker who knows this defense can use that with `attack`, each way by a name; () if it helps nobody.
+
+        One way without a name where there is a rule for the kind of problem that the attack poses.
+        """
+        if isinstance(attack, TamperingServer):
+            return ("",) if not self.idle and self.informs_server(attack) != attack else ()
+        return ("",) if self.has_rule_for(type(attack)) and not self.idle else ()
+
+    @classmethod
+    def has_rule_for(cls, attack: type[Attack]) -> bool:
+        """Is it known how to rewrite problems of this attack's kind, or what a server of this kind would send?"""
+        if issubclass(attack, TamperingServer):
+            return cls.informs_server is not Defense.informs_server
+        return _rule(cls, attack.kind) is not None
+
+    def informs_server(self, server: TamperingServer) -> TamperingServer:
+        """What a tampering server sends that knows this defense: the same unless overridden."""
+        return server
+
+    @final
+    def informs(self, problem: Any, observation: Observation, way: str) -> Any:
+        """`problem` as an attacker poses it who knows this defense and uses that in this way.
+
+        The work is done by the method for the problem's kind, `informs_matching`, `informs_first_layer` or
+        `informs_peeled`, each (problem, observation, way) -> problem. A defense writes those that it has a rule for;
+        problems of other kinds stay as they are.
+        """
+        rule = _rule(type(self), type(problem))
+        return problem if rule is None or self.idle else getattr(self, rule)(problem, observation, way)
 
     def in_round(self, number: int) -> Self:  # noqa: ARG002
         """As it acts `number` rounds later on the same samples; the same but for defences that keep something back."""
@@ -106,3 +148,9 @@ class Defense(Settings):
 
     def guarantee(self) -> Guarantee | None:
         return None
+
+
+def _rule(defense: type[Defense], kind: type) -> str | None:
+    """The name of the method by which the defense rewrites problems of this kind; None where there is no such rule."""
+    name: str | None = getattr(kind, "rule", None)
+    return name if name is not None and hasattr(defense, name) else None

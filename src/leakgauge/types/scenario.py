@@ -42,6 +42,7 @@ class Scenario:
     suite: str = "quick"  # about a minute, ten minutes or two hours, for a scenario that names no attacks
     ledger: bool = False  # rerun the strongest attack without each fact that it was given
     metrics: tuple[str, ...] = ()  # scores besides mse, psnr and ssim: "lpips", "mae" ...
+    assume: str = ""  # a chain that informed attackers take for the true one; empty: they know the true one
     variants: str = "both"  # attackers who know the defence ("adaptive"), who do not ("plain"), or both
     gate: str | None = (
         None  # "ssim=0.5": the audit fails if any record under test reaches this; see `leakgauge.verdict.gate`
@@ -70,6 +71,7 @@ class Scenario:
             "data",
             "threat_model",
             "shared_layers",
+            "assume",
             *(n for n in ("weights", "gate", "update") if getattr(self, n) is not None),
         ):
             if not isinstance(getattr(self, name), str):

@@ -27,9 +27,12 @@ from torch import Tensor, nn
 
 from leakgauge.defenses.ats.hypotheses import filled_in, visible, ways, ways_drawn
 from leakgauge.defenses.ats.policy import Draw, applied, draw, parse, undone
+from leakgauge.defenses.ats.undoing import AFTERWARDS, THROUGH, undone_afterwards, with_policy
 from leakgauge.errors import NotApplicable
+from leakgauge.matching.first_layer import FirstLayer
+from leakgauge.matching.problem import Matching
 from leakgauge.settings import setting
-from leakgauge.types import Attack, Batch, Defense, SharedUpdate, Step
+from leakgauge.types import Attack, Batch, DataSpec, Defense, Fact, Observation, SharedUpdate, Step
 
 _PICTURES = 5  # dimensions of a batch of them: trials, samples, channels, height, width
 
@@ -64,18 +67,20 @@ class ATS(Defense):
         known = torch.stack([visible(way, *flat.shape[2:]) for way in ways_drawn(drawn)]).to(flat.device)
         return filled_in(undone(flat, drawn), known).view_as(inputs)
 
-    def adaptive(self, attack: Attack) -> tuple[Attack, ...]:
-        guesses = len(ways(parse(self.policy)))
-        attempts = max(guesses, getattr(attack, "restarts", 1))
-        afterwards = attack.with_fields(policy=self.policy, undo="afterwards")
-        if afterwards is None:  # attacks that cannot search through a policy undo it afterwards
-            afterwards = attack.with_fields(policy=self.policy)
-            return (afterwards,) if afterwards else ()
-        through = attack.with_fields(policy=self.policy)
-        if guesses > 1:
-            through = attack.with_fields(policy=self.policy, restarts=attempts, schedule="halving")
-            through = through or attack.with_fields(policy=self.policy, restarts=attempts)
-        return tuple(informed for informed in (through, afterwards) if informed)
+    @property
+    def guesses(self) -> int:
+        return len(ways(parse(self.policy)))
+
+    def ways(self, attack: Attack) -> tuple[str, ...]:
+        """The pictures are searched for through the policy, or it is undone afterwards."""
+        return (THROUGH, AFTERWARDS) if issubclass(attack.kind, Matching) else super().ways(attack)
+
+    def informs_matching(self, problem: Matching, observation: Observation, way: str) -> Matching:
+        return with_policy(problem, observation, self.policy, way)
+
+    def informs_first_layer(self, problem: FirstLayer, observation: Observation, way: str) -> FirstLayer:  # noqa: ARG002
+        data: DataSpec = observation.fact(Fact.INPUT_SPEC)
+        return problem.replace(undo=lambda inputs: undone_afterwards(inputs, self.policy, data))
 
     def _drawn(self, inputs: Tensor, seeds: Sequence[int]) -> Draw:
         if inputs.dim() != _PICTURES:

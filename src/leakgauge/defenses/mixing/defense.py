@@ -23,12 +23,13 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from leakgauge.defenses._informed import with_choice
 from leakgauge.defenses.mixing.guessing_weights import guessed_weights
 from leakgauge.defenses.mixing.weights import FUSINGS, along_clients, check_fusing, fusing_weights
 from leakgauge.engine.randomness import per_trial
+from leakgauge.matching.first_layer import LEAST_SQUARES, FirstLayer
+from leakgauge.matching.problem import Matching
 from leakgauge.settings import setting
-from leakgauge.types import Attack, Defense, SharedUpdate
+from leakgauge.types import Attack, Defense, Observation, SharedUpdate
 
 
 @dataclass(frozen=True)
@@ -74,15 +75,20 @@ class Mixing(Defense):
             weights = guessed_weights(groups, own, self.fusing, self.share)[0]
         return along_clients(mixtures, torch.linalg.inv(weights)[:, :1])
 
-    def adaptive(self, attack: Attack) -> tuple[Attack, ...]:
+    def ways(self, attack: Attack) -> tuple[str, ...]:
         """Where weights are guessed an update may come out with a wrong scale, so that is left open.
 
         With the right weights the attack stays as it is: what it sees is the update itself.
         """
-        if self.known or self.fusing == "fixed":
+        if self.known or self.fusing == "fixed" or not self.has_rule_for(type(attack)):
             return ()
-        informed = with_choice(attack, "distance", "scaled") or attack.with_fields(combine="least-squares")
-        return (informed,) if informed and informed != attack else ()
+        return ("",) if issubclass(attack.kind, FirstLayer) or "scaled" in getattr(attack, "distances", ()) else ()
+
+    def informs_matching(self, problem: Matching, observation: Observation, way: str) -> Matching:  # noqa: ARG002
+        return problem.replace(distance="scaled") if "scaled" in problem.distances else problem
+
+    def informs_first_layer(self, problem: FirstLayer, observation: Observation, way: str) -> FirstLayer:  # noqa: ARG002
+        return problem.replace(combine=LEAST_SQUARES)  # whatever the scale of the whole
 
 
 def _first(mixtures: SharedUpdate, clients: int) -> SharedUpdate:

@@ -23,10 +23,13 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from leakgauge.client.fedavg import local_steps
 from leakgauge.defenses.secure_aggregation.masking import masked_mean
 from leakgauge.errors import NotApplicable
+from leakgauge.matching.first_layer import LEAST_SQUARES, FirstLayer
+from leakgauge.matching.problem import Matching
 from leakgauge.settings import setting
-from leakgauge.types import Attack, Defense, SharedUpdate
+from leakgauge.types import Defense, Fact, LocalTraining, Observation, SharedUpdate
 
 _KEY_BYTES = 32  # of a public key, from which a pair of clients has its seed
 _STATISTICS = (2.0**20, 64)  # limit and bits for running statistics, which may be larger than any gradient
@@ -67,10 +70,11 @@ class SecureAggregation(Defense):
                 f"of {largest:.3g}; raise limit, or clip the update first"
             )
 
-    def adaptive(self, attack: Attack) -> tuple[Attack, ...]:
-        informed = attack.with_fields(clients=self.clients)
-        informed = informed or attack.with_fields(combine="least-squares")  # the only knob the ratio has
-        return (informed,) if informed else ()
+    def informs_matching(self, problem: Matching, observation: Observation, way: str) -> Matching:
+        return with_clients(problem, observation, self.clients)
+
+    def informs_first_layer(self, problem: FirstLayer, observation: Observation, way: str) -> FirstLayer:  # noqa: ARG002
+        return problem.replace(combine=LEAST_SQUARES)  # all that there is to fit
 
     def bytes_up(self, tensors: Mapping[str, torch.Size], number_bytes: int = 4) -> int:  # noqa: ARG002
         """A word for every entry, also for those that an earlier defence left out, and the client's public key."""
@@ -79,3 +83,20 @@ class SecureAggregation(Defense):
     def bytes_down(self, tensors: Mapping[str, torch.Size], number_bytes: int, clients: int) -> int:
         """The model, and the public key of every other client."""
         return super().bytes_down(tensors, number_bytes, clients) + _KEY_BYTES * (clients - 1)
+
+
+def with_clients(problem: Matching, observation: Observation, clients: int) -> Matching:
+    """The same problem with each client's training simulated by itself.
+
+    A weight difference counts the steps of one client. Who has which sample is a guess where they take steps of
+    their own: the order in which the samples are searched for.
+    """
+    samples = problem.shape[0]
+    if samples % clients:
+        raise NotApplicable(f"clients={clients} needs as many samples of each, not {samples} in all; leave it out")
+    observed = problem.observed
+    if problem.unrolled is None and observation.update.kind == "weight_delta":
+        local: LocalTraining = observation.fact(Fact.LOCAL_TRAINING)
+        factor = local_steps(samples, local) / local_steps(samples // clients, local)
+        observed = {name: factor * tensor for name, tensor in observed.items()}
+    return problem.replace(observed=observed, clients=clients)

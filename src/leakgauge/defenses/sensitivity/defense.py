@@ -39,14 +39,17 @@ from typing import ClassVar, Self
 import torch
 from torch import Tensor, nn
 
-from leakgauge.defenses._informed import knows_clipping
+from leakgauge.defenses._clipping import SAMPLE, WHOLE, Clipping
 from leakgauge.defenses._per_sample import SampleRule
 from leakgauge.defenses.sensitivity.compensation import KEEPS, VARIANCES, compensated, mean_variance
+from leakgauge.defenses.sensitivity.robust_search import search_in_slices
 from leakgauge.defenses.sensitivity.root_samples import ROOTS, check_roots
 from leakgauge.defenses.sensitivity.slicing import PACKINGS, NoisedSlices, Slicing, flattened, unflattened
 from leakgauge.engine.randomness import normal
+from leakgauge.matching.first_layer import PARALLEL, SOLVED, FirstLayer, PeeledLayer
+from leakgauge.matching.problem import Generated, Matching
 from leakgauge.settings import setting
-from leakgauge.types import Attack, Batch, Defense, SharedUpdate, Step, TamperingServer
+from leakgauge.types import Attack, Batch, Defense, Observation, SharedUpdate, Step, TamperingServer
 
 
 @dataclass(frozen=True)
@@ -144,14 +147,42 @@ class Sensitivity(Defense):
         rows = compensated(flattened(mean.tensors), variance, self.q, keep, pad=not self.as_released)
         return dataclasses.replace(mean, tensors=unflattened(rows, mean.tensors))
 
-    def adaptive(self, attack: Attack) -> tuple[Attack, ...]:
+    @property
+    def idle(self) -> bool:
+        return self.std == 0 and self.clip == 0
+
+    @property
+    def _clipping(self) -> Clipping:
+        return Clipping(self.clip, WHOLE, SAMPLE)
+
+    def numbers_per_row(self, observation: Observation) -> int:
+        return self._clipping.numbers_per_row(observation)
+
+    def ways(self, attack: Attack) -> tuple[str, ...]:
+        """The noised slices are found and left out, or the noise is taken out as the server does."""
+        if self.idle or isinstance(attack, TamperingServer):
+            return super().ways(attack)
         if self.std == 0:
-            return knows_clipping(attack, self.clip, "whole", "sample")
-        if isinstance(attack, TamperingServer):
-            louder = None if self.clip else attack.louder()
-            return (louder,) if louder else ()
-        if rows := attack.with_fields(combine="parallel"):
-            return (rows,)
-        known = (knows_clipping(attack, self.clip, "whole", "sample") or (attack,))[0]
-        told = (self.public, dataclasses.replace(self.public, use="compensate"))
-        return tuple(a for p in told if (a := known.with_fields(noised_slices=p.text)))
+            return ("",) if self.has_rule_for(type(attack)) and self._clipping.helps(attack) else ()
+        if issubclass(attack.kind, Generated):
+            return ("compensated",)
+        return ("without noised slices", "compensated") if issubclass(attack.kind, Matching) else super().ways(attack)
+
+    def informs_matching(self, problem: Matching, observation: Observation, way: str) -> Matching:  # noqa: ARG002
+        if self.clip:
+            problem = self._clipping.matching(problem)
+        if self.std == 0:
+            return problem
+        known = self.public if way == "without noised slices" else dataclasses.replace(self.public, use="compensate")
+        return problem.replace(strategy=search_in_slices(known))
+
+    def informs_first_layer(self, problem: FirstLayer, observation: Observation, way: str) -> FirstLayer:  # noqa: ARG002
+        if self.std == 0:
+            return self._clipping.first_layer(problem)
+        return problem.replace(combine=PARALLEL)  # rows without noise agree with one another
+
+    def informs_peeled(self, problem: PeeledLayer, observation: Observation, way: str) -> PeeledLayer:  # noqa: ARG002
+        return problem.replace(coefficients=SOLVED) if self.std == 0 else problem
+
+    def informs_server(self, server: TamperingServer) -> TamperingServer:
+        return server if self.clip or self.idle else server.louder() or server

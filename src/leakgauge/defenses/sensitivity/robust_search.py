@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -24,10 +23,9 @@ from leakgauge.defenses.sensitivity.slicing import NoisedSlices, Slicing, flatte
 from leakgauge.engine.gradients import parameters_of
 from leakgauge.errors import NotApplicable
 from leakgauge.matching.attempts import Start, part_of
-from leakgauge.matching.clipping import noise_in_gradient
 from leakgauge.matching.distance import rows_of
-from leakgauge.matching.problem import Distance, Puzzle
-from leakgauge.settings import setting
+from leakgauge.matching.noise import UPDATE, noise_in_gradient
+from leakgauge.matching.problem import Distance, Matching, Search, Strategy
 from leakgauge.types import DataSpec, Fact, Observation, Progress, Reconstruction
 
 _EXACTNESS = 0.005  # t, in units of the root mean square of a clean slice
@@ -35,90 +33,81 @@ _SMALL = 3.0  # noise below this many t is weighted down, above it is left out
 _TINY = 1e-30
 
 
-def slices_setting() -> str:
-    """The field by which an attack is told."""
-    told: str = setting("", "what is known of noised slices, as field=value/... (see the sensitivity defence)")
-    return told
+def search_in_slices(known: NoisedSlices) -> Strategy:
+    """The search of an attacker who knows of noised slices, around the attack's own."""
+
+    def strategy(
+        problem: Matching, search: Search, start: Start, seeds: Sequence[int], progress: Progress
+    ) -> Reconstruction:
+        observation = problem.observation
+        if problem.compression is not None:
+            raise NotApplicable("noised slices are told apart in an update that is not compressed besides")
+        as_shared = problem.unrolled is not None and not problem.mean_of_steps
+        std = known.std if as_shared else known.std * noise_in_gradient(UPDATE, observation)
+        if known.use == "compensate":
+            rows = flattened(problem.observed)
+            clean = compensated(rows, mean_variance(std, known.noised / known.slices, [1.0]), known.q, known.keep)
+            return search(problem.replace(observed=unflattened(clean, problem.observed)), start, progress)
+        if problem.painter is not None or problem.hidden:
+            raise NotApplicable("noised slices are told apart by a search of the inputs alone")
+        data: DataSpec = observation.fact(Fact.INPUT_SPEC)
+        cut = _of(known.cut(observation.model, data.shape), problem, observation)
+        fit = _SliceFit(problem, cut, known, std)
+        if not known.secret:
+            found = search(fit.weighted(known.chosen(seeds).to(problem.like.device)), start, progress)
+            return dataclasses.replace(found, notes=_notes(known.chosen(seeds)))
+        return _twice(fit, search, start, seeds, progress)
+
+    return strategy
 
 
-class Search(Protocol):
-    """The attack's own search for a puzzle, from its own or another start."""
-
-    def __call__(self, puzzle: Puzzle, start: Start, progress: Progress) -> Reconstruction: ...
-
-
-def search_in_slices(
-    told: str,
-    puzzle: Puzzle,
-    observation: Observation,
-    seeds: Sequence[int],
-    search: Search,
-    start: Start,
-    progress: Progress,
-) -> Reconstruction:
-    """What `search` makes of the puzzle; with `told` as an attacker who knows of noised slices."""
-    if not told:
-        return search(puzzle, start, progress)
-    if puzzle.compression is not None or puzzle.painter is not None or puzzle.hidden:
-        raise NotApplicable("noised_slices searches the inputs alone, in an update that is not compressed besides")
-    known = NoisedSlices.from_field(told)
-    as_shared = puzzle.unrolled is not None and not puzzle.mean_of_steps
-    std = known.std if as_shared else known.std * noise_in_gradient("update", observation)
-    if known.use == "compensate":
-        rows = flattened(puzzle.observed)
-        clean = compensated(rows, mean_variance(std, known.noised / known.slices, [1.0]), known.q, known.keep)
-        return search(dataclasses.replace(puzzle, observed=unflattened(clean, puzzle.observed)), start, progress)
-    data: DataSpec = observation.fact(Fact.INPUT_SPEC)
-    cut = _of(known.cut(observation.model, data.shape), puzzle, observation)
-    fit = _SliceFit(puzzle, cut, known, std)
-    if not known.secret:
-        found = search(fit.weighted(known.chosen(seeds).to(puzzle.like.device)), start, progress)
-        return dataclasses.replace(found, notes=_notes(known.chosen(seeds)))
+def _twice(fit: _SliceFit, search: Search, start: Start, seeds: Sequence[int], progress: Progress) -> Reconstruction:
+    """A search that tells the noised slices apart, and one that goes on from there without them."""
     first = search(fit.first, start, part_of(progress, 0, 2))
     if first.finished is not None or first.inputs is None:  # interrupted
         return first
     worst = fit.worst(first)
     rest = fit.weighted(worst)
-    again = search(rest, _from(puzzle, first.inputs, seeds, start), part_of(progress, 1, 2))
+    again = search(rest, _from(fit.problem, first.inputs, seeds, start), part_of(progress, 1, 2))
     begun, _ = rest.evaluator(torch.arange(len(seeds), device=worst.device))(start(seeds, 0))
     return _both(first, again, worst, begun)
 
 
 @dataclasses.dataclass(frozen=True)
 class _SliceFit:
-    """A puzzle and the slices of what it observes."""
+    """A problem and the slices of what it observes."""
 
-    puzzle: Puzzle
+    problem: Matching
     cut: Slicing
     known: NoisedSlices
     std: float
 
     @property
-    def first(self) -> Puzzle:
-        """The puzzle of the first search."""
-        return self.puzzle if self._is_small else dataclasses.replace(self.puzzle, distance=self._robust)
+    def first(self) -> Matching:
+        """The problem of the first search."""
+        return self.problem if self._is_small else dataclasses.replace(self.problem, distance=self._robust)
 
     def worst(self, found: Reconstruction) -> Tensor:
         """(T, d): the slices that fit worst at what was found, by the mean square of their residual."""
-        puzzle = self.puzzle
+        problem = self.problem
         assert found.inputs is not None
-        labels = found.labels if puzzle.labels is None else puzzle.labels
+        labels = found.labels if problem.labels is None else problem.labels
         assert labels is not None
-        mine = puzzle.simulated(found.inputs, labels)
-        misfit = flattened({n: mine[n] - g for n, g in puzzle.observed.items()})
+        mine = problem.simulated(found.inputs, labels)
+        misfit = flattened({n: mine[n] - g for n, g in problem.observed.items()})
         return self._mean_squares(misfit).topk(self.known.noised, 1).indices
 
-    def weighted(self, noised: Tensor) -> Puzzle:
-        """The puzzle with these slices (T, d) left out, or of less weight."""
-        factor = self._exactness(flattened(self.puzzle.observed))  # (T,)
+    def weighted(self, noised: Tensor) -> Matching:
+        """The problem with these slices (T, d) left out, or of less weight."""
+        factor = self._exactness(flattened(self.problem.observed))  # (T,)
         weight = 0.0 * factor if not self._is_small else factor / (self.std**2 + factor**2).sqrt()
         inside = self.cut.touched(noised)
         rows = torch.where(inside, weight[:, None], torch.ones_like(weight)[:, None])
-        return dataclasses.replace(self.puzzle, weights=unflattened(rows, self.puzzle.observed))
+        return dataclasses.replace(self.problem, weights=unflattened(rows, self.problem.observed))
 
     @property
     def _is_small(self) -> bool:
-        return self.std < _SMALL * float(self._exactness(flattened(self.puzzle.observed)).median())
+        return self.std < _SMALL * float(self._exactness(flattened(self.problem.observed)).median())
 
     def _exactness(self, observed: Tensor) -> Tensor:
         """t of each row (A,): by the median over as many slices, smallest first, as are clean."""
@@ -132,10 +121,10 @@ class _SliceFit:
 
     @property
     def _robust(self) -> Distance:
-        named = unflattened(self.cut.of_entry[None], self.puzzle.observed)
+        named = unflattened(self.cut.of_entry[None], self.problem.observed)
         ids = [row[0] for row in rows_of(named, list(named))]
-        slices, sizes = self.cut.slices, self.cut.sizes.to(self.puzzle.like)
-        squared = self.puzzle.distance == "l2"
+        slices, sizes = self.cut.slices, self.cut.sizes.to(self.problem.like)
+        squared = self.problem.distance == "l2"
 
         def to(observed: list[Tensor], known: list[Tensor] | None) -> Callable[[list[Tensor]], Tensor]:
             own = _energies(observed, ids, slices)
@@ -161,25 +150,25 @@ def _energies(rows: Sequence[Tensor], ids: Sequence[Tensor], slices: int) -> Ten
     return total
 
 
-def _of(cut: Slicing, puzzle: Puzzle, observation: Observation) -> Slicing:
-    """The slices of the tensors that the puzzle compares."""
+def _of(cut: Slicing, problem: Matching, observation: Observation) -> Slicing:
+    """The slices of the tensors that the problem compares."""
     shapes = {name: p[None] for name, p in parameters_of(observation.model).items()}  # also of what is not shared
     whole = unflattened(cut.of_entry[None], shapes)
-    kept = flattened({name: whole[name] for name in puzzle.observed})[0]
-    return dataclasses.replace(cut, of_entry=kept.to(puzzle.like.device))
+    kept = flattened({name: whole[name] for name in problem.observed})[0]
+    return dataclasses.replace(cut, of_entry=kept.to(problem.like.device))
 
 
-def _from(puzzle: Puzzle, inputs: Tensor, seeds: Sequence[int], own: Start) -> Start:
+def _from(problem: Matching, inputs: Tensor, seeds: Sequence[int], own: Start) -> Start:
     """Begin the first attempt at these inputs (T, N, *sample); everything else as the attack would."""
-    unit = 1.0 if puzzle.unit is None else puzzle.unit
-    centre = 0.0 if puzzle.centre is None else puzzle.centre
+    unit = 1.0 if problem.unit is None else problem.unit
+    centre = 0.0 if problem.centre is None else problem.centre
     rows = ((inputs.detach() - centre) / unit).flatten(1)
     at = {seed: row for row, seed in enumerate(seeds)}
 
     def start(some: Sequence[int], attempt: int) -> Tensor:
         begun = own(some, attempt)
         if attempt == 0:
-            begun = torch.cat((rows[[at[seed] for seed in some]], begun[:, puzzle.pixels :]), 1)
+            begun = torch.cat((rows[[at[seed] for seed in some]], begun[:, problem.pixels :]), 1)
         return begun
 
     return start

@@ -8,49 +8,40 @@ more the order of the labels is taken, which is a guess.
 
 from __future__ import annotations
 
-import dataclasses
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
 from leakgauge.matching.labels import inferred_labels
-from leakgauge.matching.problem import Puzzle
-from leakgauge.settings import setting
-from leakgauge.types import Observation
+from leakgauge.matching.problem import Matching
 
 _ABSENT = 1e-12  # probability of a label that a mixture does not have
 _FIRST = 1.1  # the search begins at weights of about 3/4 and 1/4: at 1/2 two samples cannot be told apart
 
 
-def unmix_setting() -> bool:
-    """The field by which an attack is told."""
-    field: bool = setting(False, "search for the samples behind mixtures of two each, and for their weight")
-    return field
-
-
-def with_unmixing(puzzle: Puzzle, observation: Observation) -> Puzzle:
-    """The same puzzle as a search for samples and their weight; one sample was mixed with nothing."""
-    if puzzle.shape[0] == 1:
-        return puzzle
-    labels = inferred_labels(observation) if puzzle.labels is None else puzzle.labels
-    mixing = Mixing(dataclasses.replace(puzzle, labels=labels), labels)
-    return dataclasses.replace(puzzle, labels=None, painter=mixing, finish=mixing.samples)
+def with_unmixing(problem: Matching) -> Matching:
+    """The same problem as a search for samples and their weight; one sample was mixed with nothing."""
+    if problem.shape[0] == 1:
+        return problem
+    labels = inferred_labels(problem.observation) if problem.labels is None else problem.labels
+    mixing = Mixing(problem.replace(labels=labels), labels)
+    return problem.replace(labels=None, painter=mixing, finish=mixing.samples)
 
 
 @dataclass(frozen=True)
 class Mixing:
     """Makes mixtures and their soft labels from z = (samples, one number for the weight)."""
 
-    plain: Puzzle  # the puzzle without mixtures, its labels known
+    plain: Matching  # the problem without mixtures, its labels known
     labels: Tensor  # (T, N)
 
     @property
     def width(self) -> int:
-        return self.plain.pixels + 1
+        return self.plain.visible + 1
 
     def __call__(self, z: Tensor, trials: Tensor | None) -> tuple[Tensor, Tensor | None]:
-        inputs, _ = self.plain.split(z[:, :-1])
+        inputs, _ = self.plain.split(z[:, :-1], trials)
         labels = self.labels if trials is None else self.labels[trials]
         weight = torch.sigmoid(z[:, -1] + _FIRST)
         hard = nn.functional.one_hot(labels, self.plain.classes).to(z)  # (A, N, C)

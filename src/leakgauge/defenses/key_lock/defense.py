@@ -36,12 +36,15 @@ from typing import ClassVar
 import torch
 from torch import nn
 
-from leakgauge.defenses.batchnorm_only import stretching
+from leakgauge.defenses.batchnorm_only import with_hidden_scale
+from leakgauge.defenses.key_lock.unlocking import before_the_lock, with_unlocking
 from leakgauge.errors import BadInput
-from leakgauge.models._key_lock import ACTIVATIONS, FIRST, INITS, PARTS, draw_locks, locks_in, with_norm
+from leakgauge.matching.first_layer import LEAST_SQUARES, FirstLayer
+from leakgauge.matching.problem import Matching, inside
 from leakgauge.models._several_rounds import SeveralRounds
+from leakgauge.models.locked_norm import ACTIVATIONS, FIRST, INITS, PARTS, draw_locks, locks_in, with_norm
 from leakgauge.settings import setting
-from leakgauge.types import Attack, Batch, Defense, SharedUpdate, Step
+from leakgauge.types import Attack, Batch, Defense, Observation, SharedUpdate, Step
 
 SERVER, CLIENT = FIRST_LOCKS = ("server", "client")  # who makes the lock that a client begins with
 _TOLD = {  # the values that are given; a gradient stands among the tensors of the update
@@ -129,9 +132,13 @@ class KeyLock(Defense):
 
         return locked
 
-    def adaptive(self, attack: Attack) -> tuple[Attack, ...]:
-        better = stretching(attack)
-        joint = better.with_fields(unlock=True) if better else None
-        behind = joint.with_fields(skip="lock") if joint else None
-        fitted = attack.with_fields(combine="least-squares")  # the first layer's ratio never saw the lock
-        return tuple(informed for informed in (joint, behind, fitted) if informed)
+    def ways(self, attack: Attack) -> tuple[str, ...]:
+        """Scale and shift are searched for with the inputs; all layers are compared, or those behind the lock."""
+        return ("joint", "behind the lock") if issubclass(attack.kind, Matching) else super().ways(attack)
+
+    def informs_matching(self, problem: Matching, observation: Observation, way: str) -> Matching:
+        found = with_unlocking(with_hidden_scale(problem), observation)
+        return found if way == "joint" else found.without(inside(before_the_lock(found.model), found.observed))
+
+    def informs_first_layer(self, problem: FirstLayer, observation: Observation, way: str) -> FirstLayer:  # noqa: ARG002
+        return problem.replace(combine=LEAST_SQUARES)  # the first layer's ratio never saw the lock

@@ -14,7 +14,6 @@ Either way, pixels that were moved out of the frame have no part in the update a
 
 from __future__ import annotations
 
-import dataclasses
 from dataclasses import dataclass
 
 import torch
@@ -24,60 +23,40 @@ from leakgauge.defenses.ats.hypotheses import Way, filled_in, gone, originals, v
 from leakgauge.defenses.ats.policy import parse
 from leakgauge.engine.randomness import generator
 from leakgauge.errors import NotApplicable
-from leakgauge.matching.problem import Puzzle
-from leakgauge.settings import setting
+from leakgauge.matching.problem import Matching
 from leakgauge.types import DataSpec, Fact, Observation
 
-THROUGH, AFTERWARDS = WHEN = ("through", "afterwards")
+THROUGH, AFTERWARDS = ("through", "afterwards")
 
 
-def policy_setting() -> str:
-    """The field by which an attack is told."""
-    field: str = setting("", "search for pictures behind this transformation policy, such as 3-1-7/43-18-18")
-    return field
-
-
-def undo_setting() -> str:
-    """The field that says when."""
-    field: str = setting(
-        THROUGH, "undo the policy by a search through it, or afterwards on what was recovered", choices=WHEN
-    )
-    return field
-
-
-def check_policy(policy: str) -> None:
-    """Refuses what no search could use, when the attack is named and not when its turn comes."""
-    if policy:
-        parse(policy)
-
-
-def with_policy(puzzle: Puzzle, observation: Observation, policy: str, undo: str) -> Puzzle:
-    """The same puzzle as a search for the pictures before the policy."""
-    if not policy:
-        return puzzle
-    _require_pictures(puzzle.shape[1:])
-    if puzzle.painter is not None:
-        raise NotApplicable("a transformation policy cannot be searched behind another defence that changes the data")
+def with_policy(problem: Matching, observation: Observation, policy: str, undo: str) -> Matching:
+    """The same problem as a search for the pictures before the policy."""
+    _require_pictures(problem.shape[1:])
+    if problem.finish is not None:
+        raise NotApplicable("a transformation policy cannot be searched behind another defense that changes the data")
     if undo == AFTERWARDS:
         data: DataSpec = observation.fact(Fact.INPUT_SPEC)
-        return dataclasses.replace(puzzle, finish=lambda z: _finished(puzzle, z, policy, data))
-    guessing = Transforming(puzzle, ways(parse(policy)))
-    return dataclasses.replace(puzzle, painter=guessing, finish=guessing.originals, opening=guessing.opening)
+        return problem.replace(finish=lambda z: _finished(problem, z, policy, data))
+    guessing = Transforming(problem, ways(parse(policy)))
+    return problem.replace(
+        painter=guessing,
+        finish=guessing.originals,
+        opening=guessing.opening,
+        guesses=max(problem.guesses, len(guessing.ways)),
+    )
 
 
 def undone_afterwards(inputs: Tensor, policy: str, data: DataSpec) -> Tensor:
-    """(T, N, *sample) as recovered -> the pictures that explain them; as they are where no policy is known."""
-    if not policy:
-        return inputs
+    """(T, N, *sample) as recovered -> the pictures that explain them;"""
     _require_pictures(data.shape)
     usual = [sum(values) / len(values) for values in (data.mean or (0.5,), data.std or (0.25,))]
     flat = inputs.detach().flatten(0, 1).nan_to_num().clamp(0, 1)
     return originals(flat, parse(policy), *usual).view_as(inputs)
 
 
-def _finished(puzzle: Puzzle, z: Tensor, policy: str, data: DataSpec) -> tuple[Tensor, Tensor]:
-    inputs, logits = puzzle.split(z)
-    labels = puzzle.labels if logits is None else logits.argmax(-1)
+def _finished(problem: Matching, z: Tensor, policy: str, data: DataSpec) -> tuple[Tensor, Tensor]:
+    inputs, logits = problem.split(z)
+    labels = problem.labels if logits is None else logits.argmax(-1)
     assert labels is not None
     return undone_afterwards(inputs, policy, data), labels
 
@@ -91,7 +70,7 @@ def _require_pictures(shape: tuple[int, ...]) -> None:
 class Transforming:
     """Makes transformed pictures from z = (pictures, label logits where they are searched for, a guess for each)."""
 
-    plain: Puzzle  # the puzzle without a policy
+    plain: Matching  # the problem without a policy
     ways: tuple[Way, ...]
 
     @property
@@ -108,8 +87,8 @@ class Transforming:
         begun[:, -samples:] = guess.to(z)
         return begun
 
-    def __call__(self, z: Tensor, trials: Tensor | None) -> tuple[Tensor, Tensor | None]:  # noqa: ARG002
-        pictures, logits = self.plain.split(z[:, : self.plain.visible])
+    def __call__(self, z: Tensor, trials: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        pictures, logits = self.plain.split(z[:, : self.plain.visible], trials)
         flat = pictures.flatten(0, 1)
         which = self._guesses(z).flatten()
         every = torch.stack([gone(flat, way) for way in self.ways])  # a choice by value would wait for the device

@@ -9,41 +9,33 @@ all it can: it is that of the bias times the key. Only the bias is compared, as 
 
 from __future__ import annotations
 
-import dataclasses
+from torch import Tensor, nn
 
-from torch import Tensor
-
+from leakgauge.defenses.key_lock.reading import read_key
 from leakgauge.errors import NotApplicable
-from leakgauge.matching.lock_key import read_key
-from leakgauge.matching.problem import Puzzle, only
-from leakgauge.models._key_lock import PARTS, locks_in
-from leakgauge.settings import setting
+from leakgauge.matching.problem import Matching
+from leakgauge.models._several_rounds import FIRST_ROUND, SeveralRounds
+from leakgauge.models.locked_norm import PARTS, locks_in
 from leakgauge.types import Observation
 
 _UNIT = 0.3  # chosen by aligned PSNR on three CIFAR-10 victims among 0.01 to 3: 1 costs 2 to 8 dB, 0.03 about 4
 
 
-def unlock_setting() -> bool:
-    """The field by which an attack is told."""
-    field: bool = setting(False, "search for scale and shift of a locked normalisation too, or take them as told")
-    return field
-
-
-def with_unlocking(puzzle: Puzzle, observation: Observation) -> Puzzle:
-    """The same puzzle on the client's own network, as far as it is known; what is not is part of the search."""
-    locks = locks_in(puzzle.model)
+def with_unlocking(problem: Matching, observation: Observation) -> Matching:
+    """The same problem on the client's own network, as far as it is known; what is not is part of the search."""
+    locks = locks_in(problem.model)
     if not locks:
-        raise NotApplicable("unlock needs a model with a locked normalisation; leave it out")
-    masks: dict[str, Tensor] = dict(puzzle.masks)
-    hidden = dict(puzzle.hidden)
+        raise NotApplicable("this defense puts a locked normalisation into the model, and this one has none")
+    masks: dict[str, Tensor] = dict(problem.masks)
+    hidden = dict(problem.hidden)
     for name, lock in locks.items():
         own = {part: f"{name}.{part}" if name else part for part in (*PARTS, "shift")}
         told = {part: observation.update.buffers[n] for part, n in own.items() if n in observation.update.buffers}
         gradient = observation.update.tensors
         if "key" not in told and own["weight"] in gradient and own["bias"] in gradient:
             told["key"] = read_key(gradient[own["weight"]], gradient[own["bias"]])
-        if "key" in told and own["bias"] in puzzle.observed:
-            puzzle = only(puzzle, [n for n in puzzle.observed if n != own["weight"]])
+        if "key" in told and own["bias"] in problem.observed:
+            problem = problem.without({own["weight"]})
         known = "weight" in told or lock.public
         if known or own["weight"] in gradient:  # else a key acts on nothing
             masks |= {own[part]: values for part, values in told.items()}
@@ -51,4 +43,15 @@ def with_unlocking(puzzle: Puzzle, observation: Observation) -> Puzzle:
             hidden[own["shift"]] = tuple(lock.shift.shape)
         elif "key" not in told:
             hidden[own["key"]] = tuple(lock.key.shape)
-    return dataclasses.replace(puzzle, masks=masks, hidden=hidden, hidden_unit=_UNIT)
+    return problem.replace(masks=masks, hidden=hidden, hidden_unit=_UNIT)
+
+
+def before_the_lock(model: nn.Module) -> list[str]:
+    """Names of the layers that the model lists in front of its first locked normalisation, and of that layer."""
+    locks = locks_in(model)
+    names = [name for name, module in model.named_modules() if next(module.parameters(recurse=False), None) is not None]
+    order = [name for name, _ in model.named_modules()]
+    found = [name for name in names if order.index(name) < order.index(next(iter(locks)))]
+    if isinstance(model, SeveralRounds):  # the lock is listed in the first round; the others have the same layers
+        return [name.replace(FIRST_ROUND, each, 1) for each in model.names for name in found]
+    return found

@@ -7,7 +7,7 @@ from torch import nn
 from leakgauge.data import load
 from leakgauge.errors import BadInput, NotApplicable
 from leakgauge.models import load_model
-from leakgauge.models._key_lock import ACTIVATIONS, LockedNorm, draw_locks, locks_in, place_for_norm, with_norm
+from leakgauge.models.locked_norm import ACTIVATIONS, LockedNorm, draw_locks, locks_in, place_for_norm, with_norm
 
 X = torch.rand(3, 4, 5, 5, generator=torch.Generator().manual_seed(0))
 

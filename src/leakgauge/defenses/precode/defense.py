@@ -24,12 +24,16 @@ from typing import ClassVar
 from torch import nn
 
 from leakgauge.defenses._before_last import with_last_linear, with_own_draws
+from leakgauge.defenses.precode.noise import READ, SEARCH, behind_the_bottleneck, with_noise
 from leakgauge.engine.randomness import normal
 from leakgauge.errors import BadInput
+from leakgauge.matching.first_layer import LEAST_SQUARES, SOLVED, FirstLayer, PeeledLayer
+from leakgauge.matching.problem import Matching, inside
+from leakgauge.matching.updates import observed_gradient
 from leakgauge.models._base import seeded
-from leakgauge.models._bottleneck import VariationalBottleneck
+from leakgauge.models.bottleneck import VariationalBottleneck
 from leakgauge.settings import setting
-from leakgauge.types import Attack, Defense, Step
+from leakgauge.types import Attack, Defense, Observation, Step
 
 
 @dataclass(frozen=True)
@@ -65,10 +69,17 @@ class Precode(Defense):
             step, VariationalBottleneck, "noise", lambda seeds, shape: normal(seeds, self.name, shape)
         )
 
-    def adaptive(self, attack: Attack) -> tuple[Attack, ...]:
-        # The bottleneck's own gradients are large and hard to match, and the layers before it say enough.
-        informed = attack.with_fields(skip="bottleneck")
-        ways = [informed.with_fields(bottleneck=way) for way in ("read", "search")] if informed else []
-        fitted = attack.with_fields(combine="least-squares")  # the first layer's ratio never saw the noise
-        solved = attack.with_fields(coefficients="solved")  # nor did what a sample leaves in the first layer
-        return tuple(better for better in (*ways, fitted, solved) if better)
+    def ways(self, attack: Attack) -> tuple[str, ...]:
+        """The noise is read off the bottleneck's own gradient, or searched for with the inputs."""
+        return (READ, SEARCH) if issubclass(attack.kind, Matching) else super().ways(attack)
+
+    def informs_matching(self, problem: Matching, observation: Observation, way: str) -> Matching:
+        """The bottleneck's own gradients are large and hard to match, and the layers before it say enough."""
+        found = with_noise(problem, observed_gradient(observation), way)
+        return found.without(inside(behind_the_bottleneck(found.model), found.observed))
+
+    def informs_first_layer(self, problem: FirstLayer, observation: Observation, way: str) -> FirstLayer:  # noqa: ARG002
+        return problem.replace(combine=LEAST_SQUARES)  # the first layer's ratio never saw the noise
+
+    def informs_peeled(self, problem: PeeledLayer, observation: Observation, way: str) -> PeeledLayer:  # noqa: ARG002
+        return problem.replace(coefficients=SOLVED)  # nor did what a sample leaves in the first layer

@@ -7,46 +7,33 @@ z = mu + std * noise. So the noise itself stands in the update.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from leakgauge.errors import NotApplicable
-from leakgauge.matching.problem import Puzzle
-from leakgauge.models._bottleneck import VariationalBottleneck
-from leakgauge.settings import setting
+from leakgauge.matching.problem import Matching
+from leakgauge.models.bottleneck import VariationalBottleneck
+from leakgauge.models.structure import last_listed_linear
 
-IGNORE, READ, SEARCH = WAYS = ("ignore", "read", "search")
+READ, SEARCH = ("read off the update", "searched for")
 _TINY = 1e-30
 
 
-def bottleneck_setting() -> str:
-    """The field by which an attack is told."""
-    field: str = setting(
-        IGNORE,
-        "noise of a variational bottleneck: taken as zero, read off its gradient, or searched with the inputs",
-        choices=WAYS,
-    )
-    return field
-
-
-def with_noise(puzzle: Puzzle, gradient: Mapping[str, Tensor], way: str) -> Puzzle:
-    """The same puzzle with the client's noise as far as it is known, or as part of what is searched for.
+def with_noise(problem: Matching, gradient: Mapping[str, Tensor], way: str) -> Matching:
+    """The same problem with the client's noise as far as it is known, or as part of what is searched for.
 
     Of several samples the gradient shows mixtures, from which nothing is read: their noise is searched for instead.
     """
-    if way == IGNORE:
-        return puzzle
-    found = {name: m for name, m in puzzle.model.named_modules() if isinstance(m, VariationalBottleneck)}
+    found = {name: m for name, m in problem.model.named_modules() if isinstance(m, VariationalBottleneck)}
     if not found:
-        raise NotApplicable(f"bottleneck={way} needs a model with a variational bottleneck; leave it out")
-    if way == READ and puzzle.shape[0] == 1:
+        raise NotApplicable("this defense puts a variational bottleneck into the model, and this one has none")
+    if way == READ and problem.shape[0] == 1:
         noise = {_in(name, "noise"): visible_noise(name, layer, gradient) for name, layer in found.items()}
-        return dataclasses.replace(puzzle, masks={**puzzle.masks, **noise})
+        return problem.replace(masks={**problem.masks, **noise})
     shapes = {_in(name, "noise"): tuple(layer.noise.shape) for name, layer in found.items()}
-    return dataclasses.replace(puzzle, hidden=shapes)
+    return problem.replace(hidden=shapes)
 
 
 def visible_noise(name: str, layer: VariationalBottleneck, gradient: Mapping[str, Tensor]) -> Tensor:
@@ -61,10 +48,17 @@ def visible_noise(name: str, layer: VariationalBottleneck, gradient: Mapping[str
 def _entered(name: str, gradient: Mapping[str, Tensor]) -> Tensor:
     """(T, in): the one input of a linear layer, fitted to all rows of its gradient."""
     if f"{name}.weight" not in gradient or f"{name}.bias" not in gradient:
-        raise NotApplicable(f"bottleneck=read needs the gradients of {name!r}, frozen or not shared; use search")
+        raise NotApplicable(f"the noise is read off the gradients of {name!r}, which are frozen or not shared")
     weight, bias = gradient[f"{name}.weight"], gradient[f"{name}.bias"]  # (T, out, in), (T, out)
     return (weight * bias[..., None]).sum(1) / (bias**2).sum(1, keepdim=True).clamp_min(_TINY)
 
 
 def _in(name: str, part: str) -> str:
     return f"{name}.{part}" if name else part
+
+
+def behind_the_bottleneck(model: nn.Module) -> list[str]:
+    """Names of the bottleneck's layers and of the linear layer behind it."""
+    found = [name for name, module in model.named_modules() if isinstance(module, VariationalBottleneck)]
+    last = last_listed_linear(model)
+    return found if last is None else [*found, last]

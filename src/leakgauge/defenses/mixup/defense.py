@@ -24,10 +24,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from leakgauge.defenses.mixup.unmixing import with_unmixing
 from leakgauge.engine.gradients import working_model
 from leakgauge.engine.randomness import generator
+from leakgauge.matching.first_layer import LEAST_SQUARES, SOLVED, FirstLayer, PeeledLayer
+from leakgauge.matching.problem import Matching
 from leakgauge.settings import setting
-from leakgauge.types import Attack, Batch, Defense, SharedUpdate, Step
+from leakgauge.types import Batch, Defense, Observation, SharedUpdate, Step
 
 # Of the squared norm of the update: to first order other weights fit as well, and only what is left tells them apart.
 _EXACT = 1e-10
@@ -56,15 +59,18 @@ class Mixup(Defense):
 
         return on_mixtures
 
-    def adaptive(self, attack: Attack) -> tuple[Attack, ...]:
-        if self.alpha == 0:
-            return ()
-        informed = attack.with_fields(unmix=True)
-        if informed and (threshold := getattr(attack, "threshold", None)):
-            informed = informed.with_fields(threshold=min(threshold, _EXACT))
-        informed = informed or attack.with_fields(combine="least-squares")  # the only knob the ratio has
-        informed = informed or attack.with_fields(coefficients="solved")  # whatever the mixed labels are
-        return (informed,) if informed else ()
+    @property
+    def idle(self) -> bool:
+        return self.alpha == 0
+
+    def informs_matching(self, problem: Matching, observation: Observation, way: str) -> Matching:  # noqa: ARG002
+        return with_unmixing(problem).replace(exact=min(problem.exact, _EXACT))
+
+    def informs_first_layer(self, problem: FirstLayer, observation: Observation, way: str) -> FirstLayer:  # noqa: ARG002
+        return problem.replace(combine=LEAST_SQUARES)  # the only rows that are fitted together
+
+    def informs_peeled(self, problem: PeeledLayer, observation: Observation, way: str) -> PeeledLayer:  # noqa: ARG002
+        return problem.replace(coefficients=SOLVED)  # whatever the mixed labels are
 
 
 def draw(seeds: Sequence[int], samples: int, alpha: float) -> tuple[Tensor, Tensor]:
