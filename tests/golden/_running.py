@@ -15,7 +15,7 @@ Arrays = dict[str, np.ndarray]
 DIGITS = 10  # significant ones that are kept of a number
 WHOLE = 600  # numbers of an array that is kept whole; of a larger one as many, evenly spread, beside its norm
 _FLOORS = ("mean-image", "random-guess")
-_LEFT_OUT = ("seconds", "attack", "defense", "adaptive", "control", "seed", "spec", "trace", "film")
+_LEFT_OUT = ("seconds", "attack", "defense", "adaptive", "control", "is_decoy", "seed", "spec", "trace", "film")
 
 
 def run_attack_case(case: AttackCase) -> tuple[Document, Arrays]:

@@ -17,11 +17,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from leakgauge.recording.recorder import Recorder
 from torch import Tensor, nn
 
 from leakgauge import Attack, Scenario, catalog, run_audit
 from leakgauge.errors import LeakgaugeError
-from leakgauge.scale.recording import Recorder
 
 with warnings.catch_warnings():  # typer 0.20 imports names that click 8.5 deprecates
     warnings.simplefilter("ignore", DeprecationWarning)
@@ -59,15 +59,31 @@ def audit(scenario: Mapping[str, Any], undefended: bool) -> list[Row]:
         report, _ = run_audit(Scenario.from_mapping(scenario), undefended=undefended, device="cpu")
     plain = report.as_dict()["findings"]
     rows: dict[str, list[dict[str, Any]]] = {}
+    numbered: dict[tuple[str, str], list[str]] = {}
     for finding in plain:
         variant = "adaptive" if finding["adaptive"] else "plain"
-        rows.setdefault(f"{finding['attack']} | {finding['defense']} | {variant}", []).append(finding)
+        label = finding["attack"]
+        if finding["adaptive"]:
+            label = _as_numbered(label, numbered, finding["defense"])
+        rows.setdefault(f"{label} | {finding['defense']} | {variant}", []).append(finding)
     found = []
     for name, trials in rows.items():
         ran = sum(finding["error"] is None for finding in trials)
         found.append(Row(name, trials[0]["adaptive"], trials, _next_rows(calls, ran, name)))
     assert not calls, f"{len(calls)} calls of an attack belong to no row: mend _surface.audit"
     return found
+
+
+def _as_numbered(label: str, known: dict[tuple[str, str], list[str]], defense: str) -> str:
+    """The first building numbered the ways to use a defense, "dlg #2"; the second one names them: "dlg (way)"."""
+    decoy = " on a decoy" if label.endswith(" on a decoy") else ""
+    label = label.removesuffix(decoy)
+    base = label.partition(" (")[0]
+    ways = known.setdefault((base, defense), [])
+    if label not in ways:
+        ways.append(label)
+    number = ways.index(label) + 1
+    return (base if number == 1 else f"{base} #{number}") + decoy
 
 
 def _next_rows(calls: list[Any], wanted: int, name: str) -> dict[str, Tensor]:

@@ -4,7 +4,7 @@ Aono et al., "Privacy-Preserving Deep Learning via Additively Homomorphic Encryp
 and one sample, row i of the weight's gradient is (dL/dy_i) x and the bias entry is dL/dy_i, so their ratio is x. For
 several samples the ratio is their mean, weighted by dL/dy_i: every record gets a different such mixture.
 
-The row with the largest bias entry is used, unless a known defense asks for others (see `leakgauge.matching.first_layer`):
+The row with the largest bias entry is used, unless a known defense asks for others (see `matching/first_layer.py`):
 a least-squares fit over all rows is the best estimate under known noise and, entry by entry, where entries are missing;
 rows that agree with one another are clean where only some rows were changed. Several samples get a row each.
 """
@@ -65,7 +65,7 @@ class Linear(Attack):
         if problem.fit_scale and label is not None:
             local: LocalTraining = observation.fact(Fact.LOCAL_TRAINING)
             worker = working_model(observation.model, local.batchnorm)
-            factor = best_factor(worker, gradient, rows[:, 0], problem.affine, data.shape, label)
+            factor = best_factor(worker, dict(gradient), rows[:, 0], problem.affine, data.shape, label)
             rows = rows * factor[:, None, None]
         inputs = ((rows - shift) / scale).reshape(len(rows), samples, *data.shape)
         inputs = inputs if problem.undo is None else problem.undo(inputs)

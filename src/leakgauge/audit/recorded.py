@@ -22,7 +22,7 @@ from leakgauge.models import load_model
 from leakgauge.recording.recorded_clients import local_of
 from leakgauge.recording.recorded_folder import Recorded, private_of, tensors_of, weights_of
 from leakgauge.recording.triage import triage
-from leakgauge.setup.plan import adaptive_attacks
+from leakgauge.setup.plan import informed_by
 from leakgauge.setup.setup import PUBLIC_SAMPLES, to_device
 from leakgauge.types import (
     Attack,
@@ -30,6 +30,7 @@ from leakgauge.types import (
     Clue,
     Defense,
     Fact,
+    Known,
     LocalTraining,
     Observation,
     Reconstruction,
@@ -112,8 +113,8 @@ def audit_group(
     seen = observe(model.to(device), update, threat_model("honest-but-curious"), facts)
     truth = private_of(kept)
     seeds = [assumed.seed + t for t in range(seen.trials)]
-    played = [(a, adaptive) for attack in attacks for a, adaptive in _variants(attack, assumed.defenses)]
-    attacked = tuple(_attacked(attack, adaptive, seen, seeds, truth) for attack, adaptive in played)
+    played = [(attack, *variant) for attack in attacks for variant in _variants(attack, assumed.defenses)]
+    attacked = tuple(_attacked(*each, seen, seeds, truth) for each in played)
     return Group(kept, tuple(unreadable), triage(seen, ranks=False), attacked, truth)
 
 
@@ -160,14 +161,21 @@ def _finding(group: Group, attacked: Attacked, defense: str, t: int) -> dict[str
     return one
 
 
-def _variants(attack: Attack, defenses: Sequence[Defense]) -> list[tuple[Attack, bool]]:
-    """The attack as it is, then as one who knows the defences."""
-    return [(attack, False), *((informed, True) for informed in adaptive_attacks(attack, defenses))]
+def _variants(attack: Attack, defenses: Sequence[Defense]) -> list[tuple[bool, tuple[Known, ...]]]:
+    """An attacker who knows nothing, then one who knows the defenses."""
+    return [(False, ()), *((True, known) for known in informed_by(attack, defenses))]
 
 
-def _attacked(attack: Attack, adaptive: bool, seen: Observation, seeds: Sequence[int], truth: Batch | None) -> Attacked:
+def _attacked(
+    attack: Attack,
+    adaptive: bool,
+    known: tuple[Known, ...],
+    seen: Observation,
+    seeds: Sequence[int],
+    truth: Batch | None,
+) -> Attacked:
     try:
-        result = reconstruct(attack, seen, seeds, no_progress)
+        result = reconstruct(attack, seen, seeds, no_progress, known)
     except LeakgaugeError as error:
         return Attacked(attack.spec, adaptive, None, None, str(error))
     spec = seen.fact(Fact.INPUT_SPEC)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -26,9 +27,9 @@ from leakgauge.recording.sanity import refuse_wrong
 from leakgauge.recording.triage import triage
 from leakgauge.report.blind_page import label_words, to_blind_page
 from leakgauge.report.subject import counted
-from leakgauge.setup.plan import Cell, adaptive_attacks, parse_chain
+from leakgauge.setup.plan import Cell, informed_by, parse_chain, way_of
 from leakgauge.setup.suites import SUITES, attacks_of
-from leakgauge.types import UNDEFENDED, Attack, Fact, Observation, Reconstruction, Scenario
+from leakgauge.types import UNDEFENDED, Attack, Fact, Known, Observation, Reconstruction, Scenario
 
 FILE, PAGE = "blind.json", "blind.html"
 
@@ -62,11 +63,11 @@ def blind_audit(scenario: Scenario, *, out: Path | None, as_json: bool, data_roo
                 skipped.append({"attack": cell.label, "why": reason})
                 continue
             attack = cell.attack if budget is None else budget.allotted(cell, cells[number + 1 :]).attack
-            result = _run(attack, scenario, seen)
+            result = _run(attack, scenario, seen, cell.known)
             if isinstance(result, str):
                 skipped.append({"attack": cell.label, "why": result})
                 continue
-            called = f"{cell.label.replace(' #', '-')}{'-adaptive' * cell.adaptive}"
+            called = f"{re.sub(r'[^a-z0-9]+', '-', cell.label).strip('-')}{'-adaptive' * cell.adaptive}"
             keep(result, data, folder, f"reconstruction-{called}")
             if data.kind == "image" and result.inputs is not None:
                 drawn[called] = result
@@ -102,8 +103,8 @@ def _cells(scenario: Scenario) -> list[Cell]:
         if scenario.variants != "adaptive" or not scenario.defenses:
             cells.append(Cell(attack, chain, False, attack.name))
         if scenario.variants != "plain":
-            for n, better in enumerate(adaptive_attacks(attack, parse_chain(chain))):
-                cells.append(Cell(better, chain, True, attack.name if n == 0 else f"{attack.name} #{n + 1}"))
+            for known in informed_by(attack, parse_chain(chain)):
+                cells.append(Cell(attack, chain, True, attack.name + way_of(known), known))
     return cells
 
 
@@ -113,10 +114,10 @@ def _budget(scenario: Scenario, seen: Observation) -> Budget | None:
     return budget_of(SUITES[scenario.suite].seconds, seen, seeds_of(scenario, seen))
 
 
-def _run(attack: Attack, scenario: Scenario, seen: Observation) -> Reconstruction | str:
+def _run(attack: Attack, scenario: Scenario, seen: Observation, known: Sequence[Known]) -> Reconstruction | str:
     """What it made of the update, or why it could not."""
     try:
-        return attack(seen, seeds_of(scenario, seen))
+        return attack(seen, seeds_of(scenario, seen), known=known)
     except BadInput:
         raise
     except LeakgaugeError as error:

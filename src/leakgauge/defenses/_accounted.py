@@ -9,15 +9,16 @@ from typing import ClassVar
 
 from leakgauge.client.sums import mean_of_rounds
 from leakgauge.defenses._accounting import ACCOUNTANTS, accounted
+from leakgauge.defenses._clipping import KnownClipping
 from leakgauge.defenses._reconstruction_bound import mu_of_steps
 from leakgauge.settings import setting
-from leakgauge.types import Defense, Guarantee, SharedUpdate
+from leakgauge.types import Guarantee, SharedUpdate
 
 _DELTAS = (1e-1, 3e-2, 1e-2, 3e-3, 1e-3, 1e-4, 1e-5, 1e-6, 1e-8)  # a large delta serves a kappa that is not small
 
 
 @dataclass(frozen=True)
-class Accounted(Defense):
+class Accounted(KnownClipping):
     """Clips to `norm` and adds noise `sigma` x `norm`; a sampling rate and a number of steps make a promise of it."""
 
     unit: ClassVar[str]  # to whom the promise is made: "sample" or "client"

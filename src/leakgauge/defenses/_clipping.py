@@ -3,7 +3,7 @@
 A client that clips each sample's gradient shares a mean with weights of its own, min(1, C / |g_k|) for sample k. No
 common scale undoes that, so the guess's samples are clipped to the same C before they are averaged: the true samples
 then cost nothing. A client's update that was clipped as a whole differs by one scale (or one per tensor), which the
-distances `scaled` and `scaled-each` leave open; its bound is still known, as the length in which distances are measured.
+distances `scaled` and `scaled-each` leave open; its bound is known as well: distances are measured in it.
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ class KnownClipping(Defense):
         return (_CLIPPING_ALONE, "smoother") if smoothed else ("",)
 
     def informs_matching(self, problem: Matching, observation: Observation, way: str) -> Matching:  # noqa: ARG002
-        if isinstance(problem, Latent):
+        if isinstance(problem, Latent) and problem.imitated is not None:
             return problem.replace(transforms=(problem.imitated("clip"),))
         problem = self.clipping.matching(problem)
         noise = self.clipped_noise

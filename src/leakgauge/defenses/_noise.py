@@ -7,6 +7,7 @@ from leakgauge.matching.noise import Noise
 from leakgauge.matching.problem import Latent, Likely, Matching
 from leakgauge.types import Attack, Defense, Observation, TamperingServer
 
+_PRIOR_SHARPNESS = 10.0  # neighbouring pixels of a picture differ by about 1/10: the scale of its smoothness prior
 _STRONG_VARIATION = 0.01  # for attacks that match directions; a hundred times their usual weight
 
 
@@ -18,7 +19,8 @@ def against_noise(problem: Matching, noise: Noise | None) -> Matching:
     against noise of unknown size (None).
     """
     if noise is not None and isinstance(problem, Likely):
-        return problem.replace(noise=noise)
+        weight = _PRIOR_SHARPNESS * (2 * noise.scale**2 if noise.distance == "l2" else noise.scale)
+        return problem.replace(noise=noise).with_variation(weight)
     return problem.smoother(_STRONG_VARIATION)
 
 

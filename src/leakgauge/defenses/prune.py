@@ -59,7 +59,7 @@ class Prune(Defense):
 
     def informs_matching(self, problem: Matching, observation: Observation, way: str) -> Matching:  # noqa: ARG002
         """What was dropped leaves holes, which smoothness fills in a picture."""
-        return problem.replace(match_nonzero=True, variation=_HOLE_FILLING if problem.variation is not None else None)
+        return problem.replace(match_nonzero=True).with_variation(_HOLE_FILLING)
 
     def informs_first_layer(self, problem: FirstLayer, observation: Observation, way: str) -> FirstLayer:  # noqa: ARG002
         return problem.replace(match_nonzero=True, combine=LEAST_SQUARES)  # the other rows fill them

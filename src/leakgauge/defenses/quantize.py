@@ -65,7 +65,7 @@ class Quantize(Defense):
         level = level.clamp(0, 2**self.bits - 1)
         return torch.where(level == 2**self.bits - 1, high, low + level * step).to(tensor).view_as(tensor)
 
-    def informs_matching(self, problem: Matching, observation: Observation, way: str) -> Matching:
+    def informs_matching(self, problem: Matching, observation: Observation, way: str) -> Matching:  # noqa: ARG002
         levels = Levels(self.bits, self.rounding)
         if self.rounding == "nearest":
             return compressed(problem, levels, _SMOOTHNESS)

@@ -76,13 +76,13 @@ def solve(
     )
 
 
-@torch.no_grad()
 def reported(problem: Matching, z: Tensor) -> tuple[Tensor, Tensor | None]:
     """(T, D) -> the inputs (T, N, *shape) and labels that are reported of it."""
     if problem.finish is not None:
-        return problem.finish(z[:, : problem.visible])
+        inputs, labels = problem.finish(z[:, : problem.visible])
+        return inputs.detach(), labels
     inputs, logits = problem.split(z)
-    return inputs, problem.labels if logits is None else logits.argmax(-1)
+    return inputs.detach(), problem.labels if logits is None else logits.argmax(-1)
 
 
 def best_of(

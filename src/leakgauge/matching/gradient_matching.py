@@ -29,7 +29,6 @@ _PATIENCE = 12  # steps (of 20 iterations) without 1 % of progress, after which 
 _FALLEN = 1e-4  # of where an attempt began: it is not solved before
 DISTANCES = ("l2", "l1", "cosine", "entropy", "scaled", "scaled-each")
 _FRAMES = 12  # at most: a strip is one look
-PRIOR_SHARPNESS = 10.0  # neighbouring pixels of a picture differ by about 1/10: the scale of its smoothness prior
 _RATES = {"lbfgs": 1.0, "sgd": 0.1}  # of the others: 0.01
 
 
@@ -208,19 +207,22 @@ class GradientMatching(Attack):
 def with_likelihood(problem: Matching) -> tuple[Matching, float]:
     """The problem with the distance and the smoothness that known noise asks for, and its scale in the gradient.
 
-    The most likely inputs: the distance divided by the likelihood's scale, plus that of the prior. The mean over rounds
-    or clients holds one draw of each: the variance falls by their number, and the mean of several Laplace draws, of
-    variance 2 b^2 each, is taken for normal.
+    The prior is weighed for the noise on what was shared, and restated here for the gradient that is matched. The mean
+    over rounds or clients holds one draw of each: the variance falls by their number, and the mean of several Laplace
+    draws, of variance 2 b^2 each, is taken for normal.
     """
     known = problem.noise
     if known is None:
         return problem, 0.0
-    scale = known.scale * noise_in_gradient(known.on, problem.observation, problem.clients)
-    draws = problem.observation.fact(Fact.LOCAL_TRAINING).seen * problem.clients
-    distance = known.distance
-    if draws > 1:
-        scale, distance = scale / math.sqrt(draws) * (math.sqrt(2) if distance == "l1" else 1.0), "l2"
-    variation = PRIOR_SHARPNESS * (scale if distance == "l1" else 2 * scale**2)
+    factor = noise_in_gradient(known.on, problem.observation, problem.clients)
+    distance, scale = known.distance, factor * known.scale
     if distance == "l2" and str(problem.distance).startswith("scaled"):
         distance = str(problem.distance)  # squares too, of an update whose scale another defense hides
+    variation = (problem.variation or 0.0) * (factor if distance == "l1" else factor**2)
+    draws = problem.observation.fact(Fact.LOCAL_TRAINING).seen * problem.clients
+    if draws > 1 and distance == "l1":
+        distance, variation = "l2", variation * 4 * scale / draws
+        scale *= math.sqrt(2 / draws)
+    elif draws > 1:
+        scale, variation = scale / math.sqrt(draws), variation / draws
     return problem.replace(distance=distance, variation=variation), scale

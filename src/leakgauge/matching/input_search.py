@@ -66,6 +66,8 @@ class InputSearch(Attack):
 def smooth(problem: Matching, inputs: Tensor, _: Tensor) -> Tensor:
     """Total variation in standard deviations of the data, with the problem's weight."""
     assert problem.variation is not None
+    assert problem.centre is not None
+    assert problem.unit is not None
     return problem.variation * mean_variation((inputs - problem.centre) / problem.unit)
 
 

@@ -96,6 +96,7 @@ class Matching:
     prior: Prior
     # How the attack searches, as far as a defense has a say in it.
     variation: float | None = None  # weight of total variation in the prior; None where the attack has none
+    variation_known: bool = False  # has a defense that acts later said which weight it takes?
     by_direction: bool = True  # is the prior weighed as beside a cosine, a mean over pixels, or against squares?
     distances: tuple[str, ...] = ()  # other names that `distance` may have
     noise: Noise | None = None  # known to be in what was shared
@@ -148,9 +149,18 @@ class Matching:
             )
         return self.replace(observed=kept)
 
+    def with_variation(self, weight: float) -> Self:
+        """The same problem with this weight of total variation, where the attack has such a prior.
+
+        Of several defenses the one that acts last decides: it is the first that informs.
+        """
+        if self.variation is None or self.variation_known:
+            return self
+        return self.replace(variation=weight, variation_known=True)
+
     def smoother(self, weight: float) -> Self:
-        """The same problem with at least this weight of total variation, where the attack has such a prior."""
-        return self if self.variation is None else self.replace(variation=max(self.variation, weight))
+        """The same with at least this weight."""
+        return self if self.variation is None else self.with_variation(max(self.variation, weight))
 
     def searched(self, search: Search, start: Start, seeds: Sequence[int], progress: Progress) -> Reconstruction:
         """What `search` makes of it, by the strategy that was asked for, as it is to be reported."""
@@ -347,10 +357,10 @@ def _measure(members: Sequence[Matching], whose: Tensor, trials: Tensor) -> Call
         targets = labels if logits is None else torch.softmax(logits, -1)
         assert targets is not None
         buffers = masks | first.buffers_in(z) if first.hidden else masks
-        shared = first.simulated_with_graph(inputs, targets, buffers)
+        simulated = first.simulated_with_graph(inputs, targets, buffers)
         for transform in first.transforms:
-            shared = transform(shared, observed, trials)
-        shared = _weighed(shared, weights)
+            simulated = transform(simulated, observed, trials)
+        shared = _weighed(simulated, weights)
         value, prior = groups[0](shared, inputs, targets)
         if len(groups) > 1:
             every = [(value, prior), *(group(shared, inputs, targets) for group in groups[1:])]

@@ -10,9 +10,11 @@ from itertools import product
 from typing import ClassVar
 
 from leakgauge import catalog
+from leakgauge.errors import BadInput
 from leakgauge.setup.suites import attacks_of
 from leakgauge.types import UNDEFENDED, Attack, Defense, Fact, Known, Scenario, cell_name
 
+_WAY = "@"
 ON_A_DECOY = " on a decoy"  # how the label of a control ends
 
 
@@ -73,7 +75,7 @@ def plan(scenario: Scenario, undefended: bool = True) -> list[Cell]:
             if scenario.variants != "adaptive" or not defenses:
                 cells += _with_control(Cell(attack, configuration, False, label))
             if scenario.variants != "plain":
-                for known in informed_by(attack, parse_chain(scenario.assume) if scenario.assume else defenses):
+                for known in informed_by(attack, *(parse_assumed(scenario.assume) if scenario.assume else (defenses,))):
                     cells += _with_control(Cell(attack, configuration, True, label + way_of(known), known))
     return cells
 
@@ -102,16 +104,39 @@ def split_chain(configuration: str) -> list[str]:
     return re.split(r"(?<![0-9][eE])\+|(?<=[0-9][eE])\+(?=[a-z./])", configuration)
 
 
-def informed_by(attack: Attack, defenses: Sequence[Defense]) -> tuple[tuple[Known, ...], ...]:
+def parse_assumed(chain: str) -> tuple[tuple[Defense, ...], tuple[str | None, ...]]:
+    """`soteria:share=0.5@visible columns+clip` -> what attackers take for the chain, and the one way each is used in."""
+    parts = [part.partition(_WAY) for part in split_chain(chain)]
+    defenses = tuple(catalog.build("defenses", spec) for spec, _, _ in parts)
+    return defenses, tuple(way if sign else None for _, sign, way in parts)
+
+
+def informed_by(
+    attack: Attack, defenses: Sequence[Defense], only: Sequence[str | None] | None = None
+) -> tuple[tuple[Known, ...], ...]:
     """Every way in which an attacker with `attack` can use that it knows the chain; empty if none is of any use.
 
-    A defense of which several ways are known is played in each of them.
+    A defense of which several ways are known is played in each of them, or in the one that `only` names.
     """
     sees_more = any(d.fellows for d in defenses)
-    ways = [d.ways(attack) or (None,) for d in defenses]
-    every = product(*([None if w is None else Known(d, w) for w in own] for d, own in zip(defenses, ways, strict=True)))
+    wanted = only or [None] * len(defenses)
+    every = product(*(_each_way(attack, d, way) for d, way in zip(defenses, wanted, strict=True)))
     found = (tuple(k for k in each if k is not None) for each in every)
     return tuple(known for known in found if known or sees_more)
+
+
+def _each_way(attack: Attack, defense: Defense, only: str | None) -> tuple[Known | None, ...]:
+    ways = defense.ways(attack)
+    if only is None:
+        return tuple(Known(defense, way) for way in ways) or (None,)
+    if only not in ways:
+        raise BadInput(
+            f"the way {only!r} to use {defense.name}",
+            allowed=f"one of {', '.join(map(repr, ways))}" if any(ways) else f"none: {attack.name} has no named ways",
+            got=repr(only),
+            do="choose one of these, or leave it out",
+        )
+    return (Known(defense, only),)
 
 
 def way_of(known: Iterable[Known]) -> str:

@@ -122,9 +122,9 @@ def no_progress(_: float) -> None:
 class Attack(Settings):
     """One published attack. Fields are its hyper-parameters; model and update arrive at the call.
 
-    A subclass sets `name`, `summary`, `paper` and `needs`, and writes `solve`. One that poses a problem of a `kind` that
-    defenses know (see `leakgauge.matching`) writes `problem` too, and is played against every defense by an attacker
-    who knows it, without a line about any of them.
+    A subclass sets `name`, `summary`, `paper` and `needs`, and writes `solve`. One that poses a problem of a
+    `kind` that defenses know (see `leakgauge.matching`) writes `problem` too, and is played against every defense by an
+    attacker who knows it, without a line about any of them.
     """
 
     paper: ClassVar[str]

@@ -70,7 +70,7 @@ class SecureAggregation(Defense):
                 f"of {largest:.3g}; raise limit, or clip the update first"
             )
 
-    def informs_matching(self, problem: Matching, observation: Observation, way: str) -> Matching:
+    def informs_matching(self, problem: Matching, observation: Observation, way: str) -> Matching:  # noqa: ARG002
         return with_clients(problem, observation, self.clients)
 
     def informs_first_layer(self, problem: FirstLayer, observation: Observation, way: str) -> FirstLayer:  # noqa: ARG002

@@ -164,6 +164,8 @@ class Sensitivity(Defense):
             return super().ways(attack)
         if self.std == 0:
             return ("",) if self.has_rule_for(type(attack)) and self._clipping.helps(attack) else ()
+        if issubclass(attack.kind, PeeledLayer):
+            return ()
         if issubclass(attack.kind, Generated):
             return ("compensated",)
         return ("without noised slices", "compensated") if issubclass(attack.kind, Matching) else super().ways(attack)

@@ -28,7 +28,7 @@ from leakgauge.lab.recipes._recipe import Cell, Study, Table
 from leakgauge.lab.recipes.drabent2022ats._semi_trained import SEMI_TRAINED, semi_trained
 from leakgauge.lab.recipes.drabent2022ats._set_up import HYBRID, LENET, NAMES, NARROW, RANDOM, RESNET
 from leakgauge.matching.input_search import sign_for
-from leakgauge.matching.problem import Puzzle
+from leakgauge.matching.problem import Matching
 from leakgauge.setup.setup import pick_device
 from leakgauge.types import Batch, LocalTraining, Observation, threat_model
 
@@ -124,7 +124,7 @@ def at_marks(
     attack: InvertingGradients, observation: Observation, seeds: list[int], watch: Watch = lambda *_: None
 ) -> dict[int, Tensor]:
     """Percent of the steps -> the attacker's pictures there, (T, N, C, H, W)."""
-    puzzle: Puzzle = attack.puzzle(observation, attack.distance, attack.tv)
+    problem: Matching = attack.problem(observation, tuple(seeds))
     sign = sign_for(observation) if attack.sign == "auto" else attack.sign
     method = Descent(
         attack.steps,
@@ -132,15 +132,15 @@ def at_marks(
         attack.optimizer,
         sign,
         attack.decay,
-        puzzle.boxed if attack.boxed else lambda z: z,
+        problem.boxed if attack.boxed else lambda z: z,
         None,
     )
-    state = method.begin(normal(seeds, "start/0", (puzzle.width,)).to(puzzle.like))
-    evaluate = puzzle.evaluator(torch.arange(len(seeds), device=state.x.device))
+    state = method.begin(normal(seeds, "start/0", (problem.width,)).to(problem.like))
+    evaluate = problem.evaluator(torch.arange(len(seeds), device=state.x.device))
     found: dict[int, Tensor] = {}
     for step in range(attack.steps + 1):
         for mark in (m for m in MARKS if round(m * attack.steps / 100) == step):
-            found[mark] = puzzle.split(state.x)[0].detach().clone()
+            found[mark] = problem.split(state.x)[0].detach().clone()
             watch(0, 1, "", step / attack.steps)
         if step < attack.steps:
             method.iterate(state, evaluate)

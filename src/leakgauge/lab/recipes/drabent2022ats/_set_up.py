@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from leakgauge import catalog
-from leakgauge.defenses.ats.defense import ATS
 from leakgauge.lab.recipes._recipe import Cell, Run
 from leakgauge.types import Scenario, Training
 
@@ -80,12 +78,11 @@ def training(policy: str, rounds: int = ROUNDS) -> Training:
     return Training(rounds=rounds, clients=1, batch_size=128, optimizer="nesterov", lr=0.1, policy=policy, augment=True)
 
 
-def told(attack: str, policy: str, attacker: str) -> str:
-    """The attack's fields for one who knows the policy; as it is for one who does not."""
+def told(policy: str, attacker: str) -> dict[str, str]:
+    """The scenario's fields for an attacker who knows the policy; none for one who does not."""
     if attacker not in (THROUGH, AFTERWARDS):
-        return attack
-    through, afterwards = ATS(policy=policy).adaptive(catalog.build("attacks", attack))
-    return (through if attacker == THROUGH else afterwards).spec
+        return {"variants": "plain"}
+    return {"assume": f"ats:policy={policy}@{attacker}", "variants": "adaptive"}
 
 
 def attacked(
@@ -95,11 +92,11 @@ def attacked(
     given: dict[str, Any] = {
         "model": model,
         "data": data,
-        "attacks": (told(attack, policy, attacker),),
+        "attacks": (attack,),
         "trials": VICTIMS,
         "defenses": (f"ats:policy={policy}",) if policy else (),
         "threat_model": "honest-but-curious+labels",
-        "variants": "plain",
+        **told(policy, attacker),
         "precision": "float32" if model == LENET else "tf32",
     }
     return Run(Scenario(**given | more))

@@ -13,7 +13,7 @@ from leakgauge.lab.recipes._recipe import Cell, Recipe, Run, Study, Table
 from leakgauge.lab.recipes._training import FederatedTraining
 from leakgauge.lab.recipes.leaderboard import _board
 from leakgauge.lab.recipes.leaderboard._floor import Floor
-from leakgauge.setup.plan import adaptive_attacks, parse_chain
+from leakgauge.setup.plan import informed_by, parse_chain
 from leakgauge.types import UNDEFENDED, Federation, LocalTraining, Partition, Scenario
 
 FLOORS = ("mean-image", "random-guess")
@@ -157,7 +157,7 @@ def _attacked(fixed: Fixed, defense: str) -> list[Cell]:
         )
         name, quick = attacker.partition(":")[0], 2 if defense == UNDEFENDED else 0
         cells.append(Cell(defense, name, run, figures, quick=quick))
-        if adaptive_attacks(catalog.build("attacks", attacker), parse_chain(defense)):
+        if informed_by(catalog.build("attacks", attacker), parse_chain(defense)):
             cells.append(Cell(defense, f"{name}{_board.INFORMED}", run, figures, "adaptive"))
     return cells
 

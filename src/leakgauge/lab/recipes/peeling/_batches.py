@@ -16,7 +16,7 @@ from leakgauge.audit.run import Watch
 from leakgauge.errors import LeakgaugeError
 from leakgauge.execution.trial_run import TrialRun
 from leakgauge.lab.recipes._measurement import Figures, Measurement
-from leakgauge.setup.plan import adaptive_attacks, parse_chain
+from leakgauge.setup.plan import informed_by, parse_chain
 from leakgauge.setup.setup import load_setup
 from leakgauge.types import UNDEFENDED, Scenario, Training
 
@@ -68,14 +68,11 @@ class PeeledBatches(Measurement):
             defenses=() if self.defense == UNDEFENDED else (self.defense,),
         )
         setup, defenses = load_setup(scenario, data_root, device), parse_chain(self.defense)
-        attack = Peeling()
-        if self.informed:
-            informed = adaptive_attacks(attack, defenses)
-            if not informed:
-                raise LeakgaugeError(f"peeling gains nothing by knowing {self.defense}")
-            attack = informed[0]  # type: ignore[assignment]
+        attack, ways = Peeling(), informed_by(Peeling(), defenses) if self.informed else ((),)
+        if not ways:
+            raise LeakgaugeError(f"peeling gains nothing by knowing {self.defense}")
         truth = setup.behind(defenses)
-        trial_run = TrialRun(setup, attack, defenses, setup.threat_model, truth, self.informed)
+        trial_run = TrialRun(setup, attack, defenses, setup.threat_model, truth, self.informed, ways[0])
         shares, whole, strangers, counts, seconds, cpu = [], [], [], [], [], []
         for trial in range(self.batches):
             began = time.process_time()
