@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from pathlib import Path
 
 import pytest
 
-from leakgauge.lab import recipes
+from leakgauge import recipes
 from leakgauge.lab.recipes import _running
+from leakgauge.lab.recipes._budget import Budget
+from leakgauge.lab.recipes._queue import read_queue
 from leakgauge.lab.recipes._recipe import Cell, Recipe, Run, Study, Table
 from leakgauge.lab.recipes._training import FederatedTraining
 from leakgauge.types import Federation, Partition, Scenario
@@ -185,3 +188,105 @@ def test_rendering_where_nothing_was_measured_says_so(leakgauge, one_line):
 def test_flags_that_would_do_nothing_are_refused(leakgauge, one_line):
     for flags in (("--list", "--render"), ("--render", "--fresh")):
         assert "got both" in one_line(leakgauge("reproduce", "zhu2019dlg", *flags))
+
+
+def test_a_time_budget_says_what_was_left_and_the_next_command_goes_on(reproduce, monkeypatch):
+    monkeypatch.setattr(Budget, "is_open", False)
+    outcome = reproduce("small", "--table", 1, "--time-budget", 100, "--json")
+    assert outcome.code == 0
+    assert outcome.json["left_for_want_of_time"] == 1
+    assert "1 run left for want of time" in outcome.err
+
+
+def test_enough_time_leaves_nothing(reproduce):
+    outcome = reproduce("small", "--table", 1, "--time-budget", 100, "--json")
+    assert (outcome.json["left_for_want_of_time"], len(outcome.json["cells"])) == (0, 1)
+    assert "want of time" not in outcome.err
+
+
+@pytest.mark.parametrize("bad", ["0", "-1", "nan", "inf", "soon"])
+def test_a_time_budget_is_a_number_of_seconds(reproduce, one_line, bad):
+    assert "time-budget" in one_line(reproduce("small", "--time-budget", bad))
+
+
+def test_missing_leaves_out_what_is_measured_as_well(reproduce, tmp_path, monkeypatch):
+    assert reproduce("small", "--table", 1).code == 0
+    monkeypatch.setattr(_running, "run_audit", lambda *_, **__: pytest.fail("ran again"))
+    again = ("small", "--table", 1, "--missing", "--runs", "elsewhere")
+    outcome = reproduce(*again)
+    assert outcome.code == 0
+    assert "nothing to run" in outcome.err
+    assert reproduce(*again, "--json").json["cells"] == []
+    wanted = reproduce(*again, "--trials", 3, "--list", "--json").json
+    assert wanted["cost"]["all"]["cells"] == 1, "two victims do not stand for three"
+
+
+@pytest.fixture
+def queue(tmp_path, reproduce):
+    """The command on a queue of these lines."""
+
+    def run(*lines, more=()):
+        path = tmp_path / "queue.txt"
+        path.write_text("\n".join(lines) + "\n")
+        return reproduce("--queue", path, *more)
+
+    return run
+
+
+def test_a_queue_runs_its_lines_in_order_each_recipe_in_its_folder(queue, tmp_path, monkeypatch):
+    order = []
+    real = _running.run_one
+    monkeypatch.setattr(_running, "run_one", lambda piece, *rest: order.append(piece) or real(piece, *rest))
+    lines = ("# worth most", "small | 1 | linear | * | trials=3", "", "small | 1 | * | digits  # all of it")
+    outcome = queue(*lines, more=("--runs", "kept", "--out", "written", "--json"))
+    assert outcome.code == 0
+    assert [piece.trials for piece in order] == [3, 2]
+    assert [part["recipe"] for part in outcome.json["recipes"]] == ["small", "small"]
+    assert len(list((tmp_path / "kept" / "small" / "runs").glob("*.json"))) == 2
+    (cell,) = json.loads((tmp_path / "written" / "small" / "measured.json").read_text())["cells"]
+    assert cell["trials"] == 3, "the smaller one does not replace it"
+
+
+def test_a_queue_has_one_time_budget(queue, monkeypatch):
+    monkeypatch.setattr(Budget, "is_open", False)
+    outcome = queue("small | 1 | * | *", "small | 2 | * | *", more=("--time-budget", 9, "--json"))
+    assert outcome.json["left_for_want_of_time"] == 2
+
+
+def test_a_queue_is_listed_line_by_line(queue, tmp_path):
+    outcome = queue("small | 1 | * | *", more=("--list",))
+    assert "1 | linear | digits" in outcome.out
+    assert not (tmp_path / "leakgauge-runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("smal | 1 | * | *", "line 2 of queue.txt: recipe must be one of small, got 'smal'; did you mean 'small'?"),
+        ("small | 1 | linear | digts", "did you mean '1 | linear | digits'?"),
+        ("small | 1 | linear", "line 2 of queue.txt must be RECIPE | table | row | column"),
+        ("small | 1 | * | * | trails=3", "did you mean trials?"),
+        ("small | 1 | * | * | trials=0", "from 1, got 'trials=0'"),
+        ("small | 1 | * | * | trials=", "from 1, got 'trials='"),
+    ],
+)
+def test_a_wrong_line_is_refused_before_anything_runs(queue, one_line, tmp_path, line, said):
+    assert said in one_line(queue("small | 1 | * | *", line)).replace(f"{tmp_path}/", "")
+    assert not list(tmp_path.rglob("*.json"))
+
+
+def test_a_queue_file_that_is_none_is_one_line(reproduce, queue, one_line, tmp_path):
+    (tmp_path / "bytes").write_bytes(b"\xff\xfe\x00")
+    for path in ("nowhere", "bytes", tmp_path):
+        assert "--queue must be a text file" in one_line(reproduce("--queue", path))
+    assert "a file with lines" in one_line(queue("# nothing"))
+    assert "a recipe's name" in one_line(queue("small | 1 | * | *", more=("small",)))
+    assert "--cell" in one_line(queue("small | 1 | * | *", more=("--cell", "*")))
+    assert "the name of one" in one_line(reproduce())
+
+
+def test_the_projects_own_queue_names_cells_that_exist():
+    entries = read_queue(Path(__file__).parents[2] / "benchmarks" / "gpu-queue.txt")
+    assert {"ren2022grnn", "wang2023mkor", "wang2022protect", "drabent2022ats", "ren2022fedkl", "wei2020cpl"} <= {
+        entry.recipe.name for entry in entries
+    }
