@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from leakgauge import recipes
+from leakgauge.lab import recipes
 from leakgauge.lab.recipes import _running
 from leakgauge.lab.recipes._budget import Budget
 from leakgauge.lab.recipes._queue import read_queue
