@@ -1,5 +1,7 @@
 """What aggregators promise: equal clients weigh the same, a worse one less, and their steps are those of the papers."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -9,10 +11,12 @@ from leakgauge.fl.aggregating._aggregator import Reported
 from leakgauge.fl.aggregating.fedadam import FedAdam
 from leakgauge.fl.aggregating.fedavg import FedAvg
 from leakgauge.fl.aggregating.fedboosting import FedBoosting
+from leakgauge.fl.aggregating.learned_proportions import LearnedProportions
 from leakgauge.types import SharedUpdate
 
 FORMS = [FedBoosting(), FedBoosting(over="median"), FedBoosting(metric="accuracy"),
          FedBoosting(form="softmax", metric="accuracy"), FedBoosting(form="softmax")]  # fmt: skip
+EVERY = [cls() for cls in catalog.find("aggregators").values()]
 
 
 def told(own, tried, weighting="equal") -> Reported:
@@ -23,7 +27,7 @@ def told(own, tried, weighting="equal") -> Reported:
 
 def test_all_are_found_and_show_an_example():
     found = catalog.find("aggregators")
-    assert list(found) == ["fedadam", "fedavg", "fedboosting"]
+    assert list(found) == ["fedadam", "fedavg", "fedboosting", "learned-proportions"]
     for name, cls in found.items():
         assert f"leakgauge train --aggregator {name}" in cls.__doc__
         assert catalog.build("aggregators", name) == cls()
@@ -35,18 +39,40 @@ def test_plain_weights_are_equal_or_by_samples(aggregator):
     assert aggregator.weights(told([1.0] * 3, [[1.0] * 3] * 3, "samples")).tolist() == pytest.approx([0.1, 0.2, 0.7])
 
 
-@pytest.mark.parametrize("aggregator", FORMS, ids=lambda a: a.spec)
+@pytest.mark.parametrize("aggregator", EVERY, ids=lambda a: a.name)
+def test_weights_are_shares_and_weighing_leaves_its_input_alone(aggregator):
+    """Whatever it remembers: two rounds, the second with other clients; memories are tensors, so that they are kept."""
+    reported, memory = told([0.2, 0.9, 2.0], [[0.2, 0.3, 0.4], [0.9] * 3, [2.0, 1.0, 3.0]]), {}
+    for clients in ([0, 1, 2], [4, 0, 3]):
+        before = {n: t.clone() for n, t in memory.items()}
+        weights, after = aggregator.weigh(replace(reported, clients=torch.tensor(clients)), memory)
+        assert weights.shape == (3,)
+        assert bool((weights >= 0).all())
+        assert weights.sum().item() == pytest.approx(1)
+        assert all(torch.equal(t, before[n]) for n, t in memory.items())
+        assert all(isinstance(t, torch.Tensor) for t in after.values())
+        if not memory:
+            torch.testing.assert_close(weights, aggregator.weights(reported))
+        memory = after
+
+
+@pytest.mark.parametrize("aggregator", [*FORMS, LearnedProportions()], ids=lambda a: a.spec)
 def test_equal_clients_weigh_the_same(aggregator):
     weights = aggregator.weights(told([0.5] * 3, [[0.4, 0.6, 0.5]] * 3))
     assert weights.tolist() == pytest.approx([1 / 3] * 3)
 
 
-@pytest.mark.parametrize("aggregator", FORMS[:4], ids=lambda a: a.spec)
+@pytest.mark.parametrize("aggregator", [*FORMS[:4], LearnedProportions()], ids=lambda a: a.spec)
 def test_a_worse_client_weighs_less(aggregator):
-    good, bad = (0.2, 2.0) if aggregator.metric == "loss" else (0.9, 0.1)
+    good, bad = (0.2, 2.0) if aggregator.measured_by == "loss" else (0.9, 0.1)
     weights = aggregator.weights(told([good] * 3, [[good] * 3, [good] * 3, [bad] * 3]))
     assert weights.sum().item() == pytest.approx(1)
     assert weights[2] < weights[0] == weights[1]
+
+
+@pytest.mark.parametrize("aggregator", FORMS[:4], ids=lambda a: a.spec)
+def test_a_client_that_learned_worse_weighs_less(aggregator):
+    good, bad = (0.2, 2.0) if aggregator.metric == "loss" else (0.9, 0.1)
     own = aggregator.weights(told([good, good, bad], [[good] * 3] * 3))
     assert own[2] < own[0]
 

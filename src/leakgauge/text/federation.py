@@ -53,9 +53,9 @@ class Readers:
         began = time.perf_counter()
         updates = self._updates(number)
         exchange = self._exchange(updates, number)
-        weights = self.aggregator.weights(self._reported(exchange, updates, number))
+        weights, memory = self.aggregator.weigh(self._reported(exchange, updates, number), self.server)
         self.weights.append(weights)
-        step, self.server = self.aggregator.step(exchange.mean(weights), self.server)
+        step, self.server = self.aggregator.step(exchange.mean(weights), memory)
         self.model = apply_update(self.model, step)
         device = next(self.model.parameters()).device
         if device.type == "cuda":
@@ -88,7 +88,7 @@ class Readers:
     def _reported(self, exchange: PlainExchange | EncryptedExchange, updates: SharedUpdate, number: int) -> Reported:
         """Clients try all models, or mixtures of them, where the aggregator asks for that."""
         sizes = torch.tensor([len(samples) for samples in self._train], dtype=torch.float64)
-        if not self.aggregator.cross_validates:
+        if not self.aggregator.cross_validates or (number - 1) % self.aggregator.tries_every:
             return Reported(sizes, "equal")
         own = local_models(self.model, updates, lr=1.0)
         fusing = self.aggregator.mixing_weights(len(self.clients), generator(self.seed, f"fusing/{number}"))

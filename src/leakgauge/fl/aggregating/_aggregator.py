@@ -21,6 +21,7 @@ class Reported:
     weighting: str  # "equal" or "samples": what the federation asks for
     training: Tensor | None = None  # (T,) each local model on its own training samples, as its client says
     validation: Tensor | None = None  # (T, T) model i on the samples that client j kept back, as client j says
+    clients: Tensor | None = None  # (T,) int64, their numbers in the federation, for what is remembered of them
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,9 @@ class Aggregator(Settings):
         False  # True if clients try each other's models: `validation` and so on are fields
     )
 
-    remembers: ClassVar[bool] = False  # True if `step` keeps something from round to round
+    remembers: ClassVar[bool] = (
+        False  # True if `step` keeps something from round to round: whoever opens the mean keeps it
+    )
 
     @property
     def kept_back(self) -> float:
@@ -43,6 +46,11 @@ class Aggregator(Settings):
     def measured_by(self) -> str:
         """What clients report of a model where they try each other's: "loss" or "accuracy"."""
         return "loss"
+
+    @property
+    def tries_every(self) -> int:
+        """Clients try each other's models in every so many rounds, from the first on, where they try them at all."""
+        return 1
 
     @property
     def mixing(self) -> float:
@@ -60,6 +68,13 @@ class Aggregator(Settings):
         """(T,) non-negative, with the sum 1."""
         share = reported.samples if reported.weighting == "samples" else reported.samples * 0 + 1
         return share / share.sum()
+
+    def weigh(self, reported: Reported, memory: Mapping[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
+        """The weights, and what is remembered for the next round, by clients' numbers; `step` gets it next.
+
+        `memory` is empty in the first round. Override this instead of `weights` where shares are remembered.
+        """
+        return self.weights(reported), dict(memory)
 
     def step(self, mean: SharedUpdate, memory: Mapping[str, Tensor]) -> tuple[SharedUpdate, dict[str, Tensor]]:
         """What is applied to the global model, and what is remembered for the next round; all (1, ...).

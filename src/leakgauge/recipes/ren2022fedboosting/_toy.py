@@ -16,13 +16,14 @@ from leakgauge.two_gaussians.cases import CASES
 from leakgauge.two_gaussians.comparing import Run, agreement, one_run, run_of, trained
 from leakgauge.two_gaussians.training import PUBLISHED, Local
 
-FEDAVG = "fedavg:validation=0.1"
+FEDAVG, LEARNED = "fedavg:validation=0.1", "learned-proportions"
 AGGREGATORS = (
     FEDAVG,
     "fedboosting",
     "fedboosting:over=median",
     "fedboosting:form=softmax,metric=accuracy",
     "fedadam:lr=0.1,validation=0.1",
+    LEARNED,
 )
 _SEEDS = 20
 _trained_once = functools.cache(one_run)  # FedAvg stands beside all the others
@@ -102,7 +103,7 @@ class PublishedToy(ToyFederations):
 
 
 def _cell(case: str, aggregator: str) -> Cell:
-    weighs = aggregator.startswith("fedboosting")
+    weighs = aggregator.startswith("fedboosting") or aggregator == LEARNED
     asked = ["accuracy"]
     asked += ["accuracy_gained"] if aggregator != FEDAVG else []
     asked += ["weight_ratio"] if weighs else []
@@ -130,6 +131,7 @@ _PUBLISHED_ROWS = {
     "FedAvg": FEDAVG,
     "FedBoosting, Eq. 4.2": _TEXT,
     "FedBoosting, as released": _RELEASED,
+    "learned proportions": LEARNED,
     "centralised": CENTRALISED,
 }
 
@@ -139,7 +141,7 @@ def _published(row: str, case: str) -> Cell:
     asked = ["accuracy"]
     asked += ["accuracy_gained"] if spec != FEDAVG else []
     asked += ["as_centralised"] if spec != CENTRALISED else []
-    asked += ["weight_ratio"] if row.startswith("FedBoosting") else []
+    asked += ["weight_ratio"] if spec not in (FEDAVG, CENTRALISED) else []
     return Cell(row, case, Study(PublishedToy(case=case, aggregator=spec)), dict.fromkeys(asked))
 
 

@@ -16,6 +16,7 @@ from leakgauge.recipes.ren2022fedboosting._toy import TABLE_PUBLISHED, TABLE_TOY
 from leakgauge.text.training import Reading
 
 FEDAVG, FEDBOOSTING, FEDADAM = "fedavg:validation=0.1", "fedboosting", "fedadam:validation=0.1"
+LEARNED = "learned-proportions"
 MIXED = "fedboosting:mix=0.9,fusing=fixed"  # as released, and as it was measured
 CKKS = "ckks:largest=4096"  # running variances of BatchNorm go into the hundreds
 
@@ -51,6 +52,7 @@ TABLE_READING = Table(
         _cell(row, "one pass a round", aggregator, WHOLE, reported, asked=(*_ASKED, "round_ms"))
         for row, aggregator, reported in (
             ("FedAvg", FEDAVG, 0.8667), ("FedBoosting", FEDBOOSTING, 0.8762), ("FedAdam", FEDADAM, None),
+            ("learned proportions", LEARNED, None),
         )
     ),
     heavy="the published network needs a GPU",
@@ -74,9 +76,14 @@ TABLE_BATCHES = Table(
     "whose pictures are easier (`flat`) has the lower ones whatever its model is worth to the other.",
     tuple(
         _cell(row, column, aggregator, how, quick=1 if (row, column) == ("FedBoosting", "64 x 1") else 0)
-        for row, aggregator in (("FedAvg", FEDAVG), ("FedBoosting", FEDBOOSTING), ("FedAdam", FEDADAM))
+        for row, aggregator in (
+            ("FedAvg", FEDAVG),
+            ("FedBoosting", FEDBOOSTING),
+            ("FedAdam", FEDADAM),
+            ("learned proportions", LEARNED),
+        )
         for column, how in _VARIANTS.items()
-        if aggregator != FEDADAM or column == "16 x 1"
+        if aggregator in (FEDAVG, FEDBOOSTING) or column == "16 x 1"
     ),
 )
 
