@@ -16,6 +16,7 @@ from leakgauge.types import SharedUpdate
 
 FORMS = [FedBoosting(), FedBoosting(over="median"), FedBoosting(metric="accuracy"),
          FedBoosting(form="softmax", metric="accuracy"), FedBoosting(form="softmax")]  # fmt: skip
+FOUR = Reported(torch.ones(4), "equal")
 EVERY = [cls() for cls in catalog.find("aggregators").values()]
 
 
@@ -145,13 +146,13 @@ def test_what_is_kept_back():
 
 
 def test_fedboosting_draws_new_weights_each_round_and_the_released_ones_are_fixed():
-    drawn = [FedBoosting(mix=0.9).mixing_weights(4, torch.Generator().manual_seed(s)) for s in (1, 2)]
+    drawn = [FedBoosting(mix=0.9).mixing_weights(FOUR, {}, torch.Generator().manual_seed(s)) for s in (1, 2)]
     assert not torch.equal(*drawn)
     assert all((w.diagonal() >= 0.9).all() for w in drawn)
-    released = FedBoosting(mix=0.9, fusing="fixed").mixing_weights(4, torch.Generator())
+    released = FedBoosting(mix=0.9, fusing="fixed").mixing_weights(FOUR, {}, torch.Generator())
     assert released.diagonal().tolist() == pytest.approx([0.9] * 4)
-    assert FedBoosting().mixing_weights(4, torch.Generator()) is None
-    assert FedAvg().mixing_weights(4, torch.Generator()) is None
+    assert FedBoosting().mixing_weights(FOUR, {}, torch.Generator()) is None
+    assert FedAvg().mixing_weights(FOUR, {}, torch.Generator()) is None
     with pytest.raises(BadInput, match="own one is the largest"):
         FedBoosting(mix=0.4)
     assert FedBoosting(mix=0.4, fusing="fixed").mixing == 0.4

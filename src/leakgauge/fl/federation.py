@@ -149,7 +149,7 @@ class Federated:
         training = [
             self._tried({n: t[[i]] for n, t in own.items()}, [c], self.trained_on) for i, c in enumerate(chosen)
         ]
-        fusing = self.aggregator.mixing_weights(len(chosen), generator(self.seed, f"fusing/{number}"))
+        fusing = self.aggregator.mixing_weights(reported, self.server, generator(self.seed, f"fusing/{number}"))
         mixtures = local_models(self.model, exchange.mixtures(fusing), lr)
         validation = self._tried(mixtures, chosen, self.kept_back)
         reported = dataclasses.replace(reported, training=torch.cat(training).flatten(), validation=validation)

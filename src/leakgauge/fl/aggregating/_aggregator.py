@@ -57,10 +57,15 @@ class Aggregator(Settings):
         """Least share of a client's own update in the model that others try; 1 where they try the update itself."""
         return 1.0
 
-    def mixing_weights(self, clients: int, g: torch.Generator) -> Tensor | None:  # noqa: ARG002
+    def mixing_weights(
+        self,
+        reported: Reported,  # noqa: ARG002
+        memory: Mapping[str, Tensor],  # noqa: ARG002
+        g: torch.Generator,  # noqa: ARG002
+    ) -> Tensor | None:
         """(T, T) float64, how much of each update is in what others try for each client; None where nothing is mixed.
 
-        The server draws them anew in every round and tells nobody.
+        The server makes them anew in every round and tells nobody. Nothing is tried yet, so `reported` has no results.
         """
         return None
 

@@ -4,15 +4,16 @@ Ren's thesis (Swansea 2023, section 6.2) names this as future work, in one parag
 much communication and computation, and Adam might produce them instead. It gives no loss, no gradient and no formula.
 All of the following is our choice.
 
-Shares are p = softmax(logits) over the round's T clients. As in FedBoosting, clients try each other's models; V_ij is
-the loss of model i at client j. To first order in the updates the loss of the fused model at client j is
-sum_i p_i V_ij, because shares add up to one. The mean over clients is then sum_i p_i s_i with the slopes
-s_i = mean_j V_ij, and through the softmax d/d logit_k = p_k (s_k - sum_i p_i s_i). One step of Adam (Kingma and Ba
-2015) follows that gradient in each round, before the updates are added.
+Shares are p = softmax(logits) over the round's T clients. As in FedBoosting, clients try T models on samples they kept
+back. Model i is the fused model, sum_k p_k update_k with the shares so far, moved towards client i: `own` is the share
+of update i in place of the fused one. V_ij is its loss at client j. To first order in `own`, V_ij is the loss of the
+fused model plus own (d_ij - sum_k p_k d_kj), where d_ij is the derivative of client j's loss by p_i. So
+s_i = mean_j (V_ij - sum_k p_k V_kj) / own is the derivative of the clients' mean loss by p_i, up to what is the same
+for all i, and through the softmax d/d logit_k = p_k (s_k - sum_i p_i s_i). One step of Adam (Kingma and Ba 2015)
+follows that gradient in each round, before the updates are added.
 
-  A straight line has its least value at one end: with enough rounds or a large `lr` all weight goes to one client.
-  Slopes about the fused model instead, from mixtures of updates, made no difference beyond chance at the default `lr`
-  on six seeds of the toy.
+  With `own=1` clients try each other's models as they are, and the fused loss is taken for the mean of theirs. That
+  straight line has its least value at one end: with enough rounds or a large `lr` all weight goes to one client.
   Adam moves a logit as fast for a small difference as for a large one, so an honest client whose model is always a
   little worse loses its share too, only less surely than a poisoned one. A larger `eps` slows small differences down.
   A client's losses are scaled down where they differ by more than three times the median client's, so that one client
@@ -55,6 +56,10 @@ class LearnedProportions(Aggregator):
     beta1: float = setting(0.9, "share of the direction that is kept from round to round", low=0, high=0.9999)
     beta2: float = setting(0.999, "share of the squares that is kept from round to round", low=0, high=0.9999)
     eps: float = setting(1e-8, "slopes of logits that are smaller than this are not sped up", above=0)
+    own: float = setting(
+        0.1, "share of a client's own update in the model that others try; the rest is fused; 1 does not fuse",
+        above=0, high=1,
+    )  # fmt: skip
     start: str = setting("equal", "the shares that learning begins with", choices=("equal", "samples"))
     every: int = setting(1, "clients try each other's models in every so many rounds, from the first on", low=1)
     validation: float = setting(0.1, "share of a client's samples it keeps back to try models on", above=0, high=0.5)
@@ -67,6 +72,22 @@ class LearnedProportions(Aggregator):
     def tries_every(self) -> int:
         return self.every
 
+    @property
+    def mixing(self) -> float:
+        return self.own
+
+    def mixing_weights(
+        self,
+        reported: Reported,
+        memory: Mapping[str, Tensor],
+        g: torch.Generator,  # noqa: ARG002
+    ) -> Tensor | None:
+        """Each row the shares so far, and `own` of one client in their place."""
+        if self.own == 1:
+            return None
+        so_far = self.weigh(reported, memory)[0]
+        return (1 - self.own) * so_far.expand(len(so_far), -1) + self.own * torch.eye(len(so_far), dtype=torch.float64)
+
     def weights(self, reported: Reported) -> Tensor:
         """Of the first round."""
         return self.weigh(reported, {})[0]
@@ -78,7 +99,7 @@ class LearnedProportions(Aggregator):
         first = reported.samples.double().cpu().log() if self.start == "samples" else torch.zeros(len(who)).double()
         if reported.validation is not None:
             shares = torch.softmax(first + kept["learned"][who], 0)
-            self._learn(kept, who, slopes_of_logits(reported.validation.double().cpu(), shares))
+            self._learn(kept, who, slopes_of_logits(reported.validation.double().cpu(), shares, self.own))
         return torch.softmax(first + kept["learned"][who], 0), kept
 
     def _learn(self, kept: dict[str, Tensor], who: Tensor, gradient: Tensor) -> None:
@@ -92,15 +113,15 @@ class LearnedProportions(Aggregator):
         kept["learned"][who] -= self.lr * (step - step.mean())
 
 
-def slopes_of_logits(validation: Tensor, shares: Tensor) -> Tensor:
-    """(T,) the gradient of the fused model's validation loss, to first order, with respect to the logits.
+def slopes_of_logits(validation: Tensor, shares: Tensor, own: float) -> Tensor:
+    """(T,) the gradient of the fused model's mean validation loss by the logits, to first order in `own`.
 
-    `validation` (T, T) has the loss of model i at client j, `shares` (T,) the softmax of the logits.
+    `validation` (T, T) has the loss at client j of the model fused by `shares` (T,) and moved by `own` to client i.
     """
     finite = validation[validation.isfinite()]
     worst = _BROKEN * float(finite.max()) if len(finite) else 1.0
     losses = torch.where(validation.isfinite(), validation, torch.full_like(validation, worst))
-    differences = losses - shares @ losses  # (T, T): of each model to the mean one, as client j sees it
+    differences = (losses - shares @ losses) / own  # (T, T): of each model to the mean one, as client j sees it
     size = differences.norm(dim=0)
     differences = differences * (_LOUDEST * size.median() / size.clamp(min=1e-300)).clamp(max=1)
     slopes = differences.mean(1)

@@ -24,6 +24,7 @@ AGGREGATORS = (
     "fedboosting:form=softmax,metric=accuracy",
     "fedadam:lr=0.1,validation=0.1",
     LEARNED,
+    f"{LEARNED}:own=1",
 )
 _SEEDS = 20
 _trained_once = functools.cache(one_run)  # FedAvg stands beside all the others
@@ -103,7 +104,7 @@ class PublishedToy(ToyFederations):
 
 
 def _cell(case: str, aggregator: str) -> Cell:
-    weighs = aggregator.startswith("fedboosting") or aggregator == LEARNED
+    weighs = aggregator.startswith(("fedboosting", LEARNED))
     asked = ["accuracy"]
     asked += ["accuracy_gained"] if aggregator != FEDAVG else []
     asked += ["weight_ratio"] if weighs else []
