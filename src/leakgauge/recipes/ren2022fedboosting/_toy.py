@@ -25,6 +25,7 @@ AGGREGATORS = (
     "fedadam:lr=0.1,validation=0.1",
     LEARNED,
     f"{LEARNED}:own=1",
+    f"{LEARNED}:every=5",
 )
 _SEEDS = 20
 _trained_once = functools.cache(one_run)  # FedAvg stands beside all the others
