@@ -73,7 +73,9 @@ TABLE_BATCHES = Table(
     "The thesis varies batches of 800, 512 and 256 and one or three passes; it reports that FedAvg with 256 x 1 "
     "diverges, where FedBoosting reads 0.858 of IIIT5K. These columns are at our scale, so no figure of the thesis "
     "stands in them. With so small a network few real words are read. FedBoosting weighs by losses, and the client "
-    "whose pictures are easier (`flat`) has the lower ones whatever its model is worth to the other.",
+    "whose pictures are easier (`flat`) has the lower ones whatever its model is worth to the other. "
+    "Learned proportions, the thesis's future work by a rule of ours, weigh the other client more and read fewer "
+    "rendered words than FedAvg.",
     tuple(
         _cell(row, column, aggregator, how, quick=1 if (row, column) == ("FedBoosting", "64 x 1") else 0)
         for row, aggregator in (
