@@ -50,11 +50,21 @@ def test_an_aggregator_and_encryption_say_who_holds_the_keys(capsys):
     assert "Any client together with the server reads every client's update" in shown
 
 
+def test_learned_proportions_say_what_a_poisoned_client_weighs_and_that_mixtures_are_tried(capsys):
+    assert main([*SHORT, "--aggregator", "learned-proportions:lr=0.1", "--poison", "kind=flip,clients=5"]) == 0
+    shown = capsys.readouterr().out
+    assert "none, learned-proportions:lr=0.1" in shown
+    assert "a poisoned client's weight is" in shown
+    assert "Clients try mixtures of each other's models" in shown
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
         (["--aggregator", "fedbosting"], "fedboosting"),
         (["--aggregator", "fedadam:lr=0"], "above 0"),
+        (["--aggregator", "learned-proportions:lr=0"], "above 0"),
+        (["--aggregator", "learned-proportion"], "learned-proportions"),
         (["--aggregator", "fedboosting", "--aggregator", "fedavg"], "given once"),
         (["--encryption", "pailier"], "paillier"),
         (["--encryption", "paillier:bits=128"], "2048 or 3072"),

@@ -30,7 +30,8 @@ def train(
         typer.Option("--federation", help="per_round=10,most=10,server_lr=1,weighting=samples,evaluate=5 ..."),
     ] = None,
     aggregator: Annotated[
-        list[str] | None, typer.Option("--aggregator", help="fedavg, fedboosting or fedadam, with :field=value,...")
+        list[str] | None,
+        typer.Option("--aggregator", help="fedavg, fedboosting, fedadam, learned-proportions; with :field=value,..."),
     ] = None,
     encryption: Annotated[
         list[str] | None,
