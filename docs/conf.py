@@ -23,8 +23,9 @@ from leakgauge.cli.commands import HOMES, loaded
 from leakgauge.federation.poisoning import Poison
 from leakgauge.lab.recipes import _measured
 from leakgauge.lab.words.training import Reading
+from leakgauge.metrics.criterion import CRITERIA
 from leakgauge.setup.suites import SUITES
-from leakgauge.types import CRITERION, ORACLES, THREAT_MODELS, Fact, LocalTraining, Partition, Training
+from leakgauge.types import ORACLES, THREAT_MODELS, Fact, LocalTraining, Partition, Training
 from leakgauge.verdict.flags import FLAGS
 
 project = "Leakgauge"
@@ -183,10 +184,7 @@ def _facts() -> str:
 
 
 def _criterion() -> str:
-    rows = []
-    for kind, (metric, limit) in CRITERION.items():
-        sign = "≥" if catalog.get("metrics", metric).higher_is_better else "≤"
-        rows.append([kind, f"{_code(metric)} {sign} {limit:g}"])
+    rows = [[kind, f"{_code(rule.metric)} {rule.symbol} {rule.threshold:g}"] for kind, rule in CRITERIA.items()]
     return _table(["kind of data", "a record counts as recovered if"], rows)
 
 

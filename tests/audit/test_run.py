@@ -78,16 +78,16 @@ def test_every_trial_of_every_cell_is_a_finding_with_its_seed():
 def test_strong_noise_protects_and_the_verdict_is_about_the_defended_update():
     report, _ = run_audit(scenario(defenses=("gaussian:std=10",), gate="ssim=0.9"))
     assert not report.verdict.leaks
-    assert report.verdict.gate["passed"]
+    assert report.verdict.gate.passed
     undefended, defended = report.verdict.configurations
-    assert undefended["leaks"]
-    assert not defended["leaks"]
+    assert undefended.leaks
+    assert not defended.leaks
     assert "no-better-than-mean" in rows(report)["linear | gaussian:std=10 | plain"].flags
 
 
 def test_the_gate_fails_for_a_leaking_configuration():
     report, _ = run_audit(dataclasses.replace(TINY, gate="ssim=0.5"))
-    assert not report.verdict.gate["passed"]
+    assert not report.verdict.gate.passed
 
 
 def test_a_table_is_judged_by_its_error():
@@ -211,7 +211,7 @@ def test_given_labels_are_flagged_on_attacks_and_not_on_floors():
     report, _ = run_audit(scenario(threat_model="honest-but-curious+labels"))
     assert "labels-given" in rows(report)["linear | none | plain"].flags
     assert "labels-given" not in rows(report)["mean-image | none | plain"].flags
-    assert "labels" in report.told
+    assert "labels" in report.facts
 
 
 def test_an_attack_that_gets_nowhere_is_flagged():

@@ -7,7 +7,7 @@ import pytest
 
 from leakgauge.errors import BadInput, LeakgaugeError
 from leakgauge.report import from_json, to_json
-from leakgauge.types import Interval
+from leakgauge.types import GateResult, Interval
 
 
 def test_round_trip_gives_back_an_equal_report(made):
@@ -18,9 +18,7 @@ def test_round_trip_keeps_awkward_text_and_optional_parts(made):
     report = dataclasses.replace(
         made.report,
         scenario=dataclasses.replace(made.report.scenario, model='ü"\\\n\udcff', weights="w.pt"),
-        verdict=dataclasses.replace(
-            made.report.verdict, gate={"metric": "ssim", "threshold": 0.5, "passed": False, "sentence": "no"}
-        ),
+        verdict=dataclasses.replace(made.report.verdict, gate=GateResult("ssim", 0.5, False, "no")),
         interrupted=True,
     )
     assert from_json(to_json(report)) == report
@@ -28,7 +26,7 @@ def test_round_trip_keeps_awkward_text_and_optional_parts(made):
 
 def test_keys_that_others_rely_on_are_there(made):
     plain = json.loads(to_json(made.report))
-    assert plain["schema"] == 1
+    assert plain["schema"] == 2
     assert {"scenario", "findings", "summary", "verdict", "environment"} <= plain.keys()
     assert plain["summary"][0]["psnr_mean_per_image"].keys() == {"value", "low", "high"}
 
