@@ -77,8 +77,8 @@ class ConfigurationVerdict:
     guarantee: Guarantee | None = None  # that the defence carries
     labels: LabelsRead | None = None  # where more were read than a guess names
     tested: bool = True  # did any attack run?
-    lower: LowerSide = LowerSide()
-    upper: UpperSide = UpperSide()
+    lower: LowerSide = LowerSide()  # what was certainly recovered
+    upper: UpperSide = UpperSide()  # what nobody can exceed
     sides: str = ""  # lower and upper side in words
     unproven: str = ""  # why it cannot be told that the update came from these records, if so
     standing: str = "unknown"  # "leaks", "protected" or "unknown"
@@ -89,8 +89,8 @@ class GateResult:
     """Was the limit kept that was set beforehand?"""
 
     metric: str  # that records must not reach the threshold in
-    threshold: float
-    passed: bool  # null records, an unproven batch or an undecided record do not pass
+    threshold: float  # that makes a record count
+    passed: bool  # false also where nothing was scored, or what was cannot be told apart from chance
     sentence: str  # why, in one line
     confidence: float | None = None  # of the interval; null: no attacked record may reach it
     share: float | None = None  # of all records that may reach it, where a confidence is asked for
