@@ -275,7 +275,7 @@ class Rebuild(Shrink):
 def test_a_tampering_server_runs_only_where_the_threat_model_lets_it(server, told, runs):
     setup = load_setup(scenario(threat_model=told), None, "cpu")
     before = copy.deepcopy(setup.model.state_dict())
-    findings, recovered = run_cell(setup, Cell(server, "none", False, server.name), (), lambda _: None)
+    findings, recovered = run_cell(setup, Cell(server, "none", False, server.name), lambda _: None)
     if runs:
         assert all(f.error is None for f in findings)
         assert (recovered - setup.batch.inputs).abs().max() < 0.05

@@ -3,7 +3,6 @@
 import math
 
 import pytest
-
 from scipy.optimize import brentq
 from scipy.special import log_ndtr, ndtr
 

@@ -47,7 +47,6 @@ Done = tuple[list[Finding], Tensor | None]
 def run_cell(
     setup: Setup,
     cell: Cell,
-    earlier: Sequence[Finding],
     progress: Callable[[float], None],
     trials: Sequence[int] | None = None,
     notice: Callable[[str], None] = lambda _: None,
@@ -91,7 +90,7 @@ def run_cell(
         flags.append("time-budget-spent")
     if defenses and trial_run.defense_did_nothing:
         flags.append("defense-without-effect")
-    findings = compared(setup, cell, _findings(cell, ran, result, scores, setup, flags), earlier)
+    findings = _findings(cell, ran, result, scores, setup, flags)
     size = setup.scenario.batch_size
     own = None if scores.matched is None else scores.matched[:, :size]
     if own is not None and worst is not None:
