@@ -220,9 +220,9 @@ def test_of_an_own_update_only_facts_of_the_run_are_told(client, mine):
     assert Fact.PUBLIC_DATA.value not in report.facts
     assert report.environment["model state"] == "weights from model.pt"
     lent, _ = run_audit(scenario(data="mine.py:halves"))
-    assert Fact.PUBLIC_DATA.value in lent.told
+    assert Fact.PUBLIC_DATA.value in lent.facts
     looped, _ = audit_update(*client, *mine["batch"](), Scenario(attacks=("peeling",)))
-    assert Fact.PUBLIC_DATA.value not in looped.told
+    assert Fact.PUBLIC_DATA.value not in looped.facts
     assert looped.environment["model state"] == "as it was given"
 
 
