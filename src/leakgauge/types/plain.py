@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import typing
 from collections.abc import Mapping
+from dataclasses import dataclass
 from types import NoneType
 from typing import Any
 
@@ -17,28 +18,39 @@ def read(kind: Any, value: Any, where: str) -> Any:
 
     `where` is the place in the document ("report.findings[3].trial"). What does not fit raises ValueError and names it.
     """
-    options = typing.get_args(kind)
-    if NoneType in options:
-        return None if value is None else read(next(o for o in options if o is not NoneType), value, where)
-    if dataclasses.is_dataclass(kind):
-        return _dataclass(kind, _mapping(value, where), where)
-    origin = typing.get_origin(kind)
+    kind, optional, origin, inner = _shape(kind)
+    if value is None and optional:
+        return None
     if origin is tuple:
         if not isinstance(value, (list, tuple)):
             raise ValueError(f"{where} is {_shown(value)}, not a list")
-        return tuple(read(options[0], item, f"{where}[{i}]") for i, item in enumerate(value))
+        return tuple([read(inner, item, f"{where}[{i}]") for i, item in enumerate(value)])
     if origin is Mapping:
-        return {name: read(options[1], item, f"{where}.{name}") for name, item in _mapping(value, where).items()}
+        return {name: read(inner, item, f"{where}.{name}") for name, item in _mapping(value, where).items()}
+    if origin is dataclass:
+        return _dataclass(kind, _mapping(value, where), where)
     if not _fits(kind, value):
         raise ValueError(f"{where} is {_shown(value)}, not {_WORDS[kind]}")
     return value
 
 
+@functools.cache
+def _shape(kind: Any) -> tuple[Any, bool, Any, Any]:
+    """The type without `| None`, whether it had that, what it is (tuple, Mapping, dataclass), and what that holds."""
+    options = typing.get_args(kind)
+    if NoneType in options:
+        plain, _, origin, inner = _shape(next(o for o in options if o is not NoneType))
+        return plain, True, origin, inner
+    if dataclasses.is_dataclass(kind):
+        return kind, False, dataclass, None
+    origin = typing.get_origin(kind)
+    return kind, False, origin, options[-1] if origin is Mapping else options[0] if origin is tuple else None
+
+
 def _dataclass(kind: Any, values: Mapping[str, Any], where: str) -> Any:
     if hasattr(kind, "from_mapping"):  # it checks its own fields
         return kind.from_mapping(values)
-    hints = fields_of(kind)
-    needed = [f.name for f in dataclasses.fields(kind) if _has_no_default(f)]
+    hints, needed = fields_of(kind), _needed(kind)
     if missing := [name for name in needed if name not in values]:
         raise ValueError(f"{where} has no key {missing[0]!r}")
     if unknown := [name for name in values if name not in hints]:
@@ -53,8 +65,11 @@ def fields_of(kind: Any) -> dict[str, Any]:
     return {f.name: hints[f.name] for f in dataclasses.fields(kind)}
 
 
-def _has_no_default(field: dataclasses.Field[Any]) -> bool:
-    return field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
+@functools.cache
+def _needed(kind: Any) -> tuple[str, ...]:
+    """Fields without a default."""
+    without = dataclasses.MISSING
+    return tuple(f.name for f in dataclasses.fields(kind) if f.default is without and f.default_factory is without)
 
 
 def _mapping(value: Any, where: str) -> Mapping[str, Any]:
