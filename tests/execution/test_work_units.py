@@ -99,7 +99,7 @@ def test_a_finding_names_the_budget_that_was_asked_for(setup):
 
 def test_a_chunk_gives_what_the_cell_gives(setup):
     (part,) = UnitRunner(setup).parts(whole(*range(5)), Told())
-    findings, pictures = run_cell(setup, CELL, (), lambda _: None)
+    findings, pictures = run_cell(setup, CELL, lambda _: None)
     assert part.whole
     assert [dataclasses.replace(t.finding, seconds=0.0) for t in part.trials] == [
         dataclasses.replace(f, seconds=0.0) for f in findings

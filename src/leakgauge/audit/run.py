@@ -12,7 +12,6 @@ from pathlib import Path
 
 from torch import Tensor, nn
 
-from leakgauge import catalog
 from leakgauge.audit.applicability import refuse_unfit, sorted_out, without_empty_floors
 from leakgauge.audit.budget import Budget, budget_of, searches
 from leakgauge.audit.early_stop import stopped_by
@@ -39,6 +38,7 @@ from leakgauge.verdict.controls import exposures, upper_sides, weighed
 from leakgauge.verdict.film import film_in
 from leakgauge.verdict.flags import FLAGS
 from leakgauge.verdict.gate import Gate
+from leakgauge.verdict.roles import floors_in, is_floor
 from leakgauge.verdict.summary import conclude, summarise
 
 __all__ = ["Watch", "audit_update", "in_suite", "run_audit"]
@@ -238,7 +238,7 @@ def _with_ledger(
     watch: Watch,
 ) -> AuditReport:
     """The report with what each fact was worth; an interrupt leaves the ledger out."""
-    floors = [f for f in report.findings if f.attack in catalog.baselines()]
+    floors = floors_in(report.findings)
 
     def rerun(change: str, changed: Setup, cell: Cell) -> Sequence[Finding]:
         key = key_of(cell=_key(setup, cell), change=change)
@@ -262,14 +262,14 @@ def _report(
 ) -> AuditReport:
     findings, controls = weighed(setup, findings, recovered)
     rows = summarise(findings, setup.data, controls)
-    attacked = {f.defense for f in findings if f.attack not in catalog.baselines()}  # own attacks are in no catalogue
+    attacked = {f.defense for f in findings if not is_floor(f.attack)}
     run = [c for c in configurations(setup.scenario) if c in attacked]
     guarantees = {c: next((g for d in reversed(parse_chain(c)) if (g := d.guarantee())), None) for c in run}
     origin = origin_of(setup, findings)
     unproven = "" if origin.sure else origin.why
     verdict = conclude(rows, findings, run, guarantees, gate, setup.data, upper_sides(setup, run), unproven)
     raised = {flag for row in rows for flag in row.flags}
-    if any(contradicted(c["lower"], c["upper"]) for c in verdict.configurations):
+    if any(contradicted(c.lower, c.upper) for c in verdict.configurations):
         raised.add("bound-exceeded")
     if origin.flag:
         raised.add(origin.flag)
@@ -280,7 +280,7 @@ def _report(
         summary=rows,
         verdict=verdict,
         flags=tuple(FLAGS[flag] for flag in sorted(raised)),
-        told=_told(setup),
+        facts=_told(setup),
         environment=environment(setup.batch.inputs.device) | {"model state": setup.state, "engine": setup.engine},
         interrupted=interrupted,
         exposure=() if interrupted else exposures(setup, rows, findings),

@@ -134,7 +134,7 @@ class UnitRunner:
             share = len(trials) / len(unit.trials)
             cell = _with_time(unit.cell, unit.time_share * share)
             progress = partial(within, partial(told.progress, unit), done / len(unit.trials), share)
-            findings, pictures = run_cell(setup, cell, (), progress, trials, told.notice, self._last)
+            findings, pictures = run_cell(setup, cell, progress, trials, told.notice, self._last)
             spec = unit.cell.attack.spec  # without the share of time
             yield Part(
                 tuple(

@@ -22,12 +22,12 @@ CROSS_ENTROPY, NLL_ON_LOGITS = LOSSES = ("cross-entropy", "nll-on-logits")
 class DataSpec:
     """What is public about a kind of data: its shape and range, never its contents."""
 
-    name: str
+    name: str  # of the data set
     shape: tuple[int, ...]  # (C, H, W) for images, (features,) for tables; values in [0, 1]
-    classes: int
+    classes: int  # number of labels
     kind: str  # "image" or "tabular"
     mean: tuple[float, ...] = ()  # published channel constants, for models that normalise
-    std: tuple[float, ...] = ()
+    std: tuple[float, ...] = ()  # of the same channels
 
 
 @dataclass(frozen=True)

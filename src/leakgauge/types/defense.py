@@ -17,8 +17,8 @@ from leakgauge.types.client import Batch, SharedUpdate, Step
 class Guarantee:
     """An accounted promise. Nothing un-accounted is called differential privacy."""
 
-    epsilon: float
-    delta: float
+    epsilon: float  # of (epsilon, delta) differential privacy
+    delta: float  # of the same
     unit: str  # "sample" or "client"
 
 

@@ -19,7 +19,6 @@ import torch
 from torch import Tensor
 
 import leakgauge
-from leakgauge import catalog
 from leakgauge.audit.run import Watch, run_audit
 from leakgauge.errors import LeakgaugeError, Unreadable
 from leakgauge.execution.locks import claimed
@@ -33,6 +32,7 @@ from leakgauge.reading.sealed import opened, sealed
 from leakgauge.report.pictures import png_bytes
 from leakgauge.setup.setup import environment, pick_device
 from leakgauge.types import Finding, Pictures, Scenario, cell_name
+from leakgauge.verdict.roles import is_floor
 
 SCHEMA = 1
 _EXPOSED = 3  # pictures kept of each attacker
@@ -130,8 +130,7 @@ def run_one(
     )
     if report.interrupted:  # half a scenario is no result
         raise KeyboardInterrupt
-    floors = catalog.baselines()
-    findings = tuple(f for f in report.findings if f.attack not in floors)
+    findings = tuple(f for f in report.findings if not is_floor(f.attack))
     broken = next((f.error for f in findings if f.error), None)
     if broken is not None:
         raise LeakgaugeError(broken)
@@ -226,9 +225,7 @@ def load(piece: Piece, runs: Path, notice: Callable[[str], None] = lambda _: Non
         plain: dict[str, Any] = opened(path, path.stem)
         if plain["schema"] != SCHEMA:
             return None
-        findings = tuple(
-            Finding(**f | {"records": tuple(f["records"]), "flags": tuple(f["flags"])}) for f in plain["findings"]
-        )
+        findings = tuple(map(Finding.from_dict, plain["findings"]))
         figures = {name: tuple(sample) for name, sample in plain.get("figures", {}).items()}
         exposed = tuple(plain.get("exposed", ()))
         return Result(findings, plain["environment"], plain["seconds"], figures, exposed)
