@@ -26,12 +26,12 @@ from typing import Any
 
 from leakgauge.errors import BadInput, LeakgaugeError, MissingExtra
 from leakgauge.execution.quiet_ray import NO_STATISTICS, quiet_ray
-from leakgauge.execution.ray_task import Loaded, Start, UnitTask
+from leakgauge.execution.ray_task import Start, UnitTask
 from leakgauge.execution.work_units import WorkUnit
 from leakgauge.execution.worker import Finished, Message, Refused, packed
 from leakgauge.reading.search_path import safe_children
 
-OBJECT_STORE = 200_000_000  # bytes of a local one: chunks and their results pass through, nothing stays
+OBJECT_STORE = 200_000_000  # bytes of a local one: units and their results pass through, nothing stays
 _PATIENCE = 60.0  # seconds for a cluster to answer, on a machine that may be busy
 _SETTINGS = NO_STATISTICS | {
     "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",  # nodes have their own environment
@@ -89,7 +89,7 @@ class RayCluster:
         return self._ray.put(source)
 
     def hire(self, need: Need, start: Start, source: Any) -> Any:
-        """A `ChunkTask` in a process of its own, as soon as there is room. Who runs again what it lost, we decide."""
+        """A `UnitTask` in a process of its own, as soon as there is room. Who runs again what it lost, we decide."""
         asked = self._task.options(
             num_cpus=1, num_gpus=need.gpus, max_restarts=0, max_task_retries=0, scheduling_strategy="SPREAD"
         )
@@ -110,11 +110,11 @@ class RayCluster:
         ready: list[Any] = self._ray.wait(list(streams), num_returns=1, timeout=seconds)[0]
         return ready
 
-    def receive(self, stream: Any) -> Message | Loaded:
-        """What is said next; `Finished` at the end. Raises `Lost`."""
+    def receive(self, stream: Any) -> Message:
+        """The next message; `Finished` at the end. Raises `Lost`."""
         errors = self._ray.exceptions
         try:
-            message: Message | Loaded = pickle.loads(self._ray.get(next(stream)))
+            message: Message = pickle.loads(self._ray.get(next(stream)))
         except StopIteration:
             return Finished()
         except errors.RayTaskError as error:
