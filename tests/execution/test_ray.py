@@ -60,7 +60,7 @@ class Imagined:
     def dismiss(self, task):
         self.dismissed.append(task)
 
-    def heard(self, streams, seconds):
+    def ready(self, streams, seconds):
         return [streams[-1]]
 
     def receive(self, stream):

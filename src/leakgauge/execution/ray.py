@@ -106,7 +106,7 @@ class OnRay:
             text = f"Ray has no process ready after {_LONG:g} s (each needs {self._need}); still waiting"
             yield tasks[0], Notice(text)
         busy = [t for t in tasks if t.stream is not None]
-        for stream in self._cluster.heard([t.stream for t in busy], _LOOK):
+        for stream in self._cluster.ready([t.stream for t in busy], _LOOK):
             task = next(t for t in busy if t.stream is stream)
             yield task, self._next(task)
 

@@ -105,10 +105,10 @@ class RayCluster:
         """It ends at once, whatever it is at."""
         self._ray.kill(task, no_restart=True)
 
-    def heard(self, streams: Sequence[Any], seconds: float) -> list[Any]:
+    def ready(self, streams: Sequence[Any], seconds: float) -> list[Any]:
         """Those of them that have something to say."""
-        ready: list[Any] = self._ray.wait(list(streams), num_returns=1, timeout=seconds)[0]
-        return ready
+        found: list[Any] = self._ray.wait(list(streams), num_returns=1, timeout=seconds)[0]
+        return found
 
     def receive(self, stream: Any) -> Message:
         """The next message; `Finished` at the end. Raises `Lost`."""
