@@ -21,6 +21,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -29,7 +30,7 @@ from leakgauge.audit.run import run_audit
 from leakgauge.execution.in_process import InProcess
 from leakgauge.execution.quiet_ray import quiet_ray
 from leakgauge.execution.ray import OnRay
-from leakgauge.execution.ray_cluster import RayCluster, connected, ray_module
+from leakgauge.execution.ray_cluster import connected, ray_module
 from leakgauge.execution.scheduler import Loss, Scheduler
 from leakgauge.execution.work_units import Callbacks, Part, WorkUnit, units_of
 from leakgauge.execution.worker import Message
@@ -42,21 +43,30 @@ PATIENCE = 600.0  # seconds for what a machine with nothing else to do has done 
 NODE = {"num_cpus": 1, "object_store_memory": 100_000_000}
 
 
-class Counting(RayCluster):
-    """Knows how many units were handed out, also those that had to be handed out again."""
+class Counting(OnRay):
+    """Knows how many units were sent, also those that had to be sent again."""
 
-    handed: Counter[tuple[str, int]]
+    def __init__(self, ray: ModuleType, sent: Counter[tuple[str, int]]) -> None:
+        super().__init__(ray, device="cpu")
+        self._sent = sent
 
-    def run(self, task: Any, unit: WorkUnit) -> Any:
-        self.handed[unit.name] += 1
-        return super().run(task, unit)
+    def send(self, task: Any, unit: WorkUnit, callbacks: Callbacks) -> None:
+        self._sent[unit.name] += 1
+        super().send(task, unit, callbacks)
 
 
-class Disturbed(OnRay):
+class Disturbed(Counting):
     """Something happens to the cluster once half of the trials are back."""
 
-    def __init__(self, cluster: RayCluster, half: int, fault: Callable[[], None], interrupt: int | None) -> None:
-        super().__init__(cluster, device="cpu")
+    def __init__(
+        self,
+        ray: ModuleType,
+        sent: Counter[tuple[str, int]],
+        half: int,
+        fault: Callable[[], None],
+        interrupt: int | None,
+    ) -> None:
+        super().__init__(ray, sent)
         self._half, self._fault, self._interrupt = half, fault, interrupt
         self._came = 0
 
@@ -99,8 +109,8 @@ def disturbed(scenario: Scenario, nodes: int, *, calm: bool, interrupt: bool) ->
     """The same audit without Ray, on it, and on it while a node is killed and another one comes."""
     half = scenario.trials * len(plan(scenario)) // 2
     here, seconds_here = timed(lambda: run_audit(scenario, device="cpu")[0])
-    with machines(nodes) as machine, connected(machine.address):
-        cluster, faults = Counting(ray_module()), Counter[str]()
+    with machines(nodes) as machine, connected(machine.address) as ray:
+        sent, faults = Counter[tuple[str, int]](), Counter[str]()
         victim = machine.worker_nodes.copy().pop()
 
         def fault() -> None:
@@ -111,16 +121,14 @@ def disturbed(scenario: Scenario, nodes: int, *, calm: bool, interrupt: bool) ->
 
         seconds_calm = None
         if calm:
-            cluster.handed = Counter()
-            _, seconds_calm = timed(lambda: run_audit(scenario, device="cpu", executor=OnRay(cluster, device="cpu")))
-        cluster.handed = Counter()
+            _, seconds_calm = timed(lambda: run_audit(scenario, device="cpu", executor=OnRay(ray, device="cpu")))
         with tempfile.TemporaryDirectory() as folder:
-            executor: OnRay = Disturbed(cluster, half, fault, half * 3 // 2 if interrupt else None)
+            executor: OnRay = Disturbed(ray, sent, half, fault, half * 3 // 2 if interrupt else None)
             shot, seconds = timed(lambda: run_audit(scenario, device="cpu", out=Path(folder), executor=executor)[0])
             left = alive(machine)
             if shot.interrupted:
                 faults["interrupts"] += 1
-                executor = OnRay(cluster, device="cpu")
+                executor = Counting(ray, sent)
                 shot, more = timed(lambda: run_audit(scenario, device="cpu", out=Path(folder), executor=executor)[0])
                 seconds, left = seconds + more, left + alive(machine)
     expected, found = (Counter(map(_name, report.findings)) for report in (here, shot))
@@ -128,8 +136,8 @@ def disturbed(scenario: Scenario, nodes: int, *, calm: bool, interrupt: bool) ->
         "trials": scenario.trials,
         "nodes": nodes,
         **faults,
-        "units": len(cluster.handed),
-        "units_run_again": sum(cluster.handed.values()) - len(cluster.handed),
+        "units": len(sent),
+        "units_run_again": sum(sent.values()) - len(sent),
         "findings_expected": sum(expected.values()),
         "findings": sum(found.values()),
         "lost": sum((expected - found).values()),
@@ -155,9 +163,9 @@ def overhead(scenario: Scenario, repeats: int = 7) -> dict[str, Any]:
     trials = sum(len(u.trials) for u in units)
     os.environ.setdefault("RAY_worker_niceness", "0")
     began = time.perf_counter()
-    with connected() as cluster:
+    with connected() as ray:
         started = time.perf_counter() - began
-        on_ray = Scheduler(OnRay(cluster, device="cpu", at_most=1))
+        on_ray = Scheduler(OnRay(ray, device="cpu", at_most=1))
         _, first = timed(lambda: list(on_ray.run(setup, iter(units), Callbacks())))
         there = [timed(lambda: list(on_ray.run(setup, iter(units), Callbacks())))[1] for _ in range(repeats)]
         on_ray.close()

@@ -32,9 +32,9 @@ def executing(
     if workers is not None and workers < 1:
         raise BadInput("--workers", allowed="a whole number from 1", got=workers, do="for example --workers 4")
     if on is not None:
-        with connected(_address(on)) as cluster:
+        with connected(_address(on)) as ray:
             yield OnRay(
-                cluster,
+                ray,
                 device=device,
                 data_root=data_root,
                 at_most=workers,

@@ -34,7 +34,7 @@ class Loss:
 
     what: str  # "worker processes died over it, the last by SIGKILL"
     allowed: int  # so many of these over one unit, with no trial done in between, and it is given up
-    never_ready: LeakgaugeError  # raised after so many losses in a row before a worker was ready:
+    never_ready: LeakgaugeError  # raised after `starts` losses in a row before a worker was ready
     starts: int
     memory: bool = False  # it needed more than there is: fewer trials side by side may fit
 
@@ -45,32 +45,25 @@ class Transport(Protocol):
     @property
     def slots(self) -> int:
         """How many units run at once; may change."""
-        ...
 
     @property
     def environment(self) -> Mapping[str, str]:
         """What is true of where they ran, and not of this process; for the report."""
-        ...
 
     def load(self, setup: Setup) -> None:
         """Workers that are started from now on load this setup. Before it, all of another one were ended."""
-        ...
 
     def start(self) -> Handle:
         """One more worker; it says `Ready` when it has loaded."""
-        ...
 
     def send(self, worker: Handle, unit: WorkUnit, callbacks: Callbacks, /) -> None:
         """To a worker that is ready. `callbacks` are for work in this process; others say it in messages."""
-        ...
 
     def messages(self, workers: Sequence[Handle]) -> Iterator[tuple[Handle, Message | Loss]]:
         """Waits until one of them says something or is lost; may come back with nothing after a while."""
-        ...
 
     def end(self, workers: Sequence[Handle]) -> None:
         """They end at once, whatever they are at; also those that were lost, which may only be out of reach."""
-        ...
 
 
 @dataclass
