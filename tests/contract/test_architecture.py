@@ -115,10 +115,8 @@ def test_attacks_never_import_the_truth_or_its_scores() -> None:
 
 # Their behaviour is held by the tests of who uses them; each gets its own when it is next changed.
 TESTED_THROUGH_OTHERS = {
-    "execution/trial_run.py",
     "matching/input_search.py",
     "matching/probing.py",
-    "reading/keys.py",
     "recording/other_training.py",
     "recording/replays.py",
     "recording/rounding.py",

@@ -18,11 +18,12 @@ from leakgauge.audit.early_stop import stopped_by
 from leakgauge.audit.ledger import CHANGEABLE, ledger
 from leakgauge.engine.batchnorm import has_batchnorm
 from leakgauge.errors import BadInput
+from leakgauge.execution.in_process import InProcess
 from leakgauge.execution.local import Workers
 from leakgauge.execution.resume import Resume, Watch, Work
+from leakgauge.execution.scheduler import Scheduler, Transport
 from leakgauge.execution.store import Store, in_place
 from leakgauge.execution.table_cell import compared
-from leakgauge.execution.work_units import Executor, InProcess
 from leakgauge.reading.keys import key_of
 from leakgauge.recording.belonging import origin_of
 from leakgauge.recording.own_update import IN_PYTHON, recorded_setup, setup_of
@@ -56,7 +57,7 @@ def run_audit(
     triaged: bool = False,
     setup: Setup | None = None,
     workers: int = 0,
-    executor: Executor | None = None,
+    executor: Transport | None = None,
     watch: Watch = lambda *_: None,
     notice: Callable[[str], None] = lambda _: None,
 ) -> tuple[AuditReport, Pictures]:
@@ -66,8 +67,8 @@ def run_audit(
     themselves only if `keep_private`. `undefended` adds
     the bare update for comparison. `notice` is told what is known against an attack before it starts, and with
     `triaged` what the first victim's bare update allows. `stage` is what was loaded already, if it was. `workers` are
-    processes of this machine that share the work, and `executor` is somebody else who does it; see
-    `leakgauge.execution.work_units`. A keyboard interrupt ends the run early: the report holds the finished trials and
+    processes of this machine that share the work, and `executor` is another transport to workers; see
+    `leakgauge.execution.scheduler`. A keyboard interrupt ends the run early: the report holds the finished trials and
     says so.
     """
     if executor is None:
@@ -93,9 +94,10 @@ def run_audit(
     cells, skipped = sorted_out(setup, cells) if in_suite(scenario) else without_empty_floors(setup, cells)
     budget = _budget(setup) if in_suite(scenario) else None
     results = _Results(setup)
-    resume = Resume(setup, store, executor, notice)
+    scheduler = Scheduler(executor)
+    resume = Resume(setup, store, scheduler, notice)
     interrupted = False
-    with closing(executor):
+    with closing(scheduler):
         try:
             for number, group in enumerate([[c] for c in cells] if budget else [cells]):
                 if budget is not None and (stopping := _stopping(setup, group[0], results.findings, results.recovered)):

@@ -22,7 +22,7 @@ import leakgauge
 from leakgauge.audit.run import Watch, run_audit
 from leakgauge.errors import LeakgaugeError, Unreadable
 from leakgauge.execution.locks import claimed
-from leakgauge.execution.work_units import Executor
+from leakgauge.execution.scheduler import Transport
 from leakgauge.lab.recipes._budget import Budget
 from leakgauge.lab.recipes._measurement import Figures
 from leakgauge.lab.recipes._recipe import Cell, Piece, Run, Study
@@ -67,7 +67,7 @@ def run_jobs(
     device: str = "auto",
     data_root: Path | None = None,
     fresh: bool = False,
-    executor: Executor | None = None,
+    executor: Transport | None = None,
     watch: Watch = lambda *_: None,
     finished: Callable[[Job], None] = lambda _: None,
     notice: Callable[[str], None] = lambda _: None,
@@ -75,7 +75,7 @@ def run_jobs(
 ) -> dict[Job, str]:
     """Run what is not yet in its folder; gives the jobs that cannot be run here, with the reason.
 
-    What another process is running is left for last and then waited for. `executor` runs the attacks, if somebody else
+    What another process is running is left for last and then waited for. `executor` runs the attacks, if other workers
     shall; measurements stay here. `finished` is called after each job. A keyboard interrupt leaves the finished ones
     in place. `budget` says what is still begun, and counts the rest.
     """
@@ -117,7 +117,7 @@ def _has_time(budget: Budget | None) -> bool:
 
 
 def run_one(
-    piece: Piece, device: str, data_root: Path | None, watch: Watch = lambda *_: None, executor: Executor | None = None
+    piece: Piece, device: str, data_root: Path | None, watch: Watch = lambda *_: None, executor: Transport | None = None
 ) -> Result:
     """A measurement, or one scenario and its one attack; raises if that cannot run here."""
     began = time.perf_counter()
