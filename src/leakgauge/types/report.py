@@ -5,15 +5,16 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Self
-
-from torch import Tensor
+from typing import TYPE_CHECKING, Any, Self
 
 from leakgauge.errors import BadInput
 from leakgauge.types.client import DataSpec
 from leakgauge.types.ledger import Ablation, Skipped
 from leakgauge.types.scenario import Scenario
 from leakgauge.types.triage import Clue
+
+if TYPE_CHECKING:  # what only names things, such as `leakgauge list`, does not wait for torch
+    from torch import Tensor
 
 SCHEMA = 1
 _LISTS = ("records", "flags", "ranks", "trace", "credible", "film")  # of a finding, that JSON knows as lists
