@@ -1,14 +1,13 @@
 """What the catalogue holds, read from the source text: names, summaries, papers, needs and fields. Nothing is imported.
 
-`outline.of("attacks")` says the same as `catalog.find("attacks")`, in a fraction of the time that importing torch takes.
-The reader knows the few ways in which the catalogue's modules are written: constants, other names, joined texts, and
-functions that return a setting or a data set. Where a module computes more than that, the catalogue is asked.
+`outline.of("attacks")` says the same as `catalog.find("attacks")` and takes a fraction of the time that importing
+torch takes. The reader knows the few ways in which the catalogue's modules are written: constants, other names, joined
+texts, and functions that return a setting or a data set. Where a module computes more, the catalogue is asked.
 """
 
 from __future__ import annotations
 
 import ast
-import inspect
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 from functools import cache
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from leakgauge import catalog
+from leakgauge.settings import Settings
 from leakgauge.types import Fact
 
 _ROOT = Path(__file__).parent
@@ -42,7 +42,7 @@ class Outline:
     fields: tuple[FieldOutline, ...] = ()
 
 
-class _Unclear(Exception):
+class Unclear(Exception):
     """The source computes what the reader does not follow."""
 
 
@@ -51,7 +51,7 @@ def of(kind: str) -> dict[str, Outline]:
     """Everything of one kind by its command-line name, sorted."""
     try:
         return read(kind)
-    except _Unclear:
+    except Unclear:
         return imported(kind)
 
 
@@ -63,15 +63,15 @@ def read(kind: str) -> dict[str, Outline]:
         for path in sorted(_path_of(parent).parent.iterdir()):
             public = not path.name.startswith("_") and (path.suffix == ".py" or (path / "__init__.py").is_file())
             if public:
-                found |= {each.name: each for each in _Module.of(f"{parent}.{path.stem}").catalogued()}
+                found |= {each.name: each for each in _Source.of(f"{parent}.{path.stem}").catalogued()}
     return dict(sorted(found.items()))
 
 
 def imported(kind: str) -> dict[str, Outline]:
     """From the things themselves."""
-    found = {}
+    found: dict[str, Outline] = {}
     for name, thing in catalog.find(kind).items():
-        settable = fields(thing) if inspect.isclass(thing) else ()  # data sets and metrics have nothing to set
+        settable = fields(thing) if isinstance(thing, type) and issubclass(thing, Settings) else ()
         own = tuple(FieldOutline(f.name, f.default, f.metadata.get("help", "")) for f in settable)
         needs = tuple(sorted(fact.value for fact in getattr(thing, "needs", ())))
         found[name] = Outline(name, thing.summary, getattr(thing, "paper", ""), needs, own)
@@ -80,7 +80,7 @@ def imported(kind: str) -> dict[str, Outline]:
 
 def instance(module: str, name: str) -> Outline:
     """What a module-level call such as `RECIPE = Recipe(name=..., summary=..., paper=...)` says of itself."""
-    source = _Module.of(module)
+    source = _Source.of(module)
     home, call, given = source.followed(source.node(name), {})
     said = {key: home.value(node, given) for key, node in home.arguments(call).items() if key in _TEXTS}
     return Outline(**said)
@@ -92,7 +92,7 @@ def _path_of(module: str) -> Path:
 
 
 @dataclass(frozen=True)
-class _Module:
+class _Source:
     """One source file: what stands at its top level, by name."""
 
     name: str
@@ -101,13 +101,13 @@ class _Module:
 
     @staticmethod
     @cache
-    def of(name: str) -> _Module:
+    def of(name: str) -> _Source:
         try:
             tree = ast.parse(_path_of(name).read_text(encoding="utf-8"))
         except OSError as error:
-            raise _Unclear(name) from error
+            raise Unclear(name) from error
         nodes: dict[str, ast.AST] = {}
-        imports = {}
+        imports: dict[str, tuple[str, str]] = {}
         for node in tree.body:
             if isinstance(node, ast.ClassDef | ast.FunctionDef):
                 nodes[node.name] = node
@@ -115,21 +115,21 @@ class _Module:
                 imports |= {alias.asname or alias.name: (node.module or "", alias.name) for alias in node.names}
             else:
                 nodes |= dict(_assigned(node))
-        return _Module(name, nodes, imports)
+        return _Source(name, nodes, imports)
 
     def node(self, name: str) -> ast.AST:
         if name not in self.nodes:
-            raise _Unclear(f"{self.name}: {name}")
+            raise Unclear(f"{self.name}: {name}")
         return self.nodes[name]
 
-    def home_of(self, name: str) -> tuple[_Module, str]:
+    def home_of(self, name: str) -> tuple[_Source, str]:
         """The module that defines a name, and what it is called there."""
         if name in self.nodes or name not in self.imports:
             return self, name
         module, there = self.imports[name]
         if not module.startswith("leakgauge."):
-            raise _Unclear(f"{self.name}: {name}")
-        return _Module.of(module).home_of(there)
+            raise Unclear(f"{self.name}: {name}")
+        return _Source.of(module).home_of(there)
 
     def catalogued(self) -> Iterator[Outline]:
         """The public things of this module or package that have a command-line name, as `catalog.find` sees them."""
@@ -156,14 +156,14 @@ class _Module:
             for target, annotation, value in _declared(cls):
                 if "ClassVar" not in annotation:
                     if value is None:
-                        raise _Unclear(f"{cls.name}.{target}")
+                        raise Unclear(f"{cls.name}.{target}")
                     settings[target] = home._field(target, value)
                 elif value is not None and target in (*_TEXTS, "needs"):
                     said[target] = home.value(value)
         needs = tuple(sorted(fact.value for fact in said.pop("needs", ())))
         return Outline(**said, needs=needs, fields=tuple(settings.values()))
 
-    def _line(self, node: ast.ClassDef) -> Iterator[tuple[_Module, ast.ClassDef]]:
+    def _line(self, node: ast.ClassDef) -> Iterator[tuple[_Source, ast.ClassDef]]:
         """A class and those that it derives from, nearest first."""
         yield self, node
         for base in node.bases:
@@ -186,32 +186,32 @@ class _Module:
             home, last, _ = self.followed(call, {})
             owner, name = home.home_of(_called(last))
             cls = owner.node(name)
-        except _Unclear:
+        except Unclear:
             return False
         return isinstance(cls, ast.ClassDef) and any(target == "catalogued" for target, _, _ in _declared(cls))
 
-    def followed(self, node: ast.AST, given: Mapping[str, Any]) -> tuple[_Module, ast.Call, Mapping[str, Any]]:
+    def followed(self, node: ast.AST, given: Mapping[str, Any]) -> tuple[_Source, ast.Call, Mapping[str, Any]]:
         """Through functions that return a call: that call, where it stands, and the values of the names in it."""
         if not isinstance(node, ast.Call):
-            raise _Unclear(ast.dump(node))
+            raise Unclear(ast.dump(node))
         home, name = self.home_of(_called(node))
         function = home.nodes.get(name)
         if not isinstance(function, ast.FunctionDef) or name == "setting":
             return self, node, given
-        inside = dict(pair for statement in function.body for pair in _assigned(statement))
+        inside: dict[str, ast.AST] = dict(pair for statement in function.body for pair in _assigned(statement))
         last = function.body[-1]
-        returned = last.value if isinstance(last, ast.Return) else None
+        returned: ast.AST | None = last.value if isinstance(last, ast.Return) else None
         if isinstance(returned, ast.Name):
             returned = inside.get(returned.id)
         if returned is None:
-            raise _Unclear(f"{home.name}: {name}")
+            raise Unclear(f"{home.name}: {name}")
         values = {key: self.value(value, given) for key, value in self.arguments(node).items()}
         return home.followed(returned, values)
 
-    def arguments(self, call: ast.AST) -> dict[str, ast.AST]:
+    def arguments(self, call: ast.AST) -> Mapping[str, ast.AST]:
         """The arguments of a call by name: of a function's own, or of a dataclass's fields."""
         if not isinstance(call, ast.Call):
-            raise _Unclear(ast.dump(call))
+            raise Unclear(ast.dump(call))
         home, name = self.home_of(_called(call))
         callee = home.node(name)
         if isinstance(callee, ast.FunctionDef):
@@ -219,7 +219,7 @@ class _Module:
         elif isinstance(callee, ast.ClassDef):
             names = [target for target, annotation, _ in _declared(callee) if "ClassVar" not in annotation]
         else:
-            raise _Unclear(name)
+            raise Unclear(name)
         return dict(zip(names, call.args, strict=False)) | {k.arg: k.value for k in call.keywords if k.arg is not None}
 
     def value(self, node: ast.AST, given: Mapping[str, Any] | None = None) -> Any:
@@ -240,7 +240,7 @@ class _Module:
             return Fact[node.attr]
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "frozenset":
             return tuple(value for argument in node.args for value in self.value(argument, given))
-        raise _Unclear(f"{self.name}: {ast.unparse(node)}")
+        raise Unclear(f"{self.name}: {ast.unparse(node)}")
 
     def _named(self, name: str, given: Mapping[str, Any]) -> Any:
         if name in given:
@@ -251,7 +251,7 @@ class _Module:
 
 def _called(call: ast.Call) -> str:
     if not isinstance(call.func, ast.Name):
-        raise _Unclear(ast.unparse(call.func))
+        raise Unclear(ast.unparse(call.func))
     return call.func.id
 
 

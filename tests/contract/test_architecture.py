@@ -19,6 +19,7 @@ ORDER = (  # of the packages: each may import what stands above it, and itself
     "reading",
     "types",
     "catalog",
+    "outline",
     "metrics",
     "engine",
     "models",

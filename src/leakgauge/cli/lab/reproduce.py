@@ -1,4 +1,4 @@
-"""`leakgauge reproduce`: a paper's tables, reported beside measured."""
+"""`leakgauge lab reproduce`: a paper's tables, reported beside measured."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def reproduce(
 ) -> int:
     """Measure a paper's tables again: its figure stands beside ours.
 
-    Example: `leakgauge reproduce wei2020cpl --quick`
+    Example: `leakgauge lab reproduce wei2020cpl --quick`
     """
     book = get(recipe)
     tables = chosen(book, table, cell, quick, trials, seeds, size)

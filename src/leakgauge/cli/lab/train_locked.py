@@ -1,4 +1,4 @@
-"""`leakgauge train-locked`: FedKL's training, in which every client keeps a key and a lock of its own."""
+"""`leakgauge lab train-locked`: FedKL's training, in which every client keeps a key and a lock of its own."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def train_with_locks(
 ) -> None:
     """Train with locks (FedKL), with BatchNorm alone and without either: accuracy with the own key and with others.
 
-    Example: `leakgauge train-locked --data digits --lock key-lock:activation=sigmoid --rounds 5 --lr 0.05`
+    Example: `leakgauge lab train-locked --data digits --lock key-lock:activation=sigmoid --rounds 5 --lr 0.05`
     """
     if not lr > 0:
         raise BadInput("--lr", allowed="above 0", got=lr, do=f"for example --lr {_USUAL.lr:g}")

@@ -113,7 +113,7 @@ def _once(flag: str, given: list[str] | None) -> str | None:
             flag,
             allowed="given once: all configurations share it",
             got=" and ".join(given),
-            do="train once for each, or compare aggregators by 'leakgauge two-gaussians' or 'leakgauge read-words'",
+            do="train once for each, or compare aggregators: 'leakgauge lab two-gaussians', 'leakgauge lab read-words'",
         )
     return given[0] if given else None
 

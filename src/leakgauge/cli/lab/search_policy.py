@@ -1,4 +1,4 @@
-"""`leakgauge search-policy`: transformation policies that promise privacy and accuracy, for the defence `ats`."""
+"""`leakgauge lab search-policy`: transformation policies that promise privacy and accuracy, for the defence `ats`."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def search_policy(
 ) -> int:
     """Search for transformation policies: random triples, scored on a model; the most private that promise accuracy.
 
-    Example: `leakgauge search-policy --model lenet-dlg --data digits --candidates 20 --pictures 10 --batches 2`
+    Example: `leakgauge lab search-policy --model lenet-dlg --data digits --candidates 20 --pictures 10 --batches 2`
     """
     if single and candidates != Search.candidates:
         raise BadInput(

@@ -1,4 +1,4 @@
-"""`leakgauge two-gaussians`: aggregators on a federation small enough to draw."""
+"""`leakgauge lab two-gaussians`: aggregators on a federation small enough to draw."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def two_gaussians(
 ) -> None:
     """Compare aggregators where clients differ or one is poisoned, on two Gaussians, and draw decision boundaries.
 
-    Example: `leakgauge two-gaussians --case narrow --seeds 5 --out toy`
+    Example: `leakgauge lab two-gaussians --case narrow --seeds 5 --out toy`
     """
     cases, specs, first = case or list(CASES), aggregator or list(AGGREGATORS), 0 if seed is None else seed
     how = Local.from_text(local)
