@@ -62,7 +62,7 @@ def train(
 ) -> None:
     """Train a federation with defences and without, side by side: what a defence costs in accuracy, time and bytes.
 
-    Example: `leakgauge train --data digits --model mlp --defense gaussian:std=0.01 --rounds 20`
+    Example: `leakgauge train federation --data digits --model mlp --defense gaussian:std=0.01 --rounds 20`
     """
     scenario = options.changed(
         Scenario(data="digits", partition=_PARTITION, local=_LOCAL),

@@ -192,8 +192,8 @@ TABLE_TRAINING = Table(
     "difference that a client sends. LeNet has the settings of II[A], ConvNet those of II[B]. *theirs, clip=1* is "
     "III[E], where the paper has 86.03 % and +1.32 %; its bound B is not given. Cells without an arrow wait for a "
     "GPU: `leakgauge lab reproduce wang2022protect --table 2-training --device cuda`. The measured round times were "
-    "taken on a machine busy with other work, hence their wide quartiles. They support the paper's goal of less than 10 % "
-    "more, at the median. Of the accuracies cannot tell until these cells are measured; table fig-2 has a smaller "
+    "taken on a machine busy with other work, hence their wide quartiles. They support the paper's goal of less than "
+    "10 % more, at the median. Of the accuracies cannot tell until these cells are measured; table fig-2 has a smaller "
     "federation.",
     _training(),
     heavy="three seeds of 200 rounds take minutes to hours",
