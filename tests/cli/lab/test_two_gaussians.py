@@ -29,3 +29,5 @@ def test_bad_input_is_one_line_and_code_2(capsys):
     assert "flipped" in capsys.readouterr().err
     assert main(["lab", "two-gaussians", "--seeds", "0"]) == 2
     assert "seeds" in capsys.readouterr().err
+    assert main(["lab", "two-gaussians", "--device", "cuda"]) == 2
+    assert "auto or cpu" in capsys.readouterr().err

@@ -36,7 +36,8 @@ def attacked(recipe):
 
 def test_recipes_are_found_and_named_after_their_folder():
     assert RECIPES
-    assert all(recipe.name == name and (FOLDER / name / "recipe.py").is_file() for name, recipe in RECIPES.items())
+    assert all(recipe.name == name for name, recipe in RECIPES.items())
+    assert {path.parent.name for path in FOLDER.glob("*/measured.json")} == set(RECIPES)
     with pytest.raises(BadInput, match="did you mean 'wei2020cpl'"):
         recipes.get("wei2020")
 
