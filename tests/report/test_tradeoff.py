@@ -1,4 +1,4 @@
-"""Nothing is drawn without costs; the rest is tested with real ones in tests/test_costs.py."""
+"""Nothing is drawn without costs; the rest is tested with real ones in tests/audit/test_costs.py."""
 
 from leakgauge.report.tradeoff import HEIGHT, WIDTH, Choice, Tradeoff, _best, _drawn
 
