@@ -2,7 +2,7 @@
 
     python benchmarks/side_by_side.py --seconds 500 --folder DIR [--device cuda] [--data-root DIR] QUEUE.txt ...
 
-One `leakgauge reproduce --queue` for each queue file. All of them share DIR/runs, where each takes what no other is
+One `leakgauge lab reproduce --queue` for each queue file. All of them share DIR/runs, where each takes what no other is
 running, and leave out what DIR/recipes has measured. What each says is in DIR/logs, named as its queue. A queue named
 cpu-*.txt runs on the processor. Nothing new is begun after so many seconds; a queue named long-*.txt has four times
 as many.

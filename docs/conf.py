@@ -20,7 +20,7 @@ import click
 import leakgauge
 from leakgauge import catalog
 from leakgauge.cli.audit import DEFAULT_DEFENSES
-from leakgauge.cli.commands import HOMES, loaded
+from leakgauge.cli.commands import every, loaded
 from leakgauge.federation.poisoning import Poison
 from leakgauge.lab.recipes import _measured
 from leakgauge.lab.words.training import Reading
@@ -288,19 +288,8 @@ def _range(meta: Any) -> str:
 
 def _commands() -> dict[str, click.Command]:
     """Every command of the command line by a file name; `attack` stands for the options all attacks share."""
-    found: dict[str, click.Command] = {}
-    for name in HOMES:
-        command = loaded(name)
-        if name == "attack":
-            assert isinstance(command, click.Group)
-            floor = command.get_command(click.Context(command), "mean-image")  # has no fields of its own
-            assert floor is not None
-            found[name] = floor
-        elif isinstance(command, click.Group):
-            found |= {f"{name}-{sub}": inner for sub, inner in command.commands.items()}
-        else:
-            found[name] = command
-    return found
+    found = {"-".join(words): loaded(*words) for words in every() if words[0] != "attack"}
+    return found | {"attack": loaded("attack", "mean-image")}  # which has no fields of its own
 
 
 def _options(command: click.Command) -> str:

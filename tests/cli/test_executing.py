@@ -73,7 +73,7 @@ def test_flags_that_do_not_go_together_are_refused(asked, flags, said):
 
 
 def test_audit_and_reproduce_say_so_in_one_line(leakgauge):
-    for command in (("audit", "--data", "digits"), ("reproduce", "wei2020cpl", "--quick")):
+    for command in (("audit", "--data", "digits"), ("lab", "reproduce", "wei2020cpl", "--quick")):
         ran = leakgauge(*command, "--on", "spark")
         assert ran.code == 2
         assert "--on must be ray, ray=auto or ray=HOST:PORT, got 'spark'" in ran.err

@@ -219,8 +219,8 @@ def command_cases() -> tuple[CommandCase, ...]:
         CommandCase(
             "recipe",
             (
-                "reproduce ren2022fedboosting --table 4.2.3 --quick --device cpu --out run --json",
-                "reproduce ren2022fedboosting --table 4.2.3 --list",
+                "lab reproduce ren2022fedboosting --table 4.2.3 --quick --device cpu --out run --json",
+                "lab reproduce ren2022fedboosting --table 4.2.3 --list",
             ),
         ),
         CommandCase("lists", tuple(f"list {kind} --json" for kind in KINDS)),

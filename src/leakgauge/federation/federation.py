@@ -71,7 +71,7 @@ class Federated:
         if locks_in(self.model):
             raise NotApplicable(
                 "key-lock leaves a lock with each client from round to round, which this federation does not; use "
-                "leakgauge train-locked, or leakgauge.lab.locked_training from Python"
+                "leakgauge lab train-locked, or leakgauge.lab.locked_training from Python"
             )
         self.trained_on, self.kept_back = split_clients(self.clients, self.aggregator.kept_back, self.seed)
         self.ledger = torch.zeros(len(self.clients), 2, dtype=torch.float64)

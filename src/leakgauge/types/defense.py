@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar, Self
-
-from torch import Size, Tensor, nn
+from typing import TYPE_CHECKING, ClassVar, Self
 
 from leakgauge.settings import Settings
 from leakgauge.types.attack import Attack
 from leakgauge.types.client import Batch, SharedUpdate, Step
+
+if TYPE_CHECKING:  # what only names things, such as `leakgauge list`, does not wait for torch
+    from torch import Size, Tensor, nn
 
 
 @dataclass(frozen=True)

@@ -186,7 +186,10 @@ def read(folder: Path) -> list[Entry]:
         return entries
     except (Unreadable, LookupError, TypeError) as error:
         raise BadInput(
-            str(path), allowed="written by leakgauge reproduce", got=str(error), do="delete it or choose another --out"
+            str(path),
+            allowed="written by leakgauge lab reproduce",
+            got=str(error),
+            do="delete it or choose another --out",
         ) from error
 
 

@@ -144,7 +144,7 @@ TABLE_3D = Table(
     "3D",
     "Table III[D]: Q, the aspect of the matrix that the server looks for noise in",
     "as table 2-training, on ConvNet at gamma 30 %, three seeds.",
-    "Cells wait for a GPU: `leakgauge reproduce wang2022protect --table 3D --device cuda`. Cannot tell until then.",
+    "Cells wait for a GPU: `leakgauge lab reproduce wang2022protect --table 3D --device cuda`. Cannot tell until then.",
     tuple(
         Cell(f"Q = {q}", DATA[data], with_convnet(data, f",q={q}"), {"accuracy": accuracy, "accuracy_lost": None})
         for data, figures in _Q.items()

@@ -1,4 +1,4 @@
-"""`leakgauge reproduce`: reported beside measured, resumed, and one clear line for what is not there."""
+"""`leakgauge lab reproduce`: reported beside measured, resumed, and one clear line for what is not there."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ SMALL = Recipe(
 def reproduce(leakgauge, monkeypatch):
     """The command, in a house with one small recipe."""
     monkeypatch.setattr(recipes, "find", lambda: {"small": SMALL})
-    return lambda *arguments: leakgauge("reproduce", *arguments)
+    return lambda *arguments: leakgauge("lab", "reproduce", *arguments)
 
 
 def test_tables_are_printed_and_written_reported_beside_measured(reproduce, tmp_path):
@@ -171,23 +171,25 @@ def test_a_training_is_listed_run_and_written_like_an_attack(leakgauge, monkeypa
     cell = Cell("sign", "digits", Study(training), {"accuracy": 0.9, "slower": None}, quick=2)
     trained = dataclasses.replace(SMALL, tables=(*SMALL.tables, Table("cost", "cost", "as ever.", "A note.", (cell,))))
     monkeypatch.setattr(recipes, "find", lambda: {"small": trained})
-    listed = leakgauge("reproduce", "small", "--list", "--table", "cost", "--json").json
+    listed = leakgauge("lab", "reproduce", "small", "--list", "--table", "cost", "--json").json
     assert listed["cost"]["all"] == {"cells": 1, "runs": 1, "finished": 0, "victims": 0, "evaluations": 0}
     assert listed["cells"][0]["measurement"]["defense"] == "sign"
-    assert "training with sign of mlp:hidden=8, digits: 3 rounds" in leakgauge("reproduce", "small", "--list").out
-    done = leakgauge("reproduce", "small", "--table", "cost", "--quick", "--json").json
+    assert (
+        "training with sign of mlp:hidden=8, digits: 3 rounds" in leakgauge("lab", "reproduce", "small", "--list").out
+    )
+    done = leakgauge("lab", "reproduce", "small", "--table", "cost", "--quick", "--json").json
     assert [(c["statistic"], c["trials"]) for c in done["cells"]] == [("accuracy", 2), ("slower", 2)]
     page = (tmp_path / "leakgauge-runs" / "small" / "README.md").read_text()
     assert "n = 2 rounds; 2 of 4 clients in each" in page
 
 
 def test_rendering_where_nothing_was_measured_says_so(leakgauge, one_line):
-    assert "nothing in 'empty'" in one_line(leakgauge("reproduce", "zhu2019dlg", "--render", "--out", "empty"))
+    assert "nothing in 'empty'" in one_line(leakgauge("lab", "reproduce", "zhu2019dlg", "--render", "--out", "empty"))
 
 
 def test_flags_that_would_do_nothing_are_refused(leakgauge, one_line):
     for flags in (("--list", "--render"), ("--render", "--fresh")):
-        assert "got both" in one_line(leakgauge("reproduce", "zhu2019dlg", *flags))
+        assert "got both" in one_line(leakgauge("lab", "reproduce", "zhu2019dlg", *flags))
 
 
 def test_a_time_budget_says_what_was_left_and_the_next_command_goes_on(reproduce, monkeypatch):

@@ -1,4 +1,4 @@
-"""`leakgauge train-model`: the global model after some training, as a checkpoint for `--weights`."""
+"""`leakgauge train model`: the global model after some training, as a checkpoint for `--weights`."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def train_model(
 ) -> int:
     """Train a model on the public part of the data, by a transformation policy if --training names one. Resumable.
 
-    Example: `leakgauge train-model --model mlp --data digits --training rounds=20,policy=3-1-7 --out net.safetensors`
+    Example: `leakgauge train model --model mlp --data digits --training rounds=20,policy=3-1-7 --out net.safetensors`
     """
     chosen = Training.from_text(training) if training else Training(rounds=300)
     if out.suffix != ".safetensors":

@@ -1,9 +1,10 @@
-"""`leakgauge search-policy`: transformation policies that promise privacy and accuracy, for the defence `ats`."""
+"""`leakgauge lab search-policy`: transformation policies that promise privacy and accuracy, for the defence `ats`."""
 
 from __future__ import annotations
 
 import dataclasses
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -15,7 +16,7 @@ from leakgauge.cli.running import RUNS
 from leakgauge.defenses.ats.operations import OPERATIONS
 from leakgauge.defenses.ats.policy import parse
 from leakgauge.errors import BadInput
-from leakgauge.lab.policy_search import TRAINING, Search, best_of, search_policies
+from leakgauge.lab.policy_search import TRAINING, Scored, Search, best_of, search_policies
 from leakgauge.reading.keys import key_of
 from leakgauge.types import Training
 
@@ -54,7 +55,7 @@ def search_policy(
 ) -> int:
     """Search for transformation policies: random triples, scored on a model; the most private that promise accuracy.
 
-    Example: `leakgauge search-policy --model lenet-dlg --data digits --candidates 20 --pictures 10 --batches 2`
+    Example: `leakgauge lab search-policy --model lenet-dlg --data digits --candidates 20 --pictures 10 --batches 2`
     """
     if single and candidates != Search.candidates:
         raise BadInput(
@@ -92,35 +93,40 @@ def search_policy(
         say(f"leakgauge: interrupted; finished scores are kept in {folder}, the same command goes on from there")
         return 130
     least, best = best_of(search, scored)
+    result = {
+        "search": search.as_dict(),
+        "untransformed": dataclasses.asdict(scored[0]),
+        "least_accuracy": least,
+        "kept": len(best),
+        "best": [dataclasses.asdict(row) for row in best[:top]],
+        "folder": str(folder),
+    }
     if as_json:
-        show_json(
-            {
-                "search": search.as_dict(),
-                "untransformed": dataclasses.asdict(scored[0]),
-                "least_accuracy": least,
-                "kept": len(best),
-                "best": [dataclasses.asdict(row) for row in best[:top]],
-                "folder": str(folder),
-            }
-        )
-        return 0
-    first = scored[0]
-    rows = [["untransformed", "", f"{first.privacy:.3f}", f"{first.accuracy:.1f}"]]
-    rows += [[row.policy, _named(row.policy), f"{row.privacy:.3f}", f"{row.accuracy:.1f}"] for row in best[:top]]
-    show_table(["policy", "operations", "similarity (low is private)", "accuracy score (high is good)"], rows)
-    spent = time.perf_counter() - began
-    show(f"{len(best)} of {search.count} reach an accuracy score of {least:.1f}; {spent:.0f} s")
-    if best:
-        show(f"Scores: {folder}")
-        if best[0].privacy >= first.privacy:
-            show("None of them is more private by this score than pictures as they are: score more candidates.")
-        else:
-            where = f"--model {model} --data {data}"
-            show(f"Use it: leakgauge attack inverting-gradients {where} --defense ats:policy={best[0].policy}")
+        show_json(result)
     else:
-        highest = max(row.accuracy for row in scored[1:])
-        show(f"None was kept: the highest accuracy score is {highest:.1f}; lower --least-accuracy or score more.")
+        _show_table(scored[0], best[:top])
+        spent = time.perf_counter() - began
+        show(f"{len(best)} of {search.count} reach an accuracy score of {least:.1f}; {spent:.0f} s")
+        show(f"Scores: {folder}")
+        show(_advice(search, scored, best))
     return 0
+
+
+def _show_table(untransformed: Scored, best: Sequence[Scored]) -> None:
+    rows = [["untransformed", "", f"{untransformed.privacy:.3f}", f"{untransformed.accuracy:.1f}"]]
+    rows += [[row.policy, _named(row.policy), f"{row.privacy:.3f}", f"{row.accuracy:.1f}"] for row in best]
+    show_table(["policy", "operations", "similarity (low is private)", "accuracy score (high is good)"], rows)
+
+
+def _advice(search: Search, scored: Sequence[Scored], best: Sequence[Scored]) -> str:
+    """What to do next."""
+    if not best:
+        highest = max(row.accuracy for row in scored[1:])
+        return f"None was kept: the highest accuracy score is {highest:.1f}; lower --least-accuracy or score more."
+    if best[0].privacy >= scored[0].privacy:
+        return "None of them is more private by this score than pictures as they are: score more candidates."
+    where = f"--model {search.model} --data {search.data}"
+    return f"Use it: leakgauge attack inverting-gradients {where} --defense ats:policy={best[0].policy}"
 
 
 def _named(policy: str) -> str:

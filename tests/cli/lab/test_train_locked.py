@@ -1,11 +1,11 @@
-"""`leakgauge train-locked`: a lock beside BatchNorm alone and beside nothing; finished configurations are kept."""
+"""`leakgauge lab train-locked`: a lock beside BatchNorm alone and beside nothing; finished configurations are kept."""
 
 import pytest
 
-from leakgauge.cli import train_locked
+from leakgauge.cli.lab import train_locked
 
 NET = "lenet-dlg:filters=4,activation=relu,init=default"
-COMMAND = ("train-locked", "--data", "digits", "--model", NET, "--rounds", "1", "--clients", "2")
+COMMAND = ("lab", "train-locked", "--data", "digits", "--model", NET, "--rounds", "1", "--clients", "2")
 
 
 def test_every_lock_stands_beside_its_ablation(leakgauge):
@@ -52,4 +52,4 @@ def test_bad_input_is_one_line(leakgauge, one_line, flags, said):
 
 def test_the_other_training_says_where_to_go(leakgauge, one_line):
     asked = ("train", "--data", "digits", "--model", "lenet-dlg", "--defense", "key-lock", "--rounds", "1")
-    assert "leakgauge train-locked" in one_line(leakgauge(*asked))
+    assert "leakgauge lab train-locked" in one_line(leakgauge(*asked))

@@ -1,4 +1,4 @@
-"""`leakgauge reidentify RUN`: who can be recognised on what the attacks of a finished run recovered?"""
+"""`leakgauge lab reidentify RUN`: who can be recognised on what the attacks of a finished run recovered?"""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def reidentify(
 ) -> None:
     """Train a classifier of people on public pictures and ask it who is on the recovered ones: top-1, 3 and 5.
 
-    Example: `leakgauge reidentify faces` after `leakgauge attack cpl --data lfw --out faces --keep-private`
+    Example: `leakgauge lab reidentify faces` after `leakgauge attack cpl --data lfw --out faces --keep-private`
     """
     runs = [_read(folder) for folder in folders]
     folder = out or folders[0]

@@ -1,9 +1,11 @@
-"""`leakgauge train-locked`: FedKL's training, in which every client keeps a key and a lock of its own."""
+"""`leakgauge lab train-locked`: FedKL's training, in which every client keeps a key and a lock of its own."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from statistics import fmean
 from typing import Annotated, Any
@@ -61,7 +63,7 @@ def train_with_locks(
 ) -> None:
     """Train with locks (FedKL), with BatchNorm alone and without either: accuracy with the own key and with others.
 
-    Example: `leakgauge train-locked --data digits --lock key-lock:activation=sigmoid --rounds 5 --lr 0.05`
+    Example: `leakgauge lab train-locked --data digits --lock key-lock:activation=sigmoid --rounds 5 --lr 0.05`
     """
     if not lr > 0:
         raise BadInput("--lr", allowed="above 0", got=lr, do=f"for example --lr {_USUAL.lr:g}")
@@ -85,22 +87,20 @@ def train_with_locks(
     shares = iid(train.labels, clients, number)
     if out is not None:
         make_folder(out)
+
+    def trained(name: str) -> dict[str, Any]:
+        locked = start
+        for defense in parse_chain(name):
+            locked = defense.prepare(locked)
+        found = train_locked(locked, train, test, shares, _beginning(how, name), number)
+        return {"configuration": name, **dataclasses.asdict(found)}
+
     rows = []
     with watching() as watch:
         for place, name in enumerate(configurations):
             watch(place, len(configurations), name, 0.0)
             key = key_of(asked=asked, how=dataclasses.asdict(how), lock=name, seed=number, v=leakgauge.__version__)
-            kept = None if out is None else out / f"{key[:12]}.json"
-            row = _finished(kept, key)
-            if row is None:
-                locked = start
-                for defense in parse_chain(name):
-                    locked = defense.prepare(locked)
-                found = train_locked(locked, train, test, shares, _beginning(how, name), number)
-                row = {"configuration": name, **dataclasses.asdict(found)}
-                if kept is not None:
-                    write_whole(kept, sealed(key, row))
-            rows.append(row)
+            rows.append(_kept(None if out is None else out / f"{key[:12]}.json", key, partial(trained, name)))
     result = {
         **asked,
         **dataclasses.asdict(how),
@@ -147,6 +147,16 @@ def _beginning(how: LockedTraining, name: str) -> LockedTraining:
     """With the lock's own first values."""
     found = [d.init for d in parse_chain(name) if isinstance(d, KeyLock)]
     return dataclasses.replace(how, init=found[0]) if found else how
+
+
+def _kept(file: Path | None, key: str, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """What an earlier call has left in that file, or made now and left there."""
+    row = _finished(file, key)
+    if row is None:
+        row = make()
+        if file is not None:
+            write_whole(file, sealed(key, row))
+    return row
 
 
 def _finished(kept: Path | None, key: str) -> dict[str, Any] | None:

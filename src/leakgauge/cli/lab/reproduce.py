@@ -1,4 +1,4 @@
-"""`leakgauge reproduce`: a paper's tables, reported beside measured."""
+"""`leakgauge lab reproduce`: a paper's tables, reported beside measured."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def reproduce(
 ) -> int:
     """Measure a paper's tables again: its figure stands beside ours.
 
-    Example: `leakgauge reproduce wei2020cpl --quick`
+    Example: `leakgauge lab reproduce wei2020cpl --quick`
     """
     if time_budget is not None and not 0 < time_budget < float("inf"):
         raise BadInput("--time-budget", allowed="a number of seconds above 0", got=time_budget, do="leave it out")

@@ -1,4 +1,4 @@
-"""`leakgauge reidentify RUN`: who is on the recovered pictures of a finished run."""
+"""`leakgauge lab reidentify RUN`: who is on the recovered pictures of a finished run."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def run(leakgauge, small, tmp_path, monkeypatch):
 
 
 def test_prints_the_stable_keys_and_keeps_them_beside_the_run(leakgauge, run):
-    outcome = leakgauge("reidentify", "run", "--steps", 2, "--device", "cpu", "--json")
+    outcome = leakgauge("lab", "reidentify", "run", "--steps", 2, "--device", "cpu", "--json")
     assert outcome.code == 0, outcome.err
     result = outcome.json
     assert {"schema", "data", "people", "classifier", "held_out", "chance", "rows", "environment"} <= result.keys()
@@ -28,7 +28,7 @@ def test_prints_the_stable_keys_and_keeps_them_beside_the_run(leakgauge, run):
 
 
 def test_shows_ceiling_floors_and_chance_and_says_what_identity_is(leakgauge, run, tmp_path):
-    outcome = leakgauge("reidentify", "run", "run", "--steps", 2, "--out", "elsewhere")
+    outcome = leakgauge("lab", "reidentify", "run", "run", "--steps", 2, "--out", "elsewhere")
     assert outcome.code == 0, outcome.err
     for word in ("true pictures", "mean-image", "chance", "top-5", "Identity is the label here"):
         assert word in outcome.out
@@ -37,17 +37,17 @@ def test_shows_ceiling_floors_and_chance_and_says_what_identity_is(leakgauge, ru
 
 
 def test_what_is_no_finished_run_is_refused(leakgauge, one_line, run):
-    assert "report.json" in one_line(leakgauge("reidentify", "nowhere"))
+    assert "report.json" in one_line(leakgauge("lab", "reidentify", "nowhere"))
     some = min((run / "cells").iterdir())
     whole = some.read_bytes()
     some.write_bytes(whole[:-1])
-    assert f"{some.name} is damaged" in one_line(leakgauge("reidentify", "run"))
+    assert f"{some.name} is damaged" in one_line(leakgauge("lab", "reidentify", "run"))
     some.unlink()
-    assert "are not there" in one_line(leakgauge("reidentify", "run"))
+    assert "are not there" in one_line(leakgauge("lab", "reidentify", "run"))
     some.write_bytes(whole)
     shutil.rmtree(run / "cells")
-    assert "pictures" in one_line(leakgauge("reidentify", "run"))
+    assert "pictures" in one_line(leakgauge("lab", "reidentify", "run"))
 
 
 def test_steps_must_be_some(leakgauge, one_line, run):
-    assert "steps" in one_line(leakgauge("reidentify", "run", "--steps", 0))
+    assert "steps" in one_line(leakgauge("lab", "reidentify", "run", "--steps", 0))

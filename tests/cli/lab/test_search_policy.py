@@ -5,6 +5,7 @@ import json
 import pytest
 
 COMMAND = [
+    "lab",
     "search-policy",
     "--model",
     "mlp:hidden=16",

@@ -1,4 +1,4 @@
-"""`leakgauge read-words`: aggregators on a federation that learns to read."""
+"""`leakgauge lab read-words`: aggregators on a federation that learns to read."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def read_words(
 ) -> None:
     """Two clients draw words each in its own way and train one recogniser (CRNN); compare aggregators on it.
 
-    Example: `leakgauge read-words --aggregator fedavg --aggregator fedboosting --training rounds=10`
+    Example: `leakgauge lab read-words --aggregator fedavg --aggregator fedboosting --training rounds=10`
     """
     how = Reading.from_text(training)
     if out is not None:

@@ -1,8 +1,9 @@
-"""`leakgauge read-key`: the key of every client from one update, and one line for what cannot work."""
+"""`leakgauge lab read-key`: the key of every client from one update, and one line for what cannot work."""
 
 import pytest
 
 SHORT = (
+    "lab",
     "read-key",
     "--data",
     "digits",

@@ -1,4 +1,4 @@
-"""`leakgauge read-key`: FedKL's private key, read off the gradient of the lock layer, beside the true one."""
+"""`leakgauge lab read-key`: FedKL's private key, read off the gradient of the lock layer, beside the true one."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def read_keys(
 ) -> None:
     """Divide the gradient of the lock's weight by that of its bias: how far is that from the client's key?
 
-    Example: `leakgauge read-key --data digits --model lenet-dlg --local batchnorm=train --trials 50`
+    Example: `leakgauge lab read-key --data digits --model lenet-dlg --local batchnorm=train --trials 50`
     """
     chain = parse_chain(lock)
     if sum(isinstance(d, KeyLock) and "gradient" in d.told for d in chain) != 1:

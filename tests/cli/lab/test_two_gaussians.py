@@ -1,10 +1,10 @@
-"""`leakgauge two-gaussians`: a table, a JSON document and a picture."""
+"""`leakgauge lab two-gaussians`: a table, a JSON document and a picture."""
 
 import json
 
 from leakgauge.cli.main import main
 
-SHORT = ["two-gaussians", "--case", "flipped", "--seeds", "2", "--rounds", "1", "--samples", "40"]
+SHORT = ["lab", "two-gaussians", "--case", "flipped", "--seeds", "2", "--rounds", "1", "--samples", "40"]
 TWO = ["--aggregator", "fedavg", "--aggregator", "fedboosting"]
 
 
@@ -25,7 +25,9 @@ def test_json(capsys):
 
 
 def test_bad_input_is_one_line_and_code_2(capsys):
-    assert main(["two-gaussians", "--case", "flip"]) == 2
+    assert main(["lab", "two-gaussians", "--case", "flip"]) == 2
     assert "flipped" in capsys.readouterr().err
-    assert main(["two-gaussians", "--seeds", "0"]) == 2
+    assert main(["lab", "two-gaussians", "--seeds", "0"]) == 2
     assert "seeds" in capsys.readouterr().err
+    assert main(["lab", "two-gaussians", "--device", "cuda"]) == 2
+    assert "auto or cpu" in capsys.readouterr().err

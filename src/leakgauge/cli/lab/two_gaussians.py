@@ -1,4 +1,4 @@
-"""`leakgauge two-gaussians`: aggregators on a federation small enough to draw."""
+"""`leakgauge lab two-gaussians`: aggregators on a federation small enough to draw."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import typer
 
 from leakgauge.cli import options
 from leakgauge.cli.console import say, show, show_json, show_table, watching
+from leakgauge.errors import BadInput
 from leakgauge.lab.two_gaussians.cases import CASES
 from leakgauge.lab.two_gaussians.comparing import AGGREGATORS, Study, compare
 from leakgauge.lab.two_gaussians.drawing import boundaries
@@ -31,15 +32,20 @@ def two_gaussians(
         str, typer.Option("--local", help="The clients' training: optimizer=adam,lr=0.003,batch_size=8,epochs=1.")
     ] = "",
     seed: options.SEED = None,
+    device: Annotated[
+        str, typer.Option("--device", help="auto or cpu: these networks are too small for a GPU.")
+    ] = "auto",
     out: Annotated[Path | None, typer.Option("--out", help="Folder for the numbers and the boundaries drawn.")] = None,
     as_json: options.JSON = False,
 ) -> None:
     """Compare aggregators where clients differ or one is poisoned, on two Gaussians, and draw decision boundaries.
 
-    Example: `leakgauge two-gaussians --case narrow --seeds 5 --out toy`
+    Example: `leakgauge lab two-gaussians --case narrow --seeds 5 --out toy`
     """
     cases, specs, first = case or list(CASES), aggregator or list(AGGREGATORS), 0 if seed is None else seed
     how = Local.from_text(local)
+    if device not in ("auto", "cpu"):
+        raise BadInput("--device", allowed="auto or cpu", got=repr(device), do="leave it out: this takes seconds")
     if out is not None:
         make_folder(out)
     with watching() as told:

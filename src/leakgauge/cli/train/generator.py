@@ -1,4 +1,4 @@
-"""`leakgauge train-generator`: a generator for ggl and gias, from the public part of a data set."""
+"""`leakgauge train generator`: a generator for ggl and gias, from the public part of a data set."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def train_generator(
 ) -> int:
     """Train a generator on the public part of the data, of which no victim is drawn. Ctrl-C keeps what it has learnt.
 
-    Example: `leakgauge train-generator --data digits --out digits.safetensors --steps 300`
+    Example: `leakgauge train generator --data digits --out digits.safetensors --steps 300`
     """
     schedule = Schedule(steps, batch_size, lr, noise, seed or 0)
     _check(out, schedule, latent, width)

@@ -63,7 +63,7 @@ def train(
 ) -> None:
     """Train a federation with defences and without, side by side: what a defence costs in accuracy, time and bytes.
 
-    Example: `leakgauge train --data digits --model mlp --defense gaussian:std=0.01 --rounds 20`
+    Example: `leakgauge train federation --data digits --model mlp --defense gaussian:std=0.01 --rounds 20`
     """
     scenario = options.changed(
         Scenario(data="digits", partition=_PARTITION, local=_LOCAL),
@@ -114,7 +114,7 @@ def _once(flag: str, given: list[str] | None) -> str | None:
             flag,
             allowed="given once: all configurations share it",
             got=" and ".join(given),
-            do="train once for each, or compare aggregators by 'leakgauge two-gaussians' or 'leakgauge read-words'",
+            do="train once for each, or compare aggregators: 'leakgauge lab two-gaussians', 'leakgauge lab read-words'",
         )
     return given[0] if given else None
 

@@ -1,10 +1,11 @@
-"""`leakgauge read-words`: a table, a JSON document, and one line for what cannot work."""
+"""`leakgauge lab read-words`: a table, a JSON document, and one line for what cannot work."""
 
 import json
 
 from leakgauge.cli.main import main
 
 SHORT = [
+    "lab",
     "read-words",
     "--aggregator",
     "fedavg",

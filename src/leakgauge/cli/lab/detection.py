@@ -1,4 +1,4 @@
-"""`leakgauge detection`: how often `inspect` finds each tampering server, and how often it cries wolf."""
+"""`leakgauge lab detection`: how often `inspect` finds each tampering server, and how often it cries wolf."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def detection(
 
     Thresholds are chosen on one half of the models and rates are reported on the other.
 
-    Example: `leakgauge detection --clean 40 --per-server 8`
+    Example: `leakgauge lab detection --clean 40 --per-server 8`
     """
     for name, value, least in (("--clean", clean, 4), ("--per-server", per_server, 2), ("--arms-race", arms_race, 0)):
         if value < least:

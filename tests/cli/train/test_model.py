@@ -11,7 +11,7 @@ from leakgauge.federation.rounds import train
 from leakgauge.models import load_model
 from leakgauge.types import Training
 
-COMMAND = ["train-model", "--data", "digits", "--model", "mlp", "--training", "rounds=20,policy=7,augment=false"]
+COMMAND = ["train", "model", "--data", "digits", "--model", "mlp", "--training", "rounds=20,policy=7,augment=false"]
 
 
 def test_trains_and_the_checkpoint_is_read(leakgauge, tmp_path):
