@@ -288,7 +288,7 @@ def test_a_queue_file_that_is_none_is_one_line(reproduce, queue, one_line, tmp_p
 
 
 def test_the_projects_own_queue_names_cells_that_exist():
-    entries = read_queue(Path(__file__).parents[2] / "benchmarks" / "gpu-queue.txt")
+    entries = read_queue(Path(__file__).parents[3] / "benchmarks" / "gpu-queue.txt")
     assert {"ren2022grnn", "wang2023mkor", "wang2022protect", "drabent2022ats", "ren2022fedkl", "wei2020cpl"} <= {
         entry.recipe.name for entry in entries
     }
