@@ -5,15 +5,15 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol, final
-
-import torch
-from torch import Tensor, nn
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, final
 
 from leakgauge.errors import BadInput, HiddenFact, LeakgaugeError, NotApplicable
 from leakgauge.settings import Settings
 from leakgauge.types.client import CROSS_ENTROPY, Batch, DataSpec, take
 from leakgauge.types.knowledge import Fact, Observation
+
+if TYPE_CHECKING:  # what only names things, such as `leakgauge list`, does not wait for torch
+    from torch import Tensor, nn
 
 BLANK = 0.5  # fills the rows of `inputs` that claim nothing
 NO_LABEL = -1  # the same for a label
@@ -43,6 +43,8 @@ class Reconstruction:
 
     def take(self, rows: Sequence[int]) -> Reconstruction:
         """Only these rows; `seconds` stays what all took together."""
+        from torch import Tensor
+
         tensors = {name: value for name, value in vars(self).items() if isinstance(value, Tensor)}
         notes = None if self.notes is None else tuple(self.notes[row] for row in rows)
         return dataclasses.replace(self, notes=notes, **take(tensors, rows))
@@ -77,6 +79,8 @@ def _check_film(name: str, result: Reconstruction) -> None:
 
 
 def _check_claims(name: str, result: Reconstruction) -> None:
+    import torch
+
     if result.claimed is None:
         return
     if result.inputs is None or result.claimed.shape != result.inputs.shape[:2] or result.claimed.dtype != torch.bool:
