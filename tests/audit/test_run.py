@@ -21,7 +21,6 @@ from leakgauge.execution.table_cell import FLOOR, run_cell
 from leakgauge.reading.sealed import opened
 from leakgauge.setup.plan import Cell
 from leakgauge.setup.setup import load_setup
-from leakgauge.setup.suites import SUITES, Suite
 from leakgauge.types import Fact, LocalTraining, Reconstruction, Scenario, TamperingServer, cell_name
 from leakgauge.verdict.credible import is_recovered
 
@@ -449,8 +448,8 @@ def test_what_could_not_run_is_tried_again(tmp_path, monkeypatch):
     assert report.verdict.leaks
 
 
-def test_a_first_defence_beside_the_default_suite_reuses_the_undefended_cells(tmp_path, monkeypatch):
-    monkeypatch.setitem(SUITES, "quick", Suite(1, ("linear",), ()))
+def test_a_first_defence_beside_the_default_suite_reuses_the_undefended_cells(tmp_path, monkeypatch, small_suite):
+    small_suite("quick", 1, ("linear",), ())
     monkeypatch.setattr("leakgauge.audit.run.stopped_by", lambda *_: ())
     run_audit(scenario(attacks=()), out=tmp_path)
     ran = count_runs(monkeypatch)

@@ -31,7 +31,7 @@ from leakgauge.recording.sanity import refuse_wrong
 from leakgauge.recording.triage import first_observation, triage_of
 from leakgauge.setup.plan import Cell, configurations, parse_chain, plan
 from leakgauge.setup.setup import Setup, environment, load_setup
-from leakgauge.setup.suites import SUITES
+from leakgauge.setup.suites import SECONDS
 from leakgauge.types import AuditReport, Fact, Finding, Pictures, Scenario, Skipped
 from leakgauge.types.triage import EXPOSED, WRONG
 from leakgauge.verdict.bounds import contradicted
@@ -157,7 +157,7 @@ def in_suite(scenario: Scenario) -> bool:
 
 def _budget(setup: Setup) -> Budget:
     seen = first_observation(setup, range(setup.scenario.trials))
-    return budget_of(SUITES[setup.scenario.suite].seconds, seen, setup.scenario.seeds)
+    return budget_of(SECONDS[setup.scenario.suite], seen, setup.scenario.seeds)
 
 
 def _works(setup: Setup, cells: Sequence[Cell]) -> list[Work]:

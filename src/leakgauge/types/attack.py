@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, final
 
@@ -137,6 +137,14 @@ class Attack(Settings):
     baseline: ClassVar[bool] = False  # True for floors that ignore the update
     losses: ClassVar[tuple[str, ...]] = (CROSS_ENTROPY,)  # the client's losses under which it holds
     decoy: ClassVar[bool] = False  # True where a picture may come from the prior alone: a decoy is attacked beside it
+    # How an audit that names no attacks plays it; see `leakgauge.setup.suites`.
+    tier: ClassVar[str] = ""  # the shortest suite that plays it, and with it the longer ones; none unless given
+    cost: ClassVar[float] = 5.0  # its place among the others: below 1 it reads, below 5 it solves, then it searches
+    in_suites: ClassVar[
+        Mapping[str, str | None]
+    ] = {}  # suite -> its fields there; None: another one plays in its place
+    unlabelled_in: ClassVar[tuple[str, ...]] = ()  # suites that play it only where no rule can read the labels
+    undefended_only: ClassVar[bool] = False  # True where it rests on equations that any defense breaks
 
     @property
     def rows_per_trial(self) -> int:
