@@ -98,8 +98,8 @@ def test_the_attacker_who_knows_replays_the_steps():
 
 def test_replaying_beats_taking_the_mean_for_one_gradient(attacked):
     defense, attack = LocalSteps(steps=4, lr=1.0), CPL(steps=8, threshold=1e-9)
-    (informed,) = defense.adaptive(attack)
-    plain, replayed = (attacked(defense, a, "lenet-dlg:filters=6") for a in (attack, informed))
+    (known,) = informed_by(attack, (defense,))
+    plain, replayed = (attacked(defense, attack, "lenet-dlg:filters=6", k) for k in ((), known))
     assert replayed.median() > plain.median() + 8
 
 
