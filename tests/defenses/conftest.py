@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from leakgauge.attacks.linear import Linear
 from leakgauge.client.chain import chain, client_step, prepared
 from leakgauge.client.observe import facts_about, observe
-from leakgauge.data import draw_victims, load
+from leakgauge.data import draw_victims, load, public_batch
 from leakgauge.matching.first_layer import FirstLayer
 from leakgauge.matching.problem import Matching, matching_of
 from leakgauge.metrics.scoring import score
@@ -74,6 +74,7 @@ def scene() -> Callable[..., Scene]:
         local: LocalTraining | None = None,
         told: str = "honest-but-curious",
         dtype: torch.dtype = torch.float32,
+        public: bool = False,
     ) -> Scene:
         source, local = load(data), local or LocalTraining()
         net = load_model(model, source.spec, 0) if isinstance(model, str) else model
@@ -81,7 +82,9 @@ def scene() -> Callable[..., Scene]:
         drawn = draw_victims(source, len(seeds), samples, 0)
         batch = Batch(drawn.inputs.to(dtype), drawn.labels)
         update = chain(client_step(local), *defenses)(net, batch, seeds)
-        facts = facts_about(net, batch, source.spec, local, None)
+        facts = facts_about(
+            net, batch, source.spec, local, public_batch(load(data, "train"), 64, 0) if public else None
+        )
         return Scene(source.spec, batch, observe(net, update, threat_model(told), facts), tuple(seeds))
 
     return make
