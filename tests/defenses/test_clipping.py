@@ -2,14 +2,13 @@
 
 import pytest
 import torch
-from leakgauge.matching.clipping import Clipping, clipped_mean, clipping_of, noise_in_gradient, numbers_for_replay
 
 from leakgauge.client.chain import chain, client_step
 from leakgauge.client.observe import facts_about, observe
 from leakgauge.data import draw_victims, load
+from leakgauge.defenses._clipping import CLIENT, SAMPLE, WHOLE, Clipping, clipped_mean
 from leakgauge.defenses.clip import Clip
 from leakgauge.engine.gradients import parameters_of, working_model
-from leakgauge.errors import BadInput
 from leakgauge.models import load_model
 from leakgauge.types import LocalTraining, threat_model
 
@@ -24,21 +23,14 @@ def batch():
     return draw_victims(load("digits"), trials=2, batch_size=3, seed=0)
 
 
-def test_it_is_written_as_text():
-    assert clipping_of("none") is None
-    assert clipping_of("norm=0.1/scope=layer/unit=client") == Clipping(0.1, "layer", "client")
-    with pytest.raises(BadInput, match="clipping: norm must be above 0"):
-        clipping_of("norm=0")
-
-
 @pytest.mark.parametrize("scope", ["whole", "layer"])
 @pytest.mark.parametrize("norm", [0.05, 0.7, 100.0])
 def test_the_guess_is_clipped_as_the_client_clips(model, batch, norm, scope):
     update = chain(client_step(LocalTraining()), Clip(norm, scope=scope))(model, batch, (0, 1))
     worker = working_model(model, "eval")
-    mine = clipped_mean(worker, batch.inputs, batch.labels, Clipping(norm, scope))
+    mine = clipped_mean(worker, batch.inputs, batch.labels, Clipping(norm, scope, SAMPLE))
     own = {n: p.expand(2, *p.shape) for n, p in parameters_of(worker).items()}
-    by_weights = clipped_mean(worker, batch.inputs, batch.labels, Clipping(norm, scope), own)
+    by_weights = clipped_mean(worker, batch.inputs, batch.labels, Clipping(norm, scope, SAMPLE), own)
     for name, tensor in update.tensors.items():
         torch.testing.assert_close(mine[name], tensor, rtol=1e-4, atol=1e-7, msg=name)
         torch.testing.assert_close(by_weights[name], tensor, rtol=1e-4, atol=1e-7, msg=name)
@@ -49,7 +41,7 @@ def test_it_has_a_slope(model, batch):
     worker = working_model(model, "eval").double()
 
     def value(x):
-        return sum((g**2).sum() for g in clipped_mean(worker, x, batch.labels, Clipping(0.5, "layer")).values())
+        return sum((g**2).sum() for g in clipped_mean(worker, x, batch.labels, Clipping(0.5, "layer", SAMPLE)).values())
 
     (slope,) = torch.autograd.grad(value(inputs), inputs)
     way = torch.randn(inputs.shape, generator=torch.Generator().manual_seed(0)).double()
@@ -57,33 +49,14 @@ def test_it_has_a_slope(model, batch):
     assert float((slope * way).sum()) == pytest.approx(float(measured.detach()), rel=1e-4)
 
 
-@pytest.mark.parametrize(
-    ("local", "noised", "expected"),
-    [
-        (LocalTraining(), "gradient", 1),
-        (LocalTraining(), "sum", 1 / 3),
-        (LocalTraining(), "joint-sum", 2 / 3),  # four tensors
-        (LocalTraining(), "update", 1),
-        (LocalTraining("fedavg", epochs=4, lr=0.1), "sum", 1 / (3 * 2)),
-        (LocalTraining("fedavg", batch_size=2, lr=0.1), "sum", (1 / 4 + 1) ** 0.5 / 2),  # steps of 2 samples and of 1
-        (LocalTraining("fedavg", epochs=4, lr=0.1), "update", 1 / 0.4),
-    ],
-)
-def test_noise_on_its_way_into_the_matched_gradient(model, batch, local, noised, expected):
-    update = client_step(local)(model, batch, (0, 1))
-    spec = load("digits").spec
-    seen = observe(model, update, threat_model("honest-but-curious"), facts_about(model, batch, spec, local, None))
-    assert noise_in_gradient(noised, seen) == pytest.approx(expected)
-
-
 def test_distances_are_measured_in_the_bound_but_never_coarser(model, batch):
     local = LocalTraining("fedavg", epochs=2, lr=0.1)
     update = client_step(local)(model, batch, (0, 1))
     spec = load("digits").spec
     seen = observe(model, update, threat_model("honest-but-curious"), facts_about(model, batch, spec, local, None))
-    assert Clipping(0.01).length(seen) == 0.01
-    assert Clipping(0.01, unit="client").length(seen) == pytest.approx(0.05)
-    assert Clipping(50.0).length(seen) == 1
+    assert Clipping(0.01, WHOLE, SAMPLE).length(seen) == 0.01
+    assert Clipping(0.01, WHOLE, CLIENT).length(seen) == pytest.approx(0.05)
+    assert Clipping(50.0, WHOLE, SAMPLE).length(seen) == 1
     parameters = sum(p.numel() for p in model.parameters())
-    assert numbers_for_replay("norm=1", seen) >= 2 * parameters  # two samples more than one
-    assert numbers_for_replay("none", seen) == numbers_for_replay("norm=1/unit=client", seen) == 0
+    assert Clipping(1, WHOLE, SAMPLE).numbers_per_row(seen) >= 2 * parameters  # two samples more than one
+    assert Clipping(0, WHOLE, SAMPLE).numbers_per_row(seen) == Clipping(1, WHOLE, CLIENT).numbers_per_row(seen) == 0

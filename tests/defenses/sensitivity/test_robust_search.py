@@ -4,7 +4,6 @@ import dataclasses
 
 import pytest
 import torch
-from leakgauge.matching.robust_slices import _energies
 
 from leakgauge.attacks.cpl import CPL
 from leakgauge.attacks.inverting_gradients import InvertingGradients
@@ -12,10 +11,12 @@ from leakgauge.client.chain import chain, client_step
 from leakgauge.client.observe import facts_about, observe
 from leakgauge.data import draw_victims, load
 from leakgauge.defenses.sensitivity.defense import Sensitivity
+from leakgauge.defenses.sensitivity.robust_search import _energies
+from leakgauge.defenses.sign import Sign
 from leakgauge.errors import NotApplicable
 from leakgauge.metrics.scoring import score
 from leakgauge.models import load_model
-from leakgauge.types import LocalTraining, threat_model
+from leakgauge.types import Known, LocalTraining, threat_model
 
 TRIALS, STEPS = 2, 12
 
@@ -40,9 +41,14 @@ def seen(digits):
     return run
 
 
-def psnr(attack, seen, defense, digits, kind="fedsgd"):
+def robust(defense):
+    """An attacker who knows the defense and tells its noised slices apart."""
+    return (Known(defense, "without noised slices"),)
+
+
+def psnr(attack, seen, defense, digits, known=(), kind="fedsgd"):
     observation, batch = seen(defense, kind)
-    found = attack(observation, range(TRIALS))
+    found = attack(observation, range(TRIALS), known=known)
     return score(batch, found, digits.spec).records["psnr"].mean(), found
 
 
@@ -55,9 +61,8 @@ def test_noised_slices_are_named_and_the_picture_comes_back(seen, digits, kind):
     std = 0.1 if kind == "fedsgd" else 0.1 * LocalTraining().lr  # the same noise, in a weight difference
     defense = Sensitivity(gamma=0.2, std=std, root=10)
     attack = CPL(steps=STEPS)
-    robust, _ = defense.adaptive(attack)
-    plain, _ = psnr(attack, seen, defense, digits, kind)
-    informed, found = psnr(robust, seen, defense, digits, kind)
+    plain, _ = psnr(attack, seen, defense, digits, kind=kind)
+    informed, found = psnr(attack, seen, defense, digits, robust(defense), kind)
     assert named(found) == defense.public.chosen(range(TRIALS)).sort().values.tolist()
     assert informed > plain + 10
     assert (found.trace[:, 0] > found.objective).all()
@@ -65,17 +70,15 @@ def test_noised_slices_are_named_and_the_picture_comes_back(seen, digits, kind):
 
 def test_small_noise_is_weighted_down_and_not_left_out(seen, digits):
     defense = Sensitivity(gamma=0.5, std=1e-4, root=10)
-    robust, _ = defense.adaptive(CPL(steps=STEPS, absolute_threshold=1e-4))
-    dropping = dataclasses.replace(robust, noised_slices=robust.noised_slices.replace("std=0.0001", "std=0.1"))
-    weighted, _ = psnr(robust, seen, defense, digits)
-    left_out, _ = psnr(dropping, seen, defense, digits)
+    assumed = dataclasses.replace(defense, std=0.1)
+    attack = CPL(steps=STEPS, absolute_threshold=1e-4)
+    weighted, left_out = (psnr(attack, seen, defense, digits, robust(taken_for))[0] for taken_for in (defense, assumed))
     assert weighted > left_out
 
 
 def test_an_open_choice_needs_no_naming(seen, digits):
     defense = Sensitivity(gamma=0.3, secret=False, root=10)
-    robust, _ = defense.adaptive(CPL(steps=STEPS))
-    score_, found = psnr(robust, seen, defense, digits)
+    score_, found = psnr(CPL(steps=STEPS), seen, defense, digits, robust(defense))
     assert named(found) == defense.public.chosen(range(TRIALS)).sort().values.tolist()
     assert score_ > 15
 
@@ -83,25 +86,25 @@ def test_an_open_choice_needs_no_naming(seen, digits):
 def test_it_serves_attacks_on_directions_too(seen, digits):
     defense = Sensitivity(gamma=0.2, root=10)
     attack = InvertingGradients(steps=60)
-    robust, _ = defense.adaptive(attack)
     plain, _ = psnr(attack, seen, defense, digits)
-    informed, found = psnr(robust, seen, defense, digits)
+    informed, found = psnr(attack, seen, defense, digits, robust(defense))
     assert len(found.notes) == TRIALS
     assert informed > plain
 
 
 def test_trials_together_equal_trials_alone(seen):
-    observation, _ = seen(Sensitivity(gamma=0.2, root=10))
-    robust, _ = Sensitivity(gamma=0.2, root=10).adaptive(CPL(steps=3))
-    together = robust(observation, range(TRIALS))
-    alone = robust(observation.take([1]), [1])
+    defense = Sensitivity(gamma=0.2, root=10)
+    (observation, _), attack = seen(defense), CPL(steps=3)
+    together = attack(observation, range(TRIALS), known=robust(defense))
+    alone = attack(observation.take([1]), [1], known=robust(defense))
     torch.testing.assert_close(alone.inputs[0], together.inputs[1], rtol=1e-2, atol=1e-2)
 
 
 def test_a_compressed_update_is_refused(seen):
-    observation, _ = seen(Sensitivity(gamma=0.2, root=10))
+    defense = Sensitivity(gamma=0.2, root=10)
+    observation, _ = seen(defense)
     with pytest.raises(NotApplicable, match="not compressed"):
-        CPL(steps=1, noised_slices="noised=2", compression="sign")(observation, range(TRIALS))
+        CPL(steps=1)(observation, range(TRIALS), known=(*robust(defense), Known(Sign())))
 
 
 def test_energies_are_summed_by_slice():

@@ -4,14 +4,15 @@ import math
 
 import pytest
 import torch
-from leakgauge.matching.unmixing import _FIRST, with_unmixing
 
 from leakgauge.attacks.inverting_gradients import InvertingGradients
 from leakgauge.client.chain import chain, client_step
 from leakgauge.client.observe import facts_about, observe
 from leakgauge.data import draw_victims, load
-from leakgauge.defenses.mixup import Mixup, draw
-from leakgauge.matching.problem import puzzle_of
+from leakgauge.defenses.mixup import Mixup
+from leakgauge.defenses.mixup.defense import draw
+from leakgauge.defenses.mixup.unmixing import _FIRST, with_unmixing
+from leakgauge.matching.problem import matching_of
 from leakgauge.models import load_model
 from leakgauge.types import Batch, LocalTraining, threat_model
 
@@ -37,8 +38,8 @@ def without_prior(_, x, __):
 @pytest.mark.parametrize("samples", [2, 3])
 def test_the_truth_costs_nothing(samples, known):
     batch, seen = scene(samples)
-    puzzle = puzzle_of(seen, batch.labels if known else None, distance="l2", prior=without_prior)
-    unmixing = with_unmixing(puzzle, seen)
+    problem = matching_of(seen, batch.labels if known else None, distance="l2", prior=without_prior)
+    unmixing = with_unmixing(problem)
     weights, partners = draw(SEEDS, samples, 1.0)
     share = torch.where(partners[:, 0] == 1, weights, 1 - weights)  # the other way round is the other weight
     truth = torch.cat((batch.inputs.flatten(1), (torch.logit(share) - _FIRST)[:, None].float()), 1)
@@ -53,16 +54,16 @@ def test_the_truth_costs_nothing(samples, known):
 
 def test_the_units_of_an_attack_are_kept():
     batch, seen = scene(2)
-    puzzle = InvertingGradients(unmix=True)._puzzle(seen)
-    z = torch.cat((((batch.inputs - puzzle.centre) / puzzle.unit).flatten(1), torch.zeros(2, 1)), 1)
-    torch.testing.assert_close(puzzle.finish(z)[0], batch.inputs)
-    torch.testing.assert_close(puzzle.boxed(z), z)
+    problem = with_unmixing(InvertingGradients().problem(seen, SEEDS))
+    z = torch.cat((((batch.inputs - problem.centre) / problem.unit).flatten(1), torch.zeros(2, 1)), 1)
+    torch.testing.assert_close(problem.finish(z)[0], batch.inputs)
+    torch.testing.assert_close(problem.boxed(z), z)
     w = 1 / (1 + math.exp(-_FIRST))
     mixture = w * batch.inputs + (1 - w) * batch.inputs.flip(1)
-    torch.testing.assert_close(puzzle.split(z)[0], mixture)
+    torch.testing.assert_close(problem.split(z)[0], mixture)
 
 
 def test_one_sample_was_mixed_with_nothing():
     batch, seen = scene(1)
-    puzzle = puzzle_of(seen, batch.labels, distance="l2", prior=without_prior)
-    assert with_unmixing(puzzle, seen) is puzzle
+    problem = matching_of(seen, batch.labels, distance="l2", prior=without_prior)
+    assert with_unmixing(problem) is problem
