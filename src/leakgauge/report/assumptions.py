@@ -36,6 +36,7 @@ def attacked(report: AuditReport) -> list[tuple[str, str]]:
         ("Layers that are seen", s.shared_layers),
         ("Precision", s.precision),
         ("Defences", ", ".join(s.defenses) or "none"),
+        *([("Informed attackers take the defense for", s.assume)] if s.assume else []),
         ("Attacks", ", ".join(s.attacks) or f"the suite {s.suite}"),
         ("Trials", f"{counted('victim', s.trials)} per cell" if simulated else counted("update", s.trials)),
         ("Seed", str(s.seed)),

@@ -115,6 +115,10 @@ class Defense(Settings):
             return ("",) if not self.idle and self.informs_server(attack) != attack else ()
         return ("",) if self.has_rule_for(type(attack)) and not self.idle else ()
 
+    def weaker_ways(self, attack: Attack) -> tuple[str, ...]:  # noqa: ARG002
+        """Further ways, by name, that only who asks for one gets: weaker, and here to be compared with a paper's."""
+        return ()
+
     @classmethod
     def has_rule_for(cls, attack: type[Attack]) -> bool:
         """Is it known how to rewrite problems of this attack's kind, or what a server of this kind would send?"""

@@ -90,6 +90,13 @@ class Scenario:
                 raise BadInput(name, allowed="a list of names", got=repr(value), do=f'write {name} = ["..."]')
             object.__setattr__(self, name, tuple(value))
         threat_model(self.threat_model)
+        if self.assume and self.variants == "plain":
+            raise BadInput(
+                "assume",
+                allowed='left out with variants = "plain"',
+                got=repr(self.assume),
+                do="let attackers play who know the defense, or leave it out",
+            )
 
     @property
     def seeds(self) -> tuple[int, ...]:

@@ -43,7 +43,7 @@ _SMALL = 64  # px; larger ones are not kept
 class Result:
     """What one scenario or measurement at one base seed gave."""
 
-    findings: tuple[Finding, ...]  # of the asked attack: plain, then those who know the defence
+    findings: tuple[Finding, ...]  # of the asked attack: plain, then those who know the defense
     environment: Mapping[str, str]
     seconds: float  # wall clock of the whole run, loading and floors included
     figures: Figures = field(default_factory=dict)  # of a measurement, which has no findings
@@ -149,7 +149,7 @@ def most_exposed(findings: Iterable[Finding], pictures: Pictures) -> tuple[Mappi
                 groups.setdefault(cell, []).append((float(record.get("psnr") or 0.0), finding, place))
     return tuple(
         {
-            "spec": finding.spec,
+            "attack": finding.attack,
             "adaptive": finding.adaptive,
             "psnr": psnr,
             "trial": finding.trial,
@@ -174,12 +174,12 @@ def results_of(run: Run | Study, runs: Path) -> tuple[Result, ...] | None:
 def findings_of(cell: Cell, results: Iterable[Result]) -> tuple[Finding, ...]:
     """The victims of a cell, pooled over base seeds.
 
-    A defence may know several adaptive attacks; the one that recovers most on average speaks for all of them.
+    A defense may be known in several ways; the one that recovers most on average speaks for all of them.
     """
     groups: dict[str, list[Finding]] = {}
     knows = cell.variant == "adaptive"
     for finding in (f for r in results for f in r.findings if f.adaptive == knows and not f.is_decoy):
-        groups.setdefault(finding.spec, []).append(finding)
+        groups.setdefault(finding.attack, []).append(finding)
     if not groups:
         return ()
     return max((tuple(group) for group in groups.values()), key=_closeness)
