@@ -17,11 +17,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from leakgauge.recording.recorder import Recorder
 from torch import Tensor, nn
 
 from leakgauge import Attack, Scenario, catalog, run_audit
 from leakgauge.errors import LeakgaugeError
+from leakgauge.recording.recorder import Recorder
 
 with warnings.catch_warnings():  # typer 0.20 imports names that click 8.5 deprecates
     warnings.simplefilter("ignore", DeprecationWarning)
