@@ -149,7 +149,7 @@ def test_running_out_of_memory_is_a_counted_failure(monkeypatch):
     def too_big(*_):
         raise torch.OutOfMemoryError("too big")
 
-    monkeypatch.setattr(Linear, "reconstruct", too_big)
+    monkeypatch.setattr(Linear, "solve", too_big)
     report, _ = run_audit(TINY)
     assert rows(report)["linear | none | plain"].failed == 3
 
@@ -158,7 +158,7 @@ def test_bad_input_ends_the_run(monkeypatch):
     def refuse(*_):
         raise BadInput("something", allowed="else", got="this", do="that")
 
-    monkeypatch.setattr(Linear, "reconstruct", refuse)
+    monkeypatch.setattr(Linear, "solve", refuse)
     with pytest.raises(BadInput, match="something must be else"):
         run_audit(TINY)
 
@@ -169,7 +169,7 @@ def test_an_attack_that_returns_nan_is_scored_flagged_and_counted_as_failed(monk
         inputs = torch.full((n, 1, 1, 8, 8), torch.nan)
         return Reconstruction(inputs, None, torch.full((n,), torch.nan), torch.ones(n), torch.ones(n))
 
-    monkeypatch.setattr(Linear, "reconstruct", lost)
+    monkeypatch.setattr(Linear, "solve", lost)
     report, _ = run_audit(TINY)
     row = rows(report)["linear | none | plain"]
     assert row.failed == 3
@@ -183,7 +183,7 @@ def test_labels_alone_can_be_claimed(monkeypatch):
         n = len(seeds)
         return Reconstruction(None, torch.zeros(n, 1, dtype=torch.long), torch.zeros(n), torch.ones(n), torch.ones(n))
 
-    monkeypatch.setattr(Linear, "reconstruct", labels_only)
+    monkeypatch.setattr(Linear, "solve", labels_only)
     report, pictures = run_audit(TINY)
     assert "linear | none | plain" not in pictures.recovered
     found = [f for f in report.findings if f.attack == "linear"]
@@ -251,9 +251,9 @@ class Shrink(TamperingServer):
             sent.fc1.bias.add_(100.0)
         return sent
 
-    def reconstruct(self, observation, seeds, progress):
+    def solve(self, observation, seeds, progress):
         assert observation.model.fc1.bias.min() > 50  # it sees the model it sent
-        return Linear().reconstruct(observation, seeds, progress)
+        return Linear()(observation, seeds, progress)
 
 
 class Rebuild(Shrink):
@@ -378,7 +378,7 @@ def test_an_interrupt_in_the_middle_of_a_cell_loses_only_that_cell(tmp_path, mon
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(Linear, "reconstruct", halt)
+        patch.setattr(Linear, "solve", halt)
         report, _ = run_audit(TINY, out=tmp_path)
     assert report.interrupted
     assert report.verdict.sentence == "Nothing was measured."
@@ -442,7 +442,7 @@ def test_what_could_not_run_is_tried_again(tmp_path, monkeypatch):
         raise torch.OutOfMemoryError("too big")
 
     with monkeypatch.context() as patch:
-        patch.setattr(Linear, "reconstruct", too_big)
+        patch.setattr(Linear, "solve", too_big)
         run_audit(TINY, out=tmp_path)
     report, _ = run_audit(TINY, out=tmp_path)
     assert report.verdict.leaks
@@ -458,9 +458,9 @@ def test_a_first_defence_beside_the_default_suite_reuses_the_undefended_cells(tm
 
 
 def test_two_versions_of_one_attack_have_rows_and_pictures_of_their_own():
-    report, pictures = run_audit(scenario(attacks=("linear", "linear:combine=least-squares")))
+    report, pictures = run_audit(scenario(attacks=("linear", "dlg:steps=2")))
     assert rows(report)["linear | none | plain"].trials == 3
-    assert rows(report)["linear:combine=least-squares | none | plain"].trials == 3
+    assert rows(report)["dlg | none | plain"].trials == 3
     assert len(pictures.recovered) == 4
 
 
@@ -468,7 +468,7 @@ def test_two_rows_that_come_to_the_same_attack_are_both_run(tmp_path, monkeypatc
     """Which has happened where a defence tells two versions of an attack the same."""
     monkeypatch.setattr(audit, "_key", lambda setup, cell: f"{cell.attack.name}-{cell.defense}")
     for out in (None, tmp_path):
-        report, pictures = run_audit(scenario(attacks=("linear", "linear:combine=least-squares")), out=out)
+        report, pictures = run_audit(scenario(attacks=("linear", "dlg:steps=2")), out=out)
         assert rows(report)["linear | none | plain"].trials == 3
-        assert rows(report)["linear:combine=least-squares | none | plain"].trials == 3
+        assert rows(report)["dlg | none | plain"].trials == 3
         assert len(pictures.recovered) == 4
