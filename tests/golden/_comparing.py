@@ -10,7 +10,7 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 import numpy as np
-from _surface import ADDED, DROPPED, RENAMED
+from _surface import ADDED, DROPPED, RENAMED, in_schema_2
 
 # Attacks run in float64 for a few steps: another order of the same sums moves the last digits and no others.
 FLOAT64 = 1e-6
@@ -25,12 +25,10 @@ _LONGEST = 300  # characters of a value in a message
 
 def renamed(value: Any) -> Any:
     """A golden value with the first building's words translated into those of the second."""
-    if not RENAMED:
-        return value
     if isinstance(value, str):
-        return _WORDS.sub(lambda found: RENAMED[found[0]], value)
+        return _WORDS.sub(lambda found: RENAMED[found[0]], value) if RENAMED else value
     if isinstance(value, Mapping):
-        return {renamed(key): renamed(inner) for key, inner in value.items()}
+        return {renamed(key): renamed(inner) for key, inner in in_schema_2(value).items()}
     return [renamed(inner) for inner in value] if isinstance(value, list) else value
 
 
