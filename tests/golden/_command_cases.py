@@ -229,8 +229,7 @@ def command_cases() -> tuple[CommandCase, ...]:
             (
                 "audit --model mlp --data digits --attacks dgl",
                 f"audit {SMALL} --defenses gausian",
-                f"audit {SMALL} --defenses mixup --attacks linear --trials 2 --out run",
-                f"audit {SMALL} --attacks imprint --trials 2 --out imprint",
+                f"audit {SMALL} --defenses 'mixup gaussian:std=1' --attacks 'imprint linear' --trials 2 --out run",
                 "report nothing",
                 "attack linear --trials 0",
             ),

@@ -28,7 +28,9 @@ _HASH = re.compile(r"(?<![\w.])(?=[0-9a-f]*[a-f])(?=[0-9a-f]*\d)[0-9a-f]{10,64}(
 _DATE = re.compile(r"\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d)?(?:\.\d+)?(?:Z|[+-]\d\d:?\d\d)?)?")
 _PROPERTY = re.compile(r'(<property name="(?:' + "|".join(_HOST) + r')" value=")[^"]*"')
 _LIST_ENTRY = re.compile(r"^([-*] (?:" + "|".join(_HOST) + r"): ).*$", re.IGNORECASE | re.MULTILINE)
-_VERSION = re.compile(r"\b(leakgauge|torch|Python) v?\d+(?:\.\d+)+\S*")
+_NAMED_HOST = re.compile(r"\b(" + "|".join(_HOST) + r"): [^·\n]+(?= ·|$)")
+_COMMIT = re.compile(r"\bcommit [0-9a-f]{7,40}\b|\binstalled package\b")
+_VERSION = re.compile(r"\b([Ll]eakgauge|torch|[Pp]ython) v?\d+(?:\.\d+)+\S*")
 _BOUND = re.compile(r"\\?<<time>")  # "<0.01 s"
 _QUARTILES = re.compile(r"<time> *\[[^\]]*\](?:  +[-+]?\d+ %)?")
 _BYTES = re.compile(r"(?<![\w.])\d[\d,]*(?:\.\d+)? ?(?:GB|MB|GiB|MiB)\b")
@@ -45,6 +47,7 @@ def text(raw: str, folder: Path) -> list[str]:
         (_PROPERTY, r'\1<host>"'),
         (_LIST_ENTRY, r"\1<host>"),
         (_VERSION, r"\1 <version>"),
+        (_COMMIT, "<commit>"),
         (_DATE, "<date>"),
         (_HASH, "<key>"),
         (_DURATION, "<time>"),
@@ -100,7 +103,14 @@ def page(raw: str, folder: Path) -> list[str]:
     reader = _Page()
     reader.feed(raw)
     reader.close()
-    return text("\n".join(" ".join(line.split()) for line in reader.lines), folder)
+    lines = [" ".join(line.split()) for line in reader.lines]
+    lines = [line for line in lines if line]
+    for number, line in enumerate(lines[:-1]):
+        if line.removeprefix("dt: ").lower() in _HOST and lines[number + 1].startswith("dd: "):
+            lines[number + 1] = "dd: <host>"
+        if " · " in line:
+            lines[number] = _NAMED_HOST.sub(r"\1: <host>", line)
+    return text("\n".join(lines), folder)
 
 
 class _Page(HTMLParser):

@@ -13,13 +13,14 @@ import time
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent))
+HERE = Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE), str(HERE.parents[1] / "src")]  # this checkout, whatever is installed
 
-import torch
-from _attack_cases import attack_cases
-from _command_cases import command_cases
-from _files import ATTACKS, COMMANDS, write_arrays, write_document
-from _running import run_attack_case, run_command_case
+import torch  # noqa: E402
+from _attack_cases import attack_cases  # noqa: E402
+from _command_cases import command_cases  # noqa: E402
+from _files import ATTACKS, COMMANDS, write_arrays, write_document  # noqa: E402
+from _running import run_attack_case, run_command_case  # noqa: E402
 
 
 def main() -> None:
