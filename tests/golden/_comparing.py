@@ -41,6 +41,8 @@ def differences(then: Any, now: Any, where: str, tolerance: float) -> Iterator[s
         yield from _of_tables(then, now, where, tolerance)
     elif _is_text(then) and _is_text(now):
         yield from _of_lines(then, now, where)
+    elif (old := _by_name(then)) and (new := _by_name(now)):
+        yield from _of_tables(old, new, where, tolerance)
     elif isinstance(then, (list, tuple)) and isinstance(now, (list, tuple)):
         if len(then) != len(now):
             yield f"{where}: {len(then)} entries became {len(now)}: {_short(then)} -> {_short(now)}"
@@ -54,6 +56,14 @@ def differences(then: Any, now: Any, where: str, tolerance: float) -> Iterator[s
             yield f"{where}: {_short(then)} -> {_short(now)}"
     elif then != now:
         yield f"{where}: {_short(then)} -> {_short(now)}"
+
+
+def _by_name(value: Any) -> dict[str, Any]:
+    """A list of things that are told apart by their names, such as a catalogue; empty for any other value."""
+    if not isinstance(value, list) or not all(isinstance(one, Mapping) and "name" in one for one in value):
+        return {}
+    named = {str(one["name"]): one for one in value}
+    return named if len(named) == len(value) else {}
 
 
 def _is_text(value: Any) -> bool:

@@ -36,6 +36,7 @@ RENAMED: dict[str, str] = {}
 # drops on purpose, as shell patterns. Each entry wants a comment that says why.
 ADDED: tuple[str, ...] = (
     "* / is_decoy",  # a finding's `control` has this name now, and the golden files of attacks leave it out
+    "lists / * list metrics * / out / ssim_uniform7",  # a function that nobody called is a metric to ask for
     "* / gate / defense",  # every key of a verdict is there now, null where it does not apply
     "* / configurations[[]*] / traces",
     *(f"* / configurations[[]*] / upper / {key}" for key in ("mu", "steps", "unit", "kappa", "training")),
