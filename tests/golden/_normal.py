@@ -105,9 +105,9 @@ def page(raw: str, folder: Path) -> list[str]:
     reader.close()
     lines = [" ".join(line.split()) for line in reader.lines]
     lines = [line for line in lines if line]
-    for number, line in enumerate(lines[:-1]):
-        if line.removeprefix("dt: ").lower() in _HOST and lines[number + 1].startswith("dd: "):
-            lines[number + 1] = "dd: <host>"
+    for number, line in enumerate(lines):
+        if line.startswith("dd: ") and lines[number - 1].removeprefix("dt: ").lower() in _HOST:
+            lines[number] = "dd: <host>"
         if " · " in line:
             lines[number] = _NAMED_HOST.sub(r"\1: <host>", line)
     return text("\n".join(lines), folder)
