@@ -38,6 +38,7 @@ ORDER = (  # of the packages: each may import what stands above it, and itself
     "audit",
     "report",
     "integrations",
+    "testing",
     "lab",
     "cli",
     "entry",

@@ -17,6 +17,7 @@ from leakgauge.client.observe import facts_about, observe
 from leakgauge.data import draw_victims, load, public_batch
 from leakgauge.models import load_model
 from leakgauge.setup.plan import informed_by
+from leakgauge.testing import check_defense
 from leakgauge.types import Batch, Known, LocalTraining, Observation, threat_model
 
 SEEDS = (0, 1)
@@ -64,6 +65,11 @@ def test_who_knows_the_rotation_comes_closer_with_every_attack_that_matches_grad
     (known,) = informed_by(catalog.build("attacks", attack), (rotation,))
     assert known == (Known(rotation),)
     assert (errors_of(attack, scene, known) < 0.6 * errors_of(attack, scene)).all()
+
+
+def test_it_holds_to_the_contract_of_defenses(rotation: Any) -> None:
+    check_defense(rotation)
+    check_defense(type(rotation))
 
 
 def test_the_first_layers_ratio_is_exact_again(rotation: Any) -> None:
