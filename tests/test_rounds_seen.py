@@ -105,7 +105,7 @@ def test_plain_attackers_see_one_round_and_informed_ones_all(monkeypatch):
     monkeypatch.setattr(Linear, "solve", noting)
     (known,) = informed_by(Linear(), parse_chain(chain))
     for cell in (Cell(Linear(), chain, False, "linear"), Cell(Linear(), chain, True, "linear", known)):
-        run_cell(setup, cell, [], lambda _: None)
+        run_cell(setup, cell, lambda _: None)
     one, averaged = seen
     assert one.fact(Fact.LOCAL_TRAINING).seen == 1
     assert averaged.fact(Fact.LOCAL_TRAINING).seen == ROUNDS
@@ -139,7 +139,7 @@ def restated(chain, monkeypatch, **local):
     monkeypatch.setattr(gradient_matching, "with_likelihood", stopped)
     (known,) = informed_by(DLG(), parse_chain(chain))
     with pytest.raises((StopIteration, RuntimeError)):
-        run_cell(setup, Cell(DLG(), chain, True, "dlg", known), [], lambda _: None)
+        run_cell(setup, Cell(DLG(), chain, True, "dlg", known), lambda _: None)
     (found,) = seen
     return found
 

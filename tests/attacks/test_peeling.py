@@ -203,9 +203,7 @@ def test_whoever_knows_that_the_network_behind_is_hidden_solves_for_it(scene, de
 def test_solving_certifies_nothing_false_either(scene):
     for samples in (16, 30):
         made = scene("mlp:hidden=100", trials=4, samples=samples)
-        worst, _ = distance_to_truth(
-            made, Peeling().solve(PeeledLayer(made.seen, SOLVED), range(4), lambda _: None)
-        )
+        worst, _ = distance_to_truth(made, Peeling().solve(PeeledLayer(made.seen, SOLVED), range(4), lambda _: None))
         assert worst < 0.03
 
 

@@ -21,7 +21,6 @@ from leakgauge.execution.table_cell import FLOOR, run_cell
 from leakgauge.reading.sealed import opened
 from leakgauge.setup.plan import Cell
 from leakgauge.setup.setup import load_setup
-from leakgauge.setup.suites import SUITES, Suite
 from leakgauge.types import Fact, LocalTraining, Reconstruction, Scenario, TamperingServer, cell_name
 from leakgauge.verdict.credible import is_recovered
 
@@ -78,16 +77,16 @@ def test_every_trial_of_every_cell_is_a_finding_with_its_seed():
 def test_strong_noise_protects_and_the_verdict_is_about_the_defended_update():
     report, _ = run_audit(scenario(defenses=("gaussian:std=10",), gate="ssim=0.9"))
     assert not report.verdict.leaks
-    assert report.verdict.gate["passed"]
+    assert report.verdict.gate.passed
     undefended, defended = report.verdict.configurations
-    assert undefended["leaks"]
-    assert not defended["leaks"]
+    assert undefended.leaks
+    assert not defended.leaks
     assert "no-better-than-mean" in rows(report)["linear | gaussian:std=10 | plain"].flags
 
 
 def test_the_gate_fails_for_a_leaking_configuration():
     report, _ = run_audit(dataclasses.replace(TINY, gate="ssim=0.5"))
-    assert not report.verdict.gate["passed"]
+    assert not report.verdict.gate.passed
 
 
 def test_a_table_is_judged_by_its_error():
@@ -211,7 +210,7 @@ def test_given_labels_are_flagged_on_attacks_and_not_on_floors():
     report, _ = run_audit(scenario(threat_model="honest-but-curious+labels"))
     assert "labels-given" in rows(report)["linear | none | plain"].flags
     assert "labels-given" not in rows(report)["mean-image | none | plain"].flags
-    assert "labels" in report.told
+    assert "labels" in report.facts
 
 
 def test_an_attack_that_gets_nowhere_is_flagged():
@@ -275,7 +274,7 @@ class Rebuild(Shrink):
 def test_a_tampering_server_runs_only_where_the_threat_model_lets_it(server, told, runs):
     setup = load_setup(scenario(threat_model=told), None, "cpu")
     before = copy.deepcopy(setup.model.state_dict())
-    findings, recovered = run_cell(setup, Cell(server, "none", False, server.name), (), lambda _: None)
+    findings, recovered = run_cell(setup, Cell(server, "none", False, server.name), lambda _: None)
     if runs:
         assert all(f.error is None for f in findings)
         assert (recovered - setup.batch.inputs).abs().max() < 0.05
@@ -449,8 +448,8 @@ def test_what_could_not_run_is_tried_again(tmp_path, monkeypatch):
     assert report.verdict.leaks
 
 
-def test_a_first_defence_beside_the_default_suite_reuses_the_undefended_cells(tmp_path, monkeypatch):
-    monkeypatch.setitem(SUITES, "quick", Suite(1, ("linear",), ()))
+def test_a_first_defence_beside_the_default_suite_reuses_the_undefended_cells(tmp_path, monkeypatch, small_suite):
+    small_suite("quick", 1, ("linear",), ())
     monkeypatch.setattr("leakgauge.audit.run.stopped_by", lambda *_: ())
     run_audit(scenario(attacks=()), out=tmp_path)
     ran = count_runs(monkeypatch)

@@ -27,8 +27,8 @@ from leakgauge.recording.sanity import refuse_wrong
 from leakgauge.recording.triage import triage
 from leakgauge.report.blind_page import label_words, to_blind_page
 from leakgauge.report.subject import counted
-from leakgauge.setup.plan import Cell, informed_by, parse_chain, way_of
-from leakgauge.setup.suites import SUITES, attacks_of
+from leakgauge.setup.plan import Cell, check_assumed, knowledge, parse_chain, way_of
+from leakgauge.setup.suites import SECONDS, attacks_of
 from leakgauge.types import UNDEFENDED, Attack, Fact, Known, Observation, Reconstruction, Scenario
 
 FILE, PAGE = "blind.json", "blind.html"
@@ -96,14 +96,14 @@ def _cells(scenario: Scenario) -> list[Cell]:
     """Each attack, plain and as one who knows the declared defence; controls need the truth and are left out."""
     chain = scenario.defenses[0] if scenario.defenses else UNDEFENDED
     cells = []
-    for spec in attacks_of(scenario):
-        attack: Attack = catalog.build("attacks", spec)
-        if attack.baseline or attack.decoy:  # what they draw cannot be told from what they know
-            continue
+    named: list[Attack] = [catalog.build("attacks", spec) for spec in attacks_of(scenario)]
+    attacks = [a for a in named if not (a.baseline or a.decoy)]  # what they draw cannot be told from what they know
+    check_assumed(scenario, attacks)
+    for attack in attacks:
         if scenario.variants != "adaptive" or not scenario.defenses:
             cells.append(Cell(attack, chain, False, attack.name))
         if scenario.variants != "plain":
-            for known in informed_by(attack, parse_chain(chain)):
+            for known in knowledge(scenario, attack, parse_chain(chain)):
                 cells.append(Cell(attack, chain, True, attack.name + way_of(known), known))
     return cells
 
@@ -111,7 +111,7 @@ def _cells(scenario: Scenario) -> list[Cell]:
 def _budget(scenario: Scenario, seen: Observation) -> Budget | None:
     if scenario.attacks:
         return None
-    return budget_of(SUITES[scenario.suite].seconds, seen, seeds_of(scenario, seen))
+    return budget_of(SECONDS[scenario.suite], seen, seeds_of(scenario, seen))
 
 
 def _run(attack: Attack, scenario: Scenario, seen: Observation, known: Sequence[Known]) -> Reconstruction | str:

@@ -73,6 +73,13 @@ VARIANTS = Annotated[
         "--adaptive/--plain", help="Only attackers who know the defence, or only those who do not. Default: both."
     ),
 ]
+ASSUME = Annotated[
+    str | None,
+    typer.Option(
+        "--assume",
+        help="What informed attackers take for the defense, true or not: NAME[:field=value,...][@WAY]; a+b chains.",
+    ),
+]
 
 
 def variants_of(choice: bool | None) -> str | None:

@@ -17,8 +17,9 @@ from leakgauge.recording.own_update import is_recording, saved_observation
 from leakgauge.recording.recorded_clients import filled_in
 from leakgauge.recording.sanity import sanity
 from leakgauge.report.pictures import sheet_png
+from leakgauge.setup.plan import check_assumed, knowledge
 from leakgauge.setup.setup import environment, initial_state
-from leakgauge.types import SCHEMA, Attack, DataSpec, Observation, Reconstruction, Scenario, threat_model
+from leakgauge.types import SCHEMA, Attack, DataSpec, Known, Observation, Reconstruction, Scenario, threat_model
 from leakgauge.types.triage import WRONG
 from leakgauge.verdict.flags import FLAGS
 
@@ -38,6 +39,7 @@ def replay(
     """Run `attack` on the update in `update_file`; writes `reconstruction.safetensors` and, for images, a sheet."""
     if is_recording(update_file):
         scenario = filled_in(scenario, update_file)
+    known = _known(attack, scenario)
     seen, data = look_at(scenario, update_file, data_root, device)
     with watching() as watch:
         name = f"{attack.name} | {update_file.name}"
@@ -45,10 +47,10 @@ def replay(
         for clue in sanity(seen):
             if clue.severity == WRONG:
                 say(f"leakgauge: {clue.what}: {clue.value}: {clue.meaning}")
-        result = attack(seen, seeds_of(scenario, seen), lambda share: watch(0, 1, name, share))
+        result = attack(seen, seeds_of(scenario, seen), lambda share: watch(0, 1, name, share), known)
     folder = folder_of(scenario, update_file, out)
     keep(result, data, folder, "reconstruction")
-    found = findings(attack, result, scenario, seen)
+    found = findings(attack, result, scenario, seen, bool(known))
     if as_json:
         show_json(as_document(scenario, update_file, found, seen))
         say(f"reconstruction: {folder}")
@@ -58,6 +60,23 @@ def replay(
     show_no_truth()
     show(f"Reconstruction: {folder}")
     return 0
+
+
+def _known(attack: Attack, scenario: Scenario) -> tuple[Known, ...]:
+    """The defenses that are assumed behind the update; one file is attacked once, so in one way."""
+    if not scenario.assume:
+        return ()
+    check_assumed(scenario, [attack])
+    ways = knowledge(scenario, attack, ())
+    if len(ways) != 1:
+        named = ", ".join(repr(known.way) for way in ways for known in way)
+        raise BadInput(
+            "--assume",
+            allowed=f"with one of these ways, as NAME@WAY: {named}" if ways else f"something that helps {attack.name}",
+            got=scenario.assume,
+            do="choose one" if ways else "leave it out",
+        )
+    return ways[0]
 
 
 def look_at(scenario: Scenario, update_file: Path, data_root: Path | None, device: str) -> tuple[Observation, DataSpec]:

@@ -33,6 +33,7 @@ shared_layers = "all"       # layers whose tensors are seen: "first:2", "last:1"
 suite = "quick"             # about 1 minute; "standard" 10 minutes, "full" 2 hours
 # attacks = ["linear", "inverting-gradients:steps=2000"]  # these instead of a suite
 variants = "both"           # attackers who know the defence ("adaptive"), who do not ("plain"), or "both"
+# assume = "prune:share=0.5"  # what informed attackers take for the defense; left out: they know the true one
 ledger = false              # true: run the strongest attack again with each assumption changed
 
 # --- What is compared, and when the audit fails -----------------------------------------------------

@@ -36,6 +36,7 @@ def attacked(report: AuditReport) -> list[tuple[str, str]]:
         ("Layers that are seen", s.shared_layers),
         ("Precision", s.precision),
         ("Defences", ", ".join(s.defenses) or "none"),
+        *([("Informed attackers take the defense for", s.assume)] if s.assume else []),
         ("Attacks", ", ".join(s.attacks) or f"the suite {s.suite}"),
         ("Trials", f"{counted('victim', s.trials)} per cell" if simulated else counted("update", s.trials)),
         ("Seed", str(s.seed)),
@@ -79,15 +80,15 @@ def told(report: AuditReport) -> list[str]:
         _WORDS.get(fact, fact)
         + (" (an oracle: real attackers do not have it)" if fact in oracles else "")
         + (" (read off the running averages that were shared)" if fact in read else "")
-        for fact in report.told
+        for fact in report.facts
     ]
 
 
 def not_told(report: AuditReport) -> list[str]:
-    return [words for fact, words in _WORDS.items() if fact not in report.told]
+    return [words for fact, words in _WORDS.items() if fact not in report.facts]
 
 
 def labels_sentence(report: AuditReport) -> str:
-    if Fact.LABELS.value in report.told:
+    if Fact.LABELS.value in report.facts:
         return "The true labels were given to the attacker, so recovered labels prove nothing."
     return "The true labels were not given: an attack that uses labels had to infer them."

@@ -66,6 +66,7 @@ def plan(scenario: Scenario, undefended: bool = True) -> list[Cell]:
     """
     named = [catalog.build("attacks", spec) for spec in attacks_of(scenario)]
     attacks = list(dict.fromkeys(a for a in named if not a.baseline))
+    check_assumed(scenario, attacks)
     names = Counter(a.name for a in attacks)
     cells = [Cell(a(), UNDEFENDED, False, name) for name, a in catalog.find("attacks").items() if a.baseline]
     for configuration in configurations(scenario, undefended):
@@ -75,9 +76,14 @@ def plan(scenario: Scenario, undefended: bool = True) -> list[Cell]:
             if scenario.variants != "adaptive" or not defenses:
                 cells += _with_control(Cell(attack, configuration, False, label))
             if scenario.variants != "plain":
-                for known in informed_by(attack, *(parse_assumed(scenario.assume) if scenario.assume else (defenses,))):
+                for known in knowledge(scenario, attack, defenses):
                     cells += _with_control(Cell(attack, configuration, True, label + way_of(known), known))
     return cells
+
+
+def knowledge(scenario: Scenario, attack: Attack, defenses: Sequence[Defense]) -> tuple[tuple[Known, ...], ...]:
+    """What informed attackers know, one entry for each: the chain that they assume, or the true one."""
+    return informed_by(attack, *(parse_assumed(scenario.assume) if scenario.assume else (defenses,)))
 
 
 def _with_control(cell: Cell) -> list[Cell]:
@@ -105,10 +111,26 @@ def split_chain(configuration: str) -> list[str]:
 
 
 def parse_assumed(chain: str) -> tuple[tuple[Defense, ...], tuple[str | None, ...]]:
-    """`soteria:share=0.5@visible columns+clip` -> what attackers take for the chain, and the one way each is used in."""
+    """`soteria:share=0.5@visible columns+clip` -> what attackers take for the chain, and the one way to use each."""
     parts = [part.partition(_WAY) for part in split_chain(chain)]
     defenses = tuple(catalog.build("defenses", spec) for spec, _, _ in parts)
     return defenses, tuple(way if sign else None for _, sign, way in parts)
+
+
+def check_assumed(scenario: Scenario, attacks: Iterable[Attack]) -> None:
+    """Refuses a way that none of these attacks has."""
+    if not scenario.assume:
+        return
+    for defense, way in zip(*parse_assumed(scenario.assume), strict=True):
+        ways = dict.fromkeys(w for attack in attacks for w in (*defense.ways(attack), *defense.weaker_ways(attack)))
+        if way is not None and way not in ways:
+            names = ", ".join(repr(w) for w in ways if w)
+            raise BadInput(
+                f"assume: the way to use {defense.name}",
+                allowed=f"one of {names}" if names else "left out: these attacks have no ways with a name",
+                got=repr(way),
+                do=f"write {defense.name}{f'{_WAY}NAME with one of these' if names else ''}, or leave {_WAY} out",
+            )
 
 
 def informed_by(
@@ -116,7 +138,8 @@ def informed_by(
 ) -> tuple[tuple[Known, ...], ...]:
     """Every way in which an attacker with `attack` can use that it knows the chain; empty if none is of any use.
 
-    A defense of which several ways are known is played in each of them, or in the one that `only` names.
+    A defense of which several ways are known is played in each of them, or in the one that `only` names; an attack
+    that has no such way keeps its own, so that one name serves a suite.
     """
     sees_more = any(d.fellows for d in defenses)
     wanted = only or [None] * len(defenses)
@@ -127,16 +150,9 @@ def informed_by(
 
 def _each_way(attack: Attack, defense: Defense, only: str | None) -> tuple[Known | None, ...]:
     ways = defense.ways(attack)
-    if only is None:
-        return tuple(Known(defense, way) for way in ways) or (None,)
-    if only not in ways:
-        raise BadInput(
-            f"the way {only!r} to use {defense.name}",
-            allowed=f"one of {', '.join(map(repr, ways))}" if any(ways) else f"none: {attack.name} has no named ways",
-            got=repr(only),
-            do="choose one of these, or leave it out",
-        )
-    return (Known(defense, only),)
+    if only is not None and only in (*ways, *defense.weaker_ways(attack)):
+        ways = (only,)
+    return tuple(Known(defense, way) for way in ways) or (None,)
 
 
 def way_of(known: Iterable[Known]) -> str:

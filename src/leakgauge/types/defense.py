@@ -4,22 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Self, final
-
-from torch import Size, Tensor, nn
+from typing import TYPE_CHECKING, Any, ClassVar, Self, final
 
 from leakgauge.settings import Settings
 from leakgauge.types.attack import Attack, TamperingServer
 from leakgauge.types.client import Batch, SharedUpdate, Step
 from leakgauge.types.knowledge import Observation
 
+if TYPE_CHECKING:  # what only names things, such as `leakgauge list`, does not wait for torch
+    from torch import Size, Tensor, nn
+
 
 @dataclass(frozen=True)
 class Guarantee:
     """An accounted promise. Nothing un-accounted is called differential privacy."""
 
-    epsilon: float
-    delta: float
+    epsilon: float  # of (epsilon, delta) differential privacy
+    delta: float  # of the same
     unit: str  # "sample" or "client"
 
 
@@ -113,6 +114,10 @@ class Defense(Settings):
         if isinstance(attack, TamperingServer):
             return ("",) if not self.idle and self.informs_server(attack) != attack else ()
         return ("",) if self.has_rule_for(type(attack)) and not self.idle else ()
+
+    def weaker_ways(self, attack: Attack) -> tuple[str, ...]:  # noqa: ARG002
+        """Further ways, by name, that only who asks for one gets: weaker, and here to be compared with a paper's."""
+        return ()
 
     @classmethod
     def has_rule_for(cls, attack: type[Attack]) -> bool:

@@ -17,12 +17,13 @@ Where we depart. Each update is taken in the first round: with a key as it is dr
 how locks train is in `lab/locked_training.py`.
 
 How to beat it. The gradient of the lock's weight is that of its bias times the key: who sees both divides and has the
-key (`matching/lock_key.py`, `leakgauge read-key`). Who knows the first lock and the key has the whole network.
+key (`reading.py`, `leakgauge lab read-key`). Who knows the first lock and the key has the whole network.
 Without the key there are two numbers per channel to find, and the update has thousands of equations: search for them
-together with the image (`unlock`), or also leave out the tensors in front of the lock and match what lies behind it
-(`skip=lock`). Then stretch the picture (`stretch`): BatchNorm in train mode hides the scale of one sample, and with it
-most of what the thesis measures. Compare with `batchnorm-only`, and look at aligned scores. A first dense layer in
-front of the lock gives its input away as ever.
+together with the image (`joint`), or also leave out the tensors in front of the lock and match what lies behind it
+(`behind the lock`). Then stretch the picture: BatchNorm in train mode hides the scale of one sample, and with it most
+of what the thesis measures. `--assume` can name both ways without that (`joint, not stretched`), as a recipe does.
+Compare with `batchnorm-only`, and look at aligned scores. A first dense layer in front of the lock gives its input away
+as ever.
 """
 
 from __future__ import annotations
@@ -47,6 +48,8 @@ from leakgauge.settings import setting
 from leakgauge.types import Attack, Batch, Defense, Observation, SharedUpdate, Step
 
 SERVER, CLIENT = FIRST_LOCKS = ("server", "client")  # who makes the lock that a client begins with
+JOINT, BEHIND = ("joint", "behind the lock")
+_UNSTRETCHED = {f"{way}, not stretched": way for way in (JOINT, BEHIND)}
 _TOLD = {  # the values that are given; a gradient stands among the tensors of the update
     "nothing": (),
     "key": ("key",),
@@ -134,11 +137,16 @@ class KeyLock(Defense):
 
     def ways(self, attack: Attack) -> tuple[str, ...]:
         """Scale and shift are searched for with the inputs; all layers are compared, or those behind the lock."""
-        return ("joint", "behind the lock") if issubclass(attack.kind, Matching) else super().ways(attack)
+        return (JOINT, BEHIND) if issubclass(attack.kind, Matching) else super().ways(attack)
+
+    def weaker_ways(self, attack: Attack) -> tuple[str, ...]:
+        return tuple(_UNSTRETCHED) if issubclass(attack.kind, Matching) else ()
 
     def informs_matching(self, problem: Matching, observation: Observation, way: str) -> Matching:
-        found = with_unlocking(with_hidden_scale(problem), observation)
-        return found if way == "joint" else found.without(inside(before_the_lock(found.model), found.observed))
+        found = with_unlocking(problem if way in _UNSTRETCHED else with_hidden_scale(problem), observation)
+        if _UNSTRETCHED.get(way, way) == JOINT:
+            return found
+        return found.without(inside(before_the_lock(found.model), found.observed))
 
     def informs_first_layer(self, problem: FirstLayer, observation: Observation, way: str) -> FirstLayer:  # noqa: ARG002
         return problem.replace(combine=LEAST_SQUARES)  # the first layer's ratio never saw the lock

@@ -24,7 +24,7 @@ from typing import ClassVar
 from torch import nn
 
 from leakgauge.defenses._before_last import with_last_linear, with_own_draws
-from leakgauge.defenses.precode.noise import READ, SEARCH, behind_the_bottleneck, with_noise
+from leakgauge.defenses.precode.noise import READ, SEARCH, ZERO, behind_the_bottleneck, with_noise
 from leakgauge.engine.randomness import normal
 from leakgauge.errors import BadInput
 from leakgauge.matching.first_layer import LEAST_SQUARES, SOLVED, FirstLayer, PeeledLayer
@@ -72,6 +72,9 @@ class Precode(Defense):
     def ways(self, attack: Attack) -> tuple[str, ...]:
         """The noise is read off the bottleneck's own gradient, or searched for with the inputs."""
         return (READ, SEARCH) if issubclass(attack.kind, Matching) else super().ways(attack)
+
+    def weaker_ways(self, attack: Attack) -> tuple[str, ...]:
+        return (ZERO,) if issubclass(attack.kind, Matching) else ()
 
     def informs_matching(self, problem: Matching, observation: Observation, way: str) -> Matching:
         """The bottleneck's own gradients are large and hard to match, and the layers before it say enough."""

@@ -17,7 +17,7 @@ from leakgauge.matching.problem import Matching
 from leakgauge.models.bottleneck import VariationalBottleneck
 from leakgauge.models.structure import last_listed_linear
 
-READ, SEARCH = ("read off the update", "searched for")
+READ, SEARCH, ZERO = ("read off the update", "searched for", "taken as zero")
 _TINY = 1e-30
 
 
@@ -29,6 +29,8 @@ def with_noise(problem: Matching, gradient: Mapping[str, Tensor], way: str) -> M
     found = {name: m for name, m in problem.model.named_modules() if isinstance(m, VariationalBottleneck)}
     if not found:
         raise NotApplicable("this defense puts a variational bottleneck into the model, and this one has none")
+    if way == ZERO:
+        return problem
     if way == READ and problem.shape[0] == 1:
         noise = {_in(name, "noise"): visible_noise(name, layer, gradient) for name, layer in found.items()}
         return problem.replace(masks={**problem.masks, **noise})

@@ -58,8 +58,8 @@ def _shown(cell: Cell, runs: Path) -> Sequence[Shown]:
     findings = findings_of(cell, results) if results else ()
     if not results or not findings:
         return ()
-    own = (findings[0].spec, findings[0].adaptive)
-    found = [shown for r in results for shown in r.exposed if (shown["spec"], shown["adaptive"]) == own]
+    own = (findings[0].attack, findings[0].adaptive)
+    found = [shown for r in results for shown in r.exposed if (shown["attack"], shown["adaptive"]) == own]
     return sorted(found, key=lambda shown: -shown["psnr"])[:3]
 
 

@@ -26,6 +26,7 @@ from leakgauge.lab.recipes.drabent2022ats._set_up import (
     plain_figures,
     printed,
     training,
+    variant,
     with_training,
 )
 from leakgauge.types import Federation, LocalTraining, Partition, Scenario
@@ -71,6 +72,7 @@ def _by_setting() -> tuple[Cell, ...]:
                     f"LeNet, hybrid, {attacker}",
                     attacked(HYBRID, small, attacker),
                     plain_figures() if attacker == PLAIN else dict(KNOWN),
+                    variant(attacker),
                     quick=quick,
                     quick_attack=fast,
                 )

@@ -27,7 +27,7 @@ from leakgauge.lab.recipes.drabent2022ats._set_up import (
     named,
     on_trained,
     plain_figures,
-    told,
+    variant,
 )
 from leakgauge.types import Training
 
@@ -60,8 +60,9 @@ def _on_lenet(data: str, name: str, own: tuple[str, ...] = ()) -> list[Cell]:
                     f"{name}, LeNet",
                     attacked(policy, LBFGS, attacker, data=data),
                     figures,
+                    variant(attacker),
                     quick=1 if fast else 0,
-                    quick_attack=told(QUICK_LBFGS, policy, attacker),
+                    quick_attack=QUICK_LBFGS,
                 )
             )
     return cells
@@ -150,6 +151,7 @@ def _early() -> tuple[Cell, ...]:
                         f"{NAMES[model]}, {column}",
                         run,
                         figures,
+                        variant(attacker),
                         quick=1 if fast else 0,
                         quick_attack=QUICK_LBFGS,
                     )

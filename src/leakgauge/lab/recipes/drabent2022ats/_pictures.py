@@ -21,11 +21,11 @@ from leakgauge.engine.randomness import generator
 from leakgauge.execution.batching import reconstruct
 from leakgauge.lab.recipes._measurement import Figures, Measurement
 from leakgauge.lab.recipes._recipe import Cell, Study, Table
-from leakgauge.lab.recipes.drabent2022ats._set_up import AFTERWARDS, HYBRID, LENET, PLAIN, told
+from leakgauge.lab.recipes.drabent2022ats._set_up import AFTERWARDS, HYBRID, LENET, PLAIN, variant
 from leakgauge.metrics.psnr import PSNR
 from leakgauge.models import load_model
 from leakgauge.setup.setup import pick_device
-from leakgauge.types import Batch, LocalTraining, threat_model
+from leakgauge.types import Batch, Known, LocalTraining, threat_model
 
 _DEALS = 999  # ways to deal the classes out at random
 _TOLD = threat_model("honest-but-curious+labels")
@@ -73,9 +73,10 @@ class ExposedPictures(Measurement):
         batch, seeds = Batch(own[:, None], labels[:, None]), [self.seed + trial for trial in range(len(own))]
         step = ATS(policy=self.policy).wrap(fedsgd()) if self.policy else fedsgd()
         facts = facts_about(model, batch, samples.spec, LocalTraining(), None, _TOLD.facts)
-        attack = catalog.build("attacks", told(self.attack, self.policy, self.attacker))
+        known = (Known(ATS(policy=self.policy), self.attacker),) if variant(self.attacker) == "adaptive" else ()
+        attack = catalog.build("attacks", self.attack)
         seen = observe(model, step(model, batch, seeds), _TOLD, facts)
-        claimed = reconstruct(attack, seen, seeds, lambda share: watch(0, 1, "", share)).inputs
+        claimed = reconstruct(attack, seen, seeds, lambda share: watch(0, 1, "", share), known).inputs
         assert claimed is not None
         recovered = PSNR(own, claimed[:, 0].nan_to_num().clamp(0, 1), samples.spec)
         grey = PSNR(own, torch.full_like(own, 0.5), samples.spec)

@@ -32,8 +32,8 @@ from leakgauge.lab.recipes.drabent2022ats._set_up import (
     on_trained,
     plain_figures,
     printed,
-    told,
     training,
+    variant,
     with_training,
 )
 
@@ -89,8 +89,9 @@ def _on_lenet(column: str, attack: str, quick: str, policies: tuple[str, ...]) -
                     column,
                     attacked(policy, attack, attacker),
                     figures,
+                    variant(attacker),
                     quick=2 if fast else 0,
-                    quick_attack=told(quick, policy, attacker),
+                    quick_attack=quick,
                 )
             )
     return cells
@@ -105,7 +106,9 @@ def _on_narrow() -> list[Cell]:
                 policy, SHORTER, attacker, model=NARROW, trials=NARROW_VICTIMS, training=training(policy, NARROW_ROUNDS)
             )
             figures = plain_figures() if policy and attacker == PLAIN else dict(KNOWN)
-            cells.append(Cell(named(policy, attacker), f"{NAMES[NARROW]}, trained, Adam", run, figures))
+            cells.append(
+                Cell(named(policy, attacker), f"{NAMES[NARROW]}, trained, Adam", run, figures, variant(attacker))
+            )
     return cells
 
 
@@ -210,8 +213,9 @@ TABLE_DISTRIBUTION = Table(
             column,
             attacked(policy, attack, attacker),
             _spread(score),
+            variant(attacker),
             quick=0 if attacker == THROUGH else 2,
-            quick_attack=told(quick, policy, attacker),
+            quick_attack=quick,
         )
         for column, attack, quick in (("L-BFGS", LBFGS, QUICK_LBFGS), ("Adam", ADAM, QUICK))
         for row, policy, attacker, score in (

@@ -78,17 +78,16 @@ def training(policy: str, rounds: int = ROUNDS) -> Training:
     return Training(rounds=rounds, clients=1, batch_size=128, optimizer="nesterov", lr=0.1, policy=policy, augment=True)
 
 
-def told(policy: str, attacker: str) -> dict[str, str]:
-    """The scenario's fields for an attacker who knows the policy; none for one who does not."""
-    if attacker not in (THROUGH, AFTERWARDS):
-        return {"variants": "plain"}
-    return {"assume": f"ats:policy={policy}@{attacker}", "variants": "adaptive"}
+def variant(attacker: str) -> str:
+    """Does this attacker know the policy?"""
+    return "adaptive" if attacker in (THROUGH, AFTERWARDS) else "plain"
 
 
 def attacked(
     policy: str, attack: str, attacker: str = PLAIN, *, model: str = LENET, data: str = "cifar100", **more: Any
 ) -> Run:
-    """One attacker, whose fields say what it knows. TF32 is enough for the signs that the larger networks need."""
+    """One attacker, and how it uses the policy if it knows it. TF32 is enough for the signs of larger networks."""
+    known = variant(attacker)
     given: dict[str, Any] = {
         "model": model,
         "data": data,
@@ -96,7 +95,8 @@ def attacked(
         "trials": VICTIMS,
         "defenses": (f"ats:policy={policy}",) if policy else (),
         "threat_model": "honest-but-curious+labels",
-        **told(policy, attacker),
+        "assume": f"ats:policy={policy}@{attacker}" if known == "adaptive" else "",
+        "variants": known,
         "precision": "float32" if model == LENET else "tf32",
     }
     return Run(Scenario(**given | more))

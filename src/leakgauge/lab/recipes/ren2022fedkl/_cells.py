@@ -19,9 +19,15 @@ MATCHING = "idlg:restarts=1"
 
 
 def attacked(
-    model: str, data: str, attack: str, defense: str, trials: int = 50, metrics: tuple[str, ...] = METRICS
+    model: str,
+    data: str,
+    attack: str,
+    defense: str,
+    trials: int = 50,
+    metrics: tuple[str, ...] = METRICS,
+    way: str | None = None,
 ) -> Run:
-    """One attack, one configuration: what the attacker knows stands in its fields."""
+    """One attack, one configuration; an attacker who knows it uses that in this way ("" has no name, None: plain)."""
     return Run(
         Scenario(
             model=model,
@@ -29,7 +35,8 @@ def attacked(
             local=TRAIN,
             attacks=(attack,),
             metrics=metrics,
-            variants="plain",
+            variants=variant(way),
+            assume="" if way is None else f"{defense}@{way}" if way else defense,
             defenses=() if defense == NONE else (defense,),
             trials=trials,
         )
@@ -50,8 +57,8 @@ def quality(thesis: tuple[float, float] | None = None) -> dict[str, float | None
     }
 
 
-def with_fields(attack: str, fields: str) -> str:
-    return f"{attack}{',' if ':' in attack else ':'}{fields}" if fields else attack
+def variant(way: str | None) -> str:
+    return "plain" if way is None else "adaptive"
 
 
 CONVENTION = (
@@ -59,5 +66,5 @@ CONVENTION = (
     "48.13 dB. Raw scores are clamped to [0, 1]. Aligned ones fit one scale and one offset per image to the truth "
     "first: train-mode BatchNorm hides both for a single image."
 )
-START = "init=patterned-4"
-SEARCH = f"{START},unlock=True"
+TILED = f"{MATCHING},init=patterned-4"  # as an attacker begins behind a normalisation
+SEARCH = "joint, not stretched"  # how who knows the lock searches for it

@@ -13,28 +13,30 @@ from leakgauge.lab.recipes.ren2022fedkl._cells import (
     PLAIN_NORM,
     SEARCH,
     SERVERS_LOCKS,
-    START,
+    TILED,
     attacked,
     quality,
-    with_fields,
+    variant,
 )
 
+_Row = tuple[str, str | None, str]  # configuration, how an attacker who knows it uses that, the thesis' figure
 
-def _rows(start: str, search: str) -> dict[str, tuple[str, str, str]]:
-    """Row -> the attacker's fields, the configuration, and which of the thesis' figures stands there."""
-    found = {
-        "no lock": ("", NONE, "without"),
-        "BatchNorm only": (start, PLAIN_NORM, ""),
-        "BatchNorm only, stretched": (f"{start},stretch=True".lstrip(","), PLAIN_NORM, ""),
+
+def _rows() -> dict[str, _Row]:
+    """Row -> configuration, way, and which of the thesis' figures stands there."""
+    found: dict[str, _Row] = {
+        "no lock": (NONE, None, "without"),
+        "BatchNorm only": (PLAIN_NORM, None, ""),
+        "BatchNorm only, stretched": (PLAIN_NORM, "", ""),
     }
     for act, lock in LOCKS.items():
         found |= {
-            f"{act} lock, ignored": (start, lock, "with" if act == "relu" else ""),
-            f"{act} lock, searched for": (search, lock, ""),
-            f"{act} lock, searched for, stretched": (f"{search},stretch=True", lock, ""),
-            f"{act} lock, searched for, matched behind it": (f"{search},skip=lock", lock, ""),
-            f"{act} lock, known": (search, f"{lock},told=both", ""),
-            f"{act} lock of the server, searched for": (search, SERVERS_LOCKS[act], ""),
+            f"{act} lock, ignored": (lock, None, "with" if act == "relu" else ""),
+            f"{act} lock, searched for": (lock, SEARCH, ""),
+            f"{act} lock, searched for, stretched": (lock, "joint", ""),
+            f"{act} lock, searched for, matched behind it": (lock, "behind the lock, not stretched", ""),
+            f"{act} lock, known": (f"{lock},told=both", SEARCH, ""),
+            f"{act} lock of the server, searched for": (SERVERS_LOCKS[act], SEARCH, ""),
         }
     return found
 
@@ -45,8 +47,9 @@ def _three_rounds() -> tuple[Cell, ...]:
         Cell(
             f"{act} lock, searched for, three rounds seen",
             NAMES["cifar10"],
-            attacked("lenet-dlg", "cifar10", with_fields(MATCHING, SEARCH), f"{lock},rounds=3", trials=20),
+            attacked("lenet-dlg", "cifar10", TILED, f"{lock},rounds=3", trials=20, way=SEARCH),
             quality(),
+            "adaptive",
         )
         for act, lock in LOCKS.items()
         if act != "sigmoid"  # one round is enough
@@ -54,21 +57,22 @@ def _three_rounds() -> tuple[Cell, ...]:
 
 
 def _leaks(
-    attack: str, rows: dict[str, tuple[str, str, str]], thesis: dict[str, dict[str, tuple[float, float]]], quick: str
+    attacks: tuple[str, str], rows: dict[str, _Row], thesis: dict[str, dict[str, tuple[float, float]]], quick: str
 ) -> tuple[Cell, ...]:
-    """Every configuration under one attack on LeNet; `thesis` has data -> figures without and with the lock."""
+    """Every configuration on LeNet; `attacks` are for no normalisation and for one, `thesis` has data -> figures."""
     fast = ("BatchNorm only", "sigmoid lock, searched for")
     return tuple(
         Cell(
             row,
             NAMES[data],
-            attacked("lenet-dlg", data, with_fields(attack, fields), defense),
+            attacked("lenet-dlg", data, attacks[defense != NONE], defense, way=way),
             quality(figures.get(known)),
+            variant(way),
             quick=2 if data == "cifar10" and row in fast else 0,
-            quick_attack=with_fields(quick, fields),
+            quick_attack=f"{attacks[1]}{quick}",
         )
         for data, figures in thesis.items()
-        for row, (fields, defense, known) in rows.items()
+        for row, (defense, way, known) in rows.items()
     )
 
 
@@ -87,20 +91,20 @@ TABLE_4 = Table(
     "CIFAR-10.",
     (
         *_leaks(
-            MATCHING,
-            _rows(START, SEARCH),
+            (MATCHING, TILED),
+            _rows(),
             {
                 "mnist:size=32": {"without": (32.71, 0.724), "with": (26.64, -0.003)},
                 "cifar10": {"without": (41.14, 0.724), "with": (28.20, 0.006)},
             },
-            "idlg:restarts=1,steps=60",
+            ",steps=60",
         ),
         *_three_rounds(),
     ),
     heavy="the rows of three rounds have 20 victims: each evaluation is of three networks.",
 )
 
-_GRNN_ROWS = {row: parts for row, parts in _rows("", "unlock=True").items() if "identity" not in row}
+_GRNN_ROWS = {row: parts for row, parts in _rows().items() if "identity" not in row}
 _LARGE = {  # model -> data, victims, without and with the lock
     "resnet20:activation=sigmoid": ("cifar10", 10, (40.86, 0.984), (28.85, 0.051)),
     "resnet18-grnn": ("photos64:size=256", 4, (38.36, 0.932), (30.22, 0.273)),
@@ -117,27 +121,28 @@ TABLE_4_GRNN = Table(
     "cannot tell: they wait for a GPU.",
     (
         *_leaks(
-            GRNN,
+            (GRNN, GRNN),
             _GRNN_ROWS,
             {
                 "mnist:size=32": {"without": (52.78, 1.0), "with": (28.00, 0.108)},
                 "cifar10": {"without": (49.29, 1.0), "with": (28.52, 0.101)},
             },
-            f"{GRNN},steps=150",
+            ",steps=150",
         ),
         *(
             Cell(
                 f"{'ResNet-18' if model == 'resnet18-grnn' else 'ResNet-20'}, {row}",
                 NAMES[data],
-                attacked(model, data, with_fields(f"{GRNN},tv=1e-06", fields), defense, trials),
+                attacked(model, data, f"{GRNN},tv=1e-06", defense, trials, way=way),
                 quality(thesis),
+                variant(way),
             )
             for model, (data, trials, without, locked) in _LARGE.items()
-            for row, fields, defense, thesis in (
-                ("no lock", "", NONE, without),
-                ("sigmoid lock, ignored", "", LOCKS["sigmoid"], locked),
-                ("sigmoid lock, searched for", "unlock=True", LOCKS["sigmoid"], None),
-                ("sigmoid lock, known", "unlock=True", f"{LOCKS['sigmoid']},told=both", None),
+            for row, way, defense, thesis in (
+                ("no lock", None, NONE, without),
+                ("sigmoid lock, ignored", None, LOCKS["sigmoid"], locked),
+                ("sigmoid lock, searched for", SEARCH, LOCKS["sigmoid"], None),
+                ("sigmoid lock, known", SEARCH, f"{LOCKS['sigmoid']},told=both", None),
             )
         ),
     ),

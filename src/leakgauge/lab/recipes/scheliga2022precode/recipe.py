@@ -7,29 +7,32 @@ from leakgauge.types import Scenario
 
 _DATA = {"cifar10": "CIFAR-10", "mnist": "MNIST"}
 _PRECODE = "precode"
-_MUTED = "skip=bottleneck"
-_READ, _SEARCHED = f"{_MUTED},bottleneck=read", f"{_MUTED},bottleneck=search"
 _BARE = "no bottleneck"
-_COLUMNS = {  # column -> defence, what the attacker knows
+_COLUMNS = {  # column -> defense, how the attacker uses that it knows it
     _BARE: ("", ""),
     "plain": (_PRECODE, ""),
-    "muted": (_PRECODE, _MUTED),
-    "noise read": (_PRECODE, _READ),
-    "noise searched": (_PRECODE, _SEARCHED),
+    "muted": (_PRECODE, "taken as zero"),
+    "noise read": (_PRECODE, "read off the update"),
+    "noise searched": (_PRECODE, "searched for"),
 }
 _COSINE = "inverting-gradients:sign=hard,decay=steps,lr=0.01,tv=1e-06,steps=1000"
 _CPL = "cpl:absolute_threshold=1e-06"
 _VICTIMS = {1: 50, 2: 50, 4: 50, 8: 25}  # batch size -> clients
 
 
-def _run(model: str, data: str, attack: str, defense: str, size: int, variants: str = "plain") -> Run:
+def _variant(way: str) -> str:
+    return "adaptive" if way else "plain"
+
+
+def _run(model: str, data: str, attack: str, defense: str, size: int, way: str = "", variants: str = "") -> Run:
     return Run(
         Scenario(
             model=model,
             data=data,
             attacks=(attack,),
             defenses=(defense,) if defense else (),
-            variants=variants,
+            assume=f"{defense}@{way}" if way else "",
+            variants=variants or _variant(way),
             trials=_VICTIMS[size],
             batch_size=size,
         )
@@ -50,7 +53,7 @@ TABLE_1 = Table(
         Cell(
             f"{_DATA[data]}, {size} per update",
             column,
-            _run("mlp-precode", data, "linear", defense, size, "both"),
+            _run("mlp-precode", data, "linear", defense, size, variants="both"),
             _THROUGH,
             variant=variant,
             quick=4 if (data, size) == ("mnist", 1) else 0,
@@ -91,14 +94,15 @@ TABLE_2 = Table(
         Cell(
             f"{_DATA[data]}, {size} per update",
             column,
-            _run("mlp-precode", data, f"{_COSINE},{fields}" if fields else _COSINE, defense, size),
+            _run("mlp-precode", data, _COSINE, defense, size, way),
             _figures(*(_NOTEBOOK.get(column, (None, None)) if (data, size) == ("cifar10", 1) else (None, None))),
+            _variant(way),
             quick=1 if (data, size) == ("mnist", 1) and column in (_BARE, "plain") else 0,
             quick_attack=_COSINE.replace("steps=1000", "steps=200"),
         )
         for data, sizes in (("cifar10", (1, 4)), ("mnist", (1,)))
         for size in sizes
-        for column, (defense, fields) in _COLUMNS.items()
+        for column, (defense, way) in _COLUMNS.items()
         if size == 1 or column != "noise read"
     ),
 )
@@ -114,13 +118,14 @@ TABLE_3 = Table(
         Cell(
             f"{name}, {_DATA[data]}",
             column,
-            _run(model, data, f"{_CPL},{fields}" if fields else _CPL, defense, 1),
+            _run(model, data, _CPL, defense, 1, way),
             _figures(),
+            _variant(way),
             quick=1 if (model, data) == ("lenet-dlg", "mnist") else 0,
         )
         for name, model in (("four convolutions", "lenet-cpl"), ("three convolutions", "lenet-dlg"))
         for data in _DATA
-        for column, (defense, fields) in _COLUMNS.items()
+        for column, (defense, way) in _COLUMNS.items()
     ),
 )
 
@@ -134,11 +139,12 @@ TABLE_4 = Table(
         Cell(
             f"four convolutions, {_DATA['cifar10']}, {size} per update",
             column,
-            _run("lenet-cpl", "cifar10", f"{_CPL},{fields}" if fields else _CPL, defense, size),
+            _run("lenet-cpl", "cifar10", _CPL, defense, size, way),
             _figures(),
+            _variant(way),
         )
         for size in (2, 4, 8)
-        for column, (defense, fields) in _COLUMNS.items()
+        for column, (defense, way) in _COLUMNS.items()
         if column != "noise read"
     ),
     heavy="a batch takes minutes on two cores.",

@@ -9,30 +9,31 @@ from leakgauge.types import Scenario
 
 _TRIALS = 50
 _DATA = {"cifar10": "CIFAR-10", "mnist": "MNIST"}
-_KNOWING = {"plain": "", "muted": "skip=last", "visible columns": "match_nonzero=true"}  # attacker -> its fields
+_WAYS = {"plain": "", "muted": "without the layer", "visible columns": "visible columns"}  # attacker -> how it uses it
 _NOTHING = "no defence"
 _CPL = "cpl"
 _DLG = "dlg:restarts=1"  # one attempt, as published
 _COSINE = "inverting-gradients:steps=800"
 
 
-def _run(model: str, data: str, attack: str, defense: str = "", precision: str = "float32") -> Run:
-    """One attack, one configuration: what the attacker knows stands in its fields."""
+def _run(model: str, data: str, attack: str, defense: str = "", way: str = "", precision: str = "float32") -> Run:
+    """One attack, one configuration; an attacker who knows it uses that in this way."""
     return Run(
         Scenario(
             model=model,
             data=data,
             attacks=(attack,),
             defenses=(defense,) if defense else (),
-            variants="plain",
+            assume=f"{defense}@{way}" if way else "",
+            variants=_variant(way),
             trials=_TRIALS,
             precision=precision,
         )
     )
 
 
-def _knowing(attack: str, fields: str) -> str:
-    return f"{attack}{',' if ':' in attack else ':'}{fields}" if fields else attack
+def _variant(way: str) -> str:
+    return "adaptive" if way else "plain"
 
 
 def _figures(psnr: float | None = None) -> dict[str, float | None]:
@@ -59,11 +60,12 @@ def _by_knowledge(model: str, data: str, attack: str, rows: Sequence[str], quick
             Cell(
                 row,
                 f"{_DATA[data]}, {name}",
-                _run(model, data, _knowing(attack, fields), _SHARES[row]),
+                _run(model, data, attack, _SHARES[row], way),
                 _figures(),
+                _variant(way),
                 quick=quick if row == rows[0] else 0,
             )
-            for name, fields in _KNOWING.items()
+            for name, way in _WAYS.items()
             for row in rows
         ),
     )
@@ -103,16 +105,17 @@ TABLE_2 = Table(
         Cell(
             f"{_DATA[data]}, {row}",
             f"{name}, {column}",
-            _run(model, data, _knowing(_DLG, fields), defense),
+            _run(model, data, _DLG, defense, way),
             _figures(figure if model == "lenet-cpl" else None),
+            _variant(way),
             quick=1 if (data, model) == ("mnist", "lenet-dlg") else 0,
         )
         for model, name in (("lenet-cpl", "four convolutions"), ("lenet-dlg", "three convolutions"))
         for data in _DATA
-        for row, column, fields, defense, figure in (
+        for row, column, way, defense, figure in (
             (_NOTHING, "plain", "", "", None),
             *(
-                ("60 %, eps 0.1", who, _KNOWING[who], _SHARES["60 %, eps 0.1"], _DGA[data][place])
+                ("60 %, eps 0.1", who, _WAYS[who], _SHARES["60 %, eps 0.1"], _DGA[data][place])
                 for place, who in enumerate(_BOTH)
             ),
         )
@@ -131,14 +134,15 @@ TABLE_3 = Table(
         Cell(
             row,
             f"{_DATA[data]}, {column}",
-            _run("convnet", data, _knowing(_COSINE, fields), defense, "tf32"),
+            _run("convnet", data, _COSINE, defense, way, "tf32"),
             _figures(figure),
+            _variant(way),
         )
         for data in _DATA
-        for row, column, fields, defense, figure in (
+        for row, column, way, defense, figure in (
             (_NOTHING, "plain", "", "", None),
             *(
-                ("80 %, eps 0.1", who, _KNOWING[who], _SHARES["80 %, eps 0.1"], _GIA[data][place])
+                ("80 %, eps 0.1", who, _WAYS[who], _SHARES["80 %, eps 0.1"], _GIA[data][place])
                 for place, who in enumerate(_BOTH)
             ),
         )
