@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import json
 import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +20,14 @@ import click
 import leakgauge
 from leakgauge import catalog
 from leakgauge.cli.audit import DEFAULT_DEFENSES
-from leakgauge.cli.commands import HOMES, loaded
+from leakgauge.cli.commands import every, loaded
 from leakgauge.federation.poisoning import Poison
 from leakgauge.lab.recipes import _measured
 from leakgauge.lab.words.training import Reading
+from leakgauge.metrics.criterion import CRITERIA
 from leakgauge.setup.capability import INFORMED, NO_HELP, NO_RULE, capabilities, capability
 from leakgauge.setup.suites import SUITES
-from leakgauge.types import CRITERION, ORACLES, THREAT_MODELS, Fact, LocalTraining, Partition, Training
+from leakgauge.types import ORACLES, THREAT_MODELS, Fact, LocalTraining, Partition, Training
 from leakgauge.verdict.flags import FLAGS
 
 project = "Leakgauge"
@@ -77,6 +79,7 @@ def generate() -> None:
         "partition": _fields(Partition),
         "training": _fields(Training),
         "defaults": _defaults(),
+        "report-keys": _report_keys(),
         "suites": _suites(),
         "api": _api(),
         **{f"cli-{name}": _options(command) for name, command in _commands().items()},
@@ -201,6 +204,42 @@ def _metrics() -> str:
     return _table(["name", "what it is", "more recovered is", "range", "for", "from"], rows)
 
 
+def _report_keys() -> str:
+    """Every key of a report, from its JSON Schema: one table for the report itself and one for each object in it."""
+    text = (Path(leakgauge.__file__).parent / "report" / "report.schema.json").read_text(encoding="utf-8")
+    schema = json.loads(text)
+    parts, order = {"The report": schema} | schema["$defs"], ["The report"]
+    for name in order:  # it grows: an object is explained behind the one that names it first
+        found = dict.fromkeys(re.findall(r"#/\$defs/(\w+)", json.dumps(parts[name] | {"$defs": None})))
+        order += [n for n in found if n not in order]
+    lines = []
+    for name in order:
+        part = parts[name]
+        keys = part["properties"].items()
+        rows = [[_code(key), _holds(value), value.get("description", "")] for key, value in keys]
+        if "$ref" in (more := part.get("additionalProperties", {})):
+            rows.append(["METRIC_REDUCTION", _holds(more), "one for each metric: `psnr_mean_per_image`"])
+        lines += [f"### {name}", f"{_plain(part['description'])}.", _table(["key", "holds", "meaning"], rows)]
+    return "\n\n".join(lines)
+
+
+def _holds(value: Mapping[str, Any]) -> str:
+    """What a key of a JSON Schema holds, in words: "list of `Finding`", "number or null"."""
+    if "const" in value:
+        return str(value["const"])
+    if "$ref" in value:
+        return _code(value["$ref"].rpartition("/")[2])
+    if "anyOf" in value:
+        return " or ".join(_holds(option) for option in value["anyOf"])
+    if value["type"] == "array":
+        return f"list of {_holds(value['items'])}"
+    if value["type"] == "object":
+        return f"object of {_holds(value['additionalProperties'])}"
+    kinds = value["type"] if isinstance(value["type"], list) else [value["type"]]
+    words = {"string": "text", "integer": "whole number", "boolean": "true or false"}
+    return " or ".join(words.get(kind, kind) for kind in kinds)
+
+
 def _threat_models() -> str:
     rows = [[_code(t.name), t.summary, t.may_change, t.paper] for t in THREAT_MODELS.values()]
     return _table(["threat model", "who it is", "may change in the model", "from"], rows)
@@ -216,10 +255,7 @@ def _facts() -> str:
 
 
 def _criterion() -> str:
-    rows = []
-    for kind, (metric, limit) in CRITERION.items():
-        sign = "≥" if catalog.get("metrics", metric).higher_is_better else "≤"
-        rows.append([kind, f"{_code(metric)} {sign} {limit:g}"])
+    rows = [[kind, f"{_code(rule.metric)} {rule.symbol} {rule.threshold:g}"] for kind, rule in CRITERIA.items()]
     return _table(["kind of data", "a record counts as recovered if"], rows)
 
 
@@ -285,19 +321,8 @@ def _range(meta: Any) -> str:
 
 def _commands() -> dict[str, click.Command]:
     """Every command of the command line by a file name; `attack` stands for the options all attacks share."""
-    found: dict[str, click.Command] = {}
-    for name in HOMES:
-        command = loaded(name)
-        if name == "attack":
-            assert isinstance(command, click.Group)
-            floor = command.get_command(click.Context(command), "mean-image")  # has no fields of its own
-            assert floor is not None
-            found[name] = floor
-        elif isinstance(command, click.Group):
-            found |= {f"{name}-{sub}": inner for sub, inner in command.commands.items()}
-        else:
-            found[name] = command
-    return found
+    found = {"-".join(words): loaded(*words) for words in every() if words[0] != "attack"}
+    return found | {"attack": loaded("attack", "mean-image")}  # which has no fields of its own
 
 
 def _options(command: click.Command) -> str:

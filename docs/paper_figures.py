@@ -35,7 +35,7 @@ def figure_at(place: str) -> str:
     cell = next((c for c in recipe.table(table).cells if (c.row, c.column) == (row, column)), None)
     if cell is None or statistic not in cell.reported:
         raise BadInput(
-            "a figure", allowed=f"one of a cell of {name}", got=place, do=f"see leakgauge reproduce {name} --list"
+            "a figure", allowed=f"one of a cell of {name}", got=place, do=f"see leakgauge lab reproduce {name} --list"
         )
     entries = _measured.read(Path(__file__).parents[1] / "results" / name)
     entry = next((e for e in entries if e.place == (table, row, column, statistic)), None)

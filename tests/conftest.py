@@ -72,3 +72,22 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
 def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
     """Bytes are named by their length: a gzip header holds the time, and every worker must collect the same names."""
     return f"{argname}-{len(val)}-bytes" if isinstance(val, bytes) else None
+
+
+@pytest.fixture
+def small_suite(monkeypatch):
+    """small_suite(suite, seconds, attacks, servers): what this suite plays from now on."""
+    from leakgauge import catalog
+    from leakgauge.setup import suites
+
+    def play(suite: str, seconds: float, attacks: tuple[str, ...], servers: tuple[str, ...] = ()) -> None:
+        specs = {spec.partition(":")[0]: spec for spec in (*attacks, *servers)}
+        classes = tuple(catalog.get("attacks", name) for name in specs)
+        usual = suites.played_in, suites.spec_in
+        monkeypatch.setitem(suites.SECONDS, suite, seconds)
+        monkeypatch.setattr(suites, "played_in", lambda name: classes if name == suite else usual[0](name))
+        monkeypatch.setattr(
+            suites, "spec_in", lambda name, attack: specs[attack.name] if name == suite else usual[1](name, attack)
+        )
+
+    return play

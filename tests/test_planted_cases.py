@@ -47,28 +47,28 @@ def verdicts():
 
 @pytest.mark.parametrize("name", CASES)
 def test_the_standing_is_right(verdicts, name):
-    assert verdicts[name].configurations[-1]["standing"] == CASES[name][1]
+    assert verdicts[name].configurations[-1].standing == CASES[name][1]
     assert verdicts[name].leaks == (CASES[name][1] == "leaks")
 
 
 def test_the_broken_defence_falls_to_who_knows_it(verdicts):
     entry = verdicts["leaky through a broken defence"].configurations[-1]
-    assert entry["adaptive"]
-    assert not entry["upper"]["guaranteed"]
+    assert entry.adaptive
+    assert not entry.upper.guaranteed
 
 
 def test_the_guarantee_is_told_with_its_kappa(verdicts):
     verdict = verdicts["protected with a guarantee"]
-    upper = verdict.configurations[-1]["upper"]
-    assert upper["gamma"] < upper["kappa"]["high"] + 0.1
-    assert "Guaranteed: nobody recovers more than" in verdict.configurations[-1]["sides"]
+    upper = verdict.configurations[-1].upper
+    assert upper.gamma < upper.kappa.high + 0.1
+    assert "Guaranteed: nobody recovers more than" in verdict.configurations[-1].sides
 
 
 def test_what_is_unknown_is_called_so(verdicts):
     verdict = verdicts["unknown"]
-    assert "unknown" in verdict.configurations[-1]["sides"]
+    assert "unknown" in verdict.configurations[-1].sides
     assert headline(verdict) in ("No leak found, and no guarantee", "No record recovered, but labels read")
 
 
 def test_the_tampering_server_proves_its_recoveries(verdicts):
-    assert verdicts["tampered model"].configurations[-1]["lower"]["certified"] > 0
+    assert verdicts["tampered model"].configurations[-1].lower.certified > 0

@@ -101,7 +101,7 @@ def test_plain_attackers_see_one_round_and_informed_ones_all(monkeypatch):
 
     monkeypatch.setattr(Linear, "reconstruct", noting)
     for attack, adaptive in ((Linear(), False), (Linear(combine="least-squares"), True)):
-        run_cell(setup, Cell(attack, "gaussian:std=0.1", adaptive, "linear"), [], lambda _: None)
+        run_cell(setup, Cell(attack, "gaussian:std=0.1", adaptive, "linear"), lambda _: None)
     one, averaged = seen[Linear().combine], seen["least-squares"]
     assert one.fact(Fact.LOCAL_TRAINING).seen == 1
     assert averaged.fact(Fact.LOCAL_TRAINING).seen == ROUNDS
@@ -138,7 +138,7 @@ def restated(attack, chain, **local):
     try:
         cell = Cell(informed, chain, True, attack.name)
         with pytest.raises((StopIteration, RuntimeError)):
-            run_cell(setup, cell, [], lambda _: None)
+            run_cell(setup, cell, lambda _: None)
     finally:
         type(informed)._match = told
     return informed, seen[0]

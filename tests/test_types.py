@@ -264,7 +264,7 @@ def test_a_report_survives_json_exactly():
     back = AuditReport.from_dict(json.loads(text))
     assert back == report
     assert json.dumps(back.as_dict(), allow_nan=False) == text
-    assert json.loads(text)["schema"] == 1
+    assert json.loads(text)["schema"] == 2
 
 
 def test_a_report_of_before_there_was_training_or_precision_is_still_read():
@@ -278,7 +278,7 @@ def test_a_report_of_before_there_was_training_or_precision_is_still_read():
 
 
 def test_a_report_of_another_schema_is_refused():
-    with pytest.raises(BadInput, match="report schema must be 1, got 99"):
+    with pytest.raises(BadInput, match="report schema must be 1 or 2, got 99"):
         AuditReport.from_dict({"schema": 99})
 
 

@@ -44,15 +44,17 @@ _OF_RUN = f"{AUDIT} --keep-private --out run"
 READINGS = {
     "audit": Reading(_OF_RUN, _OF_RUN, ("run/report.json", "run/truth")),
     "report": Reading(_OF_RUN, "report run --out pages", ("pages",)),
-    "reidentify": Reading(WRITE_PATHS["reidentify"].before[0], WRITE_PATHS["reidentify"].words, ("who",)),
+    "lab reidentify": Reading(WRITE_PATHS["lab reidentify"].before[0], WRITE_PATHS["lab reidentify"].words, ("who",)),
     "train": Reading(WRITE_PATHS["train"].words, WRITE_PATHS["train"].words, ("t/train.json",)),
-    "train-locked": Reading(
-        WRITE_PATHS["train-locked"].words, WRITE_PATHS["train-locked"].words, ("l/train-locked.json",)
+    "lab train-locked": Reading(
+        WRITE_PATHS["lab train-locked"].words, WRITE_PATHS["lab train-locked"].words, ("l/train-locked.json",)
     ),
-    "search-policy": Reading(
-        WRITE_PATHS["search-policy"].words, WRITE_PATHS["search-policy"].words, ("s/policies.json",)
+    "lab search-policy": Reading(
+        WRITE_PATHS["lab search-policy"].words, WRITE_PATHS["lab search-policy"].words, ("s/policies.json",)
     ),
-    "reproduce": Reading(WRITE_PATHS["reproduce"].words, WRITE_PATHS["reproduce"].words, ("r/measured.json",)),
+    "lab reproduce": Reading(
+        WRITE_PATHS["lab reproduce"].words, WRITE_PATHS["lab reproduce"].words, ("r/measured.json",)
+    ),
     "recorded": Reading("", WRITE_PATHS["recorded"].words, ("o",)),
 }
 
@@ -113,7 +115,7 @@ def _make(reading: Reading, folder: Path, seed: int) -> None:
     if not reading.made:
         record(folder, 1 + seed)
         return
-    flag = "" if reading.made.startswith("reproduce") else f" --seed {seed}"
+    flag = "" if reading.made.startswith("lab reproduce") else f" --seed {seed}"
     words = reading.made.replace("--seeds 1", f"--seeds {1 + seed}") + flag
     code, said = run(words, folder)
     assert code == 0, said

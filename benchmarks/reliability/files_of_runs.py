@@ -194,7 +194,7 @@ def report_traps(_: Path) -> Traps:
         changed("verdict", "configurations", 0, "lower", to=[]),
         changed("verdict", "gate", to=[]),
         changed("environment", to=[1]),
-        changed("told", to=[{}]),
+        changed("facts", to=[{}]),
         changed("flags", to=[{"id": 1, "reason": 2, "remedy": 3}]),
         changed("triage", to=[{"a": 1}]),
         changed("exposure", to=[{"defense": "none", "alignment": [["x"]], "agreement": "y"}]),

@@ -2,7 +2,7 @@
 
     python benchmarks/reliability/ray_nodes.py                     # 3 nodes, one killed half-way, one added after it
     python benchmarks/reliability/ray_nodes.py --interrupt         # and Ctrl-C later on, and the same run again
-    python benchmarks/reliability/ray_nodes.py --overhead          # what Ray adds to the same chunks, per trial
+    python benchmarks/reliability/ray_nodes.py --overhead          # what Ray adds to the same units, per trial
 
 The nodes are those of `ray.cluster_utils.Cluster`: processes of this machine, one CPU each. Prints one JSON document
 and exits with 1 if a finding was lost, came twice or differs.
@@ -18,20 +18,24 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import torch
 
 from leakgauge.audit.run import run_audit
+from leakgauge.execution.in_process import InProcess
 from leakgauge.execution.quiet_ray import quiet_ray
 from leakgauge.execution.ray import OnRay
-from leakgauge.execution.ray_cluster import RayCluster, connected, ray_module
-from leakgauge.execution.work_units import Chunk, InProcess, Part, Told, chunks_of
+from leakgauge.execution.ray_cluster import connected, ray_module
+from leakgauge.execution.scheduler import Loss, Scheduler
+from leakgauge.execution.work_units import Callbacks, Part, WorkUnit, units_of
+from leakgauge.execution.worker import Message
 from leakgauge.setup.plan import plan
-from leakgauge.setup.setup import Setup, load_setup
+from leakgauge.setup.setup import load_setup
 from leakgauge.types import AuditReport, Scenario
 
 ATTACKS = "linear dlg:steps=10,restarts=1 idlg:steps=10,restarts=1"
@@ -39,31 +43,42 @@ PATIENCE = 600.0  # seconds for what a machine with nothing else to do has done 
 NODE = {"num_cpus": 1, "object_store_memory": 100_000_000}
 
 
-class Counting(RayCluster):
-    """Knows how many chunks were handed out, also those that had to be handed out again."""
+class Counting(OnRay):
+    """Knows how many units were sent, also those that had to be sent again."""
 
-    handed: Counter[tuple[str, int]]
+    def __init__(self, ray: ModuleType, sent: Counter[tuple[str, int]]) -> None:
+        super().__init__(ray, device="cpu")
+        self._sent = sent
 
-    def run(self, task: Any, chunk: Chunk) -> Any:
-        self.handed[chunk.name] += 1
-        return super().run(task, chunk)
+    def send(self, task: Any, unit: WorkUnit, callbacks: Callbacks) -> None:
+        self._sent[unit.name] += 1
+        super().send(task, unit, callbacks)
 
 
-class Disturbed(OnRay):
+class Disturbed(Counting):
     """Something happens to the cluster once half of the trials are back."""
 
-    def __init__(self, cluster: RayCluster, half: int, fault: Callable[[], None], interrupt: int | None) -> None:
-        super().__init__(cluster, device="cpu")
+    def __init__(
+        self,
+        ray: ModuleType,
+        sent: Counter[tuple[str, int]],
+        half: int,
+        fault: Callable[[], None],
+        interrupt: int | None,
+    ) -> None:
+        super().__init__(ray, sent)
         self._half, self._fault, self._interrupt = half, fault, interrupt
+        self._came = 0
 
-    def run(self, setup: Setup, chunks: Iterator[Chunk], told: Told) -> Iterator[tuple[Chunk, Part]]:
-        came = 0
-        for chunk, part in super().run(setup, chunks, told):
-            yield chunk, part
-            before, came = came, came + len(part.trials)
-            if before < self._half <= came:
+    def messages(self, tasks: Sequence[Any]) -> Iterator[tuple[Any, Message | Loss]]:
+        for task, message in super().messages(tasks):
+            yield task, message
+            if not isinstance(message, Part):
+                continue
+            before, self._came = self._came, self._came + len(message.trials)
+            if before < self._half <= self._came:
                 self._fault()
-            if self._interrupt is not None and before < self._interrupt <= came:
+            if self._interrupt is not None and before < self._interrupt <= self._came:
                 raise KeyboardInterrupt
 
 
@@ -94,8 +109,8 @@ def disturbed(scenario: Scenario, nodes: int, *, calm: bool, interrupt: bool) ->
     """The same audit without Ray, on it, and on it while a node is killed and another one comes."""
     half = scenario.trials * len(plan(scenario)) // 2
     here, seconds_here = timed(lambda: run_audit(scenario, device="cpu")[0])
-    with machines(nodes) as machine, connected(machine.address):
-        cluster, faults = Counting(ray_module()), Counter[str]()
+    with machines(nodes) as machine, connected(machine.address) as ray:
+        sent, faults = Counter[tuple[str, int]](), Counter[str]()
         victim = machine.worker_nodes.copy().pop()
 
         def fault() -> None:
@@ -106,16 +121,14 @@ def disturbed(scenario: Scenario, nodes: int, *, calm: bool, interrupt: bool) ->
 
         seconds_calm = None
         if calm:
-            cluster.handed = Counter()
-            _, seconds_calm = timed(lambda: run_audit(scenario, device="cpu", executor=OnRay(cluster, device="cpu")))
-        cluster.handed = Counter()
+            _, seconds_calm = timed(lambda: run_audit(scenario, device="cpu", executor=OnRay(ray, device="cpu")))
         with tempfile.TemporaryDirectory() as folder:
-            executor: OnRay = Disturbed(cluster, half, fault, half * 3 // 2 if interrupt else None)
+            executor: OnRay = Disturbed(ray, sent, half, fault, half * 3 // 2 if interrupt else None)
             shot, seconds = timed(lambda: run_audit(scenario, device="cpu", out=Path(folder), executor=executor)[0])
             left = alive(machine)
             if shot.interrupted:
                 faults["interrupts"] += 1
-                executor = OnRay(cluster, device="cpu")
+                executor = Counting(ray, sent)
                 shot, more = timed(lambda: run_audit(scenario, device="cpu", out=Path(folder), executor=executor)[0])
                 seconds, left = seconds + more, left + alive(machine)
     expected, found = (Counter(map(_name, report.findings)) for report in (here, shot))
@@ -123,8 +136,8 @@ def disturbed(scenario: Scenario, nodes: int, *, calm: bool, interrupt: bool) ->
         "trials": scenario.trials,
         "nodes": nodes,
         **faults,
-        "chunks": len(cluster.handed),
-        "chunks_run_again": sum(cluster.handed.values()) - len(cluster.handed),
+        "units": len(sent),
+        "units_run_again": sum(sent.values()) - len(sent),
         "findings_expected": sum(expected.values()),
         "findings": sum(found.values()),
         "lost": sum((expected - found).values()),
@@ -140,31 +153,31 @@ def disturbed(scenario: Scenario, nodes: int, *, calm: bool, interrupt: bool) ->
 
 
 def overhead(scenario: Scenario, repeats: int = 7) -> dict[str, Any]:
-    """The chunks of all cells, here and by one process of a local Ray that is loaded: the fastest of each."""
+    """The units of all cells, here and by one process of a local Ray that is loaded: the fastest of each."""
     setup = load_setup(scenario, None, "cpu")
-    chunks = [
-        chunk
+    units = [
+        unit
         for number, cell in enumerate(plan(scenario))
-        for chunk in chunks_of(str(number), cell, range(scenario.trials), scenario.trials, torch.device("cpu"), 1, {})
+        for unit in units_of(str(number), cell, range(scenario.trials), scenario.trials, torch.device("cpu"), 1, {})
     ]
-    trials = sum(len(c.trials) for c in chunks)
+    trials = sum(len(u.trials) for u in units)
     os.environ.setdefault("RAY_worker_niceness", "0")
     began = time.perf_counter()
-    with connected() as cluster:
+    with connected() as ray:
         started = time.perf_counter() - began
-        executor = OnRay(cluster, device="cpu", at_most=1)
-        _, first = timed(lambda: list(executor.run(setup, iter(chunks), Told())))
-        there = [timed(lambda: list(executor.run(setup, iter(chunks), Told())))[1] for _ in range(repeats)]
-        executor.close()
-    here = [timed(lambda: list(InProcess().run(setup, iter(chunks), Told())))[1] for _ in range(repeats)]
+        on_ray = Scheduler(OnRay(ray, device="cpu", at_most=1))
+        _, first = timed(lambda: list(on_ray.run(setup, iter(units), Callbacks())))
+        there = [timed(lambda: list(on_ray.run(setup, iter(units), Callbacks())))[1] for _ in range(repeats)]
+        on_ray.close()
+    here = [timed(lambda: list(Scheduler(InProcess()).run(setup, iter(units), Callbacks())))[1] for _ in range(repeats)]
     return {
         "trials": trials,
-        "chunks": len(chunks),
+        "units": len(units),
         "seconds_to_start_ray": round(started, 2),
         "seconds_to_start_a_process": round(first - min(there), 2),
         "milliseconds_per_trial_here": round(1000 * min(here) / trials, 3),
         "milliseconds_per_trial_on_ray": round(1000 * min(there) / trials, 3),
-        "added_per_chunk_milliseconds": round(1000 * (min(there) - min(here)) / len(chunks), 2),
+        "added_per_unit_milliseconds": round(1000 * (min(there) - min(here)) / len(units), 2),
         "load_of_the_machine": round(os.getloadavg()[0], 1),
     }
 
@@ -196,18 +209,18 @@ def join(machine: Any) -> None:
 
 
 def alive(machine: Any) -> int:
-    """Processes of this cluster that still run chunks, after a while to end in; other clusters have their own."""
+    """Processes of this cluster that still run units, after a while to end in; other clusters have their own."""
     logs, found, until = machine.head_node.get_logs_dir_path(), 1, time.monotonic() + PATIENCE / 10
     while found and time.monotonic() < until:
-        found = sum(_runs_chunks(process, logs) for process in Path("/proc").glob("[0-9]*"))
+        found = sum(_runs_units(process, logs) for process in Path("/proc").glob("[0-9]*"))
         time.sleep(0.25 if found else 0)
     return found
 
 
-def _runs_chunks(process: Path, logs: str) -> bool:
+def _runs_units(process: Path, logs: str) -> bool:
     """By its title, and by where it writes."""
     try:
-        if not (process / "cmdline").read_text().startswith("ray::ChunkTask"):
+        if not (process / "cmdline").read_text().startswith("ray::UnitTask"):
             return False
         return os.readlink(process / "fd" / "1").startswith(logs)
     except OSError:  # gone

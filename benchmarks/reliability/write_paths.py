@@ -56,35 +56,37 @@ WRITE_PATHS = {
         "train --data breast-cancer --model mlp:hidden=4 --defense gaussian:std=0.1 --rounds 2 "
         "--partition kind=iid,clients=4 --federation per_round=2 --out t"
     ),
-    "train-model": WritePath(
-        "train-model --data breast-cancer --model mlp:hidden=4 --training rounds=3 --out n.safetensors"
+    "train model": WritePath(
+        "train model --data breast-cancer --model mlp:hidden=4 --training rounds=3 --out n.safetensors"
     ),
-    "train-generator": WritePath(
-        "train-generator --data digits --steps 2 --latent 3 --width 4 --device cpu --out g.safetensors"
+    "train generator": WritePath(
+        "train generator --data digits --steps 2 --latent 3 --width 4 --device cpu --out g.safetensors"
     ),
-    "train-locked": WritePath(
-        "train-locked --data digits --model lenet-dlg:filters=4,activation=relu,init=default --rounds 1 --clients 2 "
-        "--out l"
+    "lab train-locked": WritePath(
+        "lab train-locked --data digits --model lenet-dlg:filters=4,activation=relu,init=default --rounds 1 "
+        "--clients 2 --out l"
     ),
-    "search-policy": WritePath(
-        f"search-policy {PICTURES} --candidates 2 --pictures 2 --batches 1 --batch-size 4 --least-accuracy -1e9 --out s"
+    "lab search-policy": WritePath(
+        f"lab search-policy {PICTURES} --candidates 2 --pictures 2 --batches 1 --batch-size 4 --least-accuracy -1e9 "
+        "--out s"
     ),
-    "reproduce": WritePath(
-        "reproduce wei2020cpl --cell '3 | Breast Cancer | CPL' --trials 1 --seeds 1 --device cpu --out r --runs r/runs"
+    "lab reproduce": WritePath(
+        "lab reproduce wei2020cpl --cell '3 | Breast Cancer | CPL' --trials 1 --seeds 1 --device cpu --out r "
+        "--runs r/runs"
     ),
     "property": WritePath(
         f"property {PICTURES} --trials 4 --batch-size 4 --batches 20 --trees 2 --device cpu --property class:3 --out p"
     ),
     "inspect": WritePath("inspect mlp:hidden=4 --data digits --out i"),
     "triage": WritePath(f"triage {PICTURES} --out t"),
-    "two-gaussians": WritePath("two-gaussians --case flipped --seeds 1 --rounds 1 --samples 20 --out g"),
-    "read-words": WritePath(
-        "read-words --aggregator fedavg --device cpu --out w --training "
+    "lab two-gaussians": WritePath("lab two-gaussians --case flipped --seeds 1 --rounds 1 --samples 20 --out g"),
+    "lab read-words": WritePath(
+        "lab read-words --aggregator fedavg --device cpu --out w --training "
         "rounds=1,words=20,tested=5,longest=3,image_width=48,width=2,batch_size=10"
     ),
     "recorded": WritePath(f"recorded recorded {PICTURES} --out o", prepare=record),
-    "reidentify": WritePath(
-        "reidentify run --steps 1 --device cpu --out who",
+    "lab reidentify": WritePath(
+        "lab reidentify run --steps 1 --device cpu --out who",
         (f"attack linear {PICTURES} --trials 2 --keep-private --out run",),
     ),
 }

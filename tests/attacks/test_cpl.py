@@ -28,11 +28,12 @@ def test_the_regulariser_is_zero_for_a_sure_and_right_prediction(scene):
     made = scene("mlp:hidden=16")
     inputs = made.batch.inputs
     attack = CPL(label_weight=2.0)
+    problem = attack.problem(made.seen, (0, 1))
     predicted = torch.softmax(made.seen.model(inputs.flatten(0, 1)), -1).view(2, 1, -1).detach()
-    assert attack.prior(made.seen.model, inputs, predicted).abs().max() < 1e-6
-    wrong = attack.prior(made.seen.model, inputs, made.batch.labels)
+    assert attack.prior(problem, inputs, predicted).abs().max() < 1e-6
+    wrong = attack.prior(problem, inputs, made.batch.labels)
     assert (wrong > 0.1).all()
-    assert CPL().prior(made.seen.model, inputs, made.batch.labels).eq(0).all()
+    assert CPL().prior(problem, inputs, made.batch.labels).eq(0).all()
 
 
 def test_a_batch_with_hidden_labels_counts_them_unless_they_are_to_be_optimised(scene):

@@ -37,10 +37,10 @@ def normed():
 
 def objective(attack, observation, inputs):
     """The attack's own objective (T,) at these inputs (T, N, *shape), one seed per trial."""
-    puzzle = attack._puzzle(observation)
-    z = ((inputs - puzzle.centre) / puzzle.unit).flatten(1)
+    problem = attack.problem(observation, ())
+    z = ((inputs - problem.centre) / problem.unit).flatten(1)
     rows = attack.restarts * torch.arange(len(z))
-    return attack._problem(observation, puzzle)(rows)(z)[0]
+    return attack._grouped(problem, attack.restarts)(rows)(z)[0]
 
 
 @pytest.mark.parametrize("local", [LocalTraining(), LocalTraining(batchnorm="train")])
@@ -54,12 +54,12 @@ def test_gradient_and_statistics_cost_nothing_at_the_true_batch(scene, local):
 def test_every_trial_is_held_to_its_own_statistics(scene):
     made = scene(normed(), trials=2, told=TOLD)
     attack = GradInversion(tv=0.0, l2=0.0, restarts=3)
-    puzzle = attack._puzzle(made.seen)
-    truth = ((made.batch.inputs - puzzle.centre) / puzzle.unit).flatten(1)
+    problem = attack.problem(made.seen, ())
+    truth = ((made.batch.inputs - problem.centre) / problem.unit).flatten(1)
     rows = torch.tensor([0, 2, 3])  # of trials 0, 0 and 1
-    values, _ = attack._problem(made.seen, puzzle)(rows)(truth[[0, 0, 1]])
+    values, _ = attack._grouped(problem, attack.restarts)(rows)(truth[[0, 0, 1]])
     assert values.max() < 1e-5
-    values, _ = attack._problem(made.seen, puzzle)(rows)(truth[[1, 1, 0]])
+    values, _ = attack._grouped(problem, attack.restarts)(rows)(truth[[1, 1, 0]])
     assert values.min() > 1e-2
 
 
@@ -115,13 +115,13 @@ def test_distinct_labels_are_read_exactly(samples):
     batch = draw_victims(data, 5, samples, 0, "distinct")
     update = client_step(LocalTraining())(net, batch, range(5))
     seen = observe(net, update, threat_model("eavesdropper"), facts_about(net, batch, data.spec, LocalTraining(), None))
-    labels = GradInversion()._puzzle(seen).labels
+    labels = GradInversion().problem(seen, ()).labels
     assert torch.equal(labels.sort(1).values, batch.labels.sort(1).values)
 
 
 def test_told_labels_are_used(scene):
     made = scene(normed(), samples=3, told="honest-but-curious+labels")
-    assert torch.equal(GradInversion()._puzzle(made.seen).labels, made.batch.labels)
+    assert torch.equal(GradInversion().problem(made.seen, ()).labels, made.batch.labels)
 
 
 def test_pixels_stay_in_range_and_may_leave_it_if_told(scene):

@@ -35,7 +35,7 @@ def test_where_the_gradients_agree_only_the_variation_is_left(scene, fields, var
     z = generator.start((0, 1), "generator/0").double()
     batch = Batch(generator(z)[0], made.batch.labels)
     seen = dataclasses.replace(made.seen, update=fedsgd()(made.seen.model, batch, (0, 1)))
-    value, slope = attack._puzzle(seen, generator).evaluator(torch.arange(2))(z)
+    value, slope = attack.problem(seen, (0, 1)).evaluator(torch.arange(2))(z)
     torch.testing.assert_close(value, 0.5 * variation(batch.inputs), rtol=1e-6, atol=1e-9)
     assert torch.isfinite(slope).all()
 

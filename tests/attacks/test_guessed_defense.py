@@ -38,7 +38,7 @@ def test_the_largest_entries_stay_as_the_defence_keeps_them():
 
 @pytest.mark.parametrize(
     ("transform", "defend"),
-    [("clip", lambda u: clipped(u, 1.5)), ("compress", pruned), ("soteria", soteria), ("none", dict)],
+    [("clip", lambda u: clipped(u, 1.5)), ("compress", pruned), ("columns", soteria), ("none", dict)],
 )
 def test_at_the_truth_the_guess_repeats_the_defence(transform, defend):
     true = gradients()

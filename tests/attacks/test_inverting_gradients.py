@@ -26,9 +26,9 @@ def scene(trials=2, samples=1, local=None, told="honest-but-curious", model="len
 
 
 def cost_at(observation, inputs, **fields):
-    puzzle = InvertingGradients(tv=0.0, **fields)._puzzle(observation)
-    z = ((inputs - puzzle.centre) / puzzle.unit).flatten(1)
-    return puzzle.evaluator(torch.arange(len(z)))(z)[0]
+    problem = InvertingGradients(tv=0.0, **fields).problem(observation, ())
+    z = ((inputs - problem.centre) / problem.unit).flatten(1)
+    return problem.evaluator(torch.arange(len(z)))(z)[0]
 
 
 def test_the_cost_is_zero_at_the_truth():
@@ -101,11 +101,11 @@ def test_guesses_do_not_matter_for_a_single_gradient():
 
 def test_the_box_projection_is_idempotent_and_ends_in_range():
     _, _, seen = scene()
-    puzzle = InvertingGradients()._puzzle(seen)
-    z = 10 * torch.randn(2, puzzle.width)
-    once = puzzle.boxed(z)
-    assert torch.equal(puzzle.boxed(once), once)
-    inputs = puzzle.split(once)[0]
+    problem = InvertingGradients().problem(seen, ())
+    z = 10 * torch.randn(2, problem.width)
+    once = problem.boxed(z)
+    assert torch.equal(problem.boxed(once), once)
+    inputs = problem.split(once)[0]
     assert inputs.min() >= -1e-6
     assert inputs.max() <= 1 + 1e-6
 
@@ -148,4 +148,4 @@ def test_the_cosine_runs_over_all_tensors_together():
 def test_the_labels_of_a_batch_are_counted_unless_they_are_to_be_optimised():
     _, batch, seen = scene(samples=5, model="lenet-dlg:filters=3,init=default")
     assert torch.equal(InvertingGradients(steps=1)(seen, (0, 1)).labels, batch.labels.sort(1).values)
-    assert InvertingGradients(labels="optimise")._puzzle(seen).labels is None
+    assert InvertingGradients(labels="optimise").problem(seen, ()).labels is None

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from leakgauge.attacks.peeling import SOLVED, Peeling
+from leakgauge.attacks.peeling import Peeling
 from leakgauge.client.chain import prepared
 from leakgauge.data import draw_victims, load
 from leakgauge.defenses.clip import Clip
@@ -14,8 +14,9 @@ from leakgauge.defenses.dropout import Dropout
 from leakgauge.defenses.gaussian import Gaussian
 from leakgauge.defenses.precode import Precode
 from leakgauge.errors import NotApplicable
+from leakgauge.matching.first_layer import SOLVED, PeeledLayer
 from leakgauge.models import load_model
-from leakgauge.types import LocalTraining, SharedUpdate
+from leakgauge.types import Known, LocalTraining, SharedUpdate
 
 WIDE = "mlp:hidden=300"
 
@@ -190,18 +191,19 @@ def test_batchnorm_that_mixes_the_batch_and_a_missing_bias_are_refused(scene):
 def test_whoever_knows_that_the_network_behind_is_hidden_solves_for_it(scene, defense):
     plain = load_model(WIDE, load("digits").spec, 0)
     made = scene(prepared(plain, defense), trials=2, samples=6, defenses=(defense,))
-    (informed,) = defense.adaptive(Peeling())
-    assert informed == Peeling(coefficients=SOLVED)
-    worst, counts = distance_to_truth(made, informed(made.seen, range(2)))
+    assert defense.ways(Peeling()) == ("",)
+    assert defense.informs(Peeling().problem(made.seen, (0, 1)), made.seen, "").coefficients == SOLVED
+    found = Peeling()(made.seen, range(2), known=(Known(defense),))
+    worst, counts = distance_to_truth(made, found)
     assert worst < 1e-2
     assert min(counts) >= 4
-    assert informed(made.seen, range(2)).labels is None
+    assert found.labels is None
 
 
 def test_solving_certifies_nothing_false_either(scene):
     for samples in (16, 30):
         made = scene("mlp:hidden=100", trials=4, samples=samples)
-        worst, _ = distance_to_truth(made, Peeling(coefficients=SOLVED)(made.seen, range(4)))
+        worst, _ = distance_to_truth(made, Peeling().solve(PeeledLayer(made.seen, SOLVED), range(4), lambda _: None))
         assert worst < 0.03
 
 

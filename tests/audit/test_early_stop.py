@@ -7,7 +7,6 @@ import pytest
 from leakgauge.audit.early_stop import stopped_by
 from leakgauge.audit.run import run_audit
 from leakgauge.setup.setup import load_setup
-from leakgauge.setup.suites import SUITES, Suite
 from leakgauge.types import Scenario
 
 TINY = Scenario(data="digits", model="mlp:hidden=16", trials=3, attacks=("linear",), defenses=("gaussian:std=5",))
@@ -50,8 +49,8 @@ def test_what_is_not_credible_settles_nothing(ran, monkeypatch):
     assert stopped_by(setup, findings, recovered, "none") == ()
 
 
-def test_a_suite_skips_what_is_settled_and_says_so(monkeypatch, tmp_path):
-    monkeypatch.setitem(SUITES, "quick", Suite(2, ("labels", "linear", "peeling", "idlg:steps=2"), ("imprint",)))
+def test_a_suite_skips_what_is_settled_and_says_so(small_suite, tmp_path):
+    small_suite("quick", 2, ("labels", "linear", "peeling", "idlg:steps=2"), ("imprint",))
     report, _ = run_audit(dataclasses.replace(TINY, attacks=(), defenses=()), out=tmp_path)
     assert [r.attack for r in report.summary if r.floor] == ["labels", "linear"]
     said = {s.attack: (s.defense, s.why) for s in report.skipped}

@@ -156,9 +156,10 @@ def test_defences_and_aggregators_combine():
     assert [t.defense for t in report.trained] == ["gaussian:std=0.05", "dgc:share=0.9"]
 
 
-def test_what_the_server_remembers_survives_a_kill(tmp_path, monkeypatch):
+@pytest.mark.parametrize("aggregator", ["fedadam:lr=0.05", "learned-proportions:every=2"])
+def test_what_the_server_remembers_survives_a_kill(tmp_path, monkeypatch, aggregator):
     alone = Scenario.from_mapping({**SCENARIO.as_dict(), "defenses": []})
-    settings = Federation(rounds=4, per_round=5, evaluate=2, aggregator="fedadam:lr=0.05", poison="kind=noise")
+    settings = Federation(rounds=4, per_round=5, evaluate=2, aggregator=aggregator, poison="kind=noise")
     whole = train_federation(alone, settings, out=tmp_path / "whole")
     real = module.Federated.run_round
 
@@ -174,6 +175,17 @@ def test_what_the_server_remembers_survives_a_kill(tmp_path, monkeypatch):
     resumed = train_federation(alone, settings, out=tmp_path / "cut")
     assert accuracies(resumed) == accuracies(whole)
     assert [t.client_weights for t in resumed.trained] == [t.client_weights for t in whole.trained]
+
+
+def test_models_that_are_tried_less_often_are_fewer_bytes_to_receive():
+    def down(every):
+        settings = Federation(rounds=4, per_round=5, aggregator=f"learned-proportions:every={every}")
+        plain, learned = train_federation(
+            Scenario.from_mapping({**SCENARIO.as_dict(), "defenses": []}), settings
+        ).trained
+        return learned.bytes_down / plain.bytes_down
+
+    assert [down(every) for every in (1, 2, 3, 4)] == pytest.approx([6, 3.5, 3.5, 2.25])
 
 
 def test_a_centralised_model_beside_it_is_in_front_and_is_resumed(tmp_path):

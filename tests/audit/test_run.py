@@ -21,7 +21,6 @@ from leakgauge.execution.table_cell import FLOOR, run_cell
 from leakgauge.reading.sealed import opened
 from leakgauge.setup.plan import Cell
 from leakgauge.setup.setup import load_setup
-from leakgauge.setup.suites import SUITES, Suite
 from leakgauge.types import Fact, LocalTraining, Reconstruction, Scenario, TamperingServer, cell_name
 from leakgauge.verdict.credible import is_recovered
 
@@ -78,16 +77,16 @@ def test_every_trial_of_every_cell_is_a_finding_with_its_seed():
 def test_strong_noise_protects_and_the_verdict_is_about_the_defended_update():
     report, _ = run_audit(scenario(defenses=("gaussian:std=10",), gate="ssim=0.9"))
     assert not report.verdict.leaks
-    assert report.verdict.gate["passed"]
+    assert report.verdict.gate.passed
     undefended, defended = report.verdict.configurations
-    assert undefended["leaks"]
-    assert not defended["leaks"]
+    assert undefended.leaks
+    assert not defended.leaks
     assert "no-better-than-mean" in rows(report)["linear | gaussian:std=10 | plain"].flags
 
 
 def test_the_gate_fails_for_a_leaking_configuration():
     report, _ = run_audit(dataclasses.replace(TINY, gate="ssim=0.5"))
-    assert not report.verdict.gate["passed"]
+    assert not report.verdict.gate.passed
 
 
 def test_a_table_is_judged_by_its_error():
@@ -150,7 +149,7 @@ def test_running_out_of_memory_is_a_counted_failure(monkeypatch):
     def too_big(*_):
         raise torch.OutOfMemoryError("too big")
 
-    monkeypatch.setattr(Linear, "reconstruct", too_big)
+    monkeypatch.setattr(Linear, "solve", too_big)
     report, _ = run_audit(TINY)
     assert rows(report)["linear | none | plain"].failed == 3
 
@@ -159,7 +158,7 @@ def test_bad_input_ends_the_run(monkeypatch):
     def refuse(*_):
         raise BadInput("something", allowed="else", got="this", do="that")
 
-    monkeypatch.setattr(Linear, "reconstruct", refuse)
+    monkeypatch.setattr(Linear, "solve", refuse)
     with pytest.raises(BadInput, match="something must be else"):
         run_audit(TINY)
 
@@ -170,7 +169,7 @@ def test_an_attack_that_returns_nan_is_scored_flagged_and_counted_as_failed(monk
         inputs = torch.full((n, 1, 1, 8, 8), torch.nan)
         return Reconstruction(inputs, None, torch.full((n,), torch.nan), torch.ones(n), torch.ones(n))
 
-    monkeypatch.setattr(Linear, "reconstruct", lost)
+    monkeypatch.setattr(Linear, "solve", lost)
     report, _ = run_audit(TINY)
     row = rows(report)["linear | none | plain"]
     assert row.failed == 3
@@ -184,7 +183,7 @@ def test_labels_alone_can_be_claimed(monkeypatch):
         n = len(seeds)
         return Reconstruction(None, torch.zeros(n, 1, dtype=torch.long), torch.zeros(n), torch.ones(n), torch.ones(n))
 
-    monkeypatch.setattr(Linear, "reconstruct", labels_only)
+    monkeypatch.setattr(Linear, "solve", labels_only)
     report, pictures = run_audit(TINY)
     assert "linear | none | plain" not in pictures.recovered
     found = [f for f in report.findings if f.attack == "linear"]
@@ -211,7 +210,7 @@ def test_given_labels_are_flagged_on_attacks_and_not_on_floors():
     report, _ = run_audit(scenario(threat_model="honest-but-curious+labels"))
     assert "labels-given" in rows(report)["linear | none | plain"].flags
     assert "labels-given" not in rows(report)["mean-image | none | plain"].flags
-    assert "labels" in report.told
+    assert "labels" in report.facts
 
 
 def test_an_attack_that_gets_nowhere_is_flagged():
@@ -252,9 +251,9 @@ class Shrink(TamperingServer):
             sent.fc1.bias.add_(100.0)
         return sent
 
-    def reconstruct(self, observation, seeds, progress):
+    def solve(self, observation, seeds, progress):
         assert observation.model.fc1.bias.min() > 50  # it sees the model it sent
-        return Linear().reconstruct(observation, seeds, progress)
+        return Linear()(observation, seeds, progress)
 
 
 class Rebuild(Shrink):
@@ -275,7 +274,7 @@ class Rebuild(Shrink):
 def test_a_tampering_server_runs_only_where_the_threat_model_lets_it(server, told, runs):
     setup = load_setup(scenario(threat_model=told), None, "cpu")
     before = copy.deepcopy(setup.model.state_dict())
-    findings, recovered = run_cell(setup, Cell(server, "none", False, server.name), (), lambda _: None)
+    findings, recovered = run_cell(setup, Cell(server, "none", False, server.name), lambda _: None)
     if runs:
         assert all(f.error is None for f in findings)
         assert (recovered - setup.batch.inputs).abs().max() < 0.05
@@ -379,7 +378,7 @@ def test_an_interrupt_in_the_middle_of_a_cell_loses_only_that_cell(tmp_path, mon
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(Linear, "reconstruct", halt)
+        patch.setattr(Linear, "solve", halt)
         report, _ = run_audit(TINY, out=tmp_path)
     assert report.interrupted
     assert report.verdict.sentence == "Nothing was measured."
@@ -443,15 +442,15 @@ def test_what_could_not_run_is_tried_again(tmp_path, monkeypatch):
         raise torch.OutOfMemoryError("too big")
 
     with monkeypatch.context() as patch:
-        patch.setattr(Linear, "reconstruct", too_big)
+        patch.setattr(Linear, "solve", too_big)
         run_audit(TINY, out=tmp_path)
     report, _ = run_audit(TINY, out=tmp_path)
     assert report.verdict.leaks
 
 
-def test_a_first_defence_beside_the_default_suite_reuses_the_undefended_cells(tmp_path, monkeypatch):
-    monkeypatch.setitem(SUITES, "quick", Suite(1, ("linear",), ()))
-    monkeypatch.setattr("leakgauge.audit.run.settled_by", lambda *_: ())
+def test_a_first_defence_beside_the_default_suite_reuses_the_undefended_cells(tmp_path, monkeypatch, small_suite):
+    small_suite("quick", 1, ("linear",), ())
+    monkeypatch.setattr("leakgauge.audit.run.stopped_by", lambda *_: ())
     run_audit(scenario(attacks=()), out=tmp_path)
     ran = count_runs(monkeypatch)
     run_audit(scenario(attacks=(), defenses=("prune",)), out=tmp_path)
@@ -459,9 +458,9 @@ def test_a_first_defence_beside_the_default_suite_reuses_the_undefended_cells(tm
 
 
 def test_two_versions_of_one_attack_have_rows_and_pictures_of_their_own():
-    report, pictures = run_audit(scenario(attacks=("linear", "linear:combine=least-squares")))
+    report, pictures = run_audit(scenario(attacks=("linear", "dlg:steps=2")))
     assert rows(report)["linear | none | plain"].trials == 3
-    assert rows(report)["linear:combine=least-squares | none | plain"].trials == 3
+    assert rows(report)["dlg | none | plain"].trials == 3
     assert len(pictures.recovered) == 4
 
 
@@ -469,7 +468,7 @@ def test_two_rows_that_come_to_the_same_attack_are_both_run(tmp_path, monkeypatc
     """Which has happened where a defence tells two versions of an attack the same."""
     monkeypatch.setattr(audit, "_key", lambda setup, cell: f"{cell.attack.name}-{cell.defense}")
     for out in (None, tmp_path):
-        report, pictures = run_audit(scenario(attacks=("linear", "linear:combine=least-squares")), out=out)
+        report, pictures = run_audit(scenario(attacks=("linear", "dlg:steps=2")), out=out)
         assert rows(report)["linear | none | plain"].trials == 3
-        assert rows(report)["linear:combine=least-squares | none | plain"].trials == 3
+        assert rows(report)["dlg | none | plain"].trials == 3
         assert len(pictures.recovered) == 4

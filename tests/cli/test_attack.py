@@ -83,7 +83,7 @@ def test_json_is_one_document_with_the_stable_keys(leakgauge, small, tmp_path):
     assert outcome.code == 0
     report = outcome.json
     assert report.keys() >= {"schema", "scenario", "findings", "summary", "verdict", "environment"}
-    assert report["schema"] == 1
+    assert report["schema"] == 2
     assert report["scenario"]["model"] == "mlp:hidden=16"
     assert report["environment"].keys() >= {"leakgauge", "torch", "device", "commit"}
     assert all(report["environment"].values())

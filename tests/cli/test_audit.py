@@ -8,8 +8,6 @@ import pytest
 import torch
 from torch import nn
 
-from leakgauge.setup.suites import SUITES, Suite
-
 SCENARIO = """
 model = "mlp:hidden=16"
 data = "digits"
@@ -257,8 +255,8 @@ def test_help_has_an_example(leakgauge):
 # --- suites, the ledger, and updates of one's own ---------------------------------------------------
 
 
-def test_the_suite_that_ran_is_said_and_so_is_what_it_left_out(leakgauge, small, monkeypatch):
-    monkeypatch.setitem(SUITES, "standard", Suite(2, ("labels", "linear", "idlg:steps=1"), ("imprint",)))
+def test_the_suite_that_ran_is_said_and_so_is_what_it_left_out(leakgauge, small, small_suite):
+    small_suite("standard", 2, ("labels", "linear", "idlg:steps=1"), ("imprint",))
     asked = ("audit", *small, "--defenses", "none", "--suite", "standard", "--out", "run")
     outcome = leakgauge(*asked, "--json")
     assert outcome.json["scenario"]["suite"] == "standard"

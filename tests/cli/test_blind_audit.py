@@ -11,7 +11,6 @@ from leakgauge.client.chain import client_step
 from leakgauge.data import draw_victims, load
 from leakgauge.models import load_model
 from leakgauge.recording.recorder import Recorder
-from leakgauge.setup.suites import SUITES, Suite
 from leakgauge.types import LocalTraining
 
 COMMAND = ("audit", "--model", "mlp:hidden=64", "--data", "digits", "--seed", 4, "--batch-size", 2)
@@ -23,8 +22,8 @@ def victims():
 
 
 @pytest.fixture
-def update(victims, tmp_path, monkeypatch):
-    monkeypatch.setitem(SUITES, "quick", Suite(1, ("labels", "linear", "peeling", "idlg:steps=1", "ggl"), ()))
+def update(victims, tmp_path, small_suite):
+    small_suite("quick", 1, ("labels", "linear", "peeling", "idlg:steps=1", "ggl"), ())
     model = load_model("mlp:hidden=64", load("digits").spec, seed=4)
     tensors = client_step(LocalTraining())(model, victims, (0,)).tensors
     torch.save({n: t[0] for n, t in tensors.items()}, tmp_path / "update.pt")
@@ -68,8 +67,8 @@ def test_what_cannot_be_is_refused_and_writes_nothing(leakgauge, update, tmp_pat
     assert not (tmp_path / "run").exists()
 
 
-def test_recorded_clients_are_audited_by_name(leakgauge, victims, tmp_path, monkeypatch):
-    monkeypatch.setitem(SUITES, "quick", Suite(1, ("labels", "peeling"), ()))
+def test_recorded_clients_are_audited_by_name(leakgauge, victims, tmp_path, small_suite):
+    small_suite("quick", 1, ("labels", "peeling"), ())
     model = load_model("mlp:hidden=64", load("digits").spec, seed=4)
     recorder = Recorder(tmp_path / "recorded")
     for client in ("Ann", "Bob"):

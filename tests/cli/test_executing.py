@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
+from types import SimpleNamespace
 
 import pytest
 
@@ -10,7 +11,6 @@ from leakgauge.cli import executing as module
 from leakgauge.cli.executing import executing
 from leakgauge.errors import BadInput
 from leakgauge.execution.local import Workers
-from leakgauge.execution.ray_cluster import Node
 
 
 @pytest.fixture
@@ -18,16 +18,14 @@ def asked(monkeypatch):
     """A cluster of two CPUs wherever one is looked for; holds the addresses that were asked for."""
     addresses = []
 
-    class Small:
-        version = "0"
-
-        def nodes(self):
-            return [Node(2, 0)]
+    small = SimpleNamespace(
+        __version__="0", remote=lambda _: None, nodes=lambda: [{"Alive": True, "Resources": {"CPU": 2.0}}]
+    )
 
     @contextmanager
     def found(address):
         addresses.append(address)
-        yield Small()
+        yield small
 
     monkeypatch.setattr(module, "connected", found)
     return addresses
@@ -75,7 +73,7 @@ def test_flags_that_do_not_go_together_are_refused(asked, flags, said):
 
 
 def test_audit_and_reproduce_say_so_in_one_line(leakgauge):
-    for command in (("audit", "--data", "digits"), ("reproduce", "wei2020cpl", "--quick")):
+    for command in (("audit", "--data", "digits"), ("lab", "reproduce", "wei2020cpl", "--quick")):
         ran = leakgauge(*command, "--on", "spark")
         assert ran.code == 2
         assert "--on must be ray, ray=auto or ray=HOST:PORT, got 'spark'" in ran.err

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
 from leakgauge import catalog
@@ -25,6 +27,20 @@ def test_json_has_one_row_each_with_name_summary_and_paper(leakgauge, kind):
     for row in outcome.json:
         assert row["summary"]
         assert row["paper"]
+
+
+def test_recipes_are_read_as_the_lab_finds_them(leakgauge):
+    rows = [(row["name"], row["summary"], row["paper"]) for row in leakgauge("list", "recipes", "--json").json]
+    assert rows == [(name, recipe.summary, recipe.paper) for name, recipe in recipes.find().items()]
+
+
+@pytest.mark.parametrize("kind", ["attacks", "defenses", "aggregators", "encryptions", "models"])
+def test_what_can_be_set_comes_with_its_fields(leakgauge, kind):
+    for row in leakgauge("list", kind, "--json").json:
+        known = dataclasses.fields(catalog.get(kind, row["name"]))
+        assert [(f["name"], f["default"], f["help"]) for f in row["fields"]] == [
+            (f.name, f.default, f.metadata["help"]) for f in known
+        ]
 
 
 def test_attacks_say_what_they_need(leakgauge):

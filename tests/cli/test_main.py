@@ -11,7 +11,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from leakgauge.cli.commands import HOMES, loaded
+from leakgauge.cli.commands import every, loaded
 from leakgauge.types import LocalTraining
 
 ATTACK = ("attack", "linear", "--model", "mlp:hidden=4", "--data", "digits", "--trials", "1")
@@ -280,7 +280,7 @@ def test_debug_shows_the_traceback(leakgauge):
         assert "did you mean 'gaussian'" in done.err.strip().splitlines()[-1]
 
 
-@pytest.mark.parametrize("arguments", [(), ("attack",), ("data",)], ids=" ".join)
+@pytest.mark.parametrize("arguments", [(), ("attack",), ("data",), ("lab",)], ids=" ".join)
 def test_no_command_shows_the_help(leakgauge, arguments):
     outcome = leakgauge(*arguments)
     assert outcome.code == 2
@@ -311,7 +311,7 @@ def test_reader_that_went_away_is_no_error(leakgauge, monkeypatch):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("two-gaussians",), "nothing was kept"),
+        (("lab", "two-gaussians"), "nothing was kept"),
         (("train",), "with --out it would be"),
         (("train", "--out", "here"), "goes on from there"),
     ],
@@ -320,8 +320,8 @@ def test_an_interrupt_is_said_with_what_is_kept(leakgauge, monkeypatch, argument
     def stop(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("leakgauge.cli.two_gaussians.compare", stop)
-    monkeypatch.setattr("leakgauge.cli.train.train_federation", stop)
+    monkeypatch.setattr("leakgauge.cli.lab.two_gaussians.compare", stop)
+    monkeypatch.setattr("leakgauge.cli.train.federation.train_federation", stop)
     outcome = leakgauge(*arguments)
     assert outcome.code == 130
     assert "interrupted; " in outcome.err
@@ -331,22 +331,13 @@ def test_an_interrupt_is_said_with_what_is_kept(leakgauge, monkeypatch, argument
 # --- every command ----------------------------------------------------------------------------------
 
 
-def every_command() -> list[tuple[str, ...]]:
-    found: list[tuple[str, ...]] = []
-    for name in HOMES:
-        found += [(name, *rest) for rest in ([(sub,) for sub in getattr(loaded(name), "commands", ())] or [()])]
-    return found
-
-
 def option_of(words: tuple[str, ...], kinds: tuple[type, ...]) -> str | None:
     """The first option of a command that takes such a value."""
-    command = loaded(words[0])
-    for word in words[1:]:
-        command = command.commands[word]
-    return next((p.opts[0] for p in command.params if isinstance(p.type, kinds) and p.opts[0].startswith("--")), None)
+    parameters = loaded(*words).params
+    return next((p.opts[0] for p in parameters if isinstance(p.type, kinds) and p.opts[0].startswith("--")), None)
 
 
-@pytest.mark.parametrize("words", every_command(), ids=" ".join)
+@pytest.mark.parametrize("words", every(), ids=" ".join)
 class TestEveryCommand:
     def test_an_unknown_flag_is_one_line_and_bad_input(self, words, leakgauge, one_line):
         assert "--no-such-flag" in one_line(leakgauge(*words, "--no-such-flag"))

@@ -7,7 +7,6 @@ import re
 import tomllib
 
 from leakgauge.cli.template import TEMPLATE
-from leakgauge.setup.suites import SUITES, Suite
 from leakgauge.types import SECTIONS, Scenario
 
 
@@ -28,8 +27,8 @@ def test_every_line_has_its_comment():
         assert not line or "#" in line, line
 
 
-def test_what_is_written_runs_as_it_is(leakgauge, tmp_path, monkeypatch):
-    monkeypatch.setitem(SUITES, "quick", Suite(1, ("labels", "idlg:steps=1"), ()))
+def test_what_is_written_runs_as_it_is(leakgauge, tmp_path, small_suite):
+    small_suite("quick", 1, ("labels", "idlg:steps=1"), ())
     outcome = leakgauge("audit", "--init")
     assert outcome.code == 0
     assert (tmp_path / "scenario.toml").read_text() == TEMPLATE

@@ -218,7 +218,7 @@ def test_the_attacker_receives_what_the_client_sent(name: str) -> None:
     scenario = Scenario(model="mlp:hidden=8", data="digits", trials=2, seed=9, defenses=(name,))
     setup = load_setup(scenario, None, "cpu")
     Witness.seen.clear()
-    findings, _ = run_cell(setup, Cell(Witness(), name, False, "witness"), [], lambda _: None)
+    findings, _ = run_cell(setup, Cell(Witness(), name, False, "witness"), lambda _: None)
     assert [f.error for f in findings] == [None, None]
     defense = DEFENSES[name]()
     step = seen_step(client_step(scenario.local), defense)  # where clients hide in a sum, the sum is what was sent

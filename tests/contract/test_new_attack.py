@@ -35,8 +35,8 @@ class Example(Attack):
     needs: ClassVar[frozenset[Fact]] = frozenset({Fact.INPUT_SPEC, Fact.NUM_SAMPLES})
     brightness: float = setting(0.5, "how bright the grey is", low=0, high=1)
 
-    def reconstruct(self, observation: Observation, seeds: tuple[int, ...], progress: Progress) -> Reconstruction:
-        shape = (len(seeds), observation.fact(Fact.NUM_SAMPLES), *observation.fact(Fact.INPUT_SPEC).shape)
+    def solve(self, problem: Observation, seeds: tuple[int, ...], progress: Progress) -> Reconstruction:
+        shape = (len(seeds), problem.fact(Fact.NUM_SAMPLES), *problem.fact(Fact.INPUT_SPEC).shape)
         none = torch.zeros(len(seeds), dtype=torch.long)
         return Reconstruction(torch.full(shape, self.brightness), None, torch.ones(len(seeds)), none, none)
 '''

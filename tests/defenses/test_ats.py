@@ -9,9 +9,11 @@ from leakgauge.client.chain import chain, client_step
 from leakgauge.data import draw_victims, load
 from leakgauge.defenses.ats.defense import ATS
 from leakgauge.defenses.ats.policy import applied, draw, parse
+from leakgauge.defenses.ats.undoing import undone_afterwards
 from leakgauge.errors import BadInput, NotApplicable
+from leakgauge.matching.attempts import attempts_for
 from leakgauge.models import load_model
-from leakgauge.types import Batch, LocalTraining
+from leakgauge.types import Batch, Known, LocalTraining
 
 STEP = client_step(LocalTraining())
 SEEDS = (4, 5)
@@ -52,11 +54,26 @@ def test_undone_by_the_client_itself_comes_close(photos):
     assert error < untouched / 3
 
 
-def test_the_informed_attacker_tries_every_way_or_undoes_afterwards():
-    through, afterwards = ATS(policy="3-1-7").adaptive(CPL(restarts=2))
-    assert (through.policy, through.restarts, through.schedule) == ("3-1-7", 8, "halving")
-    assert (afterwards.undo, afterwards.restarts) == ("afterwards", 2)
-    assert ATS(policy="3-1-7").adaptive(Linear()) == (Linear(policy="3-1-7"),)
+def test_the_informed_attacker_tries_every_way_or_undoes_afterwards(scene):
+    defense, attack = ATS(policy="3-1-7"), CPL(restarts=2)
+    assert defense.ways(attack) == ("through", "afterwards")
+    made = scene(defense, data="photos32")
+    through, afterwards = (made.posed(attack, Known(defense, way)) for way in defense.ways(attack))
+    assert defense.guesses == 8
+    assert attempts_for(through, attack.restarts, attack.schedule) == (8, "halving")
+    assert attempts_for(afterwards, attack.restarts, attack.schedule) == (2, "in-turn")
+    assert (through.painter is None, afterwards.painter is None) == (False, True)
+    assert afterwards.finish is not None
+
+
+def test_what_a_first_layer_shows_is_undone_afterwards(scene):
+    defense, attack = ATS(policy="43-18-18"), Linear()
+    assert defense.ways(attack) == ("",)
+    made = scene(defense, data="photos32", model="mlp:hidden=16")
+    plain, knowing = (attack(made.seen, made.seeds, known=k).inputs for k in ((), (Known(defense),)))
+    torch.testing.assert_close(knowing, undone_afterwards(plain, "43-18-18", made.data))
+    error, untouched = ((x - made.batch.inputs).square().mean() for x in (knowing, plain))
+    assert error < untouched
 
 
 @pytest.mark.parametrize("policy", ["50", "3-1-50", "", "3--1", "1-2-3-4", "a-b", "3-1-7/"])

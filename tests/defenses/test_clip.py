@@ -13,13 +13,16 @@ from leakgauge.attacks.random_guess import RandomGuess
 from leakgauge.client.chain import chain, client_step
 from leakgauge.data import draw_victims, load
 from leakgauge.defenses import _per_sample
+from leakgauge.defenses._clipping import Clipping
 from leakgauge.defenses._per_sample import clipped
 from leakgauge.defenses.clip import Clip
 from leakgauge.defenses.prune import Prune
+from leakgauge.engine.gradients import trial_gradients
 from leakgauge.errors import BadInput, NotApplicable
 from leakgauge.models import load_model
 from leakgauge.servers.imprint import Imprint
-from leakgauge.types import LocalTraining
+from leakgauge.setup.plan import informed_by
+from leakgauge.types import Known, LocalTraining
 
 SEEDS = (5, 6)
 ROWS = {
@@ -145,7 +148,7 @@ def test_behind_another_defence_local_steps_and_batchnorm_cannot_be_seen(model, 
 
 def test_zero_is_the_identity_and_has_no_adaptive_attack(defended):
     assert torch.equal(defended(Clip(0, unit="client"), ROWS, range(3))["w"], ROWS["w"])
-    assert Clip(0).adaptive(DLG()) == Clip(0).adaptive(Linear()) == ()
+    assert Clip(0).ways(DLG()) == Clip(0).ways(Linear()) == ()
 
 
 def test_fields_are_checked():
@@ -155,36 +158,63 @@ def test_fields_are_checked():
         Clip(unit="server")
 
 
-def test_who_knows_replays_it_or_leaves_the_scale_open():
-    (replaying,) = Clip(0.1, scope="layer").adaptive(DLG(steps=9))
-    assert (replaying.clipping, replaying.distance) == ("norm=0.1/scope=layer/unit=sample", "l2")
-    assert replaying.steps == 9
-    (fitting,) = Clip(0.1, unit="client", scope="layer").adaptive(IDLG())
-    assert fitting.distance == "scaled-each"
-    assert Clip(0.1, unit="client").adaptive(DLG())[0].distance == "scaled"
-    assert Clip(0.1, unit="client").adaptive(InvertingGradients()) == ()  # a cosine is blind to scale already
-    assert Clip(0.1, unit="client", scope="layer").adaptive(InvertingGradients())[0].distance == "cosine-each"
-    assert Clip().adaptive(GGL())[0].transform == "clip"
-    assert Clip(scope="layer").adaptive(Linear()) == (Linear("least-squares", fit_scale=True),)
-    assert Clip().adaptive(Linear()) == (Linear("least-squares"),)
-    assert Clip().adaptive(RandomGuess()) == ()
-    assert Clip().adaptive(Imprint()) == ()  # larger gradients are shortened to the same bound
+def test_who_knows_replays_what_was_clipped_sample_by_sample(scene):
+    defense = Clip(0.1, scope="layer")
+    assert defense.ways(DLG()) == defense.ways(InvertingGradients()) == ("",)
+    for attack in (DLG(), InvertingGradients()):
+        posed = scene(defense).posed(attack, Known(defense))
+        assert posed.client_gradient.__self__ == Clipping(0.1, "layer", "sample")
+        assert posed.distance == attack.distance
+
+
+@pytest.mark.parametrize(
+    ("attack", "scope", "distance"),
+    [(DLG(), "whole", "scaled"), (IDLG(), "layer", "scaled-each"), (InvertingGradients(), "layer", "cosine-each")],
+    ids=lambda part: getattr(part, "name", part),
+)
+def test_who_knows_leaves_the_scale_of_a_clipped_update_open(scene, attack, scope, distance):
+    defense = Clip(0.1, unit="client", scope=scope)
+    assert defense.ways(attack) == ("",)
+    posed = scene(defense).posed(attack, Known(defense))
+    assert posed.distance == distance
+    assert posed.client_gradient is trial_gradients, "one factor for all is not replayed"
+
+
+def test_whom_knowing_does_not_help():
+    assert Clip(0.1, unit="client").ways(InvertingGradients()) == ()  # a cosine is blind to scale already
+    assert Clip().ways(RandomGuess()) == ()
+    assert Clip().ways(Imprint()) == ()  # larger gradients are shortened to the same bound
+
+
+def test_a_search_among_a_generators_pictures_clips_what_it_simulates(scene):
+    assert Clip().ways(GGL()) == ("",)
+    made = scene(Clip(), public=True)
+    posed, plain = made.posed(GGL(transform="none"), Known(Clip())), made.posed(GGL(transform="none"))
+    long = {name: 100 * g for name, g in posed.observed.items()}
+    (plainly,), (clipping,) = plain.transforms, posed.transforms
+    torch.testing.assert_close(plainly(long, {}, torch.arange(2)), long)
+    torch.testing.assert_close(clipping(long, {}, torch.arange(2)), dict(posed.observed))
+
+
+@pytest.mark.parametrize("scope", ["whole", "layer"])
+def test_a_first_layer_is_fitted_to_all_rows_and_its_length_too_where_tensors_are_clipped_apart(first_layer, scope):
+    known = first_layer(Clip(scope=scope))
+    assert (known.combine, known.fit_scale) == ("least-squares", scope == "layer")
 
 
 @pytest.mark.parametrize("unit", ["sample", "client"])
 @pytest.mark.parametrize("scope", ["whole", "layer"])
 def test_knowing_it_undoes_it(attacked, unit, scope):
     defense, attack = Clip(0.1, unit, scope), IDLG(steps=15, restarts=1)
-    (informed,) = defense.adaptive(attack)
-    plain, adaptive = (attacked(defense, a, "lenet-dlg:filters=4") for a in (attack, informed))
+    (known,) = informed_by(attack, (defense,))
+    plain, adaptive = (attacked(defense, attack, "lenet-dlg:filters=4", k) for k in ((), known))
     assert adaptive.mean() > plain.mean() + 15
     assert adaptive.mean() > 25
 
 
 def test_the_ratio_finds_the_length_that_clipping_apart_hides(attacked):
     defense = Clip(0.1, scope="layer")
-    (informed,) = defense.adaptive(Linear())
-    plain, adaptive = (attacked(defense, a, "mlp:hidden=32") for a in (Linear(), informed))
+    plain, adaptive = (attacked(defense, Linear(), "mlp:hidden=32", k) for k in ((), (Known(defense),)))
     assert plain.mean() < 20
     assert adaptive.min() > 40
 

@@ -9,6 +9,8 @@ from leakgauge.attacks.random_guess import RandomGuess
 from leakgauge.defenses.dgc import DGC, one_round
 from leakgauge.defenses.prune import Prune
 from leakgauge.errors import BadInput
+from leakgauge.setup.plan import informed_by
+from leakgauge.types import Known
 
 TENSORS = {
     "w": torch.randn(3, 7, 9, generator=torch.Generator().manual_seed(0)),
@@ -101,7 +103,7 @@ def test_trials_are_compressed_apart(defended):
 def test_keeping_nothing_back_is_the_identity_and_has_no_adaptive_attack(defended, rounds):
     message = defended(DGC(share=0, rounds=rounds), TENSORS, range(3))
     assert all(torch.equal(message[n], TENSORS[n]) for n in TENSORS)
-    assert DGC(share=0).adaptive(DLG()) == ()
+    assert DGC(share=0).ways(DLG()) == ()
 
 
 @pytest.mark.parametrize(("field", "value"), [("share", 1.1), ("share", -0.1), ("momentum", 1.5), ("rounds", 0)])
@@ -110,13 +112,14 @@ def test_fields_are_checked(field, value):
         DGC(**{field: value})
 
 
-def test_the_attacker_who_knows_matches_only_what_was_sent():
-    (informed,) = DGC().adaptive(DLG(steps=9))
-    assert informed.match_nonzero
-    assert informed.tv > 0
-    assert informed.steps == 9
-    assert DGC().adaptive(Linear()) == (Linear(combine="least-squares", match_nonzero=True),)
-    assert DGC().adaptive(RandomGuess()) == ()
+def test_the_attacker_who_knows_matches_only_what_was_sent(scene, first_layer):
+    assert DGC().ways(DLG()) == ("",)
+    posed = scene(DGC()).posed(DLG(), Known(DGC()))
+    assert posed.match_nonzero
+    assert posed.variation == 1e-4
+    known = first_layer(DGC())
+    assert (known.combine, known.match_nonzero) == ("least-squares", True)
+    assert DGC().ways(RandomGuess()) == ()
 
 
 def test_the_attacked_gradient_is_the_compressed_one(attacked):
@@ -126,8 +129,8 @@ def test_the_attacked_gradient_is_the_compressed_one(attacked):
 
 def test_knowing_it_helps(attacked):
     defense, attack = DGC(share=0.9), DLG(steps=5, restarts=1)
-    (informed,) = defense.adaptive(attack)
-    plain, adaptive = (attacked(defense, a, "lenet-dlg:filters=6") for a in (attack, informed))
+    (known,) = informed_by(attack, (defense,))
+    plain, adaptive = (attacked(defense, attack, "lenet-dlg:filters=6", k) for k in ((), known))
     assert adaptive.mean() > plain.mean() + 2
 
 

@@ -8,12 +8,15 @@ from leakgauge.attacks.inverting_gradients import InvertingGradients
 from leakgauge.attacks.linear import Linear
 from leakgauge.client.chain import chain, client_step
 from leakgauge.data import draw_victims, load
+from leakgauge.defenses._clipping import Clipping
 from leakgauge.defenses.clip import Clip
 from leakgauge.defenses.dp_sgd import DPSGD
 from leakgauge.errors import BadInput, NotApplicable
+from leakgauge.matching.gradient_matching import with_likelihood
+from leakgauge.matching.noise import Noise
 from leakgauge.models import load_model
 from leakgauge.servers.imprint import Imprint
-from leakgauge.types import Guarantee, LocalTraining
+from leakgauge.types import Guarantee, Known, LocalTraining
 
 MODEL = "mlp:hidden=64"  # 4,810 parameters: enough entries to measure noise by
 
@@ -86,22 +89,39 @@ def model_with_batchnorm():
     return net.eval()
 
 
-def test_the_attacker_knows_the_noise_on_the_sum_and_the_bound():
-    (informed,) = DPSGD(norm=0.5, sigma=0.02).adaptive(DLG(steps=7))
-    assert (informed.noise_std, informed.noise_on, informed.distance) == (0.01, "sum", "l2")
-    assert informed.clipping == "norm=0.5/scope=whole/unit=sample"
-    assert informed.tv > 0
-    assert informed.steps == 7
-    assert DPSGD().adaptive(Linear()) == (Linear("least-squares"),)
-    assert DPSGD().adaptive(Imprint()) == ()
-    replaying, smoothing = DPSGD().adaptive(InvertingGradients())
-    assert replaying.tv == InvertingGradients().tv
-    assert smoothing.tv > replaying.tv
-    assert DPSGD(sigma=0, norm=0.5).adaptive(DLG()) == Clip(0.5).adaptive(DLG())
+def test_the_attacker_knows_the_noise_on_the_sum_and_the_bound(scene, first_layer):
+    defense = DPSGD(norm=0.5, sigma=0.02)
+    assert defense.ways(DLG()) == ("",)
+    posed = scene(defense).posed(DLG(), Known(defense))
+    assert posed.noise == Noise(0.01, "sum", "l2")
+    assert with_likelihood(posed)[0].distance == "l2"
+    assert posed.client_gradient.__self__ == Clipping(0.5, "whole", "sample")
+    assert posed.variation > 0
+    known = first_layer(defense)
+    assert (known.combine, known.fit_scale) == ("least-squares", False)
+    assert defense.ways(Imprint()) == ()
+
+
+def test_an_attack_on_directions_is_played_with_the_clipping_alone_and_smoother_besides(scene):
+    attack, made = InvertingGradients(), scene(DPSGD())
+    ways = DPSGD().ways(attack)
+    replaying, smoothing = (made.posed(attack, Known(DPSGD(), way)) for way in ways)
+    assert ways == ("clipping alone", "smoother")
+    assert smoothing.variation > replaying.variation == attack.tv
+    assert replaying.client_gradient.__self__ == smoothing.client_gradient.__self__ == Clipping(1.0, "whole", "sample")
+
+
+def test_without_noise_it_is_known_as_clipping(scene):
+    silent, made = DPSGD(sigma=0, norm=0.5), scene(DPSGD(sigma=0, norm=0.5))
+    for attack in (DLG(), InvertingGradients()):
+        assert silent.ways(attack) == Clip(0.5).ways(attack) == ("",)
+        one, other = (made.posed(attack, Known(d)) for d in (silent, Clip(0.5)))
+        assert one.client_gradient.__self__ == other.client_gradient.__self__ == Clipping(0.5, "whole", "sample")
+        assert (one.variation, one.noise, one.distance) == (other.variation, other.noise, other.distance)
 
 
 def test_knowing_it_helps_and_noise_is_what_protects(attacked):
     little, much = DPSGD(sigma=0.003), DPSGD(sigma=1.0)
-    plain, adaptive = (attacked(little, a, "mlp:hidden=64").mean() for a in (Linear(), little.adaptive(Linear())[0]))
+    plain, adaptive = (attacked(little, Linear(), "mlp:hidden=64", k).mean() for k in ((), (Known(little),)))
     assert adaptive > plain + 3
-    assert attacked(much, much.adaptive(Linear())[0], "mlp:hidden=64").mean() < adaptive - 15
+    assert attacked(much, Linear(), "mlp:hidden=64", (Known(much),)).mean() < adaptive - 15

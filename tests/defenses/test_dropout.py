@@ -12,13 +12,13 @@ from leakgauge.attacks.linear import Linear
 from leakgauge.attacks.random_guess import RandomGuess
 from leakgauge.client.chain import chain, client_step, prepared
 from leakgauge.data import draw_victims, load
-from leakgauge.defenses.dropout import Dropout, draw_masks
+from leakgauge.defenses.dropout import Dropout, draw_masks, visible_masks
 from leakgauge.defenses.gaussian import Gaussian
 from leakgauge.errors import BadInput, NotApplicable
 from leakgauge.models import load_model
 from leakgauge.models._layers import MaskedLinear
 from leakgauge.models.structure import first_linear, last_linear
-from leakgauge.types import Batch, Defense, LocalTraining, SharedUpdate
+from leakgauge.types import Batch, Defense, Known, LocalTraining, SharedUpdate
 
 SEEDS = (21, 22, 23)
 EXAMPLE = torch.full((1, 1, 8, 8), 0.5)
@@ -143,7 +143,7 @@ def test_zero_is_the_identity_and_has_no_adaptive_attack(model, victims):
     assert off.prepare(model) is model
     bare, defended = shared(model, victims), shared(model, victims, off)
     assert all(torch.equal(defended.tensors[n], t) for n, t in bare.tensors.items())
-    assert off.adaptive(DLG()) == off.adaptive(Linear()) == ()
+    assert off.ways(DLG()) == off.ways(Linear()) == ()
 
 
 @pytest.mark.parametrize("p", [-0.1, 1, 1.5])
@@ -152,11 +152,44 @@ def test_a_probability_outside_0_to_below_1_is_refused(p):
         Dropout(p=p)
 
 
-def test_the_attacker_who_knows_reads_the_mask():
-    able = DLG().with_fields(read_dropout=True)
-    assert Dropout().adaptive(DLG(steps=9)) == (() if able is None else (DLG(steps=9).with_fields(read_dropout=True),))
-    assert Dropout().adaptive(Linear()) == (Linear(combine="least-squares", match_nonzero=True),)
-    assert Dropout().adaptive(RandomGuess()) == ()
+def test_the_attacker_who_knows_reads_the_mask(scene, first_layer):
+    assert Dropout().ways(DLG()) == ("",)
+    posed = scene(Dropout()).posed(DLG(), Known(Dropout()))
+    assert posed.masks["fc.mask"].tolist() == visible_masks(posed.observation)["fc.mask"].tolist()
+    known = first_layer(Dropout())
+    assert (known.combine, known.match_nonzero) == ("least-squares", True)
+    assert Dropout().ways(RandomGuess()) == ()
+
+
+@pytest.mark.parametrize("p", [0.2, 0.5, 0.8])
+def test_each_trials_own_mask_is_read_off_the_last_layer(scene, p):
+    (name, read), *rest = visible_masks(scene(Dropout(p=p), seeds=SEEDS, dtype=torch.float64).seen).items()
+    assert name == "fc.mask"
+    assert rest == []
+    assert torch.equal(read != 0, draw_masks(SEEDS, read.shape[1], p) != 0)
+
+
+@pytest.mark.parametrize("p", [0.2, 0.5])
+def test_with_the_mask_read_the_truth_answers_and_without_it_does_not(scene, p):
+    made = scene(Dropout(p=p), seeds=SEEDS, samples=2, dtype=torch.float64)
+    blind, reading = (
+        problem.evaluator(torch.arange(3))(made.batch.inputs.flatten(1))[0]
+        for problem in (made.matching(), made.matching(Known(Dropout(p=p))))
+    )
+    assert reading.max() < 1e-12
+    assert blind.min() > 1e-3
+
+
+def test_reading_a_mask_where_there_is_none_is_not_applicable(scene):
+    with pytest.raises(NotApplicable, match="read off a model that has it before its last layer"):
+        scene().matching(Known(Dropout()))
+
+
+def test_reading_a_mask_off_a_frozen_layer_is_not_applicable(scene):
+    net = nn.Sequential(nn.Flatten(), nn.Linear(64, 8), nn.Sigmoid(), nn.Linear(8, 10))
+    net[3].weight.requires_grad_(False)
+    with pytest.raises(NotApplicable, match="frozen"):
+        scene(Dropout(), model=net).matching(Known(Dropout()))
 
 
 def test_it_promises_nothing():

@@ -8,11 +8,14 @@ from leakgauge.attacks.dlg import DLG
 from leakgauge.attacks.linear import Linear
 from leakgauge.client.chain import chain, client_step
 from leakgauge.data import draw_victims, load
+from leakgauge.defenses._clipping import Clipping
 from leakgauge.defenses.clip import Clip
 from leakgauge.defenses.fed_cdp import FedCDP, FedSDP
 from leakgauge.errors import NotApplicable
+from leakgauge.matching.gradient_matching import with_likelihood
+from leakgauge.matching.noise import Noise
 from leakgauge.models import load_model
-from leakgauge.types import Guarantee, LocalTraining
+from leakgauge.types import Guarantee, Known, LocalTraining
 
 SEEDS = (1, 2)
 ACCOUNTED = {"sigma": 6, "q": 0.01, "rounds": 10_000}
@@ -79,20 +82,34 @@ def test_the_papers_noise_is_not_accounted():
 def test_zero_turns_them_off(model):
     bare = client_step(LocalTraining())
     assert FedCDP(norm=0).wrap(bare) is FedSDP(norm=0).wrap(bare) is bare
-    assert FedCDP(norm=0).adaptive(DLG()) == FedSDP(norm=0).adaptive(Linear()) == ()
+    assert FedCDP(norm=0).ways(DLG()) == FedSDP(norm=0).ways(Linear()) == ()
     assert FedCDP(norm=0, **ACCOUNTED).guarantee() is None
 
 
-def test_the_attacker_knows_what_the_noise_was_added_to():
-    (local,) = FedCDP(norm=0.5, sigma=0.02).adaptive(DLG())
-    assert (local.noise_std, local.noise_on, local.clipping) == (0.01, "joint-sum", "norm=0.5/scope=layer/unit=sample")
-    assert FedCDP(noise="tensor").adaptive(DLG())[0].noise_on == "sum"
-    (once,) = FedSDP(norm=0.5, sigma=0.02).adaptive(DLG())
-    assert (once.noise_std, once.noise_on, once.distance) == (0.01, "update", "scaled")
-    assert FedCDP().adaptive(Linear()) == (Linear("least-squares", fit_scale=True),)
+@pytest.mark.parametrize(("noise", "on"), [("joint", "joint-sum"), ("tensor", "sum")])
+def test_the_attacker_knows_the_bound_of_each_tensor_and_what_the_noise_was_added_to(scene, noise, on):
+    defense = FedCDP(norm=0.5, sigma=0.02, noise=noise)
+    assert defense.ways(DLG()) == ("",)
+    posed = scene(defense).posed(DLG(), Known(defense))
+    assert posed.noise == Noise(0.01, on, "l2")
+    assert posed.client_gradient.__self__ == Clipping(0.5, "layer", "sample")
+
+
+def test_the_attacker_of_a_clipped_update_leaves_its_scale_open_and_weighs_its_noise(scene):
+    defense = FedSDP(norm=0.5, sigma=0.02)
+    assert defense.ways(DLG()) == ("",)
+    posed = scene(defense).posed(DLG(), Known(defense))
+    assert posed.noise == Noise(0.01, "update", "l2")
+    assert with_likelihood(posed)[0].distance == posed.distance == "scaled"
+
+
+def test_a_first_layers_length_is_fitted_where_tensors_were_clipped_apart(first_layer):
+    for defense, apart in ((FedCDP(), True), (FedSDP(), False)):
+        known = first_layer(defense)
+        assert (known.combine, known.fit_scale) == ("least-squares", apart)
 
 
 def test_knowing_it_helps(attacked):
     defense = FedCDP(norm=0.5, sigma=0.001)
-    plain, adaptive = (attacked(defense, a, "mlp:hidden=32").mean() for a in (Linear(), defense.adaptive(Linear())[0]))
+    plain, adaptive = (attacked(defense, Linear(), "mlp:hidden=32", k).mean() for k in ((), (Known(defense),)))
     assert adaptive > plain + 10

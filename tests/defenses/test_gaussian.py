@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from leakgauge.attacks.dlg import DLG
+from leakgauge.attacks.ggl import GGL
 from leakgauge.attacks.idlg import IDLG
 from leakgauge.attacks.inverting_gradients import InvertingGradients
 from leakgauge.attacks.linear import Linear
@@ -14,9 +15,13 @@ from leakgauge.data import draw_victims, load
 from leakgauge.defenses.gaussian import Gaussian
 from leakgauge.defenses.laplace import Laplace
 from leakgauge.errors import BadInput
+from leakgauge.matching.gradient_matching import with_likelihood
+from leakgauge.matching.noise import Noise
 from leakgauge.matching.updates import observed_gradient
 from leakgauge.models import load_model
-from leakgauge.types import LocalTraining, threat_model
+from leakgauge.servers.imprint import Imprint
+from leakgauge.servers.mkor import MKOR
+from leakgauge.types import Known, LocalTraining, threat_model
 
 ZEROS = {"w": torch.zeros(4, 50, 60), "b": torch.zeros(4, 100)}
 
@@ -55,16 +60,18 @@ def test_tensors_of_the_same_shape_get_different_noise(defended):
 def test_zero_is_the_identity_and_has_no_adaptive_attack(defended):
     g = {"w": torch.randn(1, 5, generator=torch.Generator().manual_seed(0))}
     assert torch.equal(defended(Gaussian(std=0), g)["w"], g["w"])
-    assert Gaussian(std=0).adaptive(DLG()) == ()
+    assert Gaussian(std=0).ways(DLG()) == ()
 
 
-@pytest.mark.parametrize("attack", [DLG(steps=7), IDLG(steps=7, rule="bias")])
-def test_gradient_matching_is_told_the_noise_and_keeps_its_own_fields(attack):
-    (informed,) = Gaussian(std=0.02).adaptive(attack)
-    assert type(informed) is type(attack)
-    assert (informed.noise_std, informed.distance) == (0.02, "l2")
-    assert informed.tv > 0
-    assert informed.steps == 7
+@pytest.mark.parametrize("attack", [DLG(), DLG(distance="l1"), IDLG(rule="bias")], ids=lambda a: a.spec)
+def test_gradient_matching_weighs_the_noise_by_its_likelihood(scene, attack):
+    defense = Gaussian(std=0.02)
+    assert defense.ways(attack) == ("",)
+    posed = scene(defense).posed(attack, Known(defense))
+    assert posed.noise == Noise(0.02, "update", "l2")
+    likely, scale = with_likelihood(posed)
+    assert (likely.distance, scale) == ("l2", 0.02)
+    assert likely.variation == posed.variation > 0
 
 
 @pytest.mark.parametrize(("defense", "power"), [(Gaussian(std=1e-4), 2), (Laplace(scale=1e-4), 1)])
@@ -72,28 +79,32 @@ def test_noise_on_a_weight_difference_is_restated_for_the_gradient_that_is_match
     """Three steps at rate 0.01 divide the difference by 0.03: the noise in the gradient is 33 times as large."""
     digits, local = load("digits"), LocalTraining("fedavg", epochs=3, lr=0.01)
     net, batch = load_model("mlp:hidden=64", digits.spec, 0), draw_victims(digits, 2, 1, 0)
-    (informed,) = defense.adaptive(DLG())
-    assert informed.noise_on == "update"
     factors = {}
     for told in (LocalTraining(), local):
         noisy, clean = (chain(client_step(told), *d)(net, batch, (0, 1)) for d in ((defense,), ()))
         facts = facts_about(net, batch, digits.spec, told, None)
         seen, bare = (observe(net, u, threat_model("honest-but-curious"), facts) for u in (noisy, clean))
-        known, there = informed._restated(seen), observed_gradient(seen)
+        posed = defense.informs(DLG().problem(seen, (0, 1)), seen, "")
+        assert posed.noise.on == "update"
+        (likely, scale), there = with_likelihood(posed), observed_gradient(seen)
         added = torch.cat([(there[n] - g).flatten() for n, g in observed_gradient(bare).items()])
         spread = added.std() if power == 2 else added.abs().mean()  # the scale of either distribution
-        assert known.noise_std == pytest.approx(float(spread), rel=0.05)
-        factors[told.kind] = known.noise_std / informed.noise_std, known.tv / informed.tv
+        assert scale == pytest.approx(float(spread), rel=0.05)
+        factors[told.kind] = scale / posed.noise.scale, likely.variation / posed.variation
     assert factors["fedsgd"] == (1, 1)
     assert factors["fedavg"] == pytest.approx((1 / 0.03, (1 / 0.03) ** power))
 
 
-def test_the_ratio_attack_fits_all_rows():
-    assert Gaussian(std=0.1).adaptive(Linear()) == (Linear(combine="least-squares"),)
+def test_the_ratio_attack_fits_all_rows(first_layer):
+    assert first_layer(Gaussian(std=0.1)).combine == "least-squares"
 
 
-def test_a_floor_has_no_adaptive_version():
-    assert Gaussian(std=0.1).adaptive(RandomGuess()) == ()
+def test_a_floor_has_nothing_to_know():
+    assert Gaussian(std=0.1).ways(RandomGuess()) == ()
+
+
+def test_a_search_among_a_generators_pictures_has_nothing_to_weigh_against_the_noise():
+    assert Gaussian(std=0.1).ways(GGL()) == ()
 
 
 def test_it_promises_nothing():
@@ -115,23 +126,32 @@ def test_the_attacked_gradient_is_the_noisy_one(attacked):
 
 def test_knowing_it_helps(attacked):
     defense = Gaussian(std=0.003)
-    plain = attacked(defense, Linear(), "mlp:hidden=64")
-    (informed,) = defense.adaptive(Linear())
-    assert attacked(defense, informed, "mlp:hidden=64").mean() > plain.mean() + 3
+    plain, knowing = (attacked(defense, Linear(), "mlp:hidden=64", k).mean() for k in ((), (Known(defense),)))
+    assert knowing > plain + 3
 
 
-def test_an_attack_on_directions_is_told_to_smooth_more():
-    (informed,) = Gaussian(0.1).adaptive(InvertingGradients(tv=1e-4))
-    assert informed.tv == 0.01
-    assert Gaussian(0.1).adaptive(InvertingGradients(tv=0.5)) == (InvertingGradients(tv=0.5),)
+@pytest.mark.parametrize(("tv", "expected"), [(1e-4, 0.01), (0.5, 0.5)])
+def test_an_attack_on_directions_smooths_more(scene, tv, expected):
+    posed = scene(Gaussian(0.1)).posed(InvertingGradients(tv=tv), Known(Gaussian(0.1)))
+    assert (posed.variation, posed.noise) == (expected, None)
 
 
-def test_relative_noise_is_measured_by_each_tensors_own_spread(defended):
+def test_a_tampering_server_sends_larger_gradients():
+    assert Gaussian(0.1).ways(MKOR()) == ("",)
+    assert Gaussian(0.1).informs_server(MKOR()) == MKOR().louder() != MKOR()
+    assert Gaussian(0).ways(MKOR()) == Gaussian(0.1, relative=True).ways(MKOR()) == ()
+    assert Gaussian(0.1).ways(Imprint()) == (), "it has no such knob"
+
+
+def test_relative_noise_is_measured_by_each_tensors_own_spread(defended, scene):
     g = torch.Generator().manual_seed(0)
     update = {"w": 5 * torch.randn(4, 50, 60, generator=g), "b": 0.01 * torch.randn(4, 1000, generator=g)}
     noisy = defended(Gaussian(std=0.1, relative=True), update, range(4))
     assert abs((noisy["w"] - update["w"]).std() - 0.5) < 0.01
     assert abs((noisy["b"] - update["b"]).std() - 0.001) < 0.0001
-    (informed,) = Gaussian(std=0.1, relative=True).adaptive(InvertingGradients())
-    assert informed.tv > InvertingGradients().tv
-    assert Gaussian(std=0.1, relative=True).adaptive(DLG()) != Gaussian(std=0.1).adaptive(DLG())
+    relative = Gaussian(std=0.1, relative=True)
+    made = scene(relative)
+    for attack in (InvertingGradients(), DLG()):  # noise of no one size has no likelihood
+        posed = made.posed(attack, Known(relative))
+        assert posed.variation > made.posed(attack).variation
+        assert posed.noise is None

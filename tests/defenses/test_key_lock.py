@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-from leakgauge.matching.muting import muted_names
 
 from leakgauge.attacks.dlg import DLG
 from leakgauge.attacks.grnn import GRNN
@@ -14,12 +13,15 @@ from leakgauge.client.observe import facts_about, observe
 from leakgauge.data import draw_victims, load
 from leakgauge.defenses.batchnorm_only import BatchNormOnly
 from leakgauge.defenses.key_lock import KeyLock
+from leakgauge.defenses.key_lock.unlocking import before_the_lock
 from leakgauge.errors import BadInput
+from leakgauge.matching.problem import inside
 from leakgauge.metrics.aligned import PSNR_ALIGNED
 from leakgauge.metrics.scoring import score
 from leakgauge.models import load_model
 from leakgauge.models.locked_norm import draw_locks
-from leakgauge.types import LocalTraining, threat_model
+from leakgauge.setup.plan import informed_by
+from leakgauge.types import Known, LocalTraining, threat_model
 
 SEEDS = (21, 22, 23)
 TRAIN = LocalTraining(batchnorm="train")
@@ -120,24 +122,35 @@ def test_a_shared_gradient_of_the_lock_is_that_of_a_plain_loop(model, victims, t
 @pytest.mark.parametrize("told", ["nothing", "key", "gradient"])
 def test_the_first_round_keeps_nothing_from_who_uses_what_is_shared(model, victims, told):
     """The lock is known: with the key, shared or read off the gradient, the whole network is."""
-    attack = IDLG(steps=40, restarts=1, unlock=True, init="patterned-4")
-    found = attack(seen(model, victims, KeyLock(length=32, told=told)), SEEDS)
+    defense = KeyLock(length=32, told=told)
+    found = IDLG(steps=40, restarts=1)(seen(model, victims, defense), SEEDS, known=(Known(defense, "joint"),))
     assert aligned(victims, found) > 20
 
 
-def test_the_attacker_who_knows_searches_for_scale_and_shift():
-    joint, behind = SMALL.adaptive(DLG(steps=9))
-    assert joint == DLG(steps=9, unlock=True, stretch=True, init="patterned-4")
-    assert behind == DLG(steps=9, unlock=True, stretch=True, init="patterned-4", skip="lock")
-    assert SMALL.adaptive(GRNN())[0] == GRNN(unlock=True, stretch=True)
-    assert SMALL.adaptive(Linear()) == (Linear(combine="least-squares"),)
-    assert SMALL.adaptive(RandomGuess()) == ()
+@pytest.mark.parametrize("attack", [DLG(), GRNN()], ids=lambda a: a.name)
+def test_the_attacker_who_knows_searches_for_scale_and_shift(scene, attack):
+    assert SMALL.ways(attack) == ("joint", "behind the lock")
+    made = scene(SMALL, local=TRAIN, model="lenet-dlg:filters=6")
+    joint, behind = (made.posed(attack, Known(SMALL, way)) for way in SMALL.ways(attack))
+    for posed in (joint, behind):
+        assert (posed.stretch, posed.begin) == (True, "patterned-4")
+        assert list(posed.hidden) == ["conv1.lock.shift"]
+        assert posed.width == made.posed(attack).width + 12  # scale and shift of six channels
+    assert joint.observed.keys() == made.seen.update.tensors.keys()
+    assert joint.observed.keys() - behind.observed.keys() == {"conv1.layer.weight", "conv1.layer.bias"}
+
+
+def test_a_first_layer_is_fitted_to_all_rows_and_a_floor_has_nothing_to_know(first_layer):
+    assert first_layer(SMALL).combine == "least-squares"
+    assert SMALL.ways(RandomGuess()) == ()
 
 
 def test_knowing_beats_not_knowing(model, victims):
     attack = IDLG(steps=25, restarts=1)
     observation = seen(model, victims, KeyLock(length=32, activation="sigmoid", init="uniform", first_lock="client"))
-    plain, joint, behind = (aligned(victims, a(observation, SEEDS)) for a in (attack, *SMALL.adaptive(attack)))
+    plain, joint, behind = (
+        aligned(victims, attack(observation, SEEDS, known=known)) for known in ((), *informed_by(attack, (SMALL,)))
+    )
     assert joint > plain + 5
     assert behind > plain + 2
 
@@ -154,7 +167,7 @@ def test_the_ablation_leaks_the_picture_but_for_its_scale(model, victims):
 
 def test_grnn_searches_with_a_generator(model, victims):
     observation = seen(model, victims, SMALL)
-    result = GRNN(steps=3, unlock=True, stretch=True)(observation, SEEDS)
+    result = GRNN(steps=3)(observation, SEEDS, known=(Known(SMALL, "joint"),))
     assert result.inputs.shape == victims.inputs.shape
     assert (result.inputs.amin((1, 2, 3, 4)) == 0).all()
 
@@ -195,8 +208,7 @@ def test_of_several_rounds_the_first_is_the_same_and_all_are_attacked(model, vic
         torch.testing.assert_close(often[f"rounds.0.{name}"], tensor, rtol=1e-4, atol=1e-6)
         if name.endswith("weight"):  # a bias in front of the normalisation has no gradient
             assert not torch.allclose(often[f"rounds.1.{name}"], tensor)
-    attack = IDLG(steps=20, restarts=1, unlock=True, init="patterned-4")
-    found = attack(seen(model, victims, three), SEEDS)
+    found = IDLG(steps=20, restarts=1)(seen(model, victims, three), SEEDS, known=(Known(three, "joint"),))
     assert torch.equal(found.labels, victims.labels)
     assert aligned(victims, found) > 20
 
@@ -204,5 +216,6 @@ def test_of_several_rounds_the_first_is_the_same_and_all_are_attacked(model, vic
 def test_layers_in_front_of_the_lock_are_left_out_of_every_round(model):
     net = KeyLock(length=32, rounds=2).prepare(model)
     names = [name for name, _ in net.named_parameters()]
-    assert muted_names(net, names, "lock") == {n for n in names if ".conv1." in n}
-    assert len(muted_names(net, names, "lock")) == 4
+    left_out = inside(before_the_lock(net), names)
+    assert left_out == {n for n in names if ".conv1." in n}
+    assert len(left_out) == 4

@@ -8,6 +8,9 @@ from leakgauge.attacks.linear import Linear
 from leakgauge.defenses.gaussian import Gaussian
 from leakgauge.defenses.laplace import Laplace
 from leakgauge.errors import BadInput
+from leakgauge.matching.gradient_matching import with_likelihood
+from leakgauge.matching.noise import Noise
+from leakgauge.types import Known
 
 ZEROS = {"w": torch.zeros(4, 60, 60)}
 
@@ -41,14 +44,18 @@ def test_it_is_not_the_gaussians_noise(defended):
 def test_zero_is_the_identity_and_has_no_adaptive_attack(defended):
     g = {"w": torch.tensor([[1.0, 2.0]])}
     assert torch.equal(defended(Laplace(scale=0), g)["w"], g["w"])
-    assert Laplace(scale=0).adaptive(DLG()) == ()
+    assert Laplace(scale=0).ways(DLG()) == ()
 
 
-def test_the_attacker_who_knows_compares_by_absolute_distance():
-    (informed,) = Laplace(scale=0.02).adaptive(DLG(restarts=2))
-    assert (informed.noise_std, informed.distance, informed.restarts) == (0.02, "l1", 2)
-    assert informed.tv > 0
-    assert Laplace(scale=0.1).adaptive(Linear()) == (Linear(combine="least-squares"),)
+def test_the_attacker_who_knows_compares_by_absolute_distance(scene, first_layer):
+    defense = Laplace(scale=0.02)
+    assert defense.ways(DLG()) == ("",)
+    posed = scene(defense).posed(DLG(), Known(defense))
+    assert posed.noise == Noise(0.02, "update", "l1")
+    likely, scale = with_likelihood(posed)
+    assert (likely.distance, scale) == ("l1", 0.02)
+    assert likely.variation == posed.variation > 0
+    assert first_layer(Laplace(scale=0.1)).combine == "least-squares"
 
 
 def test_it_promises_nothing():
@@ -63,9 +70,8 @@ def test_a_negative_scale_is_refused():
 def test_the_attacked_gradient_is_the_noisy_one_and_knowing_helps(attacked):
     defense = Laplace(scale=0.002)
     plain, clean = (attacked(d, Linear(), "mlp:hidden=64").mean() for d in (defense, Laplace(scale=0)))
-    (informed,) = defense.adaptive(Linear())
     assert clean > plain + 10
-    assert attacked(defense, informed, "mlp:hidden=64").mean() > plain + 3
+    assert attacked(defense, Linear(), "mlp:hidden=64", (Known(defense),)).mean() > plain + 3
 
 
 def test_relative_noise_is_measured_by_each_tensors_own_spread(defended):

@@ -15,9 +15,11 @@ from leakgauge.client.chain import chain, client_step
 from leakgauge.data import draw_victims, load
 from leakgauge.defenses.gaussian import Gaussian
 from leakgauge.defenses.local_steps import LocalSteps
+from leakgauge.defenses.soteria import Soteria
 from leakgauge.errors import BadInput
 from leakgauge.models import load_model
-from leakgauge.types import LocalTraining
+from leakgauge.setup.plan import informed_by
+from leakgauge.types import Known, LocalTraining
 
 SEEDS = (21, 22, 23)
 
@@ -73,7 +75,7 @@ def test_one_step_is_the_undefended_client_and_attack(model, victims):
     off = LocalSteps(steps=1)
     bare, defended = shared(model, victims), shared(model, victims, off)
     assert all(torch.equal(defended.tensors[n], t) for n, t in bare.tensors.items())
-    assert off.adaptive(DLG()) == off.adaptive(Linear()) == ()
+    assert off.ways(DLG()) == off.ways(Linear()) == ()
 
 
 def test_what_stands_before_it_draws_anew_at_every_step(model, victims):
@@ -89,23 +91,54 @@ def test_settings_outside_their_range_are_refused(field, value):
         LocalSteps(**{field: value})
 
 
-def test_the_attacker_who_knows_replays_the_steps():
-    assert LocalSteps(steps=7, lr=0.2).adaptive(DLG(steps=9)) == (DLG(steps=9, repeats=7, repeat_lr=0.2),)
-    assert LocalSteps(steps=7).adaptive(InvertingGradients())[0].repeats == 7
-    assert LocalSteps().adaptive(Linear()) == (Linear(combine="least-squares"),)
-    assert LocalSteps().adaptive(RandomGuess()) == ()
+@pytest.mark.parametrize("attack", [DLG(), InvertingGradients()], ids=lambda a: a.name)
+def test_the_attacker_who_knows_replays_the_steps(scene, attack):
+    defense = LocalSteps(steps=7, lr=0.2)
+    assert defense.ways(attack) == ("",)
+    posed = scene(defense).posed(attack, Known(defense))
+    assert (posed.unrolled.epochs, posed.unrolled.lr, posed.mean_of_steps) == (7, 0.2, True)
+
+
+def test_a_first_layer_is_fitted_to_all_rows_and_a_floor_has_nothing_to_know(first_layer):
+    assert first_layer(LocalSteps()).combine == "least-squares"
+    assert LocalSteps().ways(RandomGuess()) == ()
+
+
+def value(problem, inputs):
+    return problem.evaluator(torch.arange(len(inputs)))(inputs.flatten(1))[0]
+
+
+@pytest.mark.parametrize(
+    "local", [LocalTraining(), LocalTraining("fedavg", lr=0.5, epochs=2), LocalTraining("fedavg", lr=0.5, batch_size=1)]
+)
+def test_the_truth_costs_nothing_once_the_steps_are_replayed(scene, local):
+    """Whether a mean gradient or a weight difference was shared."""
+    made = scene(LocalSteps(steps=3, lr=0.5), samples=2, local=local)
+    truth = made.batch.inputs
+    assert (value(made.matching(), truth) > 1e-3).all()
+    assert (value(made.matching(Known(LocalSteps(steps=3, lr=0.5))), truth) < 1e-8).all()
+    assert (value(made.matching(Known(LocalSteps(steps=4, lr=0.5))), truth) > 1e-6).all()
+
+
+def test_what_another_defense_left_out_stays_out_and_one_step_is_the_same_problem(scene):
+    made = scene(LocalSteps(steps=3, lr=0.01))
+    plain = made.matching()
+    assert LocalSteps(steps=1).informs(plain, made.seen, "") is plain
+    both = made.matching(Known(LocalSteps(steps=3, lr=0.01)), Known(Soteria(), "without the layer"))
+    assert plain.observed.keys() - both.observed.keys() == {"fc.weight"}
 
 
 def test_replaying_beats_taking_the_mean_for_one_gradient(attacked):
     defense, attack = LocalSteps(steps=4, lr=1.0), CPL(steps=8, threshold=1e-9)
-    (informed,) = defense.adaptive(attack)
-    plain, replayed = (attacked(defense, a, "lenet-dlg:filters=6") for a in (attack, informed))
+    (known,) = informed_by(attack, (defense,))
+    plain, replayed = (attacked(defense, attack, "lenet-dlg:filters=6", k) for k in ((), known))
     assert replayed.median() > plain.median() + 8
 
 
 def test_the_first_layers_ratio_does_not_care(attacked):
-    for attack in (Linear(), *LocalSteps().adaptive(Linear())):
-        assert attacked(LocalSteps(steps=6, lr=0.5), attack, "mlp:hidden=32").min() > 80
+    defense = LocalSteps(steps=6, lr=0.5)
+    for known in ((), (Known(defense),)):
+        assert attacked(defense, Linear(), "mlp:hidden=32", known).min() > 80
 
 
 def test_it_promises_nothing():

@@ -7,8 +7,10 @@ from leakgauge.attacks.dlg import DLG
 from leakgauge.attacks.inverting_gradients import InvertingGradients
 from leakgauge.attacks.linear import Linear
 from leakgauge.attacks.random_guess import RandomGuess
-from leakgauge.defenses.low_rank import LowRank
+from leakgauge.defenses.low_rank import LowRank, LowRankMatrices
 from leakgauge.errors import BadInput
+from leakgauge.setup.plan import informed_by
+from leakgauge.types import Known
 
 TENSORS = {
     "w": torch.randn(3, 7, 9, generator=torch.Generator().manual_seed(0)),
@@ -63,20 +65,26 @@ def test_fields_are_checked(field, value):
         LowRank(**{field: value})
 
 
-@pytest.mark.parametrize("attack", [DLG(steps=9), InvertingGradients(steps=9)])
-def test_the_attacker_who_knows_compares_what_the_factors_say(attack):
-    (informed,) = LowRank(rank=3, iterations=2).adaptive(attack)
-    assert informed.compression == "low-rank/rank=3/exact=False"
-    assert informed.steps == 9
-    assert LowRank().adaptive(Linear()) == (Linear(combine="least-squares"),)
-    assert LowRank().adaptive(RandomGuess()) == ()
+@pytest.mark.parametrize("attack", [DLG(), InvertingGradients()], ids=lambda a: a.name)
+def test_the_attacker_who_knows_compares_what_the_factors_say(scene, attack):
+    defense = LowRank(rank=3, iterations=2)
+    assert defense.ways(attack) == ("",)
+    assert scene(defense).posed(attack, Known(defense)).compression == LowRankMatrices(rank=3, exact=False)
+    best = LowRank(rank=3)
+    assert scene(best).posed(attack, Known(best)).compression == LowRankMatrices(rank=3, exact=True)
+
+
+def test_a_first_layer_is_fitted_to_all_rows_and_a_floor_has_nothing_to_know(first_layer):
+    known = first_layer(LowRank())
+    assert (known.combine, known.match_nonzero) == ("least-squares", False)
+    assert LowRank().ways(RandomGuess()) == ()
 
 
 @pytest.mark.parametrize("iterations", [0, 1])
 def test_knowing_it_helps(attacked, iterations):
     defense, attack = LowRank(rank=1, iterations=iterations), DLG(steps=5, restarts=1, labels="infer")
-    (informed,) = defense.adaptive(attack)
-    plain, adaptive = (attacked(defense, a, "lenet-dlg:filters=6") for a in (attack, informed))
+    (known,) = informed_by(attack, (defense,))
+    plain, adaptive = (attacked(defense, attack, "lenet-dlg:filters=6", k) for k in ((), known))
     assert adaptive.mean() > plain.mean() + 2
 
 

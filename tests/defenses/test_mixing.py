@@ -16,8 +16,8 @@ from leakgauge.defenses.gaussian import Gaussian
 from leakgauge.defenses.mixing.defense import Mixing
 from leakgauge.errors import BadInput, NotApplicable
 from leakgauge.models import load_model
-from leakgauge.setup.plan import adaptive_attacks
-from leakgauge.types import Batch, LocalTraining, Scenario
+from leakgauge.setup.plan import informed_by
+from leakgauge.types import Batch, Known, LocalTraining, Scenario
 
 TINY = Scenario(data="digits", model="mlp:hidden=32", trials=3, batch_size=1, attacks=("linear",), seed=3)
 HOWS = [Mixing(clients=3), Mixing(clients=3, fusing="free"), Mixing(clients=2, known=True), Mixing(fusing="fixed")]
@@ -106,12 +106,17 @@ def test_a_noised_client_sends_noise_into_its_mixtures(net):
     assert any(not torch.equal(t, noised.tensors[n]) for n, t in plain.tensors.items())
 
 
-def test_what_the_attacks_are_told():
-    assert Mixing().adaptive(DLG()) == (DLG(distance="scaled"),)
-    assert Mixing().adaptive(Linear()) == (Linear(combine="least-squares"),)
-    assert Mixing(known=True).adaptive(DLG()) == Mixing(fusing="fixed").adaptive(DLG()) == ()
+def test_guessed_weights_leave_the_scale_of_the_update_open(scene, first_layer):
+    assert Mixing().ways(DLG()) == Mixing().ways(Linear()) == ("",)
+    assert scene().posed(DLG(), Known(Mixing())).distance == "scaled"
+    assert first_layer(Mixing()).combine == "least-squares"
+
+
+def test_with_the_right_weights_the_same_attack_sees_another_update():
     attack = InvertingGradients(distance="cosine")
-    assert adaptive_attacks(attack, (Mixing(known=True),)) == (attack,)  # the same attack sees another update
+    for sure in (Mixing(known=True), Mixing(fusing="fixed")):
+        assert sure.ways(DLG()) == ()
+        assert informed_by(attack, (sure,)) == ((),), "played, though nothing in its problem changes"
 
 
 def test_nothing_is_promised_and_nothing_is_sent_in_addition():

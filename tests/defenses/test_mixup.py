@@ -6,17 +6,19 @@ from torch import nn
 
 from leakgauge.attacks.cpl import CPL
 from leakgauge.attacks.dlg import DLG
+from leakgauge.attacks.gradinversion import GradInversion
 from leakgauge.attacks.inverting_gradients import InvertingGradients
-from leakgauge.attacks.linear import Linear
 from leakgauge.attacks.random_guess import RandomGuess
 from leakgauge.client.chain import chain, client_step
 from leakgauge.client.observe import facts_about, observe
 from leakgauge.data import draw_victims, load
-from leakgauge.defenses.mixup import Mixup, draw, mixed
+from leakgauge.defenses.mixup import Mixup
+from leakgauge.defenses.mixup.defense import draw, mixed
+from leakgauge.defenses.mixup.unmixing import Mixing
 from leakgauge.errors import BadInput
 from leakgauge.metrics.scoring import score
 from leakgauge.models import load_model
-from leakgauge.types import LocalTraining, threat_model
+from leakgauge.types import Known, LocalTraining, threat_model
 
 SEEDS = (20, 21, 22)
 
@@ -87,7 +89,7 @@ def test_one_sample_has_no_partner(model):
 def test_zero_is_the_identity_and_has_no_adaptive_attack(model, victims):
     bare, defended = shared(model, victims), shared(model, victims, Mixup(alpha=0))
     assert all(torch.equal(defended.tensors[n], t) for n, t in bare.tensors.items())
-    assert Mixup(alpha=0).adaptive(DLG()) == ()
+    assert Mixup(alpha=0).ways(DLG()) == ()
 
 
 def test_a_negative_alpha_is_refused():
@@ -95,22 +97,43 @@ def test_a_negative_alpha_is_refused():
         Mixup(alpha=-1)
 
 
-def test_the_attacker_who_knows_mixes_its_own_guess():
-    assert Mixup().adaptive(DLG(steps=9)) == (DLG(steps=9, unmix=True, threshold=1e-10),)
-    assert Mixup().adaptive(DLG(threshold=1e-11)) == (DLG(unmix=True, threshold=1e-11),)
-    assert Mixup().adaptive(InvertingGradients())[0].unmix
-    assert Mixup().adaptive(Linear()) == (Linear(combine="least-squares"),)
-    assert Mixup().adaptive(RandomGuess()) == ()
+@pytest.mark.parametrize("attack", [DLG(), InvertingGradients(), GradInversion()], ids=lambda a: a.name)
+def test_the_attacker_who_knows_mixes_its_own_guess(scene, attack):
+    assert Mixup().ways(attack) == ("",)
+    posed = scene(Mixup(), samples=3).posed(attack, Known(Mixup()))
+    assert isinstance(posed.painter, Mixing)
+    assert posed.exact == 1e-10
+
+
+@pytest.mark.parametrize(("threshold", "counts"), [(1e-8, 1e-10), (1e-11, 1e-11)])
+def test_a_search_is_solved_only_where_no_other_weights_fit(scene, threshold, counts):
+    attack = DLG(threshold=threshold)
+    posed = scene(Mixup(), samples=3).posed(attack, Known(Mixup()))
+    torch.testing.assert_close(attack._solved_below(posed, 0.0)[0], counts * posed.size())
+
+
+def test_a_first_layer_is_fitted_to_all_rows_and_a_floor_has_nothing_to_know(first_layer):
+    assert first_layer(Mixup()).combine == "least-squares"
+    assert Mixup().ways(RandomGuess()) == ()
+
+
+def test_gradinversion_takes_mixtures_apart(scene):
+    made = scene(Mixup(), samples=3, told="honest-but-curious+labels")
+    found = GradInversion(steps=3, restarts=2)(made.seen, made.seeds, known=(Known(Mixup()),))
+    assert found.inputs.shape == made.batch.inputs.shape
+    assert torch.equal(found.labels, made.batch.labels)
 
 
 @pytest.mark.parametrize("labels", ["infer", "optimise"])
 def test_the_samples_come_back(model, victims, labels):
     attack = CPL(steps=30, threshold=1e-8, labels=labels)
-    (informed,) = Mixup().adaptive(attack)
     spec = load("digits").spec
     facts = facts_about(model, victims, spec, LocalTraining(), None)
     seen = observe(model, shared(model, victims, Mixup()), threat_model("honest-but-curious"), facts)
-    plain, knowing = (score(victims, a(seen, SEEDS), spec).records["psnr"].mean(1) for a in (attack, informed))
+    plain, knowing = (
+        score(victims, attack(seen, SEEDS, known=known), spec).records["psnr"].mean(1)
+        for known in ((), (Known(Mixup()),))
+    )
     assert knowing.median() > plain.median() + 10
 
 

@@ -8,6 +8,7 @@ from torch import nn
 
 from leakgauge.attacks.cpl import CPL
 from leakgauge.attacks.dlg import DLG
+from leakgauge.attacks.grnn import GRNN
 from leakgauge.attacks.inverting_gradients import InvertingGradients
 from leakgauge.attacks.linear import Linear
 from leakgauge.attacks.random_guess import RandomGuess
@@ -24,7 +25,8 @@ from leakgauge.metrics.scoring import score
 from leakgauge.models import load_model
 from leakgauge.models.bottleneck import divergence
 from leakgauge.models.structure import first_linear, last_linear
-from leakgauge.types import LocalTraining, threat_model
+from leakgauge.setup.plan import informed_by
+from leakgauge.types import Known, LocalTraining, threat_model
 
 SEEDS = (21, 22, 23)
 SMALL = Precode(width=16)
@@ -114,8 +116,8 @@ def test_the_noise_is_a_clients_own_and_hidden_in_the_public_model(model, victim
     assert (SMALL.prepare(model).fc.bottleneck.noise == 0).all()
 
 
-@pytest.mark.parametrize("attack", [Linear(), Linear(combine="least-squares")], ids=lambda a: a.spec)
-def test_the_first_layer_gives_the_image_away_through_precodes_mlp(attack, real_data):
+@pytest.mark.parametrize("known", [(), (Known(Precode()),)], ids=["plain", "informed"])
+def test_the_first_layer_gives_the_image_away_through_precodes_mlp(known, real_data):
     """G16: exact to rounding, whatever the bottleneck does."""
     cifar = load("cifar10", root=real_data("cifar10"))
     batch = draw_victims(cifar, trials=3, batch_size=1, seed=0)
@@ -123,7 +125,7 @@ def test_the_first_layer_gives_the_image_away_through_precodes_mlp(attack, real_
     defense = Precode()
     facts = facts_about(defense.prepare(net), batch, cifar.spec, LocalTraining(), None)
     told = threat_model("honest-but-curious")
-    result = attack(observe(defense.prepare(net), shared(net, batch, defense), told, facts), SEEDS)
+    result = Linear()(observe(defense.prepare(net), shared(net, batch, defense), told, facts), SEEDS, known=known)
     assert (result.inputs - batch.inputs).abs().max() < 1e-6
     assert torch.equal(result.labels, batch.labels)
 
@@ -164,21 +166,29 @@ def test_settings_outside_their_range_are_refused():
         Precode(width=0)
 
 
-def test_the_attacker_who_knows_reads_the_noise_or_searches_for_it():
-    reading, searching = Precode().adaptive(DLG(steps=9))
-    less = {"steps": 9, "skip": "bottleneck"}
-    assert (reading, searching) == (DLG(bottleneck="read", **less), DLG(bottleneck="search", **less))
-    assert len(Precode().adaptive(InvertingGradients())) == 2
-    assert Precode().adaptive(Linear()) == (Linear(combine="least-squares"),)
-    assert Precode().adaptive(RandomGuess()) == ()
+@pytest.mark.parametrize("attack", [DLG(), InvertingGradients(), GRNN()], ids=lambda a: a.name)
+def test_the_attacker_who_knows_reads_the_noise_or_searches_for_it(scene, attack):
+    """Without the bottleneck's own gradients and those behind it, either way."""
+    assert SMALL.ways(attack) == ("read off the update", "searched for")
+    made = scene(SMALL)
+    reading, searching = (made.posed(attack, Known(SMALL, way)) for way in SMALL.ways(attack))
+    assert (list(reading.masks), list(reading.hidden)) == (["fc.bottleneck.noise"], [])
+    assert (list(searching.masks), list(searching.hidden)) == ([], ["fc.bottleneck.noise"])
+    for posed in (reading, searching):
+        assert {name.split(".")[0] for name in posed.observed} == {"conv1", "conv2", "conv3"}
+
+
+def test_a_first_layer_is_fitted_to_all_rows_and_a_floor_has_nothing_to_know(first_layer):
+    assert first_layer(SMALL).combine == "least-squares"
+    assert SMALL.ways(RandomGuess()) == ()
 
 
 def test_knowing_beats_not_knowing(model, victims):
     attack, digits = CPL(steps=12, threshold=1e-10), load("digits").spec
     observation = seen(model, victims, SMALL)
     plain, reading, searching = (
-        score(victims, a(observation, SEEDS), digits).records["psnr"].median()
-        for a in (attack, *SMALL.adaptive(attack))
+        score(victims, attack(observation, SEEDS, known=known), digits).records["psnr"].median()
+        for known in ((), *informed_by(attack, (SMALL,)))
     )
     assert reading > plain + 8
     assert searching > plain + 3

@@ -8,6 +8,8 @@ from leakgauge.attacks.linear import Linear
 from leakgauge.attacks.random_guess import RandomGuess
 from leakgauge.defenses.prune import Prune, drop_smallest
 from leakgauge.errors import BadInput
+from leakgauge.setup.plan import informed_by
+from leakgauge.types import Known
 
 TENSORS = {
     "w": torch.randn(3, 7, 9, generator=torch.Generator().manual_seed(0)),
@@ -66,7 +68,7 @@ def test_ties_fall_by_position_and_the_count_stays_exact():
 
 def test_zero_is_the_identity_and_has_no_adaptive_attack(defended):
     assert torch.equal(defended(Prune(share=0), TENSORS, range(3))["w"], TENSORS["w"])
-    assert Prune(share=0).adaptive(DLG()) == ()
+    assert Prune(share=0).ways(DLG()) == ()
 
 
 @pytest.mark.parametrize("share", [-0.1, 1.1])
@@ -80,19 +82,20 @@ def test_an_unknown_scope_is_refused_with_the_nearest():
         Prune(scope="globl")
 
 
-def test_the_attacker_who_knows_matches_only_what_survived():
-    (informed,) = Prune().adaptive(DLG(steps=9))
-    assert informed.match_nonzero
-    assert informed.tv > 0
-    assert informed.steps == 9
-    assert Prune().adaptive(Linear()) == (Linear(combine="least-squares", match_nonzero=True),)
-    assert Prune().adaptive(RandomGuess()) == ()
+def test_the_attacker_who_knows_matches_only_what_survived(scene, first_layer):
+    assert Prune().ways(DLG()) == ("",)
+    posed = scene(Prune()).posed(DLG(), Known(Prune()))
+    assert posed.match_nonzero
+    assert posed.variation == 1e-4
+    known = first_layer(Prune())
+    assert (known.combine, known.match_nonzero) == ("least-squares", True)
+    assert Prune().ways(RandomGuess()) == ()
 
 
 def test_adaptive_beats_plain_on_digits(attacked):
     defense, attack = Prune(share=0.9), DLG(steps=5, restarts=1)
-    (informed,) = defense.adaptive(attack)
-    plain, adaptive = (attacked(defense, a, "lenet-dlg:filters=6") for a in (attack, informed))
+    (known,) = informed_by(attack, (defense,))
+    plain, adaptive = (attacked(defense, attack, "lenet-dlg:filters=6", k) for k in ((), known))
     assert adaptive.mean() > plain.mean() + 2
 
 

@@ -7,8 +7,10 @@ from leakgauge.attacks.dlg import DLG
 from leakgauge.attacks.inverting_gradients import InvertingGradients
 from leakgauge.attacks.linear import Linear
 from leakgauge.attacks.random_guess import RandomGuess
-from leakgauge.defenses.quantize import Quantize
+from leakgauge.defenses.quantize import Levels, Quantize
 from leakgauge.errors import BadInput
+from leakgauge.setup.plan import informed_by
+from leakgauge.types import Known
 
 TENSORS = {
     "w": torch.randn(3, 7, 9, generator=torch.Generator().manual_seed(0)),
@@ -81,25 +83,31 @@ def test_bits_outside_1_to_16_are_refused(bits):
         Quantize(bits=bits)
 
 
-@pytest.mark.parametrize("attack", [DLG(steps=9), InvertingGradients(steps=9)])
-def test_the_attacker_who_knows_asks_for_the_cells_only(attack):
-    (informed,) = Quantize(bits=3, rounding="stochastic").adaptive(attack)
-    assert informed.compression == "quantize/bits=3/rounding=stochastic"
-    assert informed.steps == 9
-    assert Quantize().adaptive(Linear()) == (Linear(combine="least-squares"),)
-    assert Quantize().adaptive(RandomGuess()) == ()
+@pytest.mark.parametrize("attack", [DLG(), InvertingGradients()], ids=lambda a: a.name)
+def test_the_attacker_who_knows_asks_for_the_cells_only(scene, attack):
+    defense = Quantize(bits=3, rounding="stochastic")
+    assert defense.ways(attack) == ("",)
+    made = scene(defense)
+    posed = made.posed(attack, Known(defense))
+    assert posed.compression == Levels(bits=3, rounding="stochastic")
+    assert posed.variation > made.posed(attack).variation
+
+
+def test_a_first_layer_is_fitted_to_all_rows_and_a_floor_has_nothing_to_know(first_layer):
+    known = first_layer(Quantize())
+    assert (known.combine, known.match_nonzero) == ("least-squares", False)
+    assert Quantize().ways(RandomGuess()) == ()
 
 
 @pytest.mark.parametrize("rounding", ROUNDINGS)
 def test_knowing_it_helps(attacked, rounding):
     defense, attack = Quantize(bits=2, rounding=rounding), DLG(steps=5, restarts=1, labels="infer")
-    (informed,) = defense.adaptive(attack)
-    plain, adaptive = (attacked(defense, a, "lenet-dlg:filters=6") for a in (attack, informed))
+    (known,) = informed_by(attack, (defense,))
+    plain, adaptive = (attacked(defense, attack, "lenet-dlg:filters=6", k) for k in ((), known))
     assert adaptive.mean() > plain.mean() + 2
 
 
 def test_fitting_all_rows_averages_the_rounding(attacked):
     defense = Quantize(bits=4)
-    (informed,) = defense.adaptive(Linear())
-    plain, fitted = (attacked(defense, a, "mlp:hidden=32").mean() for a in (Linear(), informed))
+    plain, fitted = (attacked(defense, Linear(), "mlp:hidden=32", k).mean() for k in ((), (Known(defense),)))
     assert fitted > plain - 0.5

@@ -6,11 +6,11 @@ import torch
 from leakgauge.attacks.dlg import DLG
 from leakgauge.attacks.grnn import GRNN
 from leakgauge.attacks.inverting_gradients import InvertingGradients
-from leakgauge.attacks.linear import Linear
 from leakgauge.attacks.random_guess import RandomGuess
 from leakgauge.defenses.random_mask import RandomMask
 from leakgauge.errors import BadInput
-from leakgauge.types import SharedUpdate
+from leakgauge.setup.plan import informed_by
+from leakgauge.types import Known, SharedUpdate
 
 TENSORS = {
     "w": torch.randn(3, 7, 9, generator=torch.Generator().manual_seed(0)),
@@ -50,7 +50,7 @@ def test_each_client_has_a_mask_of_its_own_the_same_alone_and_among_others(defen
 
 def test_zero_is_the_identity_and_has_no_adaptive_attack(defended):
     assert torch.equal(defended(RandomMask(share=0), TENSORS, range(3))["w"], TENSORS["w"])
-    assert RandomMask(share=0).adaptive(DLG()) == ()
+    assert RandomMask(share=0).ways(DLG()) == ()
     mean = RandomMask(share=0).aggregate(SharedUpdate("gradient", TENSORS)).tensors["w"]
     torch.testing.assert_close(mean[0], TENSORS["w"].mean(0))
 
@@ -70,19 +70,30 @@ def test_a_share_outside_0_to_1_is_refused(share):
         RandomMask(share=share)
 
 
-@pytest.mark.parametrize("attack", [DLG(steps=9), InvertingGradients(steps=9)])
-def test_the_attacker_who_knows_matches_what_was_sent_and_does_not_read_the_label(attack):
-    (informed,) = RandomMask().adaptive(attack)
-    assert informed.match_nonzero
-    assert informed.tv > 0
-    assert (informed.labels, informed.steps) == ("optimise", 9)
-    assert RandomMask().adaptive(Linear()) == (Linear(combine="least-squares", match_nonzero=True),)
-    assert RandomMask().adaptive(RandomGuess()) == ()
-    assert all(type(informed) is GRNN for informed in RandomMask().adaptive(GRNN()))
+@pytest.mark.parametrize("attack", [DLG(labels="infer"), InvertingGradients()], ids=lambda a: a.name)
+def test_the_attacker_who_knows_matches_what_was_sent_and_does_not_read_the_label(scene, attack):
+    assert RandomMask().ways(attack) == ("",)
+    made = scene(RandomMask())
+    posed = made.posed(attack, Known(RandomMask()))
+    assert posed.match_nonzero
+    assert posed.variation > made.posed(attack).variation
+    assert made.posed(attack).labels is not None
+    assert posed.labels is None
+
+
+def test_a_generator_makes_the_labels_itself(scene):
+    posed = scene(RandomMask()).posed(GRNN(), Known(RandomMask()))
+    assert (posed.match_nonzero, posed.variation) == (True, max(GRNN().tv, 3e-4))
+
+
+def test_a_first_layer_is_fitted_to_what_was_sent_and_a_floor_has_nothing_to_know(first_layer):
+    known = first_layer(RandomMask())
+    assert (known.combine, known.match_nonzero) == ("least-squares", True)
+    assert RandomMask().ways(RandomGuess()) == ()
 
 
 def test_knowing_it_helps(attacked):
     defense, attack = RandomMask(share=0.8), DLG(steps=5, restarts=1)
-    (informed,) = defense.adaptive(attack)
-    plain, adaptive = (attacked(defense, a, "lenet-dlg:filters=6") for a in (attack, informed))
+    (known,) = informed_by(attack, (defense,))
+    plain, adaptive = (attacked(defense, attack, "lenet-dlg:filters=6", k) for k in ((), known))
     assert adaptive.mean() > plain.mean() + 2

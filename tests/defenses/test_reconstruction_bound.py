@@ -3,22 +3,28 @@
 import math
 
 import pytest
+from scipy.optimize import brentq
+from scipy.special import log_ndtr, ndtr
 
-from leakgauge.defenses._reconstruction_bound import (
-    delta_of,
-    epsilon_of_mu,
-    mu_of_steps,
-    reconstruction_bound,
-    reconstruction_bound_of,
-)
+from leakgauge.defenses._reconstruction_bound import mu_of_steps, reconstruction_bound, reconstruction_bound_of
 
 CARD = [(0.5, 2.0, 0.034), (1, 4.4, 0.092), (2, 10.0, 0.37), (4, 24.0, 0.95)]  # mu, epsilon at 1e-5, gamma at 1 %
+
+
+def delta_of(mu: float, epsilon: float) -> float:
+    """The delta with which mu-GDP is (epsilon, delta)-DP."""
+    return float(ndtr(mu / 2 - epsilon / mu) - math.exp(epsilon + log_ndtr(-mu / 2 - epsilon / mu)))
+
+
+def epsilon_of(mu: float, delta: float) -> float:
+    """The epsilon with which mu-GDP is (epsilon, delta)-DP."""
+    return float(brentq(lambda epsilon: delta_of(mu, epsilon) - delta, 0.0, 100.0))
 
 
 @pytest.mark.parametrize(("mu", "epsilon", "gamma"), CARD)
 def test_the_card(mu, epsilon, gamma):
     assert reconstruction_bound(mu, 0.01) == pytest.approx(gamma, abs=5e-3)
-    assert epsilon_of_mu(mu, 1e-5) == pytest.approx(epsilon, rel=0.02)
+    assert epsilon_of(mu, 1e-5) == pytest.approx(epsilon, rel=0.02)
 
 
 def test_nothing_released_is_nothing_gained():
@@ -31,21 +37,13 @@ def test_a_certain_guess_stays_certain_and_an_impossible_one_impossible():
     assert reconstruction_bound(1, 1) == 1
 
 
-@pytest.mark.parametrize("mu", [0.3, 1, 3])
-def test_epsilon_and_delta_are_inverse_to_one_another(mu):
-    for delta in (1e-8, 1e-5, 1e-2):
-        assert delta_of(mu, epsilon_of_mu(mu, delta)) == pytest.approx(delta, rel=1e-4)
-    assert epsilon_of_mu(mu, 0.9) == 0
-
-
 def test_large_epsilons_do_not_overflow():
-    assert 0 <= delta_of(1, 800) < 1e-12
     assert reconstruction_bound_of([(1e4, 1e-5)], 0.01) == 1
 
 
 @pytest.mark.parametrize("mu", [0.5, 1, 2])
 def test_pairs_say_less_than_mu_and_a_curve_more_than_one_pair(mu):
-    curve = [(epsilon_of_mu(mu, 10.0**-k), 10.0**-k) for k in range(1, 8)]
+    curve = [(epsilon_of(mu, 10.0**-k), 10.0**-k) for k in range(1, 8)]
     exact, many, one = reconstruction_bound(mu, 0.01), reconstruction_bound_of(curve, 0.01), None
     one = reconstruction_bound_of(curve[4:5], 0.01)
     assert exact <= many <= one

@@ -7,15 +7,23 @@ import torch
 
 from leakgauge.attacks.dlg import DLG
 from leakgauge.attacks.inverting_gradients import InvertingGradients
-from leakgauge.attacks.linear import Linear
 from leakgauge.attacks.random_guess import RandomGuess
 from leakgauge.audit.run import run_audit
+from leakgauge.client.chain import client_step
+from leakgauge.client.observe import facts_about, observe
+from leakgauge.client.summed import seen_step
+from leakgauge.data import draw_victims, load
+from leakgauge.defenses.local_steps import LocalSteps
 from leakgauge.defenses.secure_aggregation.defense import SecureAggregation
 from leakgauge.defenses.secure_aggregation.masking import step_of
 from leakgauge.errors import BadInput, NotApplicable
-from leakgauge.types import Partition, Scenario, SharedUpdate
+from leakgauge.matching.problem import matching_of
+from leakgauge.models import load_model
+from leakgauge.types import Known, LocalTraining, Partition, Scenario, SharedUpdate, threat_model
 
 UPDATES = SharedUpdate("gradient", {"w": torch.randn(5, 7, 9, generator=torch.Generator().manual_seed(0))})
+THREE = SecureAggregation(clients=3)
+STEPS = LocalTraining("fedavg", lr=0.5, epochs=2, batch_size=1)
 TINY = Scenario(
     data="digits",
     model="mlp:hidden=16",
@@ -56,14 +64,68 @@ def test_masked_words_travel_whole_and_keys_beside_them():
     assert SecureAggregation().bytes_down(shapes, 4, clients=10) == 4 * 103 + 9 * 32
 
 
-@pytest.mark.parametrize("attack", [DLG(steps=7), InvertingGradients(steps=7)])
-def test_gradient_matching_is_told_how_many_clients_there_are(attack):
-    assert SecureAggregation(clients=3).adaptive(attack) == (dataclasses.replace(attack, clients=3),)
+@pytest.mark.parametrize("attack", [DLG(), InvertingGradients()], ids=lambda a: a.name)
+def test_gradient_matching_knows_how_many_clients_there_are(scene, attack):
+    assert THREE.ways(attack) == ("",)
+    assert scene(samples=6).posed(attack, Known(THREE)).clients == 3
 
 
-def test_other_attacks_get_what_they_can_use():
-    assert SecureAggregation().adaptive(Linear()) == (Linear(combine="least-squares"),)
-    assert SecureAggregation().adaptive(RandomGuess()) == ()
+def test_other_attacks_get_what_they_can_use(first_layer):
+    assert first_layer(SecureAggregation()).combine == "least-squares"
+    assert SecureAggregation().ways(RandomGuess()) == ()
+
+
+def summed(local, unrolled=None, model="lenet-dlg:filters=4", before=()):
+    """Six samples of three clients, what is seen of their sum, and the problem of an attacker who knows of no sum."""
+    data = load("digits")
+    net = load_model(model, data.spec, 0)
+    batch = draw_victims(data, 2, 6, 0)
+    update = seen_step(client_step(local), *before, SecureAggregation(clients=3, bits=64))(net, batch, range(2))
+    facts = facts_about(net, batch, data.spec, local, None)
+    seen = observe(net, update, threat_model("honest-but-curious"), facts)
+    flat = matching_of(seen, batch.labels, distance="l2", prior=lambda _, x, __: x.new_zeros(len(x)), unrolled=unrolled)
+    return batch, seen, flat
+
+
+def value(problem, batch):
+    return problem.evaluator(torch.arange(batch.trials))(batch.inputs.flatten(1))[0]
+
+
+def test_of_gradients_the_sum_is_one_batch():
+    batch, seen, problem = summed(LocalTraining())
+    assert (value(problem, batch) < 1e-8).all()
+    assert (value(THREE.informs(problem, seen, ""), batch) < 1e-8).all()
+
+
+def test_each_clients_steps_are_replayed_by_themselves():
+    batch, seen, problem = summed(STEPS, STEPS)
+    assert (value(problem, batch) > 1e-3).all()
+    assert (value(THREE.informs(problem, seen, ""), batch) < 1e-8).all()
+
+
+def test_steps_that_are_not_replayed_are_counted_for_one_client():
+    batch, seen, problem = summed(LocalTraining("fedavg", lr=1e-3, epochs=2, batch_size=1))
+    assert (value(problem, batch) > 100 * value(THREE.informs(problem, seen, ""), batch)).all()
+
+
+@pytest.mark.parametrize("local", [LocalTraining(), STEPS])
+def test_repeated_training_is_replayed_by_each_client(local):
+    """The last to act informs first: of the sum, then of the steps behind it."""
+    repeated = LocalSteps(steps=3, lr=0.5)
+    batch, seen, problem = summed(local, before=(repeated,))
+    assert (value(repeated.informs(THREE.informs(problem, seen, ""), seen, ""), batch) < 1e-8).all()
+
+
+def test_batchnorm_takes_its_statistics_from_one_client():
+    batch, seen, problem = summed(LocalTraining(batchnorm="train"), model="resnet20:width=2")
+    together, apart = value(problem, batch), value(THREE.informs(problem, seen, ""), batch)
+    assert (apart < 1e-6 * together).all()
+
+
+def test_a_number_of_clients_that_does_not_fit_is_refused():
+    _, seen, problem = summed(LocalTraining())
+    with pytest.raises(NotApplicable, match="clients=4 needs as many samples of each, not 6"):
+        SecureAggregation(clients=4).informs(problem, seen, "")
 
 
 def test_every_record_of_the_sum_is_attacked_and_the_victims_own_are_shown():

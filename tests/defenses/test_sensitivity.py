@@ -1,19 +1,27 @@
 """METHODS D4: noise on d of s slices and nowhere else, compensation at the server, and who gets past it."""
 
+import inspect
+
 import pytest
 import torch
 from torch import nn
 
 from leakgauge.attacks.cpl import CPL
+from leakgauge.attacks.ggl import GGL
+from leakgauge.attacks.grnn import GRNN
 from leakgauge.attacks.inverting_gradients import InvertingGradients
 from leakgauge.attacks.linear import Linear
+from leakgauge.attacks.peeling import Peeling
 from leakgauge.attacks.random_guess import RandomGuess
 from leakgauge.client.chain import chain, client_step
+from leakgauge.defenses._clipping import Clipping
+from leakgauge.defenses.gaussian import Gaussian
 from leakgauge.defenses.sensitivity.defense import Sensitivity
 from leakgauge.defenses.sensitivity.slicing import NoisedSlices, flattened
 from leakgauge.errors import BadInput
 from leakgauge.servers.imprint import Imprint
-from leakgauge.types import Batch, LocalTraining, SharedUpdate
+from leakgauge.servers.mkor import MKOR
+from leakgauge.types import Batch, Known, LocalTraining, SharedUpdate
 
 
 @pytest.fixture(scope="module")
@@ -135,38 +143,64 @@ def test_real_roots_need_data_and_made_up_ones_take_none():
         Sensitivity(root_data="mnist")
 
 
-def test_gradient_matching_is_told_all_that_is_public_and_keeps_its_own_fields():
-    robust, compensating = Sensitivity(gamma=0.2, packing="sweep").adaptive(CPL(steps=7))
-    assert robust.noised_slices == "noised=2/std=0.1/packing=sweep"
-    assert compensating.noised_slices == "noised=2/std=0.1/packing=sweep/use=compensate"
-    assert robust.steps == compensating.steps == 7
-    assert len(Sensitivity().adaptive(InvertingGradients())) == 2
+def known_to(posed):
+    """What the search of this problem knows of the slices."""
+    return inspect.getclosurevars(posed.strategy).nonlocals["known"]
 
 
-def test_with_clipping_the_attacker_knows_the_bound_too():
-    robust, _ = Sensitivity(clip=0.5).adaptive(CPL())
-    assert robust.clipping == "norm=0.5/scope=whole/unit=sample"
-    assert "std=0.05" in robust.noised_slices
+@pytest.mark.parametrize("attack", [CPL(), InvertingGradients()], ids=lambda a: a.name)
+def test_gradient_matching_knows_all_that_is_public(scene, attack):
+    defense = Sensitivity(gamma=0.2, packing="sweep", root=10)
+    assert defense.ways(attack) == ("without noised slices", "compensated")
+    made = scene(defense)
+    robust, compensating = (known_to(made.posed(attack, Known(defense, way))) for way in defense.ways(attack))
+    assert robust == NoisedSlices(noised=2, std=0.1, packing="sweep", root=10)
+    assert compensating == NoisedSlices(noised=2, std=0.1, packing="sweep", root=10, use="compensate")
+
+
+@pytest.mark.parametrize("attack", [GRNN(), GGL()], ids=lambda a: a.name)
+def test_a_generators_pictures_are_not_told_apart_by_slices(attack):
+    """Its numbers make all pictures at once: noise is taken out beforehand."""
+    assert Sensitivity().ways(attack) == ("compensated",)
+
+
+def test_with_clipping_the_attacker_knows_the_bound_too(scene):
+    defense = Sensitivity(clip=0.5, root=10)
+    posed = scene(defense).posed(CPL(), Known(defense, "without noised slices"))
+    assert posed.client_gradient.__self__ == Clipping(0.5, "whole", "sample")
+    assert known_to(posed).std == 0.05
+
+
+def test_clipping_without_noise_is_known_as_clipping(scene, first_layer):
+    defense = Sensitivity(std=0, clip=0.5)
+    assert defense.ways(CPL()) == defense.ways(Linear()) == defense.ways(Peeling()) == ("",)
+    posed = scene(defense).posed(CPL(), Known(defense))
+    assert posed.client_gradient.__self__ == Clipping(0.5, "whole", "sample")
+    assert posed.strategy is None
+    assert first_layer(defense).combine == "least-squares"
 
 
 def test_a_tampering_server_speaks_louder_unless_clipped():
-    assert Sensitivity().adaptive(Imprint()) == ((Imprint().louder(),) if Imprint().louder() else ())
-    assert Sensitivity(clip=1.0).adaptive(Imprint()) == ()
+    assert Sensitivity().informs_server(MKOR()) == MKOR().louder() != MKOR()
+    assert Sensitivity().ways(MKOR()) == ("",)
+    assert Sensitivity().ways(Imprint()) == (), "it cannot"
+    assert Sensitivity(clip=1.0).ways(MKOR()) == Sensitivity(std=0).ways(MKOR()) == ()
 
 
-def test_a_floor_has_no_adaptive_version_and_nothing_is_promised():
-    assert Sensitivity().adaptive(RandomGuess()) == ()
+def test_a_floor_has_nothing_to_know_and_nothing_is_promised():
+    assert Sensitivity().ways(RandomGuess()) == ()
     assert Sensitivity().guarantee() is None
 
 
 @pytest.mark.parametrize("std", [0.01, 1.0, 100.0])
-def test_parallel_rows_are_exact_at_every_noise_level(attacked, std):
+def test_parallel_rows_are_exact_at_every_noise_level(attacked, first_layer, std):
     """FIELD.md: an FC-first network, half the slices noised."""
     defense = Sensitivity(gamma=0.5, std=std, root=10)
-    (informed,) = defense.adaptive(Linear())
-    assert informed == Linear(combine="parallel")
-    assert attacked(defense, informed, "mlp:hidden=64").min() > 60
-    assert attacked(defense, Linear(combine="least-squares"), "mlp:hidden=64").mean() < 40
+    assert defense.ways(Linear()) == ("",)
+    assert first_layer(defense).combine == "parallel"
+    assert attacked(defense, Linear(), "mlp:hidden=64", (Known(defense),)).min() > 60
+    fitted_to_all_rows = (Known(Gaussian(std)),)
+    assert attacked(defense, Linear(), "mlp:hidden=64", fitted_to_all_rows).mean() < 40
 
 
 def test_a_share_above_one_is_refused():

@@ -5,10 +5,11 @@ import torch
 
 from leakgauge.attacks.dlg import DLG
 from leakgauge.attacks.inverting_gradients import InvertingGradients
-from leakgauge.attacks.linear import Linear
 from leakgauge.attacks.random_guess import RandomGuess
-from leakgauge.defenses.sign import Sign
+from leakgauge.defenses.sign import Sign, Signs
 from leakgauge.errors import BadInput
+from leakgauge.setup.plan import informed_by
+from leakgauge.types import Known
 
 TENSORS = {
     "w": torch.randn(3, 7, 9, generator=torch.Generator().manual_seed(0)),
@@ -52,20 +53,24 @@ def test_an_unknown_scale_is_refused():
         Sign(scale="median")
 
 
-@pytest.mark.parametrize("attack", [DLG(steps=9), InvertingGradients(steps=9)])
-def test_the_attacker_who_knows_asks_for_the_signs_only(attack):
-    (informed,) = Sign(scale="none").adaptive(attack)
-    assert informed.compression == "sign/scale=none"
-    assert informed.steps == 9
-    assert Sign().adaptive(Linear()) == (Linear(combine="least-squares"),)
-    assert Sign().adaptive(RandomGuess()) == ()
+@pytest.mark.parametrize("attack", [DLG(), InvertingGradients()], ids=lambda a: a.name)
+def test_the_attacker_who_knows_asks_for_the_signs_only(scene, attack):
+    defense = Sign(scale="none")
+    assert defense.ways(attack) == ("",)
+    assert scene(defense).posed(attack, Known(defense)).compression == Signs(scale="none")
+
+
+def test_a_first_layer_is_fitted_to_all_rows_and_a_floor_has_nothing_to_know(first_layer):
+    known = first_layer(Sign())
+    assert (known.combine, known.match_nonzero) == ("least-squares", False)
+    assert Sign().ways(RandomGuess()) == ()
 
 
 @pytest.mark.parametrize("scale", ["mean", "none"])
 def test_knowing_it_helps(attacked, scale):
     defense, attack = Sign(scale=scale), DLG(steps=5, restarts=1, labels="infer")
-    (informed,) = defense.adaptive(attack)
-    plain, adaptive = (attacked(defense, a, "lenet-dlg:filters=6") for a in (attack, informed))
+    (known,) = informed_by(attack, (defense,))
+    plain, adaptive = (attacked(defense, attack, "lenet-dlg:filters=6", k) for k in ((), known))
     assert adaptive.mean() > plain.mean() + 2
 
 

@@ -5,10 +5,11 @@ import torch
 
 from leakgauge.attacks.dlg import DLG
 from leakgauge.attacks.inverting_gradients import InvertingGradients
-from leakgauge.attacks.linear import Linear
 from leakgauge.attacks.random_guess import RandomGuess
-from leakgauge.defenses.sketch import Sketch
+from leakgauge.defenses.sketch import Sketch, Sketched
 from leakgauge.errors import BadInput
+from leakgauge.setup.plan import informed_by
+from leakgauge.types import Known
 
 TENSORS = {
     "w": torch.randn(3, 7, 9, generator=torch.Generator().manual_seed(0)),
@@ -60,18 +61,31 @@ def test_fields_are_checked(field, value):
         Sketch(**{field: value})
 
 
-@pytest.mark.parametrize("attack", [DLG(steps=9), InvertingGradients(steps=9)])
-def test_the_attacker_who_knows_compares_sketches_and_does_not_read_the_label(attack):
-    (informed,) = Sketch(size=0.5, method="count", seed=3).adaptive(attack)
-    assert informed.compression == "sketch/size=0.5/method=count/seed=3"
-    assert (informed.labels, informed.steps) == ("optimise", 9)
-    assert Sketch().adaptive(Linear()) == (Linear(combine="least-squares"),)
-    assert Sketch().adaptive(RandomGuess()) == ()
+@pytest.mark.parametrize("attack", [DLG(labels="infer"), InvertingGradients()], ids=lambda a: a.name)
+def test_the_attacker_who_knows_compares_sketches_and_does_not_read_the_label(scene, attack):
+    defense = Sketch(size=0.5, method="count", seed=3)
+    assert defense.ways(attack) == ("",)
+    made = scene(defense)
+    posed = made.posed(attack, Known(defense))
+    assert posed.compression == Sketched(size=0.5, method="count", seed=3)
+    assert made.posed(attack).labels is not None
+    assert posed.labels is None
+
+
+def test_labels_that_were_revealed_stay(scene):
+    made = scene(Sketch(), told="honest-but-curious+labels")
+    assert torch.equal(made.posed(DLG(), Known(Sketch())).labels, made.batch.labels)
+
+
+def test_a_first_layer_is_fitted_to_all_rows_and_a_floor_has_nothing_to_know(first_layer):
+    known = first_layer(Sketch())
+    assert (known.combine, known.match_nonzero) == ("least-squares", False)
+    assert Sketch().ways(RandomGuess()) == ()
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_knowing_it_helps(attacked, method):
     defense, attack = Sketch(method=method), DLG(steps=5, restarts=1)
-    (informed,) = defense.adaptive(attack)
-    plain, adaptive = (attacked(defense, a, "lenet-dlg:filters=6") for a in (attack, informed))
+    (known,) = informed_by(attack, (defense,))
+    plain, adaptive = (attacked(defense, attack, "lenet-dlg:filters=6", k) for k in ((), known))
     assert adaptive.mean() > plain.mean() + 2

@@ -8,8 +8,8 @@ from torch import nn
 
 from leakgauge.attacks.cpl import CPL
 from leakgauge.attacks.dlg import DLG
+from leakgauge.attacks.gradinversion import GradInversion
 from leakgauge.attacks.inverting_gradients import InvertingGradients
-from leakgauge.attacks.linear import Linear
 from leakgauge.attacks.random_guess import RandomGuess
 from leakgauge.client.chain import chain, client_step
 from leakgauge.client.observe import facts_about, observe
@@ -17,7 +17,8 @@ from leakgauge.data import draw_victims, load
 from leakgauge.defenses.soteria import Soteria, kept_columns, scores, slope_norms
 from leakgauge.errors import BadInput, NotApplicable
 from leakgauge.models import load_model
-from leakgauge.types import LocalTraining, threat_model
+from leakgauge.setup.plan import informed_by
+from leakgauge.types import Known, LocalTraining, threat_model
 
 SEEDS = (21, 22, 23)
 
@@ -87,13 +88,15 @@ def test_only_columns_of_the_last_weight_become_zero(model, victims, share, loca
         assert torch.equal(muted.tensors[name], expected), name
 
 
-def test_another_layer_can_be_defended():
+def test_another_layer_can_be_defended(scene):
     net = nn.Sequential(nn.Flatten(), nn.Linear(64, 12), nn.Sigmoid(), nn.Linear(12, 8), nn.Tanh(), nn.Linear(8, 10))
     batch = draw_victims(load("digits"), trials=2, batch_size=1, seed=0)
     bare, muted = shared(net, batch), shared(net, batch, Soteria(layer="3"))
     changed = [name for name, t in bare.tensors.items() if not torch.equal(muted.tensors[name], t)]
     assert changed == ["3.weight"]
-    assert Soteria(layer="3").adaptive(DLG())[0].skip == "3.weight"
+    seen = scene(Soteria(layer="3"), model=net)
+    plain, informed = (seen.posed(DLG(), *known) for known in ((), (Known(Soteria(layer="3"), "without the layer"),)))
+    assert plain.observed.keys() - informed.observed.keys() == {"3.weight"}
 
 
 def test_features_that_are_zero_count_as_zero_and_nothing_becomes_nan(victims):
@@ -130,13 +133,43 @@ def test_models_that_do_not_fit_are_refused(model, victims):
         shared(frozen, victims, Soteria())
 
 
-def test_the_attacker_who_knows_mutes_the_layer_or_matches_what_is_visible():
-    muting, visible = Soteria().adaptive(DLG(steps=9))
-    assert muting == DLG(steps=9, skip="last")
-    assert visible == DLG(steps=9, match_nonzero=True)
-    assert Soteria().adaptive(Linear()) == (Linear(combine="least-squares", match_nonzero=True),)
-    assert Soteria().adaptive(RandomGuess()) == ()
-    assert Soteria(share=0).adaptive(DLG()) == ()
+def test_the_attacker_who_knows_leaves_the_layer_out_or_matches_what_is_visible(scene, first_layer):
+    assert Soteria().ways(DLG()) == ("without the layer", "visible columns")
+    seen = scene(Soteria())
+    plain = seen.posed(DLG())
+    without, visible = (seen.posed(DLG(), Known(Soteria(), way)) for way in Soteria().ways(DLG()))
+    assert plain.observed.keys() - without.observed.keys() == {"fc.weight"}
+    assert (without.match_nonzero, visible.match_nonzero) == (False, True)
+    assert visible.observed.keys() == plain.observed.keys()
+    known = first_layer(Soteria())
+    assert (known.combine, known.match_nonzero) == ("least-squares", True)
+    assert Soteria().ways(RandomGuess()) == Soteria(share=0).ways(DLG()) == ()
+
+
+@pytest.mark.parametrize("distance", ["l2", "cosine"])
+def test_whatever_stands_in_a_tensor_that_is_left_out_changes_nothing(scene, distance):
+    """Not in the distance, not in the norms of a cosine."""
+    seen = scene(model="lenet-dlg:filters=3")
+    whole = seen.matching(distance=distance)
+    spoilt = whole.replace(observed={**whole.observed, "fc.weight": 9 + whole.observed["fc.weight"]})
+    left, other = (Soteria().informs(problem, seen.seen, "without the layer") for problem in (whole, spoilt))
+    z, rows = torch.rand(2, whole.width, generator=torch.Generator().manual_seed(0)), torch.arange(2)
+    for clean, same in zip(left.evaluator(rows)(z), other.evaluator(rows)(z), strict=True):
+        assert torch.equal(clean, same)
+    assert not torch.equal(whole.evaluator(rows)(z)[0], left.evaluator(rows)(z)[0])
+
+
+def test_a_model_without_such_a_layer_is_refused_for_the_attacker_too(scene):
+    net = nn.Sequential(nn.Conv2d(1, 10, 8), nn.Flatten())
+    with pytest.raises(NotApplicable, match="soteria mutes a linear layer"):
+        scene(model=net).matching(Known(Soteria(), "without the layer"))
+
+
+def test_it_helps_gradinversion_too(scene):
+    defense, attack = Soteria(share=0.9), GradInversion(steps=150, restarts=1, noise=0.0)
+    seen = scene(defense, told="honest-but-curious+labels", dtype=torch.float64)
+    plain, without = (seen.psnr(attack, k).mean() for k in ((), (Known(defense, "without the layer"),)))
+    assert without > plain + 1
 
 
 @pytest.mark.parametrize("attack", [CPL(steps=3), InvertingGradients(steps=5)], ids=lambda a: a.name)
@@ -145,9 +178,9 @@ def test_with_muting_the_defence_is_not_there_bit_for_bit(attack, model):
     batch, data = draw_victims(load("digits"), trials=2, batch_size=1, seed=0), load("digits").spec
     facts = facts_about(model, batch, data, LocalTraining(), None)
     told = threat_model("honest-but-curious")
-    (muting, _) = Soteria().adaptive(attack)
+    known = (Known(Soteria(), "without the layer"),)
     found = [
-        muting(observe(model, shared(model, batch, *defenses), told, facts), SEEDS[:2])
+        attack(observe(model, shared(model, batch, *defenses), told, facts), SEEDS[:2], known=known)
         for defenses in ((), (Soteria(),))
     ]
     assert torch.equal(found[0].inputs, found[1].inputs)
@@ -158,7 +191,9 @@ def test_with_muting_the_defence_is_not_there_bit_for_bit(attack, model):
 
 def test_both_ways_of_knowing_beat_the_plain_attack(attacked):
     attack = CPL(steps=8)
-    plain, *informed = (attacked(Soteria(), a, "lenet-cpl:filters=6") for a in (attack, *Soteria().adaptive(attack)))
+    plain, *informed = (
+        attacked(Soteria(), attack, "lenet-cpl:filters=6", known) for known in ((), *informed_by(attack, (Soteria(),)))
+    )
     for better in informed:
         assert better.median() > plain.median() + 8
 

@@ -81,7 +81,7 @@ class Scripted(Attack):
 
     time_budget: float | None = setting(None, "seconds", above=0)
 
-    def reconstruct(self, observation, seeds, progress):
+    def solve(self, observation, seeds, progress):
         self.calls.append(seeds)
         self.budgets.append(self.time_budget)
         assert observation.trials == len(seeds)

@@ -1,4 +1,4 @@
-"""Workers die, of all causes; their chunks do not."""
+"""Workers die, of all causes; their units do not."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from leakgauge.errors import BadInput, LeakgaugeError
 from leakgauge.execution import local as workers
 from leakgauge.execution import work_units as units
 from leakgauge.execution.local import Workers, memory_from_text
-from leakgauge.execution.work_units import Told, WorkUnit, failed_part
+from leakgauge.execution.scheduler import Scheduler
+from leakgauge.execution.work_units import Callbacks, WorkUnit, failed_part
 from leakgauge.execution.worker import Finished, Ready, Refused, packed, send
 from leakgauge.execution.worker_life import OVER_MEMORY
 from leakgauge.recording.own_update import IN_PYTHON
@@ -69,7 +70,7 @@ def part(setup, label, *trials):
 
 @pytest.fixture
 def played(setup, tmp_path, monkeypatch):
-    """played(acts, chunks): (label, trial, what it says) of all that came back, and the chunks that were handed out."""
+    """played(acts, units): (label, trial, what it says) of all that came back, and the units that were handed out."""
     (tmp_path / "actor.py").write_text(ACTOR)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(workers, "begin", importlib.import_module("actor").begin)
@@ -79,11 +80,11 @@ def played(setup, tmp_path, monkeypatch):
     def play(acts, *wanted, count=2):
         source = {"ready": packed(Ready()), "acts": acts, "folder": str(tmp_path)}
         monkeypatch.setattr(workers.SetupSource, "of", lambda *_: source)
-        pool = Workers(count, device="cpu", memory=10**9)
+        pool = Scheduler(Workers(count, device="cpu", memory=10**9))
         try:
             came = [
                 (c.key, t.finding.trial, t.finding.error)
-                for c, p in pool.run(setup, iter(wanted), Told())
+                for c, p in pool.run(setup, iter(wanted), Callbacks())
                 for t in p.trials
             ]
             return sorted(came), given
@@ -94,7 +95,7 @@ def played(setup, tmp_path, monkeypatch):
     sys.modules.pop("actor")
 
 
-def test_chunks_are_shared_and_each_comes_back_once(setup, played):
+def test_units_are_shared_and_each_comes_back_once(setup, played):
     labels = [f"cell{n}" for n in range(7)]
     acts = {label: [[part(setup, label, 0, 1), FINISHED]] for label in labels}
     came, given = played(acts, *(unit(label, 0, 1) for label in labels))
@@ -103,7 +104,7 @@ def test_chunks_are_shared_and_each_comes_back_once(setup, played):
 
 
 @pytest.mark.parametrize("end", ["killed", "cut off", 3])
-def test_the_chunk_of_a_worker_that_died_is_run_by_another(setup, played, end):
+def test_the_unit_of_a_worker_that_died_is_run_by_another(setup, played, end):
     acts = {"dying": [[end], [part(setup, "dying", 0, 1), FINISHED]], "other": [[part(setup, "other", 0), FINISHED]]}
     came, given = played(acts, unit("dying", 0, 1), unit("other", 0))
     assert came == [("dying", 0, "done by dying"), ("dying", 1, "done by dying"), ("other", 0, "done by other")]
@@ -123,7 +124,7 @@ def test_a_worker_that_dies_once_all_is_said_costs_nothing(setup, played):
     assert len(given) == 1
 
 
-def test_a_chunk_that_ends_every_worker_is_given_up_and_stands_as_failed(setup, played):
+def test_a_unit_that_ends_every_worker_is_given_up_and_stands_as_failed(setup, played):
     acts = {"bad": [[3], [3], [3]], "good": [[part(setup, "good", 0), FINISHED]]}
     came, _ = played(acts, unit("bad", 0, 1), unit("good", 0))
     why = "given up: 3 worker processes died over it, the last with exit code 3"
@@ -144,7 +145,7 @@ def test_deaths_count_only_while_nothing_comes_back(setup, played, monkeypatch):
     assert [said for _, _, said in came] == ["done by slow"] * 4
 
 
-def test_a_chunk_that_needs_too_much_memory_is_run_in_ever_smaller_lots(setup, played):
+def test_a_unit_that_needs_too_much_memory_is_run_in_ever_smaller_lots(setup, played):
     acts = {"big": [[OVER_MEMORY], [OVER_MEMORY], [part(setup, "big", 0, 1, 2, 3), FINISHED]]}
     came, given = played(acts, unit("big", 0, 1, 2, 3))
     assert [c.at_once for c in given] == [None, 2, 1]
@@ -163,13 +164,13 @@ def test_an_error_that_every_worker_would_meet_ends_the_run(setup, played):
         played({"worse": [[packed(Refused("Traceback ...", expected=False))]]}, unit("worse", 0))
 
 
-def test_no_more_processes_than_chunks_and_none_outlives_the_pool(setup, played, monkeypatch):
+def test_no_more_processes_than_units_and_none_outlives_the_pool(setup, played, monkeypatch):
     started = []
-    real = Workers._start
-    monkeypatch.setattr(Workers, "_start", lambda self: (real(self), started.append(self._workers[-1].process)))
+    real = Workers.start
+    monkeypatch.setattr(Workers, "start", lambda self: started.append(real(self)) or started[-1])
     played({"only": [[part(setup, "only", 0), FINISHED]]}, unit("only", 0), count=4)
     assert len(started) == 1
-    assert not started[0].is_alive()
+    assert not started[0].process.is_alive()
 
 
 GREY = """
@@ -193,7 +194,7 @@ class Grey(Attack):
 
 
 def test_workers_and_this_process_give_the_same_numbers(tmp_path, monkeypatch):
-    """Also with an attack of the user's own, a model that was trained before, and the ledger's changed stages."""
+    """Also with an attack of the user's own, a model that was trained before, and the ledger's changed setups."""
     (tmp_path / "grey.py").write_text(GREY)
     scenario = Scenario(
         data="digits",
@@ -223,7 +224,7 @@ def test_workers_and_this_process_give_the_same_numbers(tmp_path, monkeypatch):
     assert told[-1][0] + told[-1][3] == 4
 
 
-def test_a_worker_that_has_no_room_for_the_stage_is_refused():
+def test_a_worker_that_has_no_room_for_the_setup_is_refused():
     tight = Workers(1, device="cpu", memory=50_000_000)
     with pytest.raises(BadInput, match=r"worker memory must be enough to load .* got 0.05 GB; raise --worker-memory"):
         run_audit(Scenario(data="digits", model="mlp:hidden=8", trials=1, attacks=("linear",)), executor=tight)
@@ -236,14 +237,40 @@ def test_what_was_loaded_in_python_stays_in_this_process():
         run_audit(dataclasses.replace(scenario, model=IN_PYTHON), setup=setup, workers=2)
 
 
-def test_workers_that_end_by_themselves_are_not_started_again_and_again():
-    pool = Workers(1, device="cpu")
-    with pytest.raises(LeakgaugeError, match=r"ended with exit code 1 before it was ready"):
-        pool._never_ready(1)
-    for _ in range(workers.STARTS - 1):  # killed from outside: that may pass
-        pool._never_ready(-9)
-    with pytest.raises(LeakgaugeError, match=r"in a row died .* by SIGKILL"):
-        pool._never_ready(-9)
+@pytest.mark.parametrize(
+    ("end", "starts", "why"),
+    [
+        ("os._exit(1)", 1, "a worker process ended with exit code 1 before it was ready; try without --workers"),
+        ("os.kill(os.getpid(), 9)", 4, "4 worker processes in a row died before they were ready, the last by SIGKILL"),
+    ],
+)
+def test_workers_that_end_before_they_are_ready_are_not_started_for_ever(
+    setup, tmp_path, monkeypatch, end, starts, why
+):
+    (tmp_path / "short.py").write_text(f"import os\n\ndef begin(*_):\n    {end}\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(workers, "begin", importlib.import_module("short").begin)
+    monkeypatch.setattr(workers, "STARTS", 4)
+    started, real = [], Workers.start
+    monkeypatch.setattr(Workers, "start", lambda self: started.append(1) or real(self))
+    pool = Scheduler(Workers(1, device="cpu"))
+    with pytest.raises(LeakgaugeError, match=why):
+        list(pool.run(setup, iter([unit("any", 0)]), Callbacks()))
+    assert len(started) == starts
+    sys.modules.pop("short")
+
+
+def test_workers_of_another_setup_are_ended_and_others_load_the_new_one(setup):
+    pool = Scheduler(Workers(1, device="cpu"))
+    other = load_setup(dataclasses.replace(setup.scenario, seed=7), None, "cpu")
+    wanted = [WorkUnit(s.key, 0, Cell(Linear(), "none", False, "linear"), (0,)) for s in (setup, other)]
+    try:
+        for given, asked in zip((setup, other), wanted, strict=True):
+            ((_, there),) = pool.run(given, iter([asked]), Callbacks())
+            (here,) = units.UnitRunner(given).parts(asked, Callbacks())
+            assert torch.equal(there.trials[0].recovered, here.trials[0].recovered)
+    finally:
+        pool.close()
 
 
 @pytest.mark.parametrize("count", [0, -1, 1.5, True])
@@ -255,8 +282,8 @@ def test_a_number_of_workers_is_a_whole_one(count):
 def test_one_process_for_each_gpu(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    assert Workers(2, device="cuda")._devices == ["cuda:0", "cuda:1"]
-    assert Workers(1, device="cuda:1")._devices == ["cuda:1"]
+    assert Workers(2, device="cuda")._free == ["cuda:0", "cuda:1"]
+    assert Workers(1, device="cuda:1")._free == ["cuda:1"]
     with pytest.raises(BadInput, match="workers must be at most 2, one for each GPU, got 3"):
         Workers(3)
 

@@ -1,24 +1,25 @@
-"""Processes of a cluster are lost, of all causes; their chunks are not. Most of it without a cluster."""
+"""Processes of a cluster are lost, of all causes; their units are not. Most of it without a cluster."""
 
 from __future__ import annotations
 
 import json
 import os
+import pickle
 import subprocess
 import sys
-from collections import deque
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 from leakgauge.errors import BadInput, LeakgaugeError
 from leakgauge.execution import ray as on_ray
-from leakgauge.execution.ray import LOSSES, STARTS, OnRay
-from leakgauge.execution.ray_cluster import Lost, Node
-from leakgauge.execution.ray_task import Loaded
-from leakgauge.execution.work_units import SIZES, Told, UnitRunner, units_of
-from leakgauge.execution.worker import Finished, Notice, Progress, Refused
+from leakgauge.execution.ray import LOSSES, OnRay, fit
+from leakgauge.execution.scheduler import STARTS, Scheduler
+from leakgauge.execution.work_units import SIZES, Callbacks, UnitRunner, units_of
+from leakgauge.execution.worker import Notice, Progress, Ready, Refused, packed
 from leakgauge.setup.plan import plan
 from leakgauge.setup.setup import load_setup
 from leakgauge.types import Scenario
@@ -28,12 +29,33 @@ SOON = {"RAY_health_check_period_ms": "500"}  # a dead node is found sooner; a s
 BENCHMARK = Path(__file__).parents[2] / "benchmarks" / "reliability" / "ray_nodes.py"
 
 
+class Lost(Exception):
+    """As Ray calls every loss."""
+
+
+class OutOfMemory(Lost):
+    pass
+
+
+class Dead(Lost):
+    pass
+
+
+class Broken(Lost):
+    pass
+
+
+def node(cpus, gpus, alive=True):
+    return {"Alive": alive, "Resources": {"CPU": float(cpus), "GPU": float(gpus)}}
+
+
 class Imagined:
-    """A cluster without Ray. `fate` says what happens to the process that gets a chunk: None, or what is raised."""
+    """A Ray without processes. `fate` says what happens to the process that gets a unit: None, or what is raised."""
 
-    version = "0"
+    __version__ = "0"
+    exceptions = SimpleNamespace(RayError=Lost, RayTaskError=Broken, RayActorError=Dead, OutOfMemoryError=OutOfMemory)
 
-    def __init__(self, setup, *nodes, fate=lambda *_: None, loading=lambda _: Loaded("cpu")):
+    def __init__(self, setup, *nodes, fate=lambda *_: None, loading=lambda _: Ready("cpu")):
         self.there, self.fate, self.loading = list(nodes), fate, loading
         self.hired, self.dismissed, self.given = [], [], []
         self.runner = UnitRunner(setup)
@@ -41,32 +63,40 @@ class Imagined:
     def nodes(self):
         return list(self.there)
 
-    def shared(self, source):
+    def put(self, source):
         return source
 
-    def hire(self, need, start, source):
-        self.hired.append((need.gpus, start))
-        return len(self.hired)
+    def remote(self, _):
+        def hire(asked, start, _):
+            self.hired.append((asked["num_gpus"], start))
+            task = SimpleNamespace(number=len(self.hired))
+            task.load = streaming(lambda: iter([self.loading(task.number)]))
+            task.run = streaming(lambda unit: self._said(task.number, pickle.loads(unit)))
+            return task
 
-    def load(self, task):
-        return deque([self.loading(task), Finished()])
+        return SimpleNamespace(options=lambda **asked: SimpleNamespace(remote=partial(hire, asked)))
 
-    def run(self, task, unit):
+    def _said(self, task, unit):
         self.given.append(unit)
-        said = [Progress(0.0), Notice("a word"), *self.runner.parts(unit, Told()), Finished()]
+        said = [Progress(0.0), Notice("a word"), *self.runner.parts(unit, Callbacks())]
         fate = self.fate(task, unit)
-        return deque(said if fate is None else [*said[:2], fate])
+        return iter(said if fate is None else [*said[:2], fate])
 
-    def dismiss(self, task):
-        self.dismissed.append(task)
+    def kill(self, task, no_restart):
+        assert no_restart
+        self.dismissed.append(task.number)
 
-    def heard(self, streams, seconds):
-        return [streams[-1]]
+    def wait(self, streams, num_returns, timeout):
+        return [streams[-1]], streams[:-1]
 
-    def receive(self, stream):
-        if isinstance(stream[0], Exception):
-            raise stream[0]
-        return stream.popleft()
+    def get(self, said):
+        if isinstance(said, Exception):
+            raise said
+        return packed(said)
+
+
+def streaming(call):
+    return SimpleNamespace(options=lambda **_: SimpleNamespace(remote=call))
 
 
 @pytest.fixture(scope="module")
@@ -82,60 +112,72 @@ def units(setup, monkeypatch):
     return units_of("key", cell, range(6), 6, torch.device("cpu"), 3, {})
 
 
-def came(executor, setup, units, told=None):
-    return [t.finding for _, part in executor.run(setup, iter(units), told or Told()) for t in part.trials]
+def came(scheduler, setup, units, callbacks=None):
+    parts = scheduler.run(setup, iter(units), callbacks or Callbacks())
+    return [t.finding for _, part in parts for t in part.trials]
 
 
-def test_every_trial_comes_back_once_though_every_chunk_loses_its_first_process(setup, units):
+def on(cluster, **more):
+    return Scheduler(OnRay(cluster, **{"device": "cpu", **more}))
+
+
+def test_every_trial_comes_back_once_though_every_unit_loses_its_first_process(setup, units):
     tried = set()
 
     def first_time(_, unit):
         return None if unit.name in tried else tried.add(unit.name) or Lost("its node is gone")
 
-    cluster = Imagined(setup, Node(1, 0), Node(1, 0), fate=first_time)
-    found = came(OnRay(cluster, device="cpu"), setup, units)
+    cluster = Imagined(setup, node(1, 0), node(1, 0), fate=first_time)
+    found = came(on(cluster), setup, units)
     assert sorted(f.trial for f in found) == list(range(6))
     assert not any(f.error for f in found)
     assert len(cluster.given) == 6
     assert len(cluster.dismissed) == 3  # one that is out of reach must not go on either
 
 
-def test_a_chunk_that_loses_every_process_is_given_up_and_stands_as_failed(setup, units):
-    cluster = Imagined(setup, Node(2, 0), fate=lambda _, unit: Lost("it died") if unit.number == 1 else None)
-    found = came(OnRay(cluster, device="cpu"), setup, units)
+def test_a_unit_that_loses_every_process_is_given_up_and_stands_as_failed(setup, units):
+    cluster = Imagined(setup, node(2, 0), fate=lambda _, unit: Lost("it died") if unit.number == 1 else None)
+    found = came(on(cluster), setup, units)
     failed = {f.trial: f.error for f in found if f.error}
     text = f"given up: {LOSSES} processes on Ray were lost over it, the last one: it died"
     assert failed == {2: text, 3: text}
     assert sorted(f.trial for f in found) == list(range(6))
 
 
-def test_a_chunk_whose_node_ran_out_of_memory_is_run_in_smaller_lots(setup, units):
+def test_a_unit_whose_node_ran_out_of_memory_is_run_in_smaller_lots(setup, units):
     def alone(_, unit):
-        return None if unit.at_once == 1 else Lost("short of memory", memory=True)
+        return None if unit.at_once == 1 else OutOfMemory("short of memory")
 
-    found = came(OnRay(Imagined(setup, Node(1, 0), fate=alone), device="cpu"), setup, units)
+    found = came(on(Imagined(setup, node(1, 0), fate=alone)), setup, units)
     assert sorted(f.trial for f in found) == list(range(6))
     assert not any(f.error for f in found)
 
 
-def test_no_more_chunks_are_drawn_than_there_is_room_for(setup, units):
+def test_no_more_units_are_drawn_than_there_is_room_for(setup, units):
     drawn = []
-    cluster = Imagined(setup, Node(2, 0))
-    parts = OnRay(cluster, device="cpu").run(setup, (drawn.append(c) or c for c in units), Told())
+    cluster = Imagined(setup, node(2, 0))
+    parts = on(cluster).run(setup, (drawn.append(c) or c for c in units), Callbacks())
     next(parts)
     assert len(drawn) == len(cluster.hired) == 2
 
 
 def test_room_follows_the_nodes(setup, monkeypatch):
     monkeypatch.setattr(on_ray, "_LOOK", 0.0)
-    cluster = Imagined(setup, Node(2, 0), Node(1, 0))
-    executor = OnRay(cluster, device="cpu")
-    assert executor.slots == 3
+    cluster = Imagined(setup, node(2, 0), node(1, 0))
+    transport = OnRay(cluster, device="cpu")
+    assert transport.slots == 3
     cluster.there.pop()
-    assert executor.slots == 2
+    assert transport.slots == 2
     cluster.there.clear()
-    assert executor.slots == 1  # somebody may come
-    assert executor.environment == {"threads": "1", "ray": "0, up to 2 nodes"}
+    assert transport.slots == 1  # somebody may come
+    assert transport.environment == {"threads": "1", "ray": "0, up to 2 nodes"}
+
+
+def test_a_cluster_without_a_ready_process_is_said_to_be_waited_for(setup, units, monkeypatch):
+    monkeypatch.setattr(on_ray, "_LONG", -1.0)
+    lines = []
+    came(on(Imagined(setup, node(1, 0))), setup, units, Callbacks(notice=lines.append))
+    assert lines[0] == "Ray has no process ready after -1 s (each needs 1 CPU); still waiting"
 
 
 def test_as_many_processes_are_asked_for_as_somebody_said(setup):
@@ -144,49 +186,49 @@ def test_as_many_processes_are_asked_for_as_somebody_said(setup):
 
 def test_words_between_the_parts_are_passed_on(setup, units):
     shares, lines = [], []
-    told = Told(lambda unit, share: shares.append((unit.number, share)), lines.append)
-    came(OnRay(Imagined(setup, Node(1, 0)), device="cpu"), setup, units, told)
+    callbacks = Callbacks(lambda unit, share: shares.append((unit.number, share)), lines.append)
+    came(on(Imagined(setup, node(1, 0))), setup, units, callbacks)
     assert shares == [(0, 0.0), (1, 0.0), (2, 0.0)]
     assert set(lines) == {"a word"}
 
 
-def test_close_ends_all_processes_and_the_next_stage_has_its_own(setup, units):
-    cluster = Imagined(setup, Node(2, 0))
-    executor = OnRay(cluster, device="cpu")
-    came(executor, setup, units)
-    came(executor, setup, units)
+def test_close_ends_all_processes_and_the_next_setup_has_its_own(setup, units):
+    cluster = Imagined(setup, node(2, 0))
+    scheduler = on(cluster)
+    came(scheduler, setup, units)
+    came(scheduler, setup, units)
     assert len(cluster.hired) == 2
-    executor.close()
+    scheduler.close()
     assert sorted(cluster.dismissed) == [1, 2]
-    came(executor, setup, units)
+    came(scheduler, setup, units)
     assert len(cluster.hired) == 4
 
 
 def test_what_every_process_would_refuse_ends_the_run(setup, units):
     for refused, kind in ((Refused("no data", True), LeakgaugeError), (Refused("a bug", False), RuntimeError)):
-        cluster = Imagined(setup, Node(1, 0), loading=lambda _, said=refused: said)
+        cluster = Imagined(setup, node(1, 0), loading=lambda _, said=refused: said)
         with pytest.raises(kind, match=refused.text):
-            came(OnRay(cluster, device="cpu"), setup, units)
+            came(on(cluster), setup, units)
 
 
 def test_processes_that_are_lost_before_they_are_ready_are_not_started_for_ever(setup, units):
-    cluster = Imagined(setup, Node(1, 0), loading=lambda _: Lost("gone"))
+    cluster = Imagined(setup, node(1, 0), loading=lambda _: Lost("gone"))
     with pytest.raises(LeakgaugeError, match=f"{STARTS} processes on Ray in a row were lost .*: gone"):
-        came(OnRay(cluster, device="cpu"), setup, units)
+        came(on(cluster), setup, units)
     assert len(cluster.hired) == STARTS
 
 
 def test_on_gpus_a_process_asks_for_its_share_of_one(setup, units, monkeypatch):
     monkeypatch.setattr(on_ray, "pick_device", lambda _: torch.device("cuda"))
-    cluster = Imagined(setup, Node(16, 1), Node(16, 0))
-    executor = OnRay(cluster, device="cuda", gpus=0.5)
-    assert executor.slots == 2
-    came(executor, setup, units)
+    cluster = Imagined(setup, node(16, 1), node(16, 0))
+    transport = OnRay(cluster, device="cuda", gpus=0.5)
+    assert transport.slots == 2
+    came(Scheduler(transport), setup, units)
     assert [(gpus, start.device, start.gpus, start.processes) for gpus, start in cluster.hired] == [
         (0.5, "cuda", 0.5, 2)
     ] * 2
     with pytest.raises(BadInput, match=r"a cluster of which a node has 1 CPU and 1 GPU, got none such"):
-        OnRay(Imagined(setup, Node(16, 0.5)), device="cuda")
+        OnRay(Imagined(setup, node(16, 0.5)), device="cuda")
     with pytest.raises(BadInput, match="device must be auto, cpu or cuda on a cluster, got cuda:0"):
         OnRay(cluster, device="cuda:0")
 
@@ -194,7 +236,57 @@ def test_on_gpus_a_process_asks_for_its_share_of_one(setup, units, monkeypatch):
 @pytest.mark.parametrize("gpus", [0.0, -1.0, 1.5, float("nan")])
 def test_a_process_uses_one_gpu_at_most(setup, gpus):
     with pytest.raises(BadInput, match="GPUs for each task must be above 0 and at most 1"):
-        OnRay(Imagined(setup, Node(1, 1)), device="cpu", gpus=gpus)
+        OnRay(Imagined(setup, node(1, 1)), device="cpu", gpus=gpus)
+
+
+@pytest.mark.parametrize(
+    ("share", "node", "processes"),
+    [
+        (0, (4, 0), 4),
+        (0, (0.5, 2), 0),
+        (1.0, (16, 2), 2),
+        (0.1, (16, 1), 10),
+        (0.3, (16, 1), 3),
+        (0.25, (2, 1), 2),  # each has a CPU to itself
+        (0.5, (16, 0), 0),
+    ],
+)
+def test_room_on_a_node(share, node, processes):
+    assert fit(*node, share) == processes
+
+
+def test_nodes_that_are_gone_do_not_count(setup):
+    bare = {"Alive": True, "Resources": {}}
+    assert OnRay(Imagined(setup, node(4, 1), node(4, 0, alive=False), bare), device="cpu").slots == 4
+
+
+def test_what_a_loss_is_called(setup, units):
+    errors = pytest.importorskip("ray", reason="the package ray is not installed").exceptions
+    died = errors.RayActorError(
+        "id", "The actor died.\n\tpid: 1\nThe actor is dead because its node has died. More words.", False, False
+    )
+    ray = Imagined(setup, node(1, 0), fate=lambda *_: died)
+    ray.exceptions = errors
+    assert came(on(ray), setup, units[:1])[0].error.endswith("lost over it, the last one: its node has died")
+    for error, lots in ((errors.ObjectLostError("0" * 56, None, ""), [None]), (errors.OutOfMemoryError("full"), [1])):
+        fates = iter([error])
+        ray = Imagined(setup, node(1, 0), fate=lambda *_, fates=fates: next(fates, None))
+        ray.exceptions = errors
+        assert not any(f.error for f in came(on(ray), setup, units[:1]))
+        assert [u.at_once for u in ray.given] == [None, *lots]
+
+
+def test_a_node_that_cannot_start_our_code_is_a_refusal_and_no_loss(setup, units):
+    text = "The actor died because of an error raised in its creation task, ...\nModuleNotFoundError: No module 'x'"
+    ray = Imagined(setup, node(1, 0), loading=lambda _: Dead(text))
+    with pytest.raises(LeakgaugeError, match=r"\(ModuleNotFoundError: No module 'x'\); install it there"):
+        came(on(ray), setup, units)
+    assert len(ray.hired) == 1
+
+
+def test_an_error_in_our_code_on_a_node_ends_the_run(setup, units):
+    with pytest.raises(RuntimeError, match="Traceback of the node"):
+        came(on(Imagined(setup, node(1, 0), fate=lambda *_: Broken("Traceback of the node"))), setup, units)
 
 
 def test_a_cluster_whose_node_is_killed_and_whose_user_interrupts_gives_the_same_findings():

@@ -13,9 +13,9 @@ import pytest
 import torch
 
 from leakgauge.engine import memory
-from leakgauge.execution.ray_task import Loaded, Start, UnitTask, streamed
-from leakgauge.execution.work_units import Part, Told, UnitRunner, units_of
-from leakgauge.execution.worker import Notice, Progress, Refused, SetupSource, packed
+from leakgauge.execution.ray_task import Start, UnitTask, streamed
+from leakgauge.execution.work_units import Callbacks, Part, UnitRunner, units_of
+from leakgauge.execution.worker import Notice, Progress, Ready, Refused, SetupSource, packed
 from leakgauge.setup.plan import plan
 from leakgauge.setup.setup import load_setup
 from leakgauge.types import Scenario
@@ -49,13 +49,13 @@ def task_for(setup, **start):
     return UnitTask(here, packed(SetupSource.of(setup, None)))
 
 
-def test_it_loads_the_stage_and_gives_the_trials_that_another_process_would(setup):
+def test_it_loads_the_setup_and_gives_the_trials_that_another_process_would(setup):
     task = task_for(setup)
-    assert said(task.load()) == [Loaded("cpu")]
+    assert said(task.load()) == [Ready("cpu")]
     (unit,) = units_of("key", plan(SCENARIO)[-1], range(3), 3, torch.device("cpu"), 1, {})
     words = said(task.run(packed(unit)))
     (part,) = [w for w in words if isinstance(w, Part)]
-    (expected,) = UnitRunner(setup).parts(unit, Told())
+    (expected,) = UnitRunner(setup).parts(unit, Callbacks())
     for ours, theirs in zip(part.trials, expected.trials, strict=True):
         assert dataclasses.replace(ours.finding, seconds=0) == dataclasses.replace(theirs.finding, seconds=0)
         assert torch.equal(ours.recovered, theirs.recovered)
@@ -71,7 +71,7 @@ def test_it_works_where_the_run_was_started_and_knows_how_many_share_the_node(se
 
 def test_a_node_without_that_folder_works_where_it_is(setup):
     before = Path.cwd()
-    assert said(task_for(setup, folder="/nowhere/at/all").load()) == [Loaded("cpu")]
+    assert said(task_for(setup, folder="/nowhere/at/all").load()) == [Ready("cpu")]
     assert Path.cwd() == before
 
 

@@ -8,9 +8,10 @@ from leakgauge.attacks.dlg import DLG
 from leakgauge.attacks.linear import Linear
 from leakgauge.errors import BadInput
 from leakgauge.execution import work_units as units
+from leakgauge.execution.in_process import InProcess
 from leakgauge.execution.resume import Resume, Work
+from leakgauge.execution.scheduler import Scheduler
 from leakgauge.execution.store import Store
-from leakgauge.execution.work_units import InProcess
 from leakgauge.setup.plan import Cell
 from leakgauge.setup.setup import load_setup
 from leakgauge.types import Scenario
@@ -29,21 +30,22 @@ def small_units(monkeypatch):
     monkeypatch.setitem(units.SIZES, "cpu", 2)
 
 
-class Noting(InProcess):
-    """Notes which trials it was given; `before` is called ahead of each chunk."""
+class Noting(Scheduler):
+    """Notes which trials it was given; `before` is called ahead of each unit."""
 
     def __init__(self, before=lambda _: None):
+        super().__init__(InProcess())
         self.ran = []
         self.before = before
 
-    def run(self, setup, units, told):
+    def run(self, setup, units, callbacks):
         def noted():
             for unit in units:
                 self.before(unit)
                 self.ran.append((unit.key, unit.trials))
                 yield unit
 
-        return super().run(setup, noted(), told)
+        return super().run(setup, noted(), callbacks)
 
 
 def works(*names):
@@ -64,14 +66,14 @@ def expected(setup):
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(units.SIZES, "cpu", 2)
         both = works("dlg", "linear")
-        Resume(setup, None, InProcess()).finish(both, quiet)
+        Resume(setup, None, Scheduler(InProcess())).finish(both, quiet)
     return {work.key: timeless(work) for work in both}
 
 
 def test_everything_is_run_once_and_kept(setup, tmp_path, expected):
-    store, executor, both = Store(tmp_path), Noting(), works("dlg", "linear")
-    Resume(setup, store, executor).finish(both, quiet)
-    assert executor.ran == [(name, pair) for name in ("dlg", "linear") for pair in ((0, 1), (2, 3), (4, 5))]
+    store, scheduler, both = Store(tmp_path), Noting(), works("dlg", "linear")
+    Resume(setup, store, scheduler).finish(both, quiet)
+    assert scheduler.ran == [(name, pair) for name in ("dlg", "linear") for pair in ((0, 1), (2, 3), (4, 5))]
     assert {w.key: timeless(w) for w in both} == expected
     again, idle = works("dlg", "linear"), Noting()
     Resume(setup, Store(tmp_path), idle).finish(again, quiet)
@@ -124,22 +126,22 @@ def test_two_on_one_directory_share_the_work(setup, tmp_path, expected):
 
 
 def test_a_damaged_file_costs_its_own_trials_only(setup, tmp_path, expected):
-    Resume(setup, Store(tmp_path), InProcess()).finish(works("dlg"), quiet)
+    Resume(setup, Store(tmp_path), Scheduler(InProcess())).finish(works("dlg"), quiet)
     path = sorted((tmp_path / "cells").glob("*.safetensors"))[1]
     path.write_bytes(path.read_bytes()[:-3])
-    told, executor, (work,) = [], Noting(), works("dlg")
-    Resume(setup, Store(tmp_path, notice=told.append), executor).finish([work], quiet)
-    assert executor.ran == [("dlg", (2, 3))]
+    told, scheduler, (work,) = [], Noting(), works("dlg")
+    Resume(setup, Store(tmp_path, notice=told.append), scheduler).finish([work], quiet)
+    assert scheduler.ran == [("dlg", (2, 3))]
     assert timeless(work) == expected["dlg"]
     assert str(path) in told[0]
 
 
 def test_a_damaged_index_costs_no_trial(setup, tmp_path, expected):
-    Resume(setup, Store(tmp_path), InProcess()).finish(works("dlg"), quiet)
+    Resume(setup, Store(tmp_path), Scheduler(InProcess())).finish(works("dlg"), quiet)
     (tmp_path / "index.sqlite").write_bytes(b"overwritten by something that is no database " * 100)
-    executor, (work,) = Noting(), works("dlg")
-    Resume(setup, Store(tmp_path), executor).finish([work], quiet)
-    assert executor.ran == []
+    scheduler, (work,) = Noting(), works("dlg")
+    Resume(setup, Store(tmp_path), scheduler).finish([work], quiet)
+    assert scheduler.ran == []
     assert timeless(work) == expected["dlg"]
 
 
@@ -156,10 +158,10 @@ def test_a_full_disk_stops_the_run_which_goes_on_once_there_is_room(setup, tmp_p
     with monkeypatch.context() as patch:
         patch.setattr(Store, "save", full)
         with pytest.raises(BadInput, match="No space left"):
-            Resume(setup, store, InProcess()).finish(works("dlg"), quiet)
-    executor, (work,) = Noting(), works("dlg")
-    Resume(setup, Store(tmp_path), executor).finish([work], quiet)
-    assert executor.ran == [("dlg", (4, 5))]
+            Resume(setup, store, Scheduler(InProcess())).finish(works("dlg"), quiet)
+    scheduler, (work,) = Noting(), works("dlg")
+    Resume(setup, Store(tmp_path), scheduler).finish([work], quiet)
+    assert scheduler.ran == [("dlg", (4, 5))]
     assert timeless(work) == expected["dlg"]
 
 
@@ -170,14 +172,14 @@ def test_what_failed_is_told_but_not_kept(setup, tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(Linear, "reconstruct", too_big)
         (work,) = works("linear")
-        Resume(setup, Store(tmp_path), InProcess()).finish([work], quiet)
+        Resume(setup, Store(tmp_path), Scheduler(InProcess())).finish([work], quiet)
     assert [f.error for f in work.findings] == ["not enough memory"] * TRIALS
     assert Store(tmp_path).load("linear") == {}
 
 
 def test_what_is_on_disk_gets_the_name_it_has_in_this_table(setup, tmp_path):
     """A second version of an attack gives both a longer name, and none has to be run again."""
-    Resume(setup, Store(tmp_path), InProcess()).finish(works("linear"), quiet)
+    Resume(setup, Store(tmp_path), Scheduler(InProcess())).finish(works("linear"), quiet)
     idle, renamed = Noting(), Work("linear", Cell(Linear(), "none", False, "linear:longer"), "linear")
     Resume(setup, Store(tmp_path), idle).finish([renamed], quiet)
     assert idle.ran == []
@@ -187,7 +189,7 @@ def test_what_is_on_disk_gets_the_name_it_has_in_this_table(setup, tmp_path):
 def test_progress_goes_up_to_the_end_whatever_was_there_before(setup, tmp_path):
     def told(works):
         seen = []
-        Resume(setup, Store(tmp_path), InProcess()).finish(works, lambda *now: seen.append(now))
+        Resume(setup, Store(tmp_path), Scheduler(InProcess())).finish(works, lambda *now: seen.append(now))
         return seen
 
     first = told(works("dlg", "linear"))
@@ -206,5 +208,5 @@ def test_what_every_part_says_is_told_once(setup, monkeypatch):
     real = units.UnitRunner.parts
     monkeypatch.setattr(units.UnitRunner, "parts", say)
     lines = []
-    Resume(setup, None, InProcess(), lines.append).finish(works("linear"), quiet)
+    Resume(setup, None, Scheduler(InProcess()), lines.append).finish(works("linear"), quiet)
     assert lines == ["beware"]

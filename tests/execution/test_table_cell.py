@@ -12,7 +12,7 @@ from leakgauge.audit.run import run_audit
 from leakgauge.execution import batching as chunked
 from leakgauge.execution import trial_run as trial_run
 from leakgauge.execution.store import Store
-from leakgauge.execution.table_cell import run_cell
+from leakgauge.execution.table_cell import compared, run_cell
 from leakgauge.setup.plan import Cell, OnDecoy
 from leakgauge.setup.setup import load_setup
 from leakgauge.types import Reconstruction, Scenario
@@ -83,7 +83,7 @@ def of_dlg(report):
 
 
 def test_all_trials_are_run_unless_some_are_asked_for(setup, ran):
-    findings, pictures = run_cell(setup, cell(), (), quiet)
+    findings, pictures = run_cell(setup, cell(), quiet)
     assert [f.trial for f in findings] == [0, 1, 2, 3]
     assert pictures.shape == setup.batch.inputs.shape
     assert ran == list(setup.scenario.seeds)
@@ -91,9 +91,9 @@ def test_all_trials_are_run_unless_some_are_asked_for(setup, ran):
 
 def test_some_trials_get_their_own_seed_their_own_truth_and_their_place(setup, fit, ran):
     fit(1)
-    whole, all_pictures = run_cell(setup, cell(), (), quiet)
+    whole, all_pictures = run_cell(setup, cell(), quiet)
     ran.clear()
-    some, pictures = run_cell(setup, cell(), (), quiet, [1, 3])
+    some, pictures = run_cell(setup, cell(), quiet, [1, 3])
     assert ran == [setup.scenario.seeds[1], setup.scenario.seeds[3]]
     for found, expected in zip(some, (whole[1], whole[3]), strict=True):
         assert dataclasses.replace(found, seconds=0.0) == dataclasses.replace(expected, seconds=0.0)
@@ -101,11 +101,11 @@ def test_some_trials_get_their_own_seed_their_own_truth_and_their_place(setup, f
 
 
 def test_a_finding_keeps_the_way_of_its_objective_in_a_few_values(setup):
-    (found, *_), _ = run_cell(setup, cell(DLG(steps=300, restarts=1, optimizer="adam")), (), quiet, [0])
+    (found, *_), _ = run_cell(setup, cell(DLG(steps=300, restarts=1, optimizer="adam")), quiet, [0])
     assert 5 < len(found.trace) <= 24
     assert list(found.trace) == sorted(found.trace, reverse=True)  # the best so far
     assert found.trace[-1] == pytest.approx(found.objective, rel=1e-3)
-    floor, _ = run_cell(setup, cell(Linear()), (), quiet, [0])
+    floor, _ = run_cell(setup, cell(Linear()), quiet, [0])
     assert floor[0].trace == ()
 
 
@@ -114,7 +114,7 @@ def test_trials_that_could_not_run_are_failed_by_their_own_number(setup, monkeyp
         raise torch.OutOfMemoryError("too big")
 
     monkeypatch.setattr(Linear, "reconstruct", too_big)
-    findings, pictures = run_cell(setup, cell(Linear()), (), quiet, [2, 3])
+    findings, pictures = run_cell(setup, cell(Linear()), quiet, [2, 3])
     assert [(f.trial, f.seed, f.error) for f in findings] == [(t, setup.scenario.seeds[t], "too big") for t in (2, 3)]
     assert pictures is None
 
@@ -125,7 +125,7 @@ def test_an_error_in_the_code_is_not_hidden_as_a_failed_trial(setup, monkeypatch
 
     monkeypatch.setattr(Linear, "reconstruct", broken)
     with pytest.raises(RuntimeError, match="shapes"):
-        run_cell(setup, cell(Linear()), (), quiet)
+        run_cell(setup, cell(Linear()), quiet)
 
 
 def test_only_the_trials_that_an_interrupt_left_whole_are_found(setup, monkeypatch):
@@ -136,7 +136,7 @@ def test_only_the_trials_that_an_interrupt_left_whole_are_found(setup, monkeypat
         return Reconstruction(inputs, None, torch.arange(4.0), count, count, finished=finished)
 
     monkeypatch.setattr(Linear, "reconstruct", cut_off)
-    findings, pictures = run_cell(setup, cell(Linear()), (), quiet)
+    findings, pictures = run_cell(setup, cell(Linear()), quiet)
     assert [(f.trial, f.objective) for f in findings] == [(1, 1.0), (3, 3.0)]
     assert [picture.mean().item() for picture in pictures] == [0.25, 0.75]
 
@@ -146,13 +146,13 @@ def test_if_no_trial_was_finished_the_interrupt_is_passed_on(setup):
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        run_cell(setup, cell(), (), stop)
+        run_cell(setup, cell(), stop)
 
 
 def test_a_spent_time_budget_is_flagged(setup):
-    findings, _ = run_cell(setup, cell(DLG(steps=10**5, restarts=99, threshold=1e-30, time_budget=0.1)), (), quiet)
+    findings, _ = run_cell(setup, cell(DLG(steps=10**5, restarts=99, threshold=1e-30, time_budget=0.1)), quiet)
     assert all("time-budget-spent" in f.flags for f in findings)
-    findings, _ = run_cell(setup, cell(DLG(steps=1, restarts=1, optimizer="adam", time_budget=600.0)), (), quiet)
+    findings, _ = run_cell(setup, cell(DLG(steps=1, restarts=1, optimizer="adam", time_budget=600.0)), quiet)
     assert not any("time-budget-spent" in f.flags for f in findings)
 
 
@@ -260,9 +260,14 @@ def control_of(attack) -> Cell:
     return Cell(OnDecoy(attack), "none", False, f"{attack.name} on a decoy")
 
 
+def beside(setup, cell, control):
+    """The findings of a cell, compared with those of its control as an audit does it."""
+    return compared(setup, cell, run_cell(setup, cell, quiet)[0], control)
+
+
 def test_a_control_is_marked_and_scored_against_the_true_victims(setup):
-    control, pictures = run_cell(setup, control_of(FITS), (), quiet)
-    real, _ = run_cell(setup, cell(FITS), control, quiet)
+    control, pictures = run_cell(setup, control_of(FITS), quiet)
+    real = beside(setup, cell(FITS), control)
     assert all(f.is_decoy for f in control)
     assert not any(f.is_decoy for f in real)
     assert [f.scores["label_accuracy"] for f in control] == [1.0] * 4  # the decoy has the victim's label
@@ -274,13 +279,13 @@ def test_a_control_is_marked_and_scored_against_the_true_victims(setup):
 
 
 def test_what_does_not_beat_its_control_is_flagged(setup):
-    control, _ = run_cell(setup, control_of(FITS), (), quiet)
-    real, _ = run_cell(setup, cell(FITS), control, quiet)
+    control, _ = run_cell(setup, control_of(FITS), quiet)
+    real = beside(setup, cell(FITS), control)
     better = [dataclasses.replace(f, scores={**f.scores, "ssim": 0.9999 if f.trial == 2 else -1.0}) for f in control]
-    again, _ = run_cell(setup, cell(GGL(steps=1, restarts=1)), better, quiet)
+    again = beside(setup, cell(GGL(steps=1, restarts=1)), better)
     assert ["no-better-than-decoy" in f.flags for f in again] == [False, False, True, False]
     elsewhere = [dataclasses.replace(f, defense="prune") for f in better]
-    again, _ = run_cell(setup, cell(GGL(steps=1, restarts=1)), elsewhere, quiet)
+    again = beside(setup, cell(GGL(steps=1, restarts=1)), elsewhere)
     assert not any("no-better-than-decoy" in f.flags for f in again)
     assert real[0].spec == "ggl:steps=60,restarts=1"
 
@@ -293,14 +298,14 @@ def test_an_attack_that_ignores_the_update_is_no_better_than_its_control(setup, 
         return Reconstruction(torch.full((len(seeds), 1, 1, 8, 8), 0.3), None, torch.ones(len(seeds)), count, count)
 
     monkeypatch.setattr(GGL, "reconstruct", blind)
-    control, _ = run_cell(setup, control_of(GGL()), (), quiet)
-    real, _ = run_cell(setup, cell(GGL()), control, quiet)
+    control, _ = run_cell(setup, control_of(GGL()), quiet)
+    real = beside(setup, cell(GGL()), control)
     assert all("no-better-than-decoy" in f.flags for f in real)
 
 
 def test_a_control_that_cannot_run_is_marked_as_one_and_holds_nothing_up(setup):
     bare = dataclasses.replace(setup, public=None)
-    findings, pictures = run_cell(bare, control_of(FITS), (), quiet)
+    findings, pictures = run_cell(bare, control_of(FITS), quiet)
     assert pictures is None
     assert all(f.is_decoy and "not applicable" in f.error for f in findings)
 

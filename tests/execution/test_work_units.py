@@ -1,4 +1,4 @@
-"""Chunks: the same bounds in every run, each lot of trials given back as soon as it is done."""
+"""Work units: the same bounds in every run, each lot of trials given back as soon as it is done."""
 
 import dataclasses
 import pickle
@@ -12,7 +12,7 @@ from leakgauge.attacks.linear import Linear
 from leakgauge.execution import trial_run as trial_run
 from leakgauge.execution import work_units as units
 from leakgauge.execution.table_cell import run_cell
-from leakgauge.execution.work_units import InProcess, Told, UnitRunner, WorkUnit, failed_part, units_of
+from leakgauge.execution.work_units import Callbacks, UnitRunner, WorkUnit, failed_part, units_of
 from leakgauge.servers.class_fishing import ClassFishing
 from leakgauge.setup.plan import Cell, OnDecoy
 from leakgauge.setup.setup import load_setup
@@ -36,7 +36,7 @@ def bounds(left, trials, slots=1, device=CPU):
     return [c.trials for c in units_of("key", CELL, left, trials, device, slots, {})]
 
 
-# --- where chunks begin and end ---------------------------------------------------------------------
+# --- where units begin and end ---------------------------------------------------------------------
 
 
 def test_bounds_do_not_depend_on_what_is_finished_nor_on_who_runs_them():
@@ -55,7 +55,7 @@ def test_numbers_stay_with_the_place():
     assert [c.number for c in units_of("key", CELL, [40, 69], 70, CPU, 1, {})] == [1, 2]
 
 
-def test_the_rest_of_a_chunk_is_the_same_chunk():
+def test_the_rest_of_a_unit_is_the_same_unit():
     rest = whole(0, 1, 2, 3, time_share=0.8).without([0, 1])
     assert rest.trials == (2, 3)
     assert rest.name == whole(0).name
@@ -90,16 +90,16 @@ def test_the_attack_gets_its_share_of_time(attack, left):
 
 def test_a_finding_names_the_budget_that_was_asked_for(setup):
     asked = Cell(dataclasses.replace(QUICK, time_budget=60.0), "none", False, "dlg")
-    (part,) = UnitRunner(setup).parts(WorkUnit("key", 0, asked, (0, 1), 0.5), Told())
+    (part,) = UnitRunner(setup).parts(WorkUnit("key", 0, asked, (0, 1), 0.5), Callbacks())
     assert part.trials[0].finding.spec == asked.attack.spec
 
 
 # --- running ----------------------------------------------------------------------------------------
 
 
-def test_a_chunk_gives_what_the_cell_gives(setup):
-    (part,) = UnitRunner(setup).parts(whole(*range(5)), Told())
-    findings, pictures = run_cell(setup, CELL, (), lambda _: None)
+def test_a_unit_gives_what_the_cell_gives(setup):
+    (part,) = UnitRunner(setup).parts(whole(*range(5)), Callbacks())
+    findings, pictures = run_cell(setup, CELL, lambda _: None)
     assert part.whole
     assert [dataclasses.replace(t.finding, seconds=0.0) for t in part.trials] == [
         dataclasses.replace(f, seconds=0.0) for f in findings
@@ -110,7 +110,7 @@ def test_a_chunk_gives_what_the_cell_gives(setup):
 def test_what_does_not_fit_together_comes_in_lots(setup, monkeypatch):
     monkeypatch.setattr(trial_run, "fitting", lambda *_: 2)
     told = []
-    parts = list(UnitRunner(setup).parts(whole(*range(5)), Told(lambda _, share: told.append(share))))
+    parts = list(UnitRunner(setup).parts(whole(*range(5)), Callbacks(lambda _, share: told.append(share))))
     assert [[t.finding.trial for t in p.trials] for p in parts] == [[0, 1], [2, 3], [4]]
     assert told == sorted(told)
     assert told[0] == 0
@@ -118,7 +118,7 @@ def test_what_does_not_fit_together_comes_in_lots(setup, monkeypatch):
 
 
 def test_fewer_at_once_if_so_many_were_too_many(setup):
-    parts = list(UnitRunner(setup).parts(whole(0, 1, 2, at_once=1), Told()))
+    parts = list(UnitRunner(setup).parts(whole(0, 1, 2, at_once=1), Callbacks()))
     assert [len(p.trials) for p in parts] == [1, 1, 1]
 
 
@@ -129,23 +129,23 @@ def test_what_a_server_prepares_is_prepared_once_for_all_parts_of_a_cell(monkeyp
     scenario = Scenario(data="digits", model="mlp:hidden=8", trials=3, threat_model="malicious-parameters")
     runner = UnitRunner(load_setup(scenario, None, "cpu"))
     cell = Cell(ClassFishing(steps=1), "none", False, "class-fishing")
-    parts = list(runner.parts(WorkUnit("key", 0, cell, (0, 1, 2)), Told()))
+    parts = list(runner.parts(WorkUnit("key", 0, cell, (0, 1, 2)), Callbacks()))
     assert len(parts) == 3  # it asks again, so it meets one victim after another
     assert len(prepared) == 1
 
 
-def test_a_changed_stage_is_that_of_the_chunk_alone(setup):
+def test_a_changed_setup_is_that_of_the_unit_alone(setup):
     knowing = dataclasses.replace(setup.threat_model, facts=setup.threat_model.facts | {Fact.LABELS})
     runner = UnitRunner(setup)
-    (told,) = runner.parts(whole(0, changes={"threat_model": knowing}), Told())
-    (not_told,) = runner.parts(whole(0), Told())
+    (told,) = runner.parts(whole(0, changes={"threat_model": knowing}), Callbacks())
+    (not_told,) = runner.parts(whole(0), Callbacks())
     assert "labels-given" in told.trials[0].finding.flags
     assert "labels-given" not in not_told.trials[0].finding.flags
 
 
 def test_an_attack_that_cannot_run_gives_failed_trials(setup):
     cell = Cell(ClassFishing(), "none", False, "class-fishing")  # the server may not change the model here
-    parts = list(UnitRunner(setup).parts(WorkUnit("key", 0, cell, (0, 1)), Told()))
+    parts = list(UnitRunner(setup).parts(WorkUnit("key", 0, cell, (0, 1)), Callbacks()))
     assert [t.finding.trial for p in parts for t in p.trials] == [0, 1]
     assert all("malicious" in t.finding.error for p in parts for t in p.trials)
 
@@ -158,23 +158,7 @@ def test_trials_that_were_given_up_stand_as_failed(setup):
     ]
 
 
-def test_an_interrupt_gives_what_was_finished_and_goes_on(setup, monkeypatch):
-    original = DLG.reconstruct
-
-    def cut_off(self, observation, seeds, progress):
-        result = original(self, observation, seeds, progress)
-        return dataclasses.replace(result, finished=torch.arange(len(seeds)) < 2)
-
-    monkeypatch.setattr(DLG, "reconstruct", cut_off)
-    running = InProcess().run(setup, iter([whole(*range(5)), whole(0)]), Told())
-    _, part = next(running)
-    assert not part.whole
-    assert [t.finding.trial for t in part.trials] == [0, 1]
-    with pytest.raises(KeyboardInterrupt):
-        next(running)
-
-
-def test_chunks_and_parts_travel(setup):
-    (part,) = UnitRunner(setup).parts(whole(0), Told())
+def test_units_and_parts_travel(setup):
+    (part,) = UnitRunner(setup).parts(whole(0), Callbacks())
     assert pickle.loads(pickle.dumps(whole(0, 1))) == whole(0, 1)
     assert pickle.loads(pickle.dumps(part)).trials[0].finding == part.trials[0].finding

@@ -38,7 +38,7 @@ def start(theirs, source):
 
 
 def heard(pipe):
-    """Messages up to the end of a chunk, progress left out."""
+    """Messages up to the end of a unit, progress left out."""
     found = []
     while not isinstance(found[-1] if found else None, (Finished, Refused)):
         message = receive(pipe)

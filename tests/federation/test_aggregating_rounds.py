@@ -6,11 +6,13 @@ import pytest
 import torch
 
 from leakgauge.data import load
+from leakgauge.defenses.secure_aggregation.defense import SecureAggregation
 from leakgauge.defenses.sensitivity.defense import Sensitivity
 from leakgauge.errors import BadInput
 from leakgauge.federation.aggregators.fedadam import FedAdam
 from leakgauge.federation.aggregators.fedavg import FedAvg
 from leakgauge.federation.aggregators.fedboosting import FedBoosting
+from leakgauge.federation.aggregators.learned_proportions import LearnedProportions
 from leakgauge.federation.encryption.ckks import Ckks
 from leakgauge.federation.encryption.paillier import Paillier
 from leakgauge.federation.federation import Federated, clients_of
@@ -37,7 +39,9 @@ def after(running: Federated, rounds: int = 2) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("local", [LOCAL, LocalTraining()], ids=["fedavg", "fedsgd"])
-@pytest.mark.parametrize("aggregator", [FedAvg(), FedBoosting(mix=0.9), FedAdam()], ids=lambda a: a.name)
+@pytest.mark.parametrize(
+    "aggregator", [FedAvg(), FedBoosting(mix=0.9), FedAdam(), LearnedProportions()], ids=lambda a: a.name
+)
 def test_an_encrypted_federation_ends_where_the_plain_one_ends(aggregator, local):
     plain = after(federated(aggregator=aggregator, local=local))
     hidden = after(federated(aggregator=aggregator, local=local, encryption=DEMO))
@@ -91,6 +95,49 @@ def test_adam_remembers_between_rounds():
     assert not torch.equal(first["m/fc1.weight"], running.server["m/fc1.weight"])
 
 
+@pytest.mark.parametrize(
+    "poison", [Poison(kind="flip"), Poison(kind="noise", scale=3.0), Poison(lies=True)], ids=["flip", "noise", "liar"]
+)
+def test_the_learned_share_of_a_poisoned_client_falls_over_rounds(poison):
+    running, shares = federated(aggregator=LearnedProportions(lr=0.3), poison=poison), []
+    for number in range(1, 9):
+        before = running.ledger.clone()
+        running.run_round(number)
+        shares.append((running.ledger - before)[:, 0])
+    assert shares[-1][0] < shares[3][0] < 1 / 6
+    assert shares[-1][0] < shares[-1][1:].mean() / 3
+    assert all(s.sum().item() == pytest.approx(1) for s in shares)
+
+
+def test_a_client_that_is_not_drawn_keeps_what_was_learned_of_it():
+    model = load_model("mlp:hidden=8", SAMPLES.spec, seed=0)
+    running = Federated(
+        model, SAMPLES, EVEN, Federation(rounds=4, per_round=2), LOCAL, (), 0, aggregator=LearnedProportions()
+    )
+    drawn = set[int]()
+    for number in range(1, 5):
+        before = dict(running.server)
+        running.run_round(number)
+        now = running.drawn(number)
+        for name, kept in before.items():
+            rest = [c for c in range(len(kept)) if c not in now]
+            assert torch.equal(running.server[name][rest], kept[rest])
+        drawn |= set(now)
+    steps = running.server["steps"]
+    assert steps.sum() == 8
+    assert {c for c in range(len(steps)) if steps[c]} == drawn
+
+
+def test_models_are_tried_in_every_so_many_rounds_and_shares_stay_in_between():
+    running = federated(aggregator=LearnedProportions(every=3))
+    for number in range(1, 5):
+        running.run_round(number)
+        assert running.server["steps"].tolist() == [1.0 if number < 4 else 2.0] * 6
+        assert (running.server["learned"] != 0).any()
+    sums = running.ledger[:, 0]
+    assert sums.max() > sums.min()
+
+
 def test_what_does_not_go_together_is_refused():
     with pytest.raises(BadInput, match="which aggregates itself"):
         federated(Sensitivity(), aggregator=FedBoosting())
@@ -98,13 +145,19 @@ def test_what_does_not_go_together_is_refused():
         federated(Sensitivity(), encryption=DEMO)
     with pytest.raises(BadInput, match="weighs clients by itself"):
         federated(aggregator=FedBoosting(), weighting="samples")
+    with pytest.raises(BadInput, match="weighs clients by itself"):
+        federated(aggregator=LearnedProportions(), weighting="samples")
+    with pytest.raises(BadInput, match="which aggregates itself"):
+        federated(SecureAggregation(), aggregator=LearnedProportions())
     with pytest.raises(BadInput, match="fewer than the 6 clients"):
         federated(poison=Poison(clients=6))
 
 
-def test_an_update_beyond_the_guard_is_named_and_nothing_is_applied():
-    running = federated(encryption=Paillier(bits=256, insecure_demo=True, largest=1e-4))
+@pytest.mark.parametrize("aggregator", [FedAvg(), LearnedProportions()], ids=lambda a: a.name)
+def test_an_update_beyond_the_guard_is_named_and_nothing_is_applied(aggregator):
+    running = federated(encryption=Paillier(bits=256, insecure_demo=True, largest=1e-4), aggregator=aggregator)
     before = copy.deepcopy(running.model.state_dict())
     with pytest.raises(BadInput, match="overflow guard"):
         running.run_round(1)
     assert all(torch.equal(t, before[n]) for n, t in running.model.state_dict().items())
+    assert not running.server

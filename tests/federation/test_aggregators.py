@@ -1,5 +1,7 @@
 """What aggregators promise: equal clients weigh the same, a worse one less, and their steps are those of the papers."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -9,6 +11,7 @@ from leakgauge.federation.aggregators._aggregator import Reported
 from leakgauge.federation.aggregators.fedadam import FedAdam
 from leakgauge.federation.aggregators.fedavg import FedAvg
 from leakgauge.federation.aggregators.fedboosting import FedBoosting
+from leakgauge.federation.aggregators.learned_proportions import LearnedProportions
 from leakgauge.types import SharedUpdate
 
 FORMS = [
@@ -18,6 +21,8 @@ FORMS = [
     FedBoosting(form="softmax", metric="accuracy"),
     FedBoosting(form="softmax"),
 ]
+FOUR = Reported(torch.ones(4), "equal")
+EVERY = [cls() for cls in catalog.find("aggregators").values()]
 
 
 def told(own, tried, weighting="equal") -> Reported:
@@ -28,7 +33,7 @@ def told(own, tried, weighting="equal") -> Reported:
 
 def test_all_are_found_and_show_an_example():
     found = catalog.find("aggregators")
-    assert list(found) == ["fedadam", "fedavg", "fedboosting"]
+    assert list(found) == ["fedadam", "fedavg", "fedboosting", "learned-proportions"]
     for name, cls in found.items():
         assert f"leakgauge train --aggregator {name}" in cls.__doc__
         assert catalog.build("aggregators", name) == cls()
@@ -40,18 +45,40 @@ def test_plain_weights_are_equal_or_by_samples(aggregator):
     assert aggregator.weights(told([1.0] * 3, [[1.0] * 3] * 3, "samples")).tolist() == pytest.approx([0.1, 0.2, 0.7])
 
 
-@pytest.mark.parametrize("aggregator", FORMS, ids=lambda a: a.spec)
+@pytest.mark.parametrize("aggregator", EVERY, ids=lambda a: a.name)
+def test_weights_are_shares_and_weighing_leaves_its_input_alone(aggregator):
+    """Whatever it remembers: two rounds, the second with other clients; memories are tensors, so that they are kept."""
+    reported, memory = told([0.2, 0.9, 2.0], [[0.2, 0.3, 0.4], [0.9] * 3, [2.0, 1.0, 3.0]]), {}
+    for clients in ([0, 1, 2], [4, 0, 3]):
+        before = {n: t.clone() for n, t in memory.items()}
+        weights, after = aggregator.weigh(replace(reported, clients=torch.tensor(clients)), memory)
+        assert weights.shape == (3,)
+        assert bool((weights >= 0).all())
+        assert weights.sum().item() == pytest.approx(1)
+        assert all(torch.equal(t, before[n]) for n, t in memory.items())
+        assert all(isinstance(t, torch.Tensor) for t in after.values())
+        if not memory:
+            torch.testing.assert_close(weights, aggregator.weights(reported))
+        memory = after
+
+
+@pytest.mark.parametrize("aggregator", [*FORMS, LearnedProportions()], ids=lambda a: a.spec)
 def test_equal_clients_weigh_the_same(aggregator):
     weights = aggregator.weights(told([0.5] * 3, [[0.4, 0.6, 0.5]] * 3))
     assert weights.tolist() == pytest.approx([1 / 3] * 3)
 
 
-@pytest.mark.parametrize("aggregator", FORMS[:4], ids=lambda a: a.spec)
+@pytest.mark.parametrize("aggregator", [*FORMS[:4], LearnedProportions()], ids=lambda a: a.spec)
 def test_a_worse_client_weighs_less(aggregator):
-    good, bad = (0.2, 2.0) if aggregator.metric == "loss" else (0.9, 0.1)
+    good, bad = (0.2, 2.0) if aggregator.measured_by == "loss" else (0.9, 0.1)
     weights = aggregator.weights(told([good] * 3, [[good] * 3, [good] * 3, [bad] * 3]))
     assert weights.sum().item() == pytest.approx(1)
     assert weights[2] < weights[0] == weights[1]
+
+
+@pytest.mark.parametrize("aggregator", FORMS[:4], ids=lambda a: a.spec)
+def test_a_client_that_learned_worse_weighs_less(aggregator):
+    good, bad = (0.2, 2.0) if aggregator.metric == "loss" else (0.9, 0.1)
     own = aggregator.weights(told([good, good, bad], [[good] * 3] * 3))
     assert own[2] < own[0]
 
@@ -124,13 +151,13 @@ def test_what_is_kept_back():
 
 
 def test_fedboosting_draws_new_weights_each_round_and_the_released_ones_are_fixed():
-    drawn = [FedBoosting(mix=0.9).mixing_weights(4, torch.Generator().manual_seed(s)) for s in (1, 2)]
+    drawn = [FedBoosting(mix=0.9).mixing_weights(FOUR, {}, torch.Generator().manual_seed(s)) for s in (1, 2)]
     assert not torch.equal(*drawn)
     assert all((w.diagonal() >= 0.9).all() for w in drawn)
-    released = FedBoosting(mix=0.9, fusing="fixed").mixing_weights(4, torch.Generator())
+    released = FedBoosting(mix=0.9, fusing="fixed").mixing_weights(FOUR, {}, torch.Generator())
     assert released.diagonal().tolist() == pytest.approx([0.9] * 4)
-    assert FedBoosting().mixing_weights(4, torch.Generator()) is None
-    assert FedAvg().mixing_weights(4, torch.Generator()) is None
+    assert FedBoosting().mixing_weights(FOUR, {}, torch.Generator()) is None
+    assert FedAvg().mixing_weights(FOUR, {}, torch.Generator()) is None
     with pytest.raises(BadInput, match="own one is the largest"):
         FedBoosting(mix=0.4)
     assert FedBoosting(mix=0.4, fusing="fixed").mixing == 0.4

@@ -17,7 +17,7 @@ DIGITS = load("digits").spec
 def test_public_is_made_from_the_public_samples_alone():
     public = public_batch(load("digits", "train"), 32, seed=0)
     assert load_generator("public", DIGITS, public).shape == (1, 8, 8)
-    with pytest.raises(NotApplicable, match="train-generator --data digits"):
+    with pytest.raises(NotApplicable, match="train generator --data digits"):
         load_generator("public", DIGITS, None)
 
 

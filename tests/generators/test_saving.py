@@ -62,7 +62,7 @@ def refusal(path) -> str:
 def test_a_missing_file_another_file_and_a_cut_off_one_are_refused(saved, tmp_path):
     assert "no such file" in refusal(tmp_path / "none.safetensors")
     save_file({"a": torch.zeros(1)}, tmp_path / "other.safetensors")
-    assert "train-generator" in refusal(tmp_path / "other.safetensors")
+    assert "train generator" in refusal(tmp_path / "other.safetensors")
     (tmp_path / "cut.safetensors").write_bytes(saved.read_bytes()[:-100])
     assert "damaged" in refusal(tmp_path / "cut.safetensors")
     (tmp_path / "text.safetensors").write_text("hello")

@@ -86,9 +86,12 @@ LOCAL = {**DENSE, "local": {"kind": "fedavg", "epochs": 2, "batch_size": 1, "lr"
 LOCAL_ALONE = {**PICTURE, "local": {"kind": "fedavg", "epochs": 2, "lr": 0.1}}
 ROUNDS = {**PICTURE, "local": {"seen": 3}}
 NORMALISED = {
-    "model": "convnet:width=1", "data": "photos32", "batch_size": 1, "threat_model": "honest-but-curious+batchnorm",
+    "model": "convnet:width=1",
+    "data": "photos32",
+    "batch_size": 1,
+    "threat_model": "honest-but-curious+batchnorm",
     "local": {"batchnorm": "train"},
-}  # fmt: skip
+}
 TRANSFORMER = {"model": "vit:embedding=64,depth=1,heads=2", "data": "digits", "batch_size": 1}
 TRANSFORMERS = {**TRANSFORMER, "batch_size": 2}
 SOLVABLE = {"model": "cnn6", "data": "digits", "batch_size": 1}
@@ -98,12 +101,12 @@ TAMPERED_PHOTO = {**TAMPERED, "model": "mkor-modified", "data": "photos32", "bat
 
 # --- budgets: a few steps of each search ----------------------------------------------------------------------------
 MATCHING = {
-    "dlg": "dlg:steps=3,restarts=1,optimizer=adam",
-    "idlg": "idlg:steps=3,restarts=1,optimizer=adam",
-    "cpl": "cpl:steps=3,optimizer=adam",
-    "inverting-gradients": "inverting-gradients:steps=4",
-    "portfolio": "portfolio:steps=4,members=2",
-    "gradinversion": "gradinversion:steps=4,restarts=2,warm_up=1",
+    "dlg": "dlg:steps=2,restarts=1,optimizer=adam",
+    "idlg": "idlg:steps=2,restarts=1,optimizer=adam",
+    "cpl": "cpl:steps=2,optimizer=adam",
+    "inverting-gradients": "inverting-gradients:steps=3",
+    "portfolio": "portfolio:steps=2,members=2",
+    "gradinversion": "gradinversion:steps=3,restarts=2,warm_up=1",
     "grnn": "grnn:steps=3,noise_width=4",
 }
 GENERATING = {"ggl": "ggl:steps=3,restarts=2", "gias": "gias:steps=3,weight_steps=2,restarts=2"}
@@ -127,6 +130,7 @@ _PICTURE_DEFENSES = (
     "secure-aggregation:clients=2",
     "soteria:share=0.6",
 )
+_CURVED_DEFENSES = ("gaussian:std=0.01", "key-lock:length=8", "precode:width=8", "prune:share=0.5", "soteria:share=0.6")
 _TABLE_DEFENSES = (
     "clip:norm=0.1",
     "gaussian:std=0.01",
@@ -183,6 +187,14 @@ _PLAIN_DEFENSES = (
     "quantize:bits=4",
     "secure-aggregation:clients=2",
 )
+_SERVED_DEFENSES = (
+    "clip:norm=0.1",
+    "dropout:p=0.5",
+    "gaussian:std=0.01",
+    "local-steps:steps=3",
+    "mixup:alpha=1",
+    "secure-aggregation:clients=2",
+)
 
 
 def attack_cases() -> tuple[AttackCase, ...]:
@@ -205,10 +217,11 @@ def attack_cases() -> tuple[AttackCase, ...]:
     add("plain", PICTURE, GENERATING, ("gaussian:std=0.01",), variants="plain", undefended=True)
     # Where the kind of data, of layers or of training changes what informing does.
     add("picture", PICTURE, some("inverting-gradients", "gradinversion", "grnn"), _PICTURE_DEFENSES)
-    add("picture", PICTURE, {"dlg": "dlg:steps=1,restarts=1"}, _PICTURE_DEFENSES)  # L-BFGS, twenty iterations
+    add("picture", PICTURE, {"dlg": "dlg:steps=1,restarts=1"}, _CURVED_DEFENSES)  # L-BFGS, twenty iterations
     add("table", TABLE, SEARCHING | ANALYTIC, _TABLE_DEFENSES)
     add("photo", PHOTO, some("dlg", "inverting-gradients", "gradinversion", "grnn", "ggl", "gias"), _SHORT[:1])
-    add("local", LOCAL, MATCHING | ANALYTIC, _LOCAL_DEFENSES)
+    add("local", LOCAL, some("dlg", "inverting-gradients", "gradinversion", "grnn") | ANALYTIC, _LOCAL_DEFENSES)
+    add("local", LOCAL, some("idlg", "cpl", "portfolio"), _SHORT)
     add("local", LOCAL_ALONE, GENERATING, _LOCAL_DEFENSES)
     add("rounds", ROUNDS, some("idlg", "grnn", "gradinversion"), _ROUNDS_DEFENSES)
     add("normalised", NORMALISED, some("inverting-gradients", "gradinversion"), _SHORT[:1], undefended=True)
@@ -225,5 +238,5 @@ def attack_cases() -> tuple[AttackCase, ...]:
     fishing = {"class-fishing": "class-fishing:steps=4", "feature-fishing": "feature-fishing:steps=4,queries=4"}
     for values, servers in ((TAMPERED, rows), (TAMPERED_PICTURE, fishing), (TAMPERED_PHOTO, {"mkor": "mkor"})):
         add("tampered", values, servers, _TOLD_SERVERS)
-        add("plain", values, servers, _PLAIN_DEFENSES, variants="plain", undefended=True)
+        add("plain", values, servers, _SERVED_DEFENSES, variants="plain", undefended=True)
     return tuple(cases)

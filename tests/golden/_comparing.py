@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Mapping
+from difflib import SequenceMatcher
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -16,6 +17,7 @@ FLOAT64 = 1e-6
 # Reports of audits in float32, whose rounding (6e-8) a few steps of a search enlarge a thousandfold.
 FLOAT32 = 1e-4
 _SMALLEST = 1e-9  # below this a number counts as zero
+_NOTHING = 1e-6  # in a text: what is left over by rounding
 _NUMBER = re.compile(r"(?<![\w.])[-+]?\d+(?:\.\d+)?(?:e[-+]?\d+)?", re.IGNORECASE)
 _NOT_COMPARED = ("number", "spec_then")
 _LONGEST = 300  # characters of a value in a message
@@ -39,6 +41,8 @@ def differences(then: Any, now: Any, where: str, tolerance: float) -> Iterator[s
     """One line per value that is not what it was: which key, the old value, the new one."""
     if isinstance(then, Mapping) and isinstance(now, Mapping):
         yield from _of_tables(then, now, where, tolerance)
+    elif _is_text(then) and _is_text(now):
+        yield from _of_lines(then, now, where)
     elif isinstance(then, (list, tuple)) and isinstance(now, (list, tuple)):
         if len(then) != len(now):
             yield f"{where}: {len(then)} entries became {len(now)}: {_short(then)} -> {_short(now)}"
@@ -52,6 +56,27 @@ def differences(then: Any, now: Any, where: str, tolerance: float) -> Iterator[s
             yield f"{where}: {_short(then)} -> {_short(now)}"
     elif then != now:
         yield f"{where}: {_short(then)} -> {_short(now)}"
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and all(isinstance(line, str) for line in value)
+
+
+def _of_lines(then: list[str], now: list[str], where: str) -> Iterator[str]:
+    """The lines of a page that changed, went or came."""
+    if len(then) == len(now):
+        for number, (old, new) in enumerate(zip(then, now, strict=True), start=1):
+            if not same_text(old, new):
+                yield f"{where}, line {number}: {_short(old)} -> {_short(new)}"
+        return
+    blank = [[_NUMBER.sub("#", line) for line in lines] for lines in (then, now)]
+    for kind, a, b, c, d in SequenceMatcher(None, *blank, autojunk=False).get_opcodes():
+        if kind != "equal":
+            yield f"{where}, line {a + 1}: {_short(then[a:b])} -> {_short(now[c:d])}"
+            continue
+        for number, (old, new) in enumerate(zip(then[a:b], now[c:d], strict=True), start=a + 1):
+            if not same_text(old, new):
+                yield f"{where}, line {number}: {_short(old)} -> {_short(new)}"
 
 
 def _of_tables(then: Mapping[str, Any], now: Mapping[str, Any], where: str, tolerance: float) -> Iterator[str]:
@@ -97,6 +122,8 @@ def _same_written(then: str, now: str) -> bool:
         return True
     if not re.search(r"[.e]", then + now, re.IGNORECASE):
         return False  # a count
+    if max(abs(float(then)), abs(float(now))) < _NOTHING:
+        return True
     mantissa, _, exponent = then.lower().partition("e")
     decimals = len(mantissa.partition(".")[2])
     unit = 10.0 ** (int(exponent or 0) - decimals) if decimals else 0.0
@@ -110,7 +137,7 @@ def _is_number(value: Any) -> bool:
 def _close(then: float, now: float, tolerance: float) -> bool:
     if math.isnan(then) or math.isnan(now):
         return math.isnan(then) and math.isnan(now)
-    return then == now or abs(then - now) <= max(_SMALLEST, tolerance * abs(then))
+    return then == now or abs(then - now) <= max(1e-2 * tolerance, tolerance * abs(then))
 
 
 def _listed(path: str, patterns: tuple[str, ...]) -> bool:

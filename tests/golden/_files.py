@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,8 @@ ATTACKS, COMMANDS = HERE / "attacks", HERE / "commands"
 
 def write_document(path: Path, document: Any) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(_laid_out(document, 4) + "\n", encoding="utf-8")
+    text = (_laid_out(document, 4) + "\n").encode()
+    path.write_bytes(gzip.compress(text, mtime=0) if path.suffix == ".gz" else text)
 
 
 def _laid_out(value: Any, levels: int, margin: str = "") -> str:
@@ -30,7 +32,8 @@ def _laid_out(value: Any, levels: int, margin: str = "") -> str:
 
 
 def read_document(path: Path) -> Any:
-    return json.loads(path.read_text(encoding="utf-8"))
+    stored = path.read_bytes()
+    return json.loads(gzip.decompress(stored) if path.suffix == ".gz" else stored)
 
 
 def write_arrays(path: Path, arrays: dict[str, np.ndarray]) -> None:

@@ -1,12 +1,18 @@
-"""Runs one case of attack against defences and puts down what came out, as plain values and arrays."""
+"""Runs one case and puts down what came out, as plain values and arrays."""
 
 from __future__ import annotations
 
+import json
+import re
+import shlex
+from pathlib import Path
 from typing import Any
 
+import _normal
 import _surface
 import numpy as np
 from _attack_cases import AttackCase
+from _command_cases import CommandCase
 from torch import Tensor
 
 Document = dict[str, Any]
@@ -85,3 +91,48 @@ def _kept(tensor: Tensor) -> dict[str, np.ndarray]:
 
 def _few_digits(array: np.ndarray) -> np.ndarray:
     return np.array([float(f"{value:.{DIGITS}g}") for value in array.ravel().tolist()]).reshape(array.shape)
+
+
+def run_command_case(case: CommandCase, folder: Path) -> Document:
+    """Exit code, words and files of each command line of the case, by the name under which they are stored."""
+    case.prepare(folder)
+    told: Document = {}
+    for number, line in enumerate(case.commands, start=1):
+        before = _stamps(folder)
+        outcome = _surface.command(folder, shlex.split(line))
+        written = {
+            name: path for name, (path, stamp) in _stamps(folder).items() if before.get(name, (0, 0))[1] != stamp
+        }
+        told[f"{number} {line}"] = {
+            "code": outcome.code,
+            "out": _output(outcome.out, folder),
+            "err": _normal.text(outcome.err, folder),
+            "files": {name: _normal.of_file(path, folder) for name, path in written.items() if _is_told(name)},
+            "others": sorted({_pattern(name) for name in written if not _is_told(name)}),
+        }
+    return told
+
+
+def _output(out: str, folder: Path) -> Any:
+    """Stdout as a document where it is one."""
+    if out.lstrip().startswith(("{", "[")):
+        try:
+            return _normal.document(json.loads(out), folder)
+        except ValueError:
+            pass
+    return _normal.text(out, folder)
+
+
+def _stamps(folder: Path) -> dict[str, tuple[Path, int]]:
+    """Every file by name, with the time of its last change."""
+    files = sorted(path for path in folder.rglob("*") if path.is_file() and "__pycache__" not in path.parts)
+    return {path.relative_to(folder).as_posix(): (path, path.stat().st_mtime_ns) for path in files}
+
+
+def _is_told(name: str) -> bool:
+    """Is it something that a person opens? What an audit keeps to go on from is named only."""
+    return "/cells" not in name and not name.endswith(".sqlite") and "/runs/" not in name
+
+
+def _pattern(name: str) -> str:
+    return re.sub(r"[0-9a-f]{8,}", "<key>", name)

@@ -17,11 +17,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from leakgauge.recording.recorder import Recorder
 from torch import Tensor, nn
 
 from leakgauge import Attack, Scenario, catalog, run_audit
 from leakgauge.errors import LeakgaugeError
+from leakgauge.recording.recorder import Recorder
 
 with warnings.catch_warnings():  # typer 0.20 imports names that click 8.5 deprecates
     warnings.simplefilter("ignore", DeprecationWarning)
@@ -31,10 +31,15 @@ __all__ = ["LeakgaugeError", "Outcome", "Row", "audit", "command", "names_of", "
 
 # --- names of the first building -> names of the second -------------------------------------------------------------
 # Whole words in golden texts, row names, flags and JSON keys, translated before they are compared: {"stage": "setup"}.
-RENAMED: dict[str, str] = {}
+RENAMED: dict[str, str] = {
+    "leakgauge reproduce": "leakgauge lab reproduce",  # in what a recipe's page says
+    "reproduce ren2022fedboosting": "lab reproduce ren2022fedboosting",  # in the command lines of these files
+}
 # Rows "attack | defence | variant", JSON keys "case: path" and files "case: name" that the second building adds or
 # drops on purpose, as shell patterns. Each entry wants a comment that says why.
-ADDED: tuple[str, ...] = ()
+ADDED: tuple[str, ...] = (
+    "lists / * / fields",  # `list --json` has the fields of what has some
+)
 DROPPED: tuple[str, ...] = ()
 
 

@@ -8,16 +8,19 @@ from __future__ import annotations
 
 import argparse
 import sys
+import tempfile
 import time
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent))
+HERE = Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE), str(HERE.parents[1] / "src")]  # this checkout, whatever is installed
 
-import torch
-from _attack_cases import attack_cases
-from _files import ATTACKS, write_arrays, write_document
-from _running import run_attack_case
+import torch  # noqa: E402
+from _attack_cases import attack_cases  # noqa: E402
+from _command_cases import command_cases  # noqa: E402
+from _files import ATTACKS, COMMANDS, write_arrays, write_document  # noqa: E402
+from _running import run_attack_case, run_command_case  # noqa: E402
 
 
 def main() -> None:
@@ -32,6 +35,12 @@ def main() -> None:
             write_document(ATTACKS / f"{case.name}.json", document)
             write_arrays(ATTACKS / f"{case.name}.npz", arrays)
             _say(f"{case.name}: {len(document['rows'])} rows, {time.process_time() - start:.1f} s")
+    for command in command_cases():
+        if fnmatchcase(command.name, pattern):
+            start = time.process_time()
+            with tempfile.TemporaryDirectory() as folder:
+                write_document(COMMANDS / f"{command.name}.json.gz", run_command_case(command, Path(folder)))
+            _say(f"{command.name}: {len(command.commands)} command lines, {time.process_time() - start:.1f} s")
 
 
 def _say(text: str) -> None:

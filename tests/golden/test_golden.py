@@ -13,13 +13,14 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 
 from _attack_cases import AttackCase, attack_cases
-from _comparing import FLOAT64, array_differences, differences, renamed
-from _files import ATTACKS, read_arrays, read_document
-from _running import run_attack_case
+from _command_cases import CommandCase, command_cases
+from _comparing import FLOAT32, FLOAT64, array_differences, differences, renamed
+from _files import ATTACKS, COMMANDS, read_arrays, read_document
+from _running import run_attack_case, run_command_case
 from _surface import names_of
 
 _SHOWN = 20  # differences in one message
-CASES = attack_cases()
+CASES, COMMAND_LINES = attack_cases(), command_cases()
 
 
 def check(found: list[str], file: Path) -> None:
@@ -43,8 +44,16 @@ def test_attack_gives_what_it_gave(case: AttackCase) -> None:
     check(found, file)
 
 
-def test_every_attack_case_has_its_file_and_no_file_is_without_its_case() -> None:
-    assert {path.stem for path in ATTACKS.glob("*.json")} == {case.name for case in CASES}
+@pytest.mark.parametrize("case", COMMAND_LINES, ids=lambda case: case.name)
+def test_command_line_says_and_writes_what_it_did(case: CommandCase, tmp_path: Path) -> None:
+    file = COMMANDS / f"{case.name}.json.gz"
+    then, now = renamed(read_document(file)), run_command_case(case, tmp_path)
+    check(list(differences(then, now, case.name, FLOAT32)), file)
+
+
+def test_every_case_has_its_file_and_no_file_is_without_its_case() -> None:
+    assert {path.name for path in ATTACKS.glob("*.json")} == {f"{case.name}.json" for case in CASES}
+    assert {path.name for path in COMMANDS.iterdir()} == {f"{case.name}.json.gz" for case in COMMAND_LINES}
 
 
 @pytest.mark.parametrize("kind", ["attacks", "defenses"])

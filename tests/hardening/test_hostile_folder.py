@@ -13,15 +13,13 @@ MARK = "import os\nopen(os.environ['MARK'], 'a').write(__name__ + '\\n')\nraise 
 HERE = {"leakgauge", "__main__"}  # whoever writes `python -m leakgauge` beside a leakgauge.py asks for it
 EVERY = """
 import sys
-from leakgauge.cli.commands import HOMES, loaded
+from leakgauge.cli.commands import every
 from leakgauge.cli.main import main
-for name in HOMES:
-    for sub in getattr(loaded(name), "commands", None) or [""]:
-        words = [name, sub] if sub else [name]
-        assert main([*words, "--help"]) == 0, words
+for words in every():
+    assert main([*words, "--help"]) == 0, words
 for words in (
     "list attacks", "attack linear --model mlp --data digits --trials 1 --out a", "inspect mlp --data digits",
-    "triage --model mlp --data digits", "data list", "reproduce wei2020cpl --list",
+    "triage --model mlp --data digits", "data list", "lab reproduce wei2020cpl --list",
     "train --data digits --model mlp:hidden=4 --defense gaussian:std=0.1 --rounds 1",
     "audit --model mlp --data digits --attacks linear --defenses none --trials 1 --out b",
     "report b --out e", "bench --help",

@@ -4,16 +4,7 @@ import torch
 from scipy import stats
 
 from leakgauge.errors import BadInput
-from leakgauge.metrics.intervals import (
-    at_least,
-    at_most,
-    bootstrap_mean,
-    clopper_pearson,
-    mean_of_shares,
-    needed,
-    rate,
-    success_curve,
-)
+from leakgauge.metrics.intervals import at_least, at_most, bootstrap_mean, clopper_pearson, mean_of_shares, needed, rate
 from leakgauge.types import Interval
 
 
@@ -110,14 +101,6 @@ def test_shares_that_differ_are_resampled_and_one_has_no_interval():
     some = torch.tensor([0.25, 0.75, 1.0, 0.5])
     assert mean_of_shares(some) == bootstrap_mean(some)
     assert mean_of_shares(torch.tensor([1.0])) == Interval(1.0, None, None)
-
-
-def test_success_curve_by_hand():
-    values = torch.tensor([[0.1, 0.5], [0.6, float("nan")]])
-    limits = torch.tensor([0.0, 0.5, 0.6, 0.9])
-    assert success_curve(values, limits, higher_is_better=True).tolist() == [0.75, 0.5, 0.25, 0.0]
-    assert success_curve(values, limits, higher_is_better=False).tolist() == [0.0, 0.5, 0.75, 0.75]
-    assert success_curve(torch.zeros(0), limits, higher_is_better=True).tolist() == [0.0] * 4
 
 
 def test_limits_by_hand():

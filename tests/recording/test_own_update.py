@@ -166,7 +166,7 @@ def test_a_declared_defence_may_have_changed_it_and_who_knows_it_is_played(clien
     saved({n: t + torch.randn_like(t) for n, t in client[1].items()})
     report, _ = run_audit(scenario(defenses=("gaussian:std=1",), attacks=("inverting-gradients:steps=2",)))
     assert {(r.defense, r.adaptive) for r in report.summary if r.floor or r.adaptive} >= {("gaussian:std=1", True)}
-    assert [c["defense"] for c in report.verdict.configurations] == ["gaussian:std=1"]
+    assert [c.defense for c in report.verdict.configurations] == ["gaussian:std=1"]
     assert "defense-without-effect" not in {f.id for f in report.flags}
 
 
@@ -217,12 +217,12 @@ def test_of_an_own_update_only_facts_of_the_run_are_told(client, mine):
     """Own arrays lend no public samples, so nobody was told any; and the model is not called untrained."""
     saved(client[1])
     report, _ = run_audit(scenario())
-    assert Fact.PUBLIC_DATA.value not in report.told
+    assert Fact.PUBLIC_DATA.value not in report.facts
     assert report.environment["model state"] == "weights from model.pt"
     lent, _ = run_audit(scenario(data="mine.py:halves"))
-    assert Fact.PUBLIC_DATA.value in lent.told
+    assert Fact.PUBLIC_DATA.value in lent.facts
     looped, _ = audit_update(*client, *mine["batch"](), Scenario(attacks=("peeling",)))
-    assert Fact.PUBLIC_DATA.value not in looped.told
+    assert Fact.PUBLIC_DATA.value not in looped.facts
     assert looped.environment["model state"] == "as it was given"
 
 
@@ -248,7 +248,7 @@ def test_a_training_loop_hands_in_what_it_has(client, mine):
     model.train()
     report, pictures = audit_update(model, update, *mine["batch"](), Scenario(attacks=("peeling",)))
     assert report.verdict.leaks
-    assert report.verdict.configurations[0]["lower"]["certified"] == 4
+    assert report.verdict.configurations[0].lower.certified == 4
     assert tuple(pictures.true.shape) == (1, 4, 1, 4, 6)
     assert model.training, "the loop's own model is left alone"
 

@@ -12,9 +12,11 @@ import torch
 
 from leakgauge.types import (
     AuditReport,
+    ConfigurationVerdict,
     DataSpec,
     Finding,
     Flag,
+    Guarantee,
     Interval,
     Pictures,
     Rate,
@@ -115,7 +117,7 @@ def make_audit(kind: str = "image", shape: tuple[int, ...] = (3, 8, 8), model: s
         summary=rows,
         verdict=_verdict(rows),
         flags=(Flag("noise-unaccounted", "Noise without an accountant.", "Use dp-sgd."),),
-        told=("input-spec", "num-samples", "local-training", "public-data"),
+        facts=("input-spec", "num-samples", "local-training", "public-data"),
         environment={"leakgauge": "0.1.0", "torch": "2.13.0", "device": "cpu", "commit": "f7e39c1"},
     )
     return Made(report, Pictures(true, recovered))
@@ -191,18 +193,18 @@ def _interval(values: list[float]) -> Interval:
 
 
 def _verdict(rows: tuple[Summary, ...]) -> Verdict:
-    def configuration(defense: str, attack: str, adaptive: bool, leaks: bool) -> dict[str, object]:
+    def configuration(defense: str, attack: str, adaptive: bool, leaks: bool) -> ConfigurationVerdict:
         row = next(r for r in rows if (r.attack, r.defense, r.adaptive) == (attack, defense, adaptive))
-        rate = {k: getattr(row.success_rate, k) for k in row.success_rate.__dataclass_fields__}
-        return {
-            "defense": defense,
-            "leaks": leaks,
-            "attack": attack,
-            "adaptive": adaptive,
-            "rate": rate,
-            "guarantee": None if leaks else {"epsilon": 8.0, "delta": 1e-5, "unit": "sample"},
-            "sentence": f"{attack} recovered {rate['recovered']} of {rate['records']} records.",
-        }
+        rate = row.success_rate
+        return ConfigurationVerdict(
+            defense,
+            leaks,
+            f"{attack} recovered {rate.recovered} of {rate.records} records.",
+            attack=attack,
+            adaptive=adaptive,
+            rate=rate,
+            guarantee=None if leaks else Guarantee(8.0, 1e-5, "sample"),
+        )
 
     return Verdict(
         leaks=True,

@@ -17,7 +17,7 @@ def with_scenario(report, **changes):
 
 
 def with_told(report, *facts):
-    return dataclasses.replace(report, told=tuple(fact.value for fact in facts))
+    return dataclasses.replace(report, facts=tuple(fact.value for fact in facts))
 
 
 def test_the_target_is_described_by_the_scenario_and_the_data(made):
@@ -126,7 +126,7 @@ def test_facts_are_told_in_the_order_of_the_report(made):
 
 
 def test_a_fact_without_words_is_still_told(made):
-    assert told(dataclasses.replace(made.report, told=("shoe-size",))) == ["shoe-size"]
+    assert told(dataclasses.replace(made.report, facts=("shoe-size",))) == ["shoe-size"]
 
 
 def test_nothing_told_and_everything_told_leave_no_rest(made):

@@ -4,10 +4,9 @@ import dataclasses
 
 import pytest
 
-from leakgauge import catalog
+from leakgauge.metrics.criterion import CRITERIA, Criterion
 from leakgauge.report import to_html, to_junit, to_markdown, to_officer, to_summary
-from leakgauge.report.cells import BASELINES, CONTROL_NOTE, Cell, baselines, by_defense, cells, flags, ranked
-from leakgauge.report.criterion import Criterion
+from leakgauge.report.cells import CONTROL_NOTE, Cell, baselines, by_defense, cells, criterion, flags, ranked
 from leakgauge.report.rows import most_exposed
 from leakgauge.types import cell_name
 
@@ -20,10 +19,6 @@ def identity(part):
 
 def cell_of(report, attack, defense, adaptive):
     return next(c for c in cells(report) if identity(c.row) == (attack, defense, adaptive))
-
-
-def test_baselines_are_those_of_the_catalogue():
-    assert set(BASELINES) == {name for name, attack in catalog.find("attacks").items() if attack.baseline}
 
 
 def test_each_row_comes_with_its_own_findings_and_none_is_lost(made):
@@ -150,3 +145,24 @@ def test_of_a_given_update_no_more_trials_are_asked_for(made):
     assert flags(given)[0].remedy == "read it as nothing; audit more updates if you doubt it"
     for text in (to_html(given), to_markdown(given)):
         assert "--trials" not in text
+
+
+# --- the criterion that the rows were counted with --------------------------------------------------
+
+
+def counted_with(report, *texts):
+    rows = [
+        dataclasses.replace(row, success_rate=dataclasses.replace(row.success_rate, criterion=text))
+        for row, text in zip(report.summary, texts, strict=False)
+    ]
+    return dataclasses.replace(report, summary=tuple(rows))
+
+
+def test_the_first_row_whose_criterion_can_be_read_decides(made):
+    assert criterion(counted_with(made.report, "", "by eye", "ssim>=0.7", "ssim>=0.8")) == Criterion("ssim", 0.7)
+
+
+@pytest.mark.parametrize(("kind", "shape"), [("image", (3, 8, 8)), ("tabular", (30,))])
+def test_without_rows_the_default_of_this_kind_of_data_holds(make, kind, shape):
+    report = dataclasses.replace(make(kind, shape).report, summary=())
+    assert criterion(report) == CRITERIA[kind]

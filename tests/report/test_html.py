@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from leakgauge.report import to_html
-from leakgauge.types import Pictures, Summary
+from leakgauge.types import GateResult, LabelsRead, Pictures, Summary
 
 VOID = {"meta", "img", "br", "hr", "line"}
 
@@ -78,12 +78,12 @@ def test_everything_user_given_is_escaped(make):
         verdict=dataclasses.replace(
             r.verdict,
             sentence=HOSTILE,
-            configurations=tuple({**c, "sentence": HOSTILE} for c in r.verdict.configurations),
-            gate={"metric": HOSTILE, "threshold": 1, "passed": True, "sentence": HOSTILE},
+            configurations=tuple(dataclasses.replace(c, sentence=HOSTILE) for c in r.verdict.configurations),
+            gate=GateResult(HOSTILE, 1.0, True, HOSTILE),
         ),
         summary=tuple(dataclasses.replace(s, attack=s.attack + HOSTILE, error=HOSTILE) for s in r.summary),
         flags=tuple(dataclasses.replace(f, id=HOSTILE, reason=HOSTILE, remedy=HOSTILE) for f in r.flags),
-        told=(HOSTILE,),
+        facts=(HOSTILE,),
         environment={HOSTILE: HOSTILE},
     )
     text = to_html(report, made.pictures)
@@ -124,7 +124,7 @@ def test_first_screen_says_verdict_target_and_assumptions(made):
     ],
 )
 def test_banner_tells_the_verdict_in_words_and_colour(made, leaks, passed, tone, said):
-    gate = {"metric": "ssim", "threshold": 0.5, "passed": passed, "sentence": "."}
+    gate = GateResult("ssim", 0.5, bool(passed), ".")
     verdict = dataclasses.replace(made.report.verdict, leaks=leaks, gate=None if passed is None else gate)
     text = to_html(dataclasses.replace(made.report, verdict=verdict), None)
     assert f'class="banner {tone}"' in text
@@ -205,7 +205,7 @@ def test_the_table_says_what_each_attack_spent(made):
 
 def test_an_empty_report_is_still_a_page(made):
     verdict = dataclasses.replace(made.report.verdict, configurations=(), leaks=False)
-    empty = dataclasses.replace(made.report, findings=(), summary=(), flags=(), told=(), verdict=verdict)
+    empty = dataclasses.replace(made.report, findings=(), summary=(), flags=(), facts=(), verdict=verdict)
     assert "No leak found" in words(to_html(empty))
 
 
@@ -269,7 +269,8 @@ def test_an_attack_on_labels_alone_shows_what_it_read_and_no_recovered_records(l
 
 
 def test_labels_that_were_read_are_no_clean_bill(made):
-    entry = {**made.report.verdict.configurations[0], "leaks": False, "labels": {"read": 1}}
+    read = LabelsRead("labels", share=1.0, guess=0.1, records=1, read=1, proven=0)
+    entry = dataclasses.replace(made.report.verdict.configurations[0], leaks=False, labels=read)
     verdict = dataclasses.replace(made.report.verdict, leaks=False, configurations=(entry,))
     page = to_html(dataclasses.replace(made.report, verdict=verdict))
     assert "No record recovered, but labels read" in page

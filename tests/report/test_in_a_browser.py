@@ -287,7 +287,7 @@ def test_hostile_names_run_nothing(browser, made, tmp_path):
     )
     scenario = dataclasses.replace(made.report.scenario, model=word, data=word, defenses=(word,), weights=word)
     rows = tuple(dataclasses.replace(s, attack=s.attack + word, defense=word) for s in made.report.summary)
-    hostile = dataclasses.replace(made.report, scenario=scenario, summary=rows, environment={word: word}, told=(word,))
+    hostile = dataclasses.replace(made.report, scenario=scenario, summary=rows, environment={word: word}, facts=(word,))
     pages = (to_html(hostile, made.pictures), to_officer(hostile), to_comparison(hostile, hostile, (word, word)))
     for number, text in enumerate(pages):
         path = tmp_path / f"{number}.html"

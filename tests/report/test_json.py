@@ -2,12 +2,14 @@
 
 import dataclasses
 import json
+import re
+from pathlib import Path
 
 import pytest
 
 from leakgauge.errors import BadInput, LeakgaugeError
 from leakgauge.report import from_json, to_json
-from leakgauge.types import Interval
+from leakgauge.types import GateResult, Interval, Traces
 
 
 def test_round_trip_gives_back_an_equal_report(made):
@@ -18,9 +20,7 @@ def test_round_trip_keeps_awkward_text_and_optional_parts(made):
     report = dataclasses.replace(
         made.report,
         scenario=dataclasses.replace(made.report.scenario, model='ü"\\\n\udcff', weights="w.pt"),
-        verdict=dataclasses.replace(
-            made.report.verdict, gate={"metric": "ssim", "threshold": 0.5, "passed": False, "sentence": "no"}
-        ),
+        verdict=dataclasses.replace(made.report.verdict, gate=GateResult("ssim", 0.5, False, "no")),
         interrupted=True,
     )
     assert from_json(to_json(report)) == report
@@ -28,7 +28,7 @@ def test_round_trip_keeps_awkward_text_and_optional_parts(made):
 
 def test_keys_that_others_rely_on_are_there(made):
     plain = json.loads(to_json(made.report))
-    assert plain["schema"] == 1
+    assert plain["schema"] == 2
     assert {"scenario", "findings", "summary", "verdict", "environment"} <= plain.keys()
     assert plain["summary"][0]["psnr_mean_per_image"].keys() == {"value", "low", "high"}
 
@@ -52,7 +52,70 @@ def test_a_report_written_before_steps_were_counted_still_loads(made):
     assert from_json(json.dumps(plain)) == dataclasses.replace(made.report, summary=rows)
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", "null", "7", '{"schema": 1}', '{"schema": 9}', '{"a": NaN}'])
+SCHEMA_1 = Path(__file__).parent / "schema_1.json"  # as version 0.1 wrote it
+
+
+def test_a_report_of_schema_1_is_read_under_its_new_names():
+    old = json.loads(SCHEMA_1.read_text(encoding="utf-8"))
+    report = from_json(SCHEMA_1.read_text(encoding="utf-8"))
+    assert (report.setup, list(report.facts)) == (old["stage"], old["told"])
+    assert [f.is_decoy for f in report.findings] == [f["control"] for f in old["findings"]]
+    bare, noisy, pruned = report.verdict.configurations
+    assert (bare.leaks, bare.upper.guaranteed, bare.labels.read) == (True, False, 4)
+    assert (noisy.upper.kappa.records, noisy.guarantee.unit) == (446, "sample")
+    assert pruned.traces == Traces(**old["verdict"]["configurations"][2]["traces"])
+    assert report.verdict.gate.sentence == old["verdict"]["gate"]["sentence"]
+
+
+def test_nothing_of_schema_1_is_lost_on_the_way_to_schema_2():
+    old = json.loads(SCHEMA_1.read_text(encoding="utf-8"))
+    new = json.loads(to_json(from_json(SCHEMA_1.read_text(encoding="utf-8"))))
+    assert new["schema"] == 2
+    renamed = {"stage": "setup", "told": "facts", "control": "is_decoy"}
+
+    def there(before, after, where=""):
+        if isinstance(before, dict):
+            for key, value in before.items():
+                rename = where == "" or where.startswith(".findings")
+                there(value, after[renamed.get(key, key) if rename else key], f"{where}.{key}")
+        elif isinstance(before, list):
+            assert len(before) == len(after), where
+            for one, other in zip(before, after, strict=True):
+                there(one, other, where)
+        elif where not in (".schema", ".digest"):
+            assert before == after, where
+
+    there(old, new)
+
+
+def test_a_report_of_schema_1_that_was_changed_by_hand_is_refused():
+    with pytest.raises(BadInput, match="not what its digest says"):
+        from_json(SCHEMA_1.read_text(encoding="utf-8").replace('"leaks": true', '"leaks": false'))
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "said"),
+    [
+        (("findings", 2, "trial"), "0", "report.findings[2].trial is '0', not a whole number"),
+        (("verdict", "gate"), [], "report.verdict.gate is [], not an object"),
+        (("verdict", "configurations", 0), {}, "report.verdict.configurations[0] has no key 'defense'"),
+        (("summary", 0, "colour"), "red", "report.summary[0].metrics.colour is 'red', not an object"),
+        (("flags", 0, "colour"), "red", "report.flags[0] has the unknown key 'colour'"),
+    ],
+)
+def test_a_refusal_names_the_place(made, path, value, said):
+    plain = inner = json.loads(to_json(made.report))
+    del plain["digest"]
+    for step in path[:-1]:
+        inner = inner[step]
+    inner[path[-1]] = value
+    with pytest.raises(BadInput, match=re.escape(said)):
+        from_json(json.dumps(plain))
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{", "[]", "null", "7", '{"schema": 1}', '{"schema": 2}', '{"schema": 9}', '{"a": NaN}']
+)
 def test_malformed_json_is_refused_in_one_line(text):
     with pytest.raises(BadInput) as caught:
         from_json(text)

@@ -4,7 +4,8 @@ import dataclasses
 from xml.etree import ElementTree as ET
 
 from leakgauge.report import to_junit
-from leakgauge.report.cells import BASELINES
+from leakgauge.types import GateResult
+from leakgauge.verdict.roles import is_floor
 
 
 def cases(text: str) -> dict[tuple[str, str], ET.Element]:
@@ -16,11 +17,11 @@ def failed(text: str) -> set[tuple[str, str]]:
 
 
 def test_one_case_per_configuration_and_attack(made):
-    found = {key for key in cases(to_junit(made.report)) if key[0] != "leakgauge.audit.run"}
+    found = {key for key in cases(to_junit(made.report)) if key[0] != "leakgauge.audit"}
     wanted = {
         (f"leakgauge.{r.defense}", f"{r.attack} ({'adaptive' if r.adaptive else 'plain'})")
         for r in made.report.summary
-        if r.attack not in BASELINES
+        if not is_floor(r.attack)
     }
     assert found == wanted
 
@@ -28,7 +29,7 @@ def test_one_case_per_configuration_and_attack(made):
 def alone(made):
     """The same report with nothing but the undefended configuration in it, and so under test."""
     verdict = made.report.verdict
-    kept = tuple(c for c in verdict.configurations if c["defense"] == "none")
+    kept = tuple(c for c in verdict.configurations if c.defense == "none")
     return dataclasses.replace(made.report, verdict=dataclasses.replace(verdict, configurations=kept))
 
 
@@ -69,7 +70,7 @@ def test_an_attack_that_could_not_run_is_an_error(made):
 
 
 def gated(made, passed):
-    gate = {"metric": "ssim", "threshold": 0.5, "passed": passed, "sentence": "said so"}
+    gate = GateResult("ssim", 0.5, passed, "said so")
     return dataclasses.replace(made.report, verdict=dataclasses.replace(made.report.verdict, gate=gate))
 
 
@@ -78,11 +79,11 @@ def test_a_passed_gate_turns_everything_green(made):
 
 
 def test_a_failed_gate_is_red(made):
-    assert ("leakgauge.audit.run", "gate ssim=0.5") in failed(to_junit(gated(made, False)))
+    assert ("leakgauge.audit", "gate ssim=0.5") in failed(to_junit(gated(made, False)))
 
 
 def test_an_interrupted_audit_is_not_green(made):
-    case = cases(to_junit(dataclasses.replace(made.report, interrupted=True)))["leakgauge.audit.run", "complete"]
+    case = cases(to_junit(dataclasses.replace(made.report, interrupted=True)))["leakgauge.audit", "complete"]
     assert case.find("error") is not None
 
 

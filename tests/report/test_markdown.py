@@ -4,7 +4,7 @@ import dataclasses
 import tomllib
 
 from leakgauge.report import to_markdown
-from leakgauge.types import Scenario
+from leakgauge.types import GateResult, Scenario
 
 
 def test_verdict_stands_above_everything_else(made):
@@ -52,13 +52,13 @@ def test_flags_come_with_reason_and_remedy(made):
 
 
 def test_labels_given_are_confessed(made):
-    told = to_markdown(dataclasses.replace(made.report, told=("labels",)))
+    told = to_markdown(dataclasses.replace(made.report, facts=("labels",)))
     assert "The true labels were given" in told
     assert "an oracle" in told
 
 
 def test_gate_interruption_and_errors_are_said(made):
-    gate = {"metric": "ssim", "threshold": 0.5, "passed": False, "sentence": "0.9 is above 0.5."}
+    gate = GateResult("ssim", 0.5, False, "0.9 is above 0.5.")
     rows = (dataclasses.replace(made.report.summary[0], error="needs | no pooling"), *made.report.summary[1:])
     verdict = dataclasses.replace(made.report.verdict, gate=gate)
     report = dataclasses.replace(made.report, verdict=verdict, summary=rows, interrupted=True)

@@ -8,7 +8,7 @@ import pytest
 from leakgauge.audit.run import run_audit
 from leakgauge.report import to_officer, to_summary
 from leakgauge.report.officer import answer, bar, came_out, gate_words, next_steps, not_covered, overall, tried
-from leakgauge.types import Scenario, Skipped
+from leakgauge.types import GateResult, LabelsRead, Scenario, Skipped
 
 TINY = Scenario(data="digits", model="mlp:hidden=16", trials=6, attacks=("linear",))
 
@@ -53,7 +53,7 @@ def test_a_guarantee_for_some_or_a_weak_one_is_told_as_such(guarded, noisy):
     some = with_only(strong, none)
     assert [line.split(",")[0] for line in answer(some)] == ["With gaussian:std=5", "With dp-sgd:sigma=5"]
     assert (overall(some), overall(with_only(strong))) == ("unknown", "protected")
-    weak = {**strong, "standing": "unknown"}
+    weak = dataclasses.replace(strong, standing="unknown")
     assert "but it allows an attacker much more than a blind guess" in to_officer(with_only(weak))
 
 
@@ -64,10 +64,9 @@ def with_verdict(report, leaks, *entries):
 def test_each_sentence_of_the_answer_is_about_the_configurations_it_names(leaking, noisy):
     """What leaks is named, what does not is not named with it, and labels that were read stay in sight."""
     (bare,), held = leaking.verdict.configurations, noisy.verdict.configurations[1]
-    read = {"attack": "labels", "share": 1.0, "guess": 0.1, "records": 6, "read": 6, "proven": 6}
-    mixed = with_verdict(
-        leaking, True, bare, {**held, "labels": read}, {**bare, "defense": "prune:share=0.9", "labels": None}
-    )
+    read = LabelsRead("labels", share=1.0, guess=0.1, records=6, read=6, proven=6)
+    pruned = dataclasses.replace(bare, defense="prune:share=0.9", labels=None)
+    mixed = with_verdict(leaking, True, bare, dataclasses.replace(held, labels=read), pruned)
     assert [line.partition(", ")[0] for line in answer(mixed)] == [
         "With prune:share=0.9",
         "With gaussian:std=5",
@@ -81,22 +80,22 @@ def test_each_sentence_of_the_answer_is_about_the_configurations_it_names(leakin
 
 
 def test_what_cannot_be_told_is_not_called_clean(noisy):
-    unsure = {**noisy.verdict.configurations[1], "undecided": 4}
+    unsure = dataclasses.replace(noisy.verdict.configurations[1], undecided=4)
     report = with_verdict(noisy, False, unsure)
     assert overall(report) == "unknown"
     assert "it cannot be told whether any was rebuilt" in answer(report)[0]
     assert came_out(unsure)[0].startswith("Whether any of 6 records was rebuilt cannot be told")
     assert "None of" not in " ".join([*answer(report), *came_out(unsure)])
     assert "| 0 of 6, 4 undecided |" in to_summary(report)
-    one = {**unsure, "lower": {**unsure["lower"], "records": 1}}
+    one = dataclasses.replace(unsure, lower=dataclasses.replace(unsure.lower, records=1))
     assert came_out(one)[0].startswith("Whether the one record was rebuilt cannot be told: some attempts resemble it")
 
 
 def test_labels_that_were_read_take_the_green_from_a_guarantee(guarded):
     strong = guarded.verdict.configurations[1]
     assert 'class="banner good"' in to_officer(with_verdict(guarded, False, strong))
-    read = {"attack": "labels", "share": 1.0, "guess": 0.1, "records": 6, "read": 6, "proven": 0}
-    assert 'class="banner warn"' in to_officer(with_verdict(guarded, False, {**strong, "labels": read}))
+    read = LabelsRead("labels", share=1.0, guess=0.1, records=6, read=6, proven=0)
+    assert 'class="banner warn"' in to_officer(with_verdict(guarded, False, dataclasses.replace(strong, labels=read)))
 
 
 def test_the_bar_is_explained_in_one_sentence(leaking, make):
@@ -176,12 +175,13 @@ def test_the_next_steps_ask_for_what_is_missing(leaking, noisy):
 def test_the_gate_and_an_interruption_are_told(noisy):
     limit = "The limit that was set, at most 5 % of all records, with 95 % confidence, to reach an SSIM of 0.5, was"
     assert f"{limit} not shown to be kept" in words(to_officer(noisy))
-    gate = {"metric": "ssim", "threshold": 0.5, "confidence": None, "passed": False, "reached": 1, "records": 6}
+    gate = GateResult("ssim", 0.5, False, "", reached=1, records=6)
     over = dataclasses.replace(noisy, verdict=dataclasses.replace(noisy.verdict, gate=gate))
     assert gate_words(over) == (
         "The limit that was set, no attacked record to reach an SSIM of 0.5, was exceeded: 1 of 6 records reached it."
     )
-    gate |= {"passed": True, "reached": 0}
+    held = dataclasses.replace(gate, passed=True, reached=0)
+    over = dataclasses.replace(noisy, verdict=dataclasses.replace(noisy.verdict, gate=held))
     assert gate_words(over).endswith("was kept.")
     assert "Interrupted:" in words(to_officer(dataclasses.replace(noisy, interrupted=True)))
 
@@ -221,5 +221,5 @@ def test_an_old_report_and_an_empty_one_still_have_a_page(made):
         dataclasses.replace(made.report, verdict=dataclasses.replace(made.report.verdict, leaks=False))
     )
     verdict = dataclasses.replace(made.report.verdict, configurations=(), leaks=False)
-    empty = dataclasses.replace(made.report, findings=(), summary=(), flags=(), told=(), verdict=verdict)
+    empty = dataclasses.replace(made.report, findings=(), summary=(), flags=(), facts=(), verdict=verdict)
     assert "Nothing was measured." in to_officer(empty)

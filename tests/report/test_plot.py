@@ -2,7 +2,7 @@
 
 import pytest
 
-from leakgauge.report.criterion import Criterion
+from leakgauge.metrics.criterion import Criterion
 from leakgauge.report.curves import Curve, Curves, Panel, success_curves
 from leakgauge.report.numbers import percent
 from leakgauge.report.plot import plot

@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from leakgauge.report.rows import columns, guarantee_text, most_exposed, table_rows
-from leakgauge.types import Interval
+from leakgauge.types import Guarantee, Interval
 
 NONE = ("–", ())
 
@@ -197,7 +197,7 @@ def test_for_tables_the_smallest_error_is_the_most_exposed(make):
 
 def undefended(report):
     """The same audit with nothing but the undefended update in it, which is then under test."""
-    kept = tuple(c for c in report.verdict.configurations if c["defense"] == "none")
+    kept = tuple(c for c in report.verdict.configurations if c.defense == "none")
     rows = tuple(r for r in report.summary if r.defense == "none")
     return dataclasses.replace(report, summary=rows, verdict=dataclasses.replace(report.verdict, configurations=kept))
 
@@ -261,7 +261,7 @@ def test_a_record_without_a_score_exposes_no_one(made):
 
 
 def test_a_guarantee_is_told_with_its_unit():
-    promise = {"epsilon": 8.0, "delta": 1e-5, "unit": "client"}
+    promise = Guarantee(8.0, 1e-5, "client")
     assert guarantee_text(promise) == "Accounted guarantee: ε = 8, δ = 1e-05 per client."
     assert guarantee_text(None) == ""
 

@@ -24,7 +24,7 @@ def test_it_says_verdict_gate_and_both_sides():
     (bare,) = (line for line in lines if line.startswith("| none "))
     assert bare == "| none | leaks | 6 of 6 | 54.1 % | no guarantee | linear |"
     (guarded,) = (line for line in lines if line.startswith("| dp-sgd"))
-    gamma = report.verdict.configurations[1]["upper"]["gamma"]
+    gamma = report.verdict.configurations[1].upper.gamma
     assert f"| 0 of 6 | 0 % | {percent(gamma)} |" in guarded
     assert lines[-1].startswith("<sub>6 updates of 1 record, seed 0; leakgauge ")
 

@@ -7,10 +7,11 @@ from leakgauge.attacks.ggl import GGL
 from leakgauge.attacks.linear import Linear
 from leakgauge.defenses.gaussian import Gaussian
 from leakgauge.defenses.prune import Prune
+from leakgauge.defenses.soteria import Soteria
 from leakgauge.errors import BadInput
-from leakgauge.setup.plan import OnDecoy, adaptive_attacks, configurations, parse_chain, plan
-from leakgauge.setup.suites import SUITES
-from leakgauge.types import Scenario
+from leakgauge.setup.plan import OnDecoy, configurations, informed_by, parse_chain, plan
+from leakgauge.setup.suites import played_in
+from leakgauge.types import Known, Scenario, TamperingServer
 
 
 def cells(scenario: Scenario, *args, **kwargs):
@@ -46,7 +47,7 @@ def test_the_comparison_can_be_left_out_but_never_everything():
 
 def test_a_scenario_that_names_no_attack_gets_the_suite():
     names = {name for name, _, _ in cells(Scenario())}
-    assert {spec.partition(":")[0] for spec in SUITES["quick"].attacks} <= names
+    assert {a.name for a in played_in("quick") if not issubclass(a, TamperingServer)} <= names
 
 
 def test_a_named_floor_is_not_run_twice():
@@ -61,17 +62,33 @@ def test_a_chain_is_parsed_in_the_order_written():
 
 
 def test_who_knows_a_chain_knows_all_of_it():
-    (informed,) = adaptive_attacks(DLG(), (Gaussian(std=0.1), Prune()))
-    assert informed.noise_std == 0.1
-    assert informed.match_nonzero
-    assert adaptive_attacks(Linear(), (Gaussian(std=0.1), Prune())) == (
-        Linear(combine="least-squares", match_nonzero=True),
-    )
+    known = (Known(Gaussian(std=0.1)), Known(Prune()))
+    assert informed_by(DLG(), (Gaussian(std=0.1), Prune())) == (known,)
+    assert informed_by(Linear(), (Gaussian(std=0.1), Prune())) == (known,)
+    assert informed_by(DLG(), (Gaussian(std=0.0), Prune())) == (known[1:],)
+
+
+def test_every_way_to_use_a_defense_has_a_row_of_its_own_and_a_name():
+    found = plan(Scenario(attacks=("dlg",), defenses=("soteria+prune",), variants="adaptive"), undefended=False)[2:]
+    assert [c.label for c in found] == ["dlg (without the layer)", "dlg (visible columns)"]
+    assert [tuple(k.way for k in c.known) for c in found] == [("without the layer", ""), ("visible columns", "")]
+    assert len({str(c.key) for c in found}) == 2
+
+
+def test_informed_attackers_can_assume_another_chain_and_one_way_to_use_it():
+    scenario = Scenario(attacks=("dlg",), defenses=("prune:share=0.9",), assume="soteria:share=0.4@visible columns")
+    informed = plan(scenario, undefended=False)[-1]
+    assert (informed.defense, informed.adaptive) == ("prune:share=0.9", True)
+    assert informed.known == (Known(Soteria(share=0.4), "visible columns"),)
+    with pytest.raises(BadInput, match=r"one of 'without the layer', 'visible columns'.*got 'all'"):
+        plan(Scenario(attacks=("dlg",), defenses=("prune",), assume="soteria@all"))
+    with pytest.raises(BadInput, match="did you mean 'prune'"):
+        plan(Scenario(attacks=("dlg",), defenses=("prune",), assume="prun"))
 
 
 def test_no_adaptive_attack_where_knowing_changes_nothing():
-    assert adaptive_attacks(DLG(), ()) == ()
-    assert adaptive_attacks(DLG(), (Gaussian(std=0),)) == ()
+    assert informed_by(DLG(), ()) == ()
+    assert informed_by(DLG(), (Gaussian(std=0),)) == ()
     assert cells(Scenario(attacks=("dlg",), defenses=("gaussian:std=0",)))[-1] == ("dlg", "gaussian:std=0", False)
 
 

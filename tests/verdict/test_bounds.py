@@ -34,17 +34,17 @@ KAPPA = rate(1, 100, "ssim>=0.6")
 )
 def test_every_noised_step_that_a_unit_is_used_in_counts(defense, local, mu):
     upper = upper_side([defense], local, KAPPA)
-    assert upper["mu"] == pytest.approx(mu)
-    assert upper["gamma"] == pytest.approx(reconstruction_bound(mu, KAPPA.high))
-    assert upper["training"] is None  # nothing was said of it
+    assert upper.mu == pytest.approx(mu)
+    assert upper.gamma == pytest.approx(reconstruction_bound(mu, KAPPA.high))
+    assert upper.training is None  # nothing was said of it
 
 
 def test_the_stated_training_has_a_bound_of_its_own():
     whole = upper_side([DPSGD(sigma=4, q=1, rounds=16)], ONE_STEP, KAPPA)
-    assert whole["training"]["gamma"] == pytest.approx(reconstruction_bound(1.0, KAPPA.high))
+    assert whole.training.gamma == pytest.approx(reconstruction_bound(1.0, KAPPA.high))
     sampled = upper_side([DPSGD(sigma=4, q=0.01, rounds=16)], ONE_STEP, KAPPA)
-    assert KAPPA.high < sampled["training"]["gamma"] < whole["training"]["gamma"]
-    assert "rdp accountant, 16 noised steps" in sampled["training"]["how"]
+    assert KAPPA.high < sampled.training.gamma < whole.training.gamma
+    assert "rdp accountant, 16 noised steps" in sampled.training.how
 
 
 @pytest.mark.parametrize(
@@ -61,10 +61,10 @@ def test_the_stated_training_has_a_bound_of_its_own():
 )
 def test_without_an_accounted_mechanism_there_is_no_guarantee_and_the_reason_is_said(defenses, kappa, why):
     upper = upper_side(defenses, ONE_STEP, kappa)
-    assert not upper["guaranteed"]
-    assert why in upper["why"]
+    assert not upper.guaranteed
+    assert why in upper.why
     assert standing(False, upper) == "unknown"
-    assert f"No guarantee: {upper['why']}." in both_sides(lower_side(0, 6, None), upper)
+    assert f"No guarantee: {upper.why}." in both_sides(lower_side(0, 6, None), upper)
 
 
 # --- in words ---------------------------------------------------------------------------------------

@@ -97,8 +97,8 @@ def test_a_sum_of_clients_has_no_control():
 
 def test_a_bound_needs_a_measured_blind_guess():
     report, _ = run_audit(dataclasses.replace(TINY, defenses=("dp-sgd:sigma=4",)))
-    upper = report.verdict.configurations[1]["upper"]
-    assert upper["guaranteed"]
-    assert upper["kappa"]["records"] == 444  # private digits that nobody attacks
-    assert upper["gamma"] > upper["kappa"]["high"] > upper["kappa"]["value"]
-    assert not report.verdict.configurations[0]["upper"]["guaranteed"]
+    upper = report.verdict.configurations[1].upper
+    assert upper.guaranteed
+    assert upper.kappa.records == 444  # private digits that nobody attacks
+    assert upper.gamma > upper.kappa.high > upper.kappa.value
+    assert not report.verdict.configurations[0].upper.guaranteed

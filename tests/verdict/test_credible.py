@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from leakgauge.types import Control, DataSpec, Finding, cell_name
-from leakgauge.verdict.credible import is_recovered, is_undecided, judged, meets
+from leakgauge.verdict.credible import is_recovered, is_undecided, judged
 
 IMAGE = DataSpec("pictures", (1, 8, 8), 10, "image")
 TABLE = DataSpec("table", (30,), 2, "tabular")
@@ -24,18 +24,6 @@ def floor(**scores) -> Finding:
 
 def told(*findings, control=CONVINCES, data=IMAGE) -> Finding:
     return judged(findings, data, {} if control is None else {CELL: control})[0]
-
-
-@pytest.mark.parametrize(
-    ("scores", "met"), [({"ssim": 0.6}, True), ({"ssim": 0.59}, False), ({"ssim": None}, False), ({}, False)]
-)
-def test_a_picture_meets_the_criterion_by_its_score(scores, met):
-    assert meets(IMAGE, scores) is met
-
-
-@pytest.mark.parametrize(("error", "met"), [(1e-4, True), (1e-3, True), (0.01, False)])
-def test_a_table_meets_it_by_a_small_error(error, met):
-    assert meets(TABLE, {"mse": error}) is met
 
 
 def test_nearer_than_the_floors_with_a_control_that_convinces_is_recovered():

@@ -61,14 +61,14 @@ def findings(scores):
 
 def test_agreement_is_the_rank_correlation_with_what_was_recovered():
     aligned = torch.tensor([[0.1, 0.2], [0.3, 0.4]])
-    same = exposure("none", aligned, findings([[0.2, 0.5], [0.6, 0.9]]), "ssim", True)
+    same = exposure("none", aligned, findings([[0.2, 0.5], [0.6, 0.9]]), "ssim")
     assert same.agreement == pytest.approx(1)
-    assert exposure("none", aligned, findings([[0.9, 0.6], [0.5, 0.2]]), "ssim", True).agreement == pytest.approx(-1)
+    assert exposure("none", aligned, findings([[0.9, 0.6], [0.5, 0.2]]), "ssim").agreement == pytest.approx(-1)
 
 
 @pytest.mark.parametrize("scores", [[], [[0.5, 0.5], [0.5, 0.5]], [[None, None], [None, 0.1]]])
 def test_nothing_to_compare_with_gives_no_agreement(scores):
-    assert exposure("none", torch.tensor([[0.1, 0.2], [0.3, 0.4]]), findings(scores), "ssim", True).agreement is None
+    assert exposure("none", torch.tensor([[0.1, 0.2], [0.3, 0.4]]), findings(scores), "ssim").agreement is None
 
 
 def test_the_most_exposed_come_first():

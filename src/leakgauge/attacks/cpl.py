@@ -11,6 +11,7 @@ optimises a single picture. The optimiser is ours, see `dlg`; one attempt, as pu
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -37,6 +38,12 @@ class CPL(GradientMatching):
     name: ClassVar[str] = "cpl"
     summary: ClassVar[str] = "label first, then match the gradient from a geometric start"
     paper: ClassVar[str] = "Wei et al. 2020, client privacy leakage (CPL), ESORICS"
+    tier: ClassVar[str] = "standard"
+    cost: ClassVar[float] = 5.0
+    in_suites: ClassVar[Mapping[str, str | None]] = {
+        "standard": "steps=150,restarts=4,schedule=halving",
+        "full": "restarts=8,schedule=halving",
+    }
     needs: ClassVar[frozenset[Fact]] = frozenset({Fact.INPUT_SPEC, Fact.NUM_SAMPLES, Fact.LOCAL_TRAINING})
 
     init: str = setting("patterned-2", "where the inputs start", choices=STARTS)

@@ -10,13 +10,14 @@ with the lowest own objective is kept. Many victims run side by side. If the thr
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
 from leakgauge.matching.gradient_matching import GradientMatching
 from leakgauge.matching.labels import SOURCES
 from leakgauge.settings import setting
-from leakgauge.types import Fact
+from leakgauge.types import SUITE_NAMES, Fact
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,10 @@ class DLG(GradientMatching):
     name: ClassVar[str] = "dlg"
     summary: ClassVar[str] = "match the gradient over image and label together (L-BFGS)"
     paper: ClassVar[str] = "Zhu et al. 2019, Deep Leakage from Gradients, NeurIPS"
+    tier: ClassVar[str] = "quick"
+    cost: ClassVar[float] = 5.1
+    in_suites: ClassVar[Mapping[str, str | None]] = dict.fromkeys(SUITE_NAMES, "restarts=4,schedule=halving")
+    unlabelled_in: ClassVar[tuple[str, ...]] = ("quick", "standard")
     needs: ClassVar[frozenset[Fact]] = frozenset({Fact.INPUT_SPEC, Fact.NUM_SAMPLES, Fact.LOCAL_TRAINING})
 
     labels: str = setting("optimise", "where hidden labels come from: the last layer or the search", choices=SOURCES)

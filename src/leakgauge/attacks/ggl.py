@@ -14,7 +14,7 @@ theirs, because ours are N(0, 1). With `reach=0` latents are free and pulled to 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -44,6 +44,9 @@ class GGL(Attack):
     name: ClassVar[str] = "ggl"
     summary: ClassVar[str] = "search a generator's latents for the picture whose gradient fits, defence and all"
     paper: ClassVar[str] = "Li et al. 2022, Generative Gradient Leakage, CVPR"
+    tier: ClassVar[str] = "standard"
+    cost: ClassVar[float] = 9.0
+    in_suites: ClassVar[Mapping[str, str | None]] = {"full": "restarts=4"}
     kind: ClassVar[type] = Latent
     needs: ClassVar[frozenset[Fact]] = frozenset(
         {Fact.INPUT_SPEC, Fact.NUM_SAMPLES, Fact.LOCAL_TRAINING, Fact.PUBLIC_DATA}

@@ -38,6 +38,8 @@ class GIAS(Attack):
     name: ClassVar[str] = "gias"
     summary: ClassVar[str] = "search a generator's latents, then its weights, for the picture whose gradient fits"
     paper: ClassVar[str] = "Jeon et al. 2021, Gradient Inversion with Generative Image Prior, NeurIPS"
+    tier: ClassVar[str] = "full"
+    cost: ClassVar[float] = 10.0
     kind: ClassVar[type] = Latent
     needs: ClassVar[frozenset[Fact]] = frozenset(
         {Fact.INPUT_SPEC, Fact.NUM_SAMPLES, Fact.LOCAL_TRAINING, Fact.PUBLIC_DATA}

@@ -17,7 +17,7 @@ consensus left out, is kept.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -50,6 +50,9 @@ class GradInversion(Attack):
     name: ClassVar[str] = "gradinversion"
     summary: ClassVar[str] = "match gradient and BatchNorm statistics from several seeds that must agree"
     paper: ClassVar[str] = "Yin et al. 2021, See through Gradients (GradInversion), CVPR"
+    tier: ClassVar[str] = "standard"
+    cost: ClassVar[float] = 7.0
+    in_suites: ClassVar[Mapping[str, str | None]] = {"standard": "steps=5000,restarts=2"}
     kind: ClassVar[type] = Matching
     needs: ClassVar[frozenset[Fact]] = frozenset({Fact.INPUT_SPEC, Fact.NUM_SAMPLES, Fact.LOCAL_TRAINING})
 

@@ -18,7 +18,7 @@ side by side, each with its own generator, of which a quarter is enough where an
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -59,6 +59,12 @@ class GRNN(Attack):
     name: ClassVar[str] = "grnn"
     summary: ClassVar[str] = "train a generator of pictures and labels until they have the observed gradient"
     paper: ClassVar[str] = "Ren et al. 2022, GRNN: Generative Regression Neural Network, ACM TIST"
+    tier: ClassVar[str] = "standard"
+    cost: ClassVar[float] = 8.0
+    in_suites: ClassVar[Mapping[str, str | None]] = {
+        "standard": "steps=4000,scale=mixed,variation=squared",
+        "full": "restarts=2,scale=mixed,variation=squared",
+    }
     kind: ClassVar[type] = Generated
     needs: ClassVar[frozenset[Fact]] = frozenset({Fact.INPUT_SPEC, Fact.NUM_SAMPLES, Fact.LOCAL_TRAINING})
 

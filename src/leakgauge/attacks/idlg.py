@@ -11,6 +11,7 @@ see `dlg`.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -34,6 +35,13 @@ class IDLG(GradientMatching):
     name: ClassVar[str] = "idlg"
     summary: ClassVar[str] = "read the label off the last layer, then match the gradient over the image"
     paper: ClassVar[str] = "Zhao et al. 2020, iDLG: Improved Deep Leakage from Gradients"
+    tier: ClassVar[str] = "quick"
+    cost: ClassVar[float] = 5.0
+    in_suites: ClassVar[Mapping[str, str | None]] = {
+        "quick": "steps=65,restarts=1,threshold=1e-06",
+        "standard": None,  # cpl is the better one where there is time
+        "full": None,
+    }
     needs: ClassVar[frozenset[Fact]] = frozenset({Fact.INPUT_SPEC, Fact.NUM_SAMPLES, Fact.LOCAL_TRAINING})
 
     rule: str = setting("auto", "how one sample's label is read: bias where there is one, or row sums", choices=RULES)

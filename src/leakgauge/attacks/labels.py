@@ -46,6 +46,8 @@ class Labels(Attack):
     name: ClassVar[str] = "labels"
     summary: ClassVar[str] = "count the labels of a batch from the last layer's gradient; no pictures"
     paper: ClassVar[str] = "Wainakh et al. 2022, User-Level Label Leakage from Gradients (LLG), PoPETs"
+    tier: ClassVar[str] = "quick"
+    cost: ClassVar[float] = 0.0
     needs: ClassVar[frozenset[Fact]] = frozenset({Fact.INPUT_SPEC, Fact.NUM_SAMPLES, Fact.LOCAL_TRAINING})
 
     rule: str = setting("auto", "how labels are counted; auto: as works best on public data", choices=("auto", *_NAMES))

@@ -44,6 +44,8 @@ class Linear(Attack):
     )
     paper: ClassVar[str] = "Aono et al. 2018, IEEE TIFS 13(5)"
     kind: ClassVar[type] = FirstLayer
+    tier: ClassVar[str] = "quick"
+    cost: ClassVar[float] = 1.0
     needs: ClassVar[frozenset[Fact]] = frozenset({Fact.INPUT_SPEC, Fact.NUM_SAMPLES, Fact.LOCAL_TRAINING})
 
     def check(self, observation: Observation) -> None:

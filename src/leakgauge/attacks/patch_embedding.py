@@ -45,6 +45,8 @@ class PatchEmbedding(Attack):
     name: ClassVar[str] = "patch-embedding"
     summary: ClassVar[str] = "solve for the patches: the position embedding's gradient against the patch weights'"
     paper: ClassVar[str] = "after Lu et al. 2022, APRIL, CVPR"
+    tier: ClassVar[str] = "quick"
+    cost: ClassVar[float] = 1.2
     needs: ClassVar[frozenset[Fact]] = frozenset({Fact.INPUT_SPEC, Fact.NUM_SAMPLES, Fact.LOCAL_TRAINING})
     losses: ClassVar[tuple[str, ...]] = (CROSS_ENTROPY, NLL_ON_LOGITS)
 

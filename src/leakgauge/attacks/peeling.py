@@ -72,6 +72,8 @@ class Peeling(Attack):
     summary: ClassVar[str] = "take a batch apart, row by row, behind a first Linear + ReLU layer (exact, certified)"
     paper: ClassVar[str] = "after Dimitrov et al. 2024, SPEAR, NeurIPS; rows of one sample: Aono et al. 2018"
     kind: ClassVar[type] = PeeledLayer
+    tier: ClassVar[str] = "quick"
+    cost: ClassVar[float] = 1.3
     needs: ClassVar[frozenset[Fact]] = frozenset({Fact.INPUT_SPEC, Fact.NUM_SAMPLES, Fact.LOCAL_TRAINING})
     losses: ClassVar[tuple[str, ...]] = (CROSS_ENTROPY, NLL_ON_LOGITS)
 

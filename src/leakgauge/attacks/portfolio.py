@@ -15,7 +15,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -62,6 +62,13 @@ class Portfolio(InputSearch):
     name: ClassVar[str] = "portfolio"
     summary: ClassVar[str] = "several settings of Inverting Gradients side by side; the worst case counts"
     paper: ClassVar[str] = "after Geiping et al. 2020, Inverting Gradients, and Croce and Hein 2020, AutoAttack"
+    tier: ClassVar[str] = "quick"
+    cost: ClassVar[float] = 6.0
+    in_suites: ClassVar[Mapping[str, str | None]] = {
+        "quick": "steps=1200",
+        "standard": "steps=4800,restarts=2",
+        "full": "steps=24000,members=5,restarts=4",
+    }
     needs: ClassVar[frozenset[Fact]] = frozenset({Fact.INPUT_SPEC, Fact.NUM_SAMPLES, Fact.LOCAL_TRAINING})
 
     members: int = setting(4, "how many settings, in their order", low=1, high=len(MEMBERS))

@@ -53,6 +53,8 @@ class RankOne(Attack):
     name: ClassVar[str] = "rank-one"
     summary: ClassVar[str] = "read one sample off the first affine map's gradient, also without a bias or of an adapter"
     paper: ClassVar[str] = "after Aono et al. 2018, IEEE TIFS 13(5)"
+    tier: ClassVar[str] = "quick"
+    cost: ClassVar[float] = 1.1
     needs: ClassVar[frozenset[Fact]] = frozenset({Fact.INPUT_SPEC, Fact.NUM_SAMPLES, Fact.LOCAL_TRAINING})
     losses: ClassVar[tuple[str, ...]] = (CROSS_ENTROPY, NLL_ON_LOGITS)
 

@@ -50,6 +50,9 @@ class RGAP(Attack):
     name: ClassVar[str] = "rgap"
     summary: ClassVar[str] = "solve each layer's linear equations from the last to the first (exact for one sample)"
     paper: ClassVar[str] = "Zhu and Blaschko 2021, R-GAP: Recursive Gradient Attack on Privacy, ICLR"
+    tier: ClassVar[str] = "quick"
+    cost: ClassVar[float] = 1.4
+    undefended_only: ClassVar[bool] = True  # and it takes long to find that out
     needs: ClassVar[frozenset[Fact]] = frozenset({Fact.INPUT_SPEC, Fact.NUM_SAMPLES, Fact.LOCAL_TRAINING})
 
     def check(self, observation: Observation) -> None:

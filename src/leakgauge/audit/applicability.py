@@ -10,7 +10,7 @@ from leakgauge.matching.labels import labels_can_be_read
 from leakgauge.recording.triage import first_observation
 from leakgauge.setup.plan import Cell, OnDecoy, parse_chain
 from leakgauge.setup.setup import Setup
-from leakgauge.setup.suites import UNCHANGED_ONLY, forbidden_servers, only_unlabelled
+from leakgauge.setup.suites import forbidden_servers, only_unlabelled
 from leakgauge.types import (
     NOT_APPLICABLE,
     UNDEFENDED,
@@ -56,7 +56,7 @@ def sorted_out(setup: Setup, cells: Sequence[Cell]) -> tuple[list[Cell], list[Sk
     cells = [c for c in cells if not spared(c.attack, setup.scenario, seen)]
     reasons = {c.attack: _no_floor(setup, c.attack) or why_not(_inner(c.attack), seen) for c in cells}
     fits = [c for c in cells if not reasons[c.attack]]
-    possible = [c for c in fits if c.defense == UNDEFENDED or c.attack.name not in UNCHANGED_ONLY]
+    possible = [c for c in fits if c.defense == UNDEFENDED or not _inner(c.attack).undefended_only]
     broken = [c for c in fits if c not in possible]
     working = {c.label for c in fits}
     skipped = {

@@ -65,7 +65,12 @@ class BenchRow:
 
 
 def measure(
-    case: Case, device: torch.device, seconds: float, victims: int | None = None, precision: str = "float32"
+    case: Case,
+    device: torch.device,
+    seconds: float,
+    victims: int | None = None,
+    precision: str = "float32",
+    seed: int = 0,
 ) -> BenchRow:
     """Time both ways on random samples for about `seconds` each, after one warm-up call."""
     check(seconds, victims)
@@ -73,9 +78,9 @@ def measure(
     dtype = dtype_of(precision)
     count = case.victims(device) if victims is None else victims
     data = DataSpec("bench", (3, case.side, case.side), CLASSES, "image", (0.5,) * 3, (0.25,) * 3)
-    published = load_model(case.model, data, seed=0).to(device, dtype).eval()
+    published = load_model(case.model, data, seed).to(device, dtype).eval()
     model = working_model(published, "eval")
-    g = torch.Generator().manual_seed(0)
+    g = torch.Generator().manual_seed(seed)
     samples = torch.rand(count, 1, *data.shape, generator=g).to(device, dtype)
     labels = torch.randint(CLASSES, (count, 1), generator=g).to(device)
     observed = {name: t.detach() for name, t in trial_gradients(model, samples, labels).items()}

@@ -10,23 +10,23 @@ from collections.abc import Mapping, Sequence
 
 from torch import Tensor
 
-from leakgauge import catalog
+from leakgauge.metrics.criterion import criterion_of
 from leakgauge.setup.setup import Setup
 from leakgauge.types import Finding
 from leakgauge.verdict.controls import weighed
-from leakgauge.verdict.credible import is_recovered, meets
+from leakgauge.verdict.credible import is_recovered
+from leakgauge.verdict.roles import attacks_in, floors_in
 
 
 def stopped_by(
     setup: Setup, findings: Sequence[Finding], recovered: Mapping[str, Tensor], defense: str
 ) -> tuple[str, ...]:
     """The attacks that together recovered every record of this configuration; none if some are left."""
-    floors = catalog.baselines()
-    mine = [f for f in findings if f.defense == defense and f.attack not in floors and not f.is_decoy]
+    mine, rule = [f for f in attacks_in(findings) if f.defense == defense], criterion_of(setup.data)
     wanted = {(trial, record) for trial in range(setup.scenario.trials) for record in range(setup.scenario.batch_size)}
-    if not wanted <= {(f.trial, i) for f in mine for i, record in enumerate(f.records) if meets(setup.data, record)}:
+    if not wanted <= {(f.trial, i) for f in mine for i, record in enumerate(f.records) if rule.met(record)}:
         return ()
-    weighed_ones, _ = weighed(setup, mine, recovered, [f for f in findings if f.attack in floors])
+    weighed_ones, _ = weighed(setup, mine, recovered, floors_in(findings))
     names: list[str] = []
     for f in weighed_ones:
         found = {(f.trial, i) for i in range(len(f.records)) if is_recovered(setup.data, f, i)} & wanted

@@ -231,7 +231,8 @@ def _finished(chain: str, federated: Federated, rounds: Sequence[Round]) -> Trai
     if scheme is not None:
         up = down = scheme.bytes_up(dense // _BYTES)
     if federated.aggregator.cross_validates:
-        down += settings.per_round * (dense if scheme is None else up)  # the models to try
+        trials = -(-settings.rounds // federated.aggregator.tries_every)
+        down += settings.per_round * (dense if scheme is None else up) * trials // settings.rounds  # the models to try
     sums, counts = federated.ledger.T.tolist()
     told = type(federated.aggregator).weights is not Aggregator.weights or federated.poison is not None
     return Trained(

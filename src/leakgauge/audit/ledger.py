@@ -15,14 +15,15 @@ from typing import Any
 
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from leakgauge import catalog
+from leakgauge.metrics.criterion import criterion_of
 from leakgauge.recording.triage import first_observation
 from leakgauge.setup.plan import Cell
 from leakgauge.setup.setup import Setup
-from leakgauge.types import CRITERION, Ablation, Attack, Fact, Finding, Summary, Verdict
+from leakgauge.types import Ablation, Attack, Fact, Finding, Summary, Verdict
+from leakgauge.verdict.roles import floors_in
 from leakgauge.verdict.summary import summarise
 
-CHANGEABLE = ("threat_model", "believed")  # fields of a stage that a change may give another value
+CHANGEABLE = ("threat_model", "assumed")  # fields of a setup that a change may give another value
 Rerun = Callable[[str, Setup, Cell], Sequence[Finding]]  # what is changed, the stage with it, the cell
 
 
@@ -47,10 +48,10 @@ def ledger(
 ) -> tuple[Ablation, ...]:
     """Every change for the strongest attack of every configuration that has one."""
     rows = summarise(findings, setup.data)
-    floors = [f for f in findings if _is_floor(f.attack)]
+    floors = floors_in(findings)
     entries: list[Ablation] = []
     for configuration in verdict.configurations:
-        chosen = (configuration["attack"], configuration["defense"], configuration["adaptive"])
+        chosen = (configuration.attack, configuration.defense, configuration.adaptive)
         row = next((r for r in rows if (r.attack, r.defense, r.adaptive) == chosen), None)
         cell = next((c for c in cells if (c.label, c.defense, c.adaptive) == chosen), None)
         if row is None or cell is None:
@@ -113,7 +114,7 @@ def _assuming(setup: Setup, fact: Fact, value: Any) -> Setup:
 
 
 def _tried(setup: Setup, cell: Cell, row: Summary, change: Change, floors: Sequence[Finding], rerun: Rerun) -> Ablation:
-    metric = CRITERION[setup.data.kind][0]
+    metric = criterion_of(setup.data).metric
     entry = Ablation(
         defense=cell.defense,
         attack=cell.label,
@@ -141,7 +142,3 @@ def _tried(setup: Setup, cell: Cell, row: Summary, change: Change, floors: Seque
 def _mean(row: Summary, metric: str) -> float | None:
     found = row.metrics.get(f"{metric}_mean_per_image")
     return None if found is None else found.value
-
-
-def _is_floor(name: str) -> bool:
-    return name in catalog.baselines()

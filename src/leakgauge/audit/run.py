@@ -12,18 +12,18 @@ from pathlib import Path
 
 from torch import Tensor, nn
 
-from leakgauge import catalog
 from leakgauge.audit.applicability import refuse_unfit, sorted_out, without_empty_floors
 from leakgauge.audit.budget import Budget, budget_of, searches
 from leakgauge.audit.early_stop import stopped_by
 from leakgauge.audit.ledger import CHANGEABLE, ledger
 from leakgauge.engine.batchnorm import has_batchnorm
 from leakgauge.errors import BadInput
+from leakgauge.execution.in_process import InProcess
 from leakgauge.execution.local import Workers
 from leakgauge.execution.resume import Resume, Watch, Work
+from leakgauge.execution.scheduler import Scheduler, Transport
 from leakgauge.execution.store import Store, in_place
 from leakgauge.execution.table_cell import compared
-from leakgauge.execution.work_units import Executor, InProcess
 from leakgauge.reading.keys import key_of
 from leakgauge.recording.belonging import origin_of
 from leakgauge.recording.own_update import IN_PYTHON, recorded_setup, setup_of
@@ -31,7 +31,7 @@ from leakgauge.recording.sanity import refuse_wrong
 from leakgauge.recording.triage import first_observation, triage_of
 from leakgauge.setup.plan import Cell, configurations, parse_chain, plan
 from leakgauge.setup.setup import Setup, environment, load_setup
-from leakgauge.setup.suites import SUITES
+from leakgauge.setup.suites import SECONDS
 from leakgauge.types import AuditReport, Fact, Finding, Pictures, Scenario, Skipped
 from leakgauge.types.triage import EXPOSED, WRONG
 from leakgauge.verdict.bounds import contradicted
@@ -39,6 +39,7 @@ from leakgauge.verdict.controls import exposures, upper_sides, weighed
 from leakgauge.verdict.film import film_in
 from leakgauge.verdict.flags import FLAGS
 from leakgauge.verdict.gate import Gate
+from leakgauge.verdict.roles import floors_in, is_floor
 from leakgauge.verdict.summary import conclude, summarise
 
 __all__ = ["Watch", "audit_update", "in_suite", "run_audit"]
@@ -56,7 +57,7 @@ def run_audit(
     triaged: bool = False,
     setup: Setup | None = None,
     workers: int = 0,
-    executor: Executor | None = None,
+    executor: Transport | None = None,
     watch: Watch = lambda *_: None,
     notice: Callable[[str], None] = lambda _: None,
 ) -> tuple[AuditReport, Pictures]:
@@ -66,8 +67,8 @@ def run_audit(
     themselves only if `keep_private`. `undefended` adds
     the bare update for comparison. `notice` is told what is known against an attack before it starts, and with
     `triaged` what the first victim's bare update allows. `stage` is what was loaded already, if it was. `workers` are
-    processes of this machine that share the work, and `executor` is somebody else who does it; see
-    `leakgauge.execution.work_units`. A keyboard interrupt ends the run early: the report holds the finished trials and
+    processes of this machine that share the work, and `executor` is another transport to workers; see
+    `leakgauge.execution.scheduler`. A keyboard interrupt ends the run early: the report holds the finished trials and
     says so.
     """
     if executor is None:
@@ -93,9 +94,10 @@ def run_audit(
     cells, skipped = sorted_out(setup, cells) if in_suite(scenario) else without_empty_floors(setup, cells)
     budget = _budget(setup) if in_suite(scenario) else None
     results = _Results(setup)
-    resume = Resume(setup, store, executor, notice)
+    scheduler = Scheduler(executor)
+    resume = Resume(setup, store, scheduler, notice)
     interrupted = False
-    with closing(executor):
+    with closing(scheduler):
         try:
             for number, group in enumerate([[c] for c in cells] if budget else [cells]):
                 if budget is not None and (stopping := _stopping(setup, group[0], results.findings, results.recovered)):
@@ -155,7 +157,7 @@ def in_suite(scenario: Scenario) -> bool:
 
 def _budget(setup: Setup) -> Budget:
     seen = first_observation(setup, range(setup.scenario.trials))
-    return budget_of(SUITES[setup.scenario.suite].seconds, seen, setup.scenario.seeds)
+    return budget_of(SECONDS[setup.scenario.suite], seen, setup.scenario.seeds)
 
 
 def _works(setup: Setup, cells: Sequence[Cell]) -> list[Work]:
@@ -238,7 +240,7 @@ def _with_ledger(
     watch: Watch,
 ) -> AuditReport:
     """The report with what each fact was worth; an interrupt leaves the ledger out."""
-    floors = [f for f in report.findings if f.attack in catalog.baselines()]
+    floors = floors_in(report.findings)
 
     def rerun(change: str, changed: Setup, cell: Cell) -> Sequence[Finding]:
         key = key_of(cell=_key(setup, cell), change=change)
@@ -262,14 +264,14 @@ def _report(
 ) -> AuditReport:
     findings, controls = weighed(setup, findings, recovered)
     rows = summarise(findings, setup.data, controls)
-    attacked = {f.defense for f in findings if f.attack not in catalog.baselines()}  # own attacks are in no catalogue
+    attacked = {f.defense for f in findings if not is_floor(f.attack)}
     run = [c for c in configurations(setup.scenario) if c in attacked]
     guarantees = {c: next((g for d in reversed(parse_chain(c)) if (g := d.guarantee())), None) for c in run}
     origin = origin_of(setup, findings)
     unproven = "" if origin.sure else origin.why
     verdict = conclude(rows, findings, run, guarantees, gate, setup.data, upper_sides(setup, run), unproven)
     raised = {flag for row in rows for flag in row.flags}
-    if any(contradicted(c["lower"], c["upper"]) for c in verdict.configurations):
+    if any(contradicted(c.lower, c.upper) for c in verdict.configurations):
         raised.add("bound-exceeded")
     if origin.flag:
         raised.add(origin.flag)
@@ -280,7 +282,7 @@ def _report(
         summary=rows,
         verdict=verdict,
         flags=tuple(FLAGS[flag] for flag in sorted(raised)),
-        told=_told(setup),
+        facts=_told(setup),
         environment=environment(setup.batch.inputs.device) | {"model state": setup.state, "engine": setup.engine},
         interrupted=interrupted,
         exposure=() if interrupted else exposures(setup, rows, findings),

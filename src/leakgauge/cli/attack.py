@@ -1,6 +1,6 @@
 """`leakgauge attack NAME`: one attack against one configuration. Each attack's fields are its flags.
 
-The sub-commands are made from the folder walk, so a new file in `attacks/` is a new command.
+The sub-commands are made from the attacks of the catalogue, so a new file in `attacks/` is a new command.
 """
 
 from __future__ import annotations
@@ -12,27 +12,13 @@ from typing import Annotated, Any
 
 import click
 import typer
-from typer.core import TyperGroup
 
-from leakgauge import catalog
 from leakgauge.cli import options
 from leakgauge.cli.replay import replay
 from leakgauge.cli.running import run
 from leakgauge.errors import BadInput, LeakgaugeError
 from leakgauge.settings import plain_type
 from leakgauge.types import Attack, Scenario
-
-
-class AttackGroup(TyperGroup):
-    """Looks the attacks up when asked, so that other commands do not wait for it."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
-        return list(catalog.find("attacks"))
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
-        if cmd_name.startswith("-"):
-            return None
-        return command_for(catalog.get("attacks", cmd_name))
 
 
 def command_for(attack: type[Attack]) -> click.Command:

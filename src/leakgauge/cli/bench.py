@@ -38,6 +38,7 @@ def bench(
     loop_victims: Annotated[
         int, typer.Option("--loop-victims", help="With --solving: how many the loop is timed on.")
     ] = 8,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of models and samples.")] = 0,
     device: options.DEVICE = "auto",
     as_json: options.JSON = False,
 ) -> None:
@@ -53,15 +54,16 @@ def bench(
     check(seconds, victims)
     where = pick_device(device)
     if solving:
-        _show_solving(measure_solving(where, victims or 100, loop_victims).as_dict(), environment(where), as_json)
+        row = measure_solving(where, victims or 100, loop_victims, seed)
+        _show_solving(row.as_dict(), environment(where), as_json)
         return
     if growth:
-        _show_growth(where, seconds, precision, as_json)
+        _show_growth(where, seconds, precision, seed, as_json)
         return
     rows = []
     for name in names:
         say(f"timing {name} ...")
-        rows.append(measure(known[name], where, seconds, victims, precision))
+        rows.append(measure(known[name], where, seconds, victims, precision, seed))
     if as_json:
         show_json({"rows": [row.as_dict() for row in rows], "environment": environment(where)})
         return
@@ -74,11 +76,11 @@ def bench(
     show("victim-steps per second; the ratio is what carries over to other machines")
 
 
-def _show_growth(where: torch.device, seconds: float, precision: str, as_json: bool) -> None:
+def _show_growth(where: torch.device, seconds: float, precision: str, seed: int, as_json: bool) -> None:
     rows = []
     for point in points(where):
         say(f"timing {point.model}: {point.victims} victims, batches of {point.batch}, {point.side} px ...")
-        rows.append(measure_growth(point, where, seconds, precision))
+        rows.append(measure_growth(point, where, seconds, precision, seed))
     if as_json:
         show_json({"rows": [row.as_dict() for row in rows], "environment": environment(where)})
         return

@@ -28,7 +28,7 @@ from leakgauge.recording.triage import triage
 from leakgauge.report.blind_page import label_words, to_blind_page
 from leakgauge.report.subject import counted
 from leakgauge.setup.plan import Cell, check_assumed, knowledge, parse_chain, way_of
-from leakgauge.setup.suites import SUITES, attacks_of
+from leakgauge.setup.suites import SECONDS, attacks_of
 from leakgauge.types import UNDEFENDED, Attack, Fact, Known, Observation, Reconstruction, Scenario
 
 FILE, PAGE = "blind.json", "blind.html"
@@ -111,7 +111,7 @@ def _cells(scenario: Scenario) -> list[Cell]:
 def _budget(scenario: Scenario, seen: Observation) -> Budget | None:
     if scenario.attacks:
         return None
-    return budget_of(SUITES[scenario.suite].seconds, seen, seeds_of(scenario, seen))
+    return budget_of(SECONDS[scenario.suite], seen, seeds_of(scenario, seen))
 
 
 def _run(attack: Attack, scenario: Scenario, seen: Observation, known: Sequence[Known]) -> Reconstruction | str:

@@ -1,4 +1,4 @@
-"""`leakgauge data list|verify|fetch`: data sets with checksums."""
+"""`leakgauge data list`, `verify` and `fetch`: data sets with checksums."""
 
 from __future__ import annotations
 
@@ -21,12 +21,10 @@ from leakgauge.generators.dcgan import fetch_faces
 from leakgauge.metrics.lpips_weights import fetch_lpips
 from leakgauge.reading.files import data_root as root_of
 
-data = typer.Typer(no_args_is_help=True)
 LPIPS = "lpips"
 NAMES = Annotated[list[str] | None, typer.Argument(help="Data sets; default all.", show_default=False)]
 
 
-@data.command("list")
 def list_(data_root: options.DATA_ROOT = None, as_json: options.JSON = False) -> None:
     """Which data sets are known, and which of them are on this machine.
 
@@ -44,7 +42,6 @@ def list_(data_root: options.DATA_ROOT = None, as_json: options.JSON = False) ->
     show(f"data folder: {root_of(data_root)}")
 
 
-@data.command("verify")
 def verify_(names: NAMES = None, data_root: options.DATA_ROOT = None, as_json: options.JSON = False) -> int:
     """Compare the files on this machine with their published checksums. Exit code 1 if one differs or is missing.
 
@@ -60,7 +57,6 @@ def verify_(names: NAMES = None, data_root: options.DATA_ROOT = None, as_json: o
     return 1 if missing or any(row.status == "differs" for row in rows) else 0
 
 
-@data.command("fetch")
 def fetch_(
     names: Annotated[
         list[str],

@@ -10,7 +10,7 @@ from leakgauge.errors import BadInput
 from leakgauge.execution.local import Workers, memory_from_text
 from leakgauge.execution.ray import OnRay
 from leakgauge.execution.ray_cluster import connected
-from leakgauge.execution.work_units import Executor
+from leakgauge.execution.scheduler import Transport
 
 
 @contextmanager
@@ -22,8 +22,8 @@ def executing(
     worker_memory: str | None = None,
     on: str | None = None,
     gpus_per_task: float | None = None,
-) -> Iterator[Executor | None]:
-    """An executor for as long as this lasts; None for this process."""
+) -> Iterator[Transport | None]:
+    """A transport for as long as this lasts; None for this process."""
     if gpus_per_task is not None and on is None:
         raise BadInput("--gpus-per-task", allowed="used with --on ray", got="no --on", do="add --on ray")
     if worker_memory is not None and (on is not None or workers is None):
@@ -32,9 +32,9 @@ def executing(
     if workers is not None and workers < 1:
         raise BadInput("--workers", allowed="a whole number from 1", got=workers, do="for example --workers 4")
     if on is not None:
-        with connected(_address(on)) as cluster:
+        with connected(_address(on)) as ray:
             yield OnRay(
-                cluster,
+                ray,
                 device=device,
                 data_root=data_root,
                 at_most=workers,

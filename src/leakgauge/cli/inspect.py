@@ -56,7 +56,8 @@ def inspect(
 ) -> int:
     """Look for signs of tampering in a received model, before training on it. Exit code 1 if there are any.
 
-    Example: `leakgauge inspect lenet-dlg --weights received.pt --data digits --reference last-round.pt`
+    Example: `leakgauge inspect lenet-dlg --data digits`; with what was received
+    `leakgauge inspect lenet-dlg --weights received.pt --data digits --reference last-round.pt`
     """
     if Path(model).suffix in _CHECKPOINTS:
         _refuse_extras(weights, data)

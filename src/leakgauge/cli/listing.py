@@ -1,20 +1,22 @@
-"""`leakgauge list`: what is in the house."""
+"""`leakgauge list`: what there is to choose from, read from the source text, so that the answer comes at once."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import dataclasses
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from leakgauge import catalog
+import leakgauge
+from leakgauge import outline
 from leakgauge.cli import options
 from leakgauge.cli.console import show, show_json, show_table
-from leakgauge.lab import recipes
 from leakgauge.settings import unknown_name
 from leakgauge.types import THREAT_MODELS
 
 KINDS = ("attacks", "defenses", "aggregators", "encryptions", "models", "data", "metrics", "threat-models", "recipes")
+SETTABLE = ("attacks", "defenses", "aggregators", "encryptions", "models")  # kinds with fields
 
 
 def listing(
@@ -42,7 +44,7 @@ def listing(
 
 
 def entries(kind: str) -> list[dict[str, Any]]:
-    """One row each: name, summary, paper, and what an attack needs to know."""
+    """One row each: name, summary, paper; what an attack needs to know; the fields of what has some."""
     if kind == "threat-models":
         return [
             {
@@ -55,10 +57,18 @@ def entries(kind: str) -> list[dict[str, Any]]:
             for t in THREAT_MODELS.values()
         ]
     rows = []
-    known: Mapping[str, Any] = recipes.find() if kind == "recipes" else catalog.find(kind)
-    for name, thing in known.items():
-        row: dict[str, Any] = {"name": name, "summary": thing.summary, "paper": getattr(thing, "paper", "")}
+    for each in (recipes() if kind == "recipes" else outline.of(kind)).values():
+        row: dict[str, Any] = {"name": each.name, "summary": each.summary, "paper": each.paper}
         if kind == "attacks":
-            row["needs"] = sorted(f.value for f in thing.needs)
+            row["needs"] = list(each.needs)
+        if kind in SETTABLE:
+            row["fields"] = [dataclasses.asdict(field) for field in each.fields]
         rows.append(row)
     return rows
+
+
+def recipes() -> dict[str, outline.Outline]:
+    """Every recipe by name, as the lab finds them."""
+    files = sorted((Path(leakgauge.__file__).parent / "lab" / "recipes").glob("[!_]*/recipe.py"))
+    found = (outline.instance(f"leakgauge.lab.recipes.{file.parent.name}.recipe", "RECIPE") for file in files)
+    return {each.name: each for each in found}

@@ -14,12 +14,10 @@ from typing import Annotated
 import click
 import typer
 
-from leakgauge.cli.commands import Commands
+from leakgauge.cli.commands import KEPT, KEPT_IN_OUT, Commands, meant
 from leakgauge.cli.console import say, say_lines
 from leakgauge.errors import LeakgaugeError
 
-_KEEPING = ("audit", "attack", "reproduce", "search-policy", "train-model", "data")
-_KEEPING_IN_OUT = ("train", "train-locked")
 UNFORESEEN = 70  # what sysexits.h calls an internal software error
 _LONGEST = 400  # characters of an unforeseen error
 
@@ -120,10 +118,10 @@ def _show_traceback(wanted: bool) -> None:
 
 def _what_is_kept(given: Sequence[str]) -> str:
     """For commands that do not say it themselves."""
-    name = next((a for a in given if not a.startswith("-")), "")
-    if name in _KEEPING or (name in _KEEPING_IN_OUT and any(a.partition("=")[0] == "--out" for a in given)):
+    keeps = getattr(meant(given), "keeps", "")
+    if keeps == KEPT or (keeps == KEPT_IN_OUT and any(a.partition("=")[0] == "--out" for a in given)):
         return "what was finished is kept, the same command goes on from there"
-    return "nothing was kept" + ("; with --out it would be" if name in _KEEPING_IN_OUT else "")
+    return "nothing was kept" + ("; with --out it would be" if keeps == KEPT_IN_OUT else "")
 
 
 def _one_line(text: str) -> str:

@@ -55,7 +55,7 @@ def infer(
 ) -> None:
     """Ask of each update whether its batch has a property: AUC and accuracy beside guessing, with and without defences.
 
-    Example: `leakgauge property --property bright --data cifar10 --trials 200 --defenses "gaussian:std=0.001"`
+    Example: `leakgauge property --property bright --data photos32 --trials 20 --defenses "gaussian:std=0.001"`
     """
     scenario = options.changed(
         Scenario(),

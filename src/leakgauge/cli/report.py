@@ -31,7 +31,7 @@ def report(
 ) -> None:
     """Write the report of a finished run as HTML, JSON, Markdown, JUnit, a short summary or a page in plain words.
 
-    Example: `leakgauge report leakgauge-runs/0123456789 --to markdown`
+    Example: `leakgauge report run --to markdown` after `leakgauge audit --out run`
     """
     run = _read(folder)
     if compare is not None:

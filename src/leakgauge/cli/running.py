@@ -12,7 +12,7 @@ from typing import Any
 from leakgauge.audit.costs import with_costs
 from leakgauge.audit.run import run_audit
 from leakgauge.cli.console import say, show, show_json, show_table, watching
-from leakgauge.cli.sheets import controls_of, write_comparison, write_pairs
+from leakgauge.cli.sheets import write_comparison, write_pairs
 from leakgauge.cli.step_summary import append_step_summary
 from leakgauge.cli.triage import show_clues
 from leakgauge.errors import BadInput, LeakgaugeError
@@ -24,6 +24,7 @@ from leakgauge.report.numbers import heading
 from leakgauge.report.subject import counted
 from leakgauge.report.tradeoff import tradeoff
 from leakgauge.types import AuditReport, Federation, Interval, Scenario, Verdict, cell_name
+from leakgauge.verdict.roles import decoys_in, is_floor
 from leakgauge.verdict.summary import headline
 
 RUNS = Path("leakgauge-runs")
@@ -82,7 +83,7 @@ def run(
     if report.interrupted:
         say("leakgauge: interrupted; the report holds what was finished, the same command goes on from there")
         return 130
-    return 1 if report.verdict.gate and not report.verdict.gate["passed"] else 0
+    return 1 if report.verdict.gate and not report.verdict.gate.passed else 0
 
 
 def show_report(report: AuditReport, files: Mapping[str, Path], sheet: Path | None) -> None:
@@ -100,12 +101,12 @@ def show_report(report: AuditReport, files: Mapping[str, Path], sheet: Path | No
         show(line)
     show("")
     for entry in report.verdict.configurations:
-        show(str(entry["sentence"]))
-        show(f"  {entry['sides']}")
+        show(entry.sentence)
+        show(f"  {entry.sides}")
     for flag in flags(report):
         show(f"flag {flag.id}{raised_by(report, flag.id)}: {flag.reason}; {flag.remedy}")
     if report.verdict.gate:
-        show(str(report.verdict.gate["sentence"]))
+        show(report.verdict.gate.sentence)
     show("")
     if report.verdict.configurations:
         show(f"Verdict: {_loud(report.verdict)}. {report.verdict.sentence}")
@@ -119,7 +120,7 @@ def _loud(verdict: Verdict) -> str:
     """The headline in capitals; the configurations that it names stay as they are written."""
     words = headline(verdict).upper()
     for configuration in verdict.configurations:
-        words = words.replace(configuration["defense"].upper(), configuration["defense"])
+        words = words.replace(configuration.defense.upper(), configuration.defense)
     return words
 
 
@@ -132,7 +133,7 @@ def raised_by(report: AuditReport, flag: str) -> str:
 
 def _refusal(report: AuditReport) -> str | None:
     """Why the one attack that was asked for could not run at all, if so."""
-    asked = [row for row in without_floors(report).summary if row.attack not in controls_of(report)]
+    asked = [row for row in without_floors(report).summary if row.attack not in decoys_in(report.findings)]
     if not asked and not report.interrupted:
         return f"{' '.join(report.scenario.attacks)} gains nothing by knowing the defence: use --plain, or neither flag"
     return asked[0].error if asked and all(row.error for row in asked) else None
@@ -141,17 +142,17 @@ def _refusal(report: AuditReport) -> str | None:
 def show_summary(report: AuditReport) -> None:
     """The table attack x defence, floors included."""
     first, digits, title = ("psnr", 1, "PSNR dB [95 %]") if report.data.kind == "image" else ("mse", 5, "MSE [95 %]")
-    rows, controls = [], controls_of(report)
+    rows, decoys = [], decoys_in(report.findings)
     more = [m for m in report.scenario.metrics if m not in ("psnr", "ssim", "mse")]  # asked for by name
     for row in report.summary:
-        knows = "control" if row.attack in controls else ("adaptive" if row.adaptive else "plain")
+        knows = "control" if row.attack in decoys else ("adaptive" if row.adaptive else "plain")
         if row.error:
             rows.append([row.attack, row.defense, knows, *["-"] * (4 + len(more)), "did not run"])
             continue
         metrics, found = row.metrics, row.success_rate
         recovered = f"{found.recovered}/{found.records}" if found.records else "-"
         recovered += f" ({row.undecided} undecided)" if row.undecided and knows != "control" else ""
-        knows = knows if row.floor else "floor"
+        knows = "floor" if is_floor(row.attack) else knows
         rows.append(
             [
                 row.attack,
@@ -219,7 +220,7 @@ def interval(value: Interval | None, digits: int) -> str:
 
 def without_floors(report: AuditReport) -> AuditReport:
     """Only the attack that was asked for and its control; the floors stay in each row's `floor`."""
-    asked = {s.partition(":")[0] for s in report.scenario.attacks} | controls_of(report)
+    asked = {s.partition(":")[0] for s in report.scenario.attacks} | decoys_in(report.findings)
     return dataclasses.replace(
         report,
         findings=tuple(f for f in report.findings if f.attack in asked or _without_way(f.attack) in asked),

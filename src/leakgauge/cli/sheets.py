@@ -8,6 +8,7 @@ from pathlib import Path
 from leakgauge.reading.files import write_whole
 from leakgauge.report.pictures import comparison_png, pairs_png
 from leakgauge.types import AuditReport, Pictures, Summary, cell_name
+from leakgauge.verdict.roles import attack_rows
 
 _PAIRS = 16
 _COMPARED = 8  # records side by side, one row of pictures for each attack
@@ -34,17 +35,12 @@ def write_comparison(report: AuditReport, pictures: Pictures, folder: Path) -> P
     return _written(folder / "attacks.png", comparison_png(pictures.true.flatten(0, 1)[:_COMPARED], recovered, scores))
 
 
-def controls_of(report: AuditReport) -> set[str]:
-    """The attacks that ran on decoys, by the name of their row."""
-    return {f.attack for f in report.findings if f.is_decoy}
-
-
 def _attacked(report: AuditReport, pictures: Pictures) -> list[Summary]:
-    """The rows that have pictures to show: neither floors nor controls, and none that broke off."""
+    """The rows that have pictures to show: neither floors nor attacks on a decoy, and none that broke off."""
     if report.data.kind != "image":
         return []
-    tried = [r for r in report.summary if r.floor and not r.error and r.metrics.get("psnr_mean_per_image")]
-    return [r for r in tried if r.attack not in controls_of(report) and _cell(r) in pictures.recovered]
+    tried = [r for r in attack_rows(report.summary, report.findings) if not r.error]
+    return [r for r in tried if r.metrics.get("psnr_mean_per_image") and _cell(r) in pictures.recovered]
 
 
 def _cell(row: Summary) -> str:

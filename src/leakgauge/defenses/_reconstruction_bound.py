@@ -14,8 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-from scipy.optimize import brentq
-from scipy.special import log_ndtr, ndtr, ndtri
+from scipy.special import ndtr, ndtri
 
 
 def reconstruction_bound(mu: float, kappa: float) -> float:
@@ -31,19 +30,6 @@ def reconstruction_bound_of(promises: Iterable[tuple[float, float]], kappa: floa
 def mu_of_steps(sigma: float, steps: int = 1) -> float:
     """mu of so many Gaussian steps with this noise multiplier, each on all units (q = 1)."""
     return math.sqrt(steps) / sigma
-
-
-def delta_of(mu: float, epsilon: float) -> float:
-    """The delta with which mu-GDP is (epsilon, delta)-DP."""
-    return float(ndtr(mu / 2 - epsilon / mu) - math.exp(epsilon + log_ndtr(-mu / 2 - epsilon / mu)))
-
-
-def epsilon_of_mu(mu: float, delta: float) -> float:
-    """The epsilon with which mu-GDP is (epsilon, delta)-DP."""
-    if delta_of(mu, 0.0) <= delta:
-        return 0.0
-    highest = mu * (mu / 2 - float(ndtri(delta)))  # there the first term of `delta_of` alone is delta
-    return float(brentq(lambda epsilon: delta_of(mu, epsilon) - delta, 0.0, highest))
 
 
 def _bound(epsilon: float, delta: float, kappa: float) -> float:

@@ -1,16 +1,15 @@
-"""A Ray cluster: how to come to it, how much room it has, and what its processes say.
+"""How to come to a Ray cluster.
 
-    with connected("auto") as cluster:  # None starts one on this machine, for as long as this lasts
-        report, pictures = run_audit(scenario, executor=OnRay(cluster))
+    with connected("auto") as ray:  # None starts one on this machine, for as long as this lasts
+        report, pictures = run_audit(scenario, executor=OnRay(ray))
 
 Nothing of it is reported to Ray's makers, there is no dashboard, and a cluster that was started here takes orders only
-with a token that nobody else has. All other modules are free of Ray, so that they can be tested without it.
+with a token that nobody else has. No other module imports Ray, so that all can be tested without it.
 """
 
 from __future__ import annotations
 
 import os
-import pickle
 import secrets
 import shutil
 import socket
@@ -18,20 +17,16 @@ import subprocess
 import sys
 import tempfile
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
 from leakgauge.errors import BadInput, LeakgaugeError, MissingExtra
 from leakgauge.execution.quiet_ray import NO_STATISTICS, quiet_ray
-from leakgauge.execution.ray_task import Loaded, Start, UnitTask
-from leakgauge.execution.work_units import WorkUnit
-from leakgauge.execution.worker import Finished, Message, Refused, packed
 from leakgauge.reading.search_path import safe_children
 
-OBJECT_STORE = 200_000_000  # bytes of a local one: chunks and their results pass through, nothing stays
+OBJECT_STORE = 200_000_000  # bytes of a local one: units and their results pass through, nothing stays
 _PATIENCE = 60.0  # seconds for a cluster to answer, on a machine that may be busy
 _SETTINGS = NO_STATISTICS | {
     "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",  # nodes have their own environment
@@ -41,102 +36,15 @@ _SETTINGS = NO_STATISTICS | {
 }
 
 
-class Lost(Exception):
-    """A process of the cluster is gone, or what it said; `memory`: because its node was running out of it."""
-
-    def __init__(self, why: str, *, memory: bool = False) -> None:
-        super().__init__(why)
-        self.memory = memory
-
-
-@dataclass(frozen=True)
-class Node:
-    """What a machine of the cluster has in all, in use or not."""
-
-    cpus: float
-    gpus: float
-
-
-@dataclass(frozen=True)
-class Need:
-    """What one process asks for."""
-
-    gpus: float = 0.0  # a share of one, or none
-
-    def times_on(self, node: Node) -> int:
-        """How many fit on a node; each has a CPU to itself."""
-        fit = int(node.cpus)
-        return fit if not self.gpus else min(fit, int(node.gpus / self.gpus + 1e-9))
-
-    def __str__(self) -> str:
-        return f"1 CPU and {self.gpus:g} GPU" if self.gpus else "1 CPU"
-
-
-class RayCluster:
-    """A cluster that this process is connected to."""
-
-    def __init__(self, ray: ModuleType) -> None:
-        self._ray = ray
-        self._task = ray.remote(UnitTask)
-        self.version: str = ray.__version__
-
-    def nodes(self) -> list[Node]:
-        found = [node["Resources"] for node in self._ray.nodes() if node["Alive"]]
-        return [Node(has.get("CPU", 0.0), has.get("GPU", 0.0)) for has in found]
-
-    def shared(self, source: bytes) -> Any:
-        """Kept once, and copied to each node that needs it."""
-        return self._ray.put(source)
-
-    def hire(self, need: Need, start: Start, source: Any) -> Any:
-        """A `ChunkTask` in a process of its own, as soon as there is room. Who runs again what it lost, we decide."""
-        asked = self._task.options(
-            num_cpus=1, num_gpus=need.gpus, max_restarts=0, max_task_retries=0, scheduling_strategy="SPREAD"
-        )
-        return asked.remote(start, source)
-
-    def load(self, task: Any) -> Any:
-        return task.load.options(num_returns="streaming").remote()
-
-    def run(self, task: Any, unit: WorkUnit) -> Any:
-        return task.run.options(num_returns="streaming").remote(packed(unit))
-
-    def dismiss(self, task: Any) -> None:
-        """It ends at once, whatever it is at."""
-        self._ray.kill(task, no_restart=True)
-
-    def heard(self, streams: Sequence[Any], seconds: float) -> list[Any]:
-        """Those of them that have something to say."""
-        ready: list[Any] = self._ray.wait(list(streams), num_returns=1, timeout=seconds)[0]
-        return ready
-
-    def receive(self, stream: Any) -> Message | Loaded:
-        """What is said next; `Finished` at the end. Raises `Lost`."""
-        errors = self._ray.exceptions
-        try:
-            message: Message | Loaded = pickle.loads(self._ray.get(next(stream)))
-        except StopIteration:
-            return Finished()
-        except errors.RayTaskError as error:
-            return Refused(str(error), expected=False)
-        except errors.RayActorError as error:
-            if "creation task" in str(error):
-                return Refused(_cannot_start(error), expected=True)
-            raise Lost(_gist(error)) from error
-        except errors.RayError as error:
-            raise Lost(_gist(error), memory=isinstance(error, errors.OutOfMemoryError)) from error
-        return message
-
-
 @contextmanager
-def connected(address: str | None = None) -> Iterator[RayCluster]:
-    """The cluster at `HOST:PORT`, the one that runs on this machine (`auto`), or one that is started here.
+def connected(address: str | None = None) -> Iterator[ModuleType]:
+    """Ray, connected to the cluster at `HOST:PORT`, to that of this machine (`auto`), or to one that is started here.
 
     Where this process is connected already, that cluster is taken. Only what was started here is ended here.
     """
     ray = ray_module(own=address is None)
     if ray.is_initialized():
-        yield RayCluster(ray)
+        yield ray
         return
     with ExitStack() as afterwards:  # in the opposite order
         how: dict[str, Any] = {"address": address}
@@ -152,7 +60,7 @@ def connected(address: str | None = None) -> Iterator[RayCluster]:
             _refuse_unreachable(address)
         afterwards.callback(ray.shutdown)
         _init(ray, **how)
-        yield RayCluster(ray)
+        yield ray
 
 
 def ray_module(own: bool = False) -> ModuleType:
@@ -182,8 +90,8 @@ def _init(ray: ModuleType, **how: Any) -> None:
             ray.init(log_to_driver=False, logging_level="ERROR", **how)
     except Exception as error:  # it raises all kinds, bare ones among them
         if how["address"] == "local":
-            raise LeakgaugeError(f"Ray could not be started on this machine: {_gist(error)}") from error
-        raise _unreachable(how["address"], _gist(error)) from error
+            raise LeakgaugeError(f"Ray could not be started on this machine: {gist(error)}") from error
+        raise _unreachable(how["address"], gist(error)) from error
 
 
 def _refuse_unreachable(address: str) -> None:
@@ -227,12 +135,7 @@ def _scratch() -> Iterator[str]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _cannot_start(error: Exception) -> str:
-    last = str(error).strip().splitlines()[-1]
-    return f"a node of the cluster cannot run leakgauge ({last.strip()}); install it there, with the same packages"
-
-
-def _gist(error: Exception) -> str:
+def gist(error: Exception) -> str:
     """Ray's messages are paragraphs; the sentence that says why."""
     text = " ".join(str(error).split())
     _, known, cause = text.partition("The actor is dead because ")

@@ -1,9 +1,8 @@
-"""What runs in a process of a Ray cluster: it loads the stage once, then runs the chunks that it is sent.
+"""What runs in a process of a Ray cluster: it loads the setup once, then runs the units that it is sent.
 
-It says what `leakgauge.execution.worker` says through a pipe, as plain pickles in a stream. The work goes on in a
-thread of its own, because progress has to be told in the middle of it. Where it runs, the same version of Leakgauge and
-the same data must be installed; files of the user's own are looked for at the same place as on the machine that started
-the run.
+Its messages are those of `leakgauge.execution.worker`, as plain pickles in a stream. The work goes on in a thread of
+its own, because progress is sent in the middle of it. Where it runs, the same version of Leakgauge and the same data
+must be installed; files of the user's own are looked for at the same place as on the machine that started the run.
 """
 
 from __future__ import annotations
@@ -11,8 +10,6 @@ from __future__ import annotations
 import os
 import pickle
 import threading
-import time
-import traceback
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -23,20 +20,13 @@ import torch
 import leakgauge
 from leakgauge.engine.memory import share_memory
 from leakgauge.errors import LeakgaugeError
-from leakgauge.execution.work_units import Told, UnitRunner, WorkUnit
-from leakgauge.execution.worker import Message, Notice, Progress, Refused, SetupSource, packed
+from leakgauge.execution.work_units import UnitRunner, WorkUnit
+from leakgauge.execution.worker import Message, Ready, Refused, SetupSource, callbacks_of, packed
 from leakgauge.reading.files import VARIABLE
 from leakgauge.reading.search_path import look_here_last
 from leakgauge.setup.setup import environment
 
-_TELL = 0.5  # seconds between two words on progress: each is a message through the cluster
-
-
-@dataclass(frozen=True)
-class Loaded:
-    """The stage is loaded, and where."""
-
-    device: str
+_PROGRESS = 0.5  # seconds between two messages of progress: each goes through the cluster
 
 
 @dataclass(frozen=True)
@@ -66,7 +56,7 @@ class UnitTask:
         self._runner: UnitRunner | None = None
 
     def load(self) -> Iterator[bytes]:
-        """`Loaded` at the end."""
+        """`Ready` at the end."""
         return streamed(self._load)
 
     def run(self, unit: bytes) -> Iterator[bytes]:
@@ -75,12 +65,12 @@ class UnitTask:
         def work(say: Callable[[Message], None]) -> None:
             assert self._runner is not None, "load comes first"
             loaded: WorkUnit = pickle.loads(unit)
-            for part in self._runner.parts(loaded, _told(say)):
+            for part in self._runner.parts(loaded, callbacks_of(say, _PROGRESS)):
                 say(part)
 
         return streamed(work)
 
-    def _load(self, say: Callable[[Message | Loaded], None]) -> None:
+    def _load(self, say: Callable[[Message], None]) -> None:
         if self._start.version != leakgauge.__version__:
             raise LeakgaugeError(
                 f"a node of the cluster has leakgauge {leakgauge.__version__}, the run was started with "
@@ -95,35 +85,21 @@ class UnitTask:
         source: SetupSource = pickle.loads(self._source)
         setup = source.load(self._start.device)
         self._runner = UnitRunner(setup)
-        say(Loaded(environment(setup.batch.inputs.device)["device"]))
+        say(Ready(environment(setup.batch.inputs.device)["device"]))
 
 
-def streamed(work: Callable[[Callable[[Message | Loaded], None]], None]) -> Iterator[bytes]:
+def streamed(work: Callable[[Callable[[Message], None]], None]) -> Iterator[bytes]:
     """What `work` says, while it runs; a failure of it is the last word."""
-    said: SimpleQueue[Message | Loaded | None] = SimpleQueue()
+    said: SimpleQueue[Message | None] = SimpleQueue()
 
     def to_the_end() -> None:
         torch.set_num_threads(1)
         try:
             work(said.put)
-        except LeakgaugeError as error:
-            said.put(Refused(str(error), expected=True))
-        except BaseException:
-            said.put(Refused(traceback.format_exc(), expected=False))
+        except BaseException as error:
+            said.put(Refused.of(error))
         said.put(None)
 
     threading.Thread(target=to_the_end, daemon=True).start()
     while (message := said.get()) is not None:
         yield packed(message)
-
-
-def _told(say: Callable[[Message], None]) -> Told:
-    last = -1.0
-
-    def progress(_: WorkUnit, share: float) -> None:
-        nonlocal last
-        if time.monotonic() - last > _TELL:
-            last = time.monotonic()
-            say(Progress(share))
-
-    return Told(progress, lambda line: say(Notice(line)))

@@ -13,8 +13,9 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from leakgauge.execution.scheduler import Scheduler
 from leakgauge.execution.store import Store, Trial
-from leakgauge.execution.work_units import Executor, Part, Told, WorkUnit, units_of
+from leakgauge.execution.work_units import Callbacks, Part, WorkUnit, units_of
 from leakgauge.setup.plan import Cell
 from leakgauge.setup.setup import Setup
 from leakgauge.types import Finding
@@ -56,11 +57,11 @@ class Resume:
     """The cells of one stage. An interrupt leaves in each `Work` what was done by then."""
 
     def __init__(
-        self, setup: Setup, store: Store | None, executor: Executor, notice: Callable[[str], None] = lambda _: None
+        self, setup: Setup, store: Store | None, scheduler: Scheduler, notice: Callable[[str], None] = lambda _: None
     ) -> None:
         self._setup = setup
         self._store = store
-        self._executor = executor
+        self._scheduler = scheduler
         self._notice = notice
         self._noticed: set[str] = set()
 
@@ -85,7 +86,7 @@ class Resume:
             left = [t for t in range(trials) if t not in work.done]
             bar.begin(work, left)
             for unit in units_of(
-                work.key, work.cell, left, trials, self._setup.batch.inputs.device, self._executor.slots, work.changes
+                work.key, work.cell, left, trials, self._setup.batch.inputs.device, self._scheduler.slots, work.changes
             ):
                 yield work, unit
 
@@ -93,10 +94,10 @@ class Resume:
         """The chunks that no other process is running; gives how many trials came back."""
         mine: dict[tuple[str, int], _Claimed] = {}
         came = 0
-        told = Told(lambda unit, share: bar.running(mine[unit.name].work, unit, share), self._said)
+        callbacks = Callbacks(lambda unit, share: bar.running(mine[unit.name].work, unit, share), self._said)
         with ExitStack() as claims:
             ours = self._claimed(units, elsewhere, mine, claims, bar)
-            for unit, part in self._executor.run(self._setup, ours, told):
+            for unit, part in self._scheduler.run(self._setup, ours, callbacks):
                 held = mine[unit.name]
                 self._keep(held.work, part)
                 numbers = [t.finding.trial for t in part.trials]
@@ -115,7 +116,7 @@ class Resume:
         claims: ExitStack,
         bar: _Bar,
     ) -> Iterator[WorkUnit]:
-        """Chunks as an executor draws them: each is ours from then on, and was not finished meanwhile."""
+        """Chunks as the scheduler draws them: each is ours from then on, and was not finished meanwhile."""
         for work, unit in units:
             claim = claims.enter_context(ExitStack())
             if self._store:

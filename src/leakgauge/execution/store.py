@@ -99,8 +99,8 @@ class Store:
         return set(self._writing.held(key))
 
     def claim(self, key: str, unit: int) -> AbstractContextManager[bool]:
-        """The right to run a chunk of a cell; False if another process has it. Freed if that process dies."""
-        return claimed(self._cells / f"{key}.chunk-{unit}", wait=False)
+        """The right to run a unit of a cell; False if another process has it. Freed if that process dies."""
+        return claimed(self._cells / f"{key}.unit-{unit}", wait=False)
 
     def forget(self, key: str) -> None:
         """For a run that begins anew."""
@@ -109,7 +109,7 @@ class Store:
             remove(path)
 
     def save_truth(self, truth: Tensor | None, of: str) -> None:
-        """The private samples of the stage with this key, where they are to be kept; None removes those of before."""
+        """The private samples of the setup with this key, where they are to be kept; None removes those of before."""
         if truth is None:
             remove(self.folder / "truth.safetensors")
             return
@@ -117,7 +117,7 @@ class Store:
         self._write(self.folder / "truth.safetensors", kept, {"of": of, "digest": _digest(of, "", kept)})
 
     def save_cells_of_report(self, names: Mapping[str, str], of: str) -> None:
-        """Which cell of the table has which key, of the stage with this key: cell name -> key."""
+        """Which cell of the table has which key, of the setup with this key: cell name -> key."""
         write_whole(self.folder / "cells.json", sealed(of, dict(names)))
 
     @property
@@ -128,7 +128,7 @@ class Store:
     def pictures(self, setup: str = "") -> Pictures | None:
         """The pictures of a finished run, for `leakgauge report`; None if there are none. Needs no index.
 
-        Only those of the stage with that key, if one is given.
+        Only those of the setup with that key, if one is given.
         """
         if not self.kept_private:
             return None
@@ -162,7 +162,7 @@ class Store:
         return Pictures(truth, recovered, film)
 
     def _truth(self) -> tuple[Tensor, str]:
-        """The private samples, and the key of the stage whose they are."""
+        """The private samples, and the key of the setup that they belong to."""
         with safe_open(regular(self.folder / "truth.safetensors"), framework="pt") as file:
             said, truth = file.metadata() or {}, file.get_tensor("inputs")
         if said["digest"] != _digest(said["of"], "", {"inputs": truth}):

@@ -13,13 +13,13 @@ from leakgauge.client.trained_on import scores_beside
 from leakgauge.engine.memory import is_out_of_memory
 from leakgauge.errors import BadInput, LeakgaugeError, NotApplicable
 from leakgauge.execution.trial_run import TrialRun
+from leakgauge.metrics.criterion import beats, criterion_of
 from leakgauge.metrics.scoring import Scores, score
 from leakgauge.metrics.worst_case import with_answers, worst_case
 from leakgauge.setup.plan import ON_A_DECOY, Cell, OnDecoy, parse_chain
 from leakgauge.setup.setup import Setup
 from leakgauge.types import (
     BLANK,
-    CRITERION,
     NOT_APPLICABLE,
     Attack,
     Batch,
@@ -30,7 +30,6 @@ from leakgauge.types import (
     Reconstruction,
     ThreatModel,
 )
-from leakgauge.verdict.credible import beats, meets
 from leakgauge.verdict.film import with_film
 from leakgauge.verdict.flags import FLAGS, generator_flags, never_moved, objective_fell, oracle_flags, ran_out_of_time
 
@@ -48,7 +47,6 @@ Done = tuple[list[Finding], Tensor | None]
 def run_cell(
     setup: Setup,
     cell: Cell,
-    earlier: Sequence[Finding],
     progress: Callable[[float], None],
     trials: Sequence[int] | None = None,
     notice: Callable[[str], None] = lambda _: None,
@@ -92,7 +90,7 @@ def run_cell(
         flags.append("time-budget-spent")
     if defenses and trial_run.defense_did_nothing:
         flags.append("defense-without-effect")
-    findings = compared(setup, cell, _findings(cell, ran, result, scores, setup, flags), earlier)
+    findings = _findings(cell, ran, result, scores, setup, flags)
     size = setup.scenario.batch_size
     own = None if scores.matched is None else scores.matched[:, :size]
     if own is not None and worst is not None:
@@ -252,14 +250,15 @@ def _no_better(
     """Does the mean of public data score as well, and is no record of the trial recovered by the criterion?"""
     floors = [f for r in guess.records[: len(each)] if (f := r.get("psnr")) is not None]
     mine, floor = means.get("psnr"), sum(floors) / len(floors) if floors else guess.scores.get("psnr")
-    name = CRITERION[data.kind][0]
-    recovered = any(meets(data, r) and beats(name, r, g) for r, g in zip(each, guess.records, strict=False))
-    return mine is not None and floor is not None and mine <= floor and not recovered
+    rule = criterion_of(data)
+    recovered = any(rule.met(r) and beats(rule.metric, r, g) for r, g in zip(each, guess.records, strict=False))
+    behind = mine is not None and floor is not None and not beats("psnr", means, {"psnr": floor})
+    return behind and not recovered
 
 
 def _beats(data: DataSpec, means: Mapping[str, float | None], decoy: Finding) -> bool:
     """Does the attack score better than its control? By the criterion's metric; True without a score."""
-    name = CRITERION[data.kind][0]
+    name = criterion_of(data).metric
     return means.get(name) is None or beats(name, means, decoy.scores)
 
 

@@ -1,21 +1,7 @@
-"""The work of an audit in pieces that can run anywhere: a chunk is some trials of one cell, an executor maps chunks to
-their trials.
+"""The work of an audit in pieces that can run anywhere: a unit is some trials of one cell.
 
-This is the seam for running elsewhere. An `Executor` is handed the stage, a lazy iterator of chunks and somebody to
-tell; it draws a chunk when it has room for one, runs it with `ChunkRunner(stage).parts(chunk, told)` wherever it likes,
-and yields `(chunk, part)` here, in any order, each as soon as it is there. Whoever called keeps the parts on disk, and
-holds a claim on each chunk that was drawn until all its trials have come back, so an executor
-
-- draws no more chunks than it can run at once (`slots`), or processes that share a run directory could not share work;
-- gives every trial of a chunk back once, as findings or, where it gave up, as failed ones (`failed_part`);
-- may run the rest of a chunk elsewhere after a crash (`chunk.without(...)`);
-- ends with its work when `close` is called, which also happens after an interrupt.
-
-`InProcess` is the plain one, `leakgauge.execution.local` has processes of this machine. To run on other machines, make
-one that sends a `worker.Setup` there once and chunks after it, as bytes made by `worker.packed`: `setup.load(device)`
-gives the stage, whose `ChunkRunner` is kept for the chunks to come. Where a chunk begins and ends depends on the kind
-of device alone, never on who runs it or how many do, because only trials that run beside the same others round alike:
-so the numbers of a run do not depend on its executor.
+`UnitRunner(setup).parts(unit, callbacks)` runs one in the process that has loaded the setup. Who runs which unit where
+is decided in `leakgauge.execution.scheduler`.
 """
 
 from __future__ import annotations
@@ -24,7 +10,7 @@ import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
@@ -45,11 +31,11 @@ class WorkUnit:
     """Some trials of one cell."""
 
     key: str  # of the cell, in the store
-    number: int  # among the chunks of the cell
+    number: int  # among the units of the cell
     cell: Cell
     trials: tuple[int, ...]
     time_share: float = 1.0  # of the attack's time budget, which is that of the whole cell
-    changes: Mapping[str, Any] = field(default_factory=dict)  # fields of the stage that are others here; see `ledger`
+    changes: Mapping[str, Any] = field(default_factory=dict)  # fields of the setup that are others here; see `ledger`
     at_once: int | None = None  # trials side by side, where more did not fit into memory
 
     @property
@@ -66,75 +52,39 @@ class WorkUnit:
 
 @dataclass(frozen=True)
 class Part:
-    """Trials of a chunk that are done. One that an interrupt cut short is reported but not kept: a trial among others
-    than it had would not round alike, so its chunk is run again."""
+    """Trials of a unit that are done. One that an interrupt cut short is reported but not kept: a trial among others
+    than it had would not round alike, so its unit is run again."""
 
     trials: tuple[Trial, ...]
     whole: bool = True
 
 
 @dataclass(frozen=True)
-class Told:
-    """Who wants to know how it goes."""
+class Callbacks:
+    """What is called while a unit runs."""
 
-    progress: Callable[[WorkUnit, float], None] = lambda *_: None  # share of the chunk that is done
+    progress: Callable[[WorkUnit, float], None] = lambda *_: None  # share of the unit that is done
     notice: Callable[[str], None] = lambda _: None  # what is known against the attack
 
 
-class Executor(Protocol):
-    """See the module's text."""
-
-    @property
-    def slots(self) -> int:
-        """How many chunks run at once."""
-        ...
-
-    @property
-    def environment(self) -> Mapping[str, str]:
-        """What is true of where they ran, and not of this process; for the report."""
-        ...
-
-    def run(self, setup: Setup, units: Iterator[WorkUnit], told: Told) -> Iterator[tuple[WorkUnit, Part]]: ...
-
-    def close(self) -> None: ...
-
-
-class InProcess:
-    """One chunk after another, here."""
-
-    slots = 1
-    environment: Mapping[str, str] = {}
-
-    def run(self, setup: Setup, units: Iterator[WorkUnit], told: Told) -> Iterator[tuple[WorkUnit, Part]]:
-        runner = UnitRunner(setup)
-        for unit in units:
-            for part in runner.parts(unit, told):
-                yield unit, part
-                if not part.whole:
-                    raise KeyboardInterrupt
-
-    def close(self) -> None:
-        pass
-
-
 class UnitRunner:
-    """Runs chunks on one stage, in the process that has loaded it."""
+    """Runs units on one setup, in the process that has loaded it."""
 
     def __init__(self, setup: Setup) -> None:
         self._setup = setup
         self._last = LastTrialRun()
 
-    def parts(self, unit: WorkUnit, told: Told) -> Iterator[Part]:
-        """The trials of a chunk, as many at once as memory allows, each lot as soon as it is done."""
+    def parts(self, unit: WorkUnit, callbacks: Callbacks) -> Iterator[Part]:
+        """The trials of a unit, as many at once as memory allows, each lot as soon as it is done."""
         setup = dataclasses.replace(self._setup, **unit.changes) if unit.changes else self._setup
-        told.progress(unit, 0.0)
+        callbacks.progress(unit, 0.0)
         size, done = self._at_once(setup, unit), 0
         while done < len(unit.trials):
             trials = unit.trials[done : done + size]
             share = len(trials) / len(unit.trials)
             cell = _with_time(unit.cell, unit.time_share * share)
-            progress = partial(within, partial(told.progress, unit), done / len(unit.trials), share)
-            findings, pictures = run_cell(setup, cell, (), progress, trials, told.notice, self._last)
+            progress = partial(within, partial(callbacks.progress, unit), done / len(unit.trials), share)
+            findings, pictures = run_cell(setup, cell, progress, trials, callbacks.notice, self._last)
             spec = unit.cell.attack.spec  # without the share of time
             yield Part(
                 tuple(
@@ -160,12 +110,12 @@ class UnitRunner:
 def units_of(
     key: str, cell: Cell, left: Sequence[int], trials: int, device: torch.device, slots: int, changes: Mapping[str, Any]
 ) -> list[WorkUnit]:
-    """What is `left` of a cell's `trials`, in chunks whose bounds are the same in every run."""
+    """What is `left` of a cell's `trials`, in units whose bounds are the same in every run."""
     size = SIZES[device.type]
     groups: dict[int, list[int]] = {}
     for trial in left:
         groups.setdefault(trial // size, []).append(trial)
-    beside = min(slots, len(groups))  # chunks that run at the same time do not wait for one another's share
+    beside = min(slots, len(groups))  # units that run at the same time do not wait for one another's share
     return [
         WorkUnit(key, number, cell, tuple(group), min(1.0, beside * len(group) / trials), changes)
         for number, group in groups.items()
@@ -173,7 +123,7 @@ def units_of(
 
 
 def failed_part(setup: Setup, unit: WorkUnit, error: str) -> Part:
-    """The trials of a chunk that could not be run, as failures that stay in the table."""
+    """The trials of a unit that could not be run, as failures that stay in the table."""
     return Part(tuple(Trial(failed(setup, unit.cell, trial, error), None) for trial in unit.trials))
 
 

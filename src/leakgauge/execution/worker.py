@@ -1,7 +1,7 @@
-"""What a worker process does: load the stage as its starter did, then run the chunks it is sent.
+"""What a worker does: load the setup as its starter did, then run the units it is sent; and what it says meanwhile.
 
-It has one torch thread. What it says goes through a pipe as plain pickles, tensors by value: nothing is shared with a
-process that can be killed at any moment.
+All of it travels as plain pickles, tensors by value: nothing is shared with a process that can be killed at any moment.
+`work` is a process of this machine, at the end of a pipe, with one torch thread; `ray_task` is one of a cluster.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import pickle
 import sys
 import time
 import traceback
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -23,23 +23,23 @@ from torch import Tensor
 from leakgauge import catalog
 from leakgauge.engine.memory import share_memory
 from leakgauge.errors import LeakgaugeError
-from leakgauge.execution.work_units import Part, Told, UnitRunner, WorkUnit
+from leakgauge.execution.work_units import Callbacks, Part, UnitRunner, WorkUnit
 from leakgauge.reading.search_path import look_here_last
 from leakgauge.recording.own_update import recorded_setup
 from leakgauge.setup.plan import plan
 from leakgauge.setup.setup import Setup, load_setup
 from leakgauge.types import Scenario
 
-_TELL = 0.2  # seconds between two words on progress
+_PROGRESS = 0.2  # seconds between two messages of progress
 
 
 @dataclass(frozen=True)
 class SetupSource:
-    """All that a process needs to load the stage that another one has; pickles, with tensors by value."""
+    """All that a process needs to load the setup that another one has; pickles, with tensors by value."""
 
     scenario: Scenario
     data_root: Path | None
-    key: str  # of the stage: whoever comes to another one has loaded something else
+    key: str  # of the setup: whoever comes to another one has loaded something else
     trained: Mapping[str, Tensor] | None  # parameters of a model that was trained for this, which is not done twice
 
     @classmethod
@@ -56,8 +56,8 @@ class SetupSource:
         return cls(setup.scenario, data_root, setup.key, state)
 
     def load(self, device: str) -> Setup:
-        """The stage, on a device of this process."""
-        plan(self.scenario)  # own attacks and defences have to be imported before a chunk that holds one arrives
+        """The setup, on a device of this process."""
+        plan(self.scenario)  # own attacks and defenses have to be imported before a unit that holds one arrives
         if self.scenario.update is not None:
             setup = recorded_setup(self.scenario, self.data_root, device, checked=False)
         else:
@@ -72,12 +72,14 @@ class SetupSource:
 
 @dataclass(frozen=True)
 class Ready:
-    """The stage is loaded."""
+    """The setup is loaded."""
+
+    device: str = ""  # its name, where it is not a device of the starter
 
 
 @dataclass(frozen=True)
 class Progress:
-    share: float  # of the chunk that was sent last
+    share: float  # of the unit that was sent last
 
 
 @dataclass(frozen=True)
@@ -87,22 +89,28 @@ class Notice:
 
 @dataclass(frozen=True)
 class Finished:
-    """All parts of the chunk were sent."""
+    """All parts of the unit were sent."""
 
 
 @dataclass(frozen=True)
 class Refused:
-    """An error that another process would meet as well."""
+    """An error that another worker would meet as well."""
 
     text: str
     expected: bool  # ours, on purpose: one line says it all
+
+    @classmethod
+    def of(cls, error: BaseException) -> Refused:
+        if isinstance(error, LeakgaugeError):
+            return cls(str(error), expected=True)
+        return cls("".join(traceback.format_exception(error)), expected=False)
 
 
 Message = Ready | Progress | Notice | Part | Finished | Refused
 
 
 def work(pipe: Connection, source: bytes, device: str, processes: int, memory: int | None) -> None:
-    """All that a worker does, from loading to its last chunk."""
+    """All that a worker process does, from loading to its last unit."""
     torch.set_num_threads(1)
     share_memory(processes, memory)
     try:
@@ -111,15 +119,26 @@ def work(pipe: Connection, source: bytes, device: str, processes: int, memory: i
         runner = UnitRunner(loaded.load(device))
         send(pipe, Ready())
         while (unit := receive(pipe)) is not None:
-            for part in runner.parts(unit, _told(pipe)):
+            for part in runner.parts(unit, callbacks_of(lambda message: send(pipe, message), _PROGRESS)):
                 send(pipe, part)
             send(pipe, Finished())
     except (EOFError, BrokenPipeError):  # our starter is gone
         return
-    except LeakgaugeError as error:
-        send(pipe, Refused(str(error), expected=True))
-    except Exception:
-        send(pipe, Refused(traceback.format_exc(), expected=False))
+    except Exception as error:
+        send(pipe, Refused.of(error))
+
+
+def callbacks_of(say: Callable[[Message], None], every: float) -> Callbacks:
+    """Callbacks that become messages; progress is said once in so many seconds."""
+    last = -every
+
+    def progress(_: WorkUnit, share: float) -> None:
+        nonlocal last
+        if time.monotonic() - last > every:
+            last = time.monotonic()
+            say(Progress(share))
+
+    return Callbacks(progress, lambda line: say(Notice(line)))
 
 
 def send(pipe: Connection, message: Message | WorkUnit | None) -> None:
@@ -148,15 +167,3 @@ class _Pickler(pickle.Pickler):
 
 def _own_class(module: str, name: str) -> Any:
     return getattr(sys.modules[module], name)
-
-
-def _told(pipe: Connection) -> Told:
-    last = -1.0
-
-    def progress(_: WorkUnit, share: float) -> None:
-        nonlocal last
-        if time.monotonic() - last > _TELL:
-            last = time.monotonic()
-            send(pipe, Progress(share))
-
-    return Told(progress, lambda line: send(pipe, Notice(line)))

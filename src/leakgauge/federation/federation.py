@@ -71,7 +71,7 @@ class Federated:
         if locks_in(self.model):
             raise NotApplicable(
                 "key-lock leaves a lock with each client from round to round, which this federation does not; use "
-                "leakgauge train-locked, or leakgauge.lab.locked_training from Python"
+                "leakgauge lab train-locked, or leakgauge.lab.locked_training from Python"
             )
         self.trained_on, self.kept_back = split_clients(self.clients, self.aggregator.kept_back, self.seed)
         self.ledger = torch.zeros(len(self.clients), 2, dtype=torch.float64)
@@ -123,9 +123,9 @@ class Federated:
         if self.poison is not None:
             updates = self.poison.updates(updates, self.model, chosen, self.seed, number)
         exchange = self._exchange(updates, chosen, number)
-        weights = self.aggregator.weights(self._reported(exchange, updates, chosen, number))
+        weights, memory = self.aggregator.weigh(self._reported(exchange, updates, chosen, number), self.server)
         self.ledger[chosen] += torch.stack([weights.cpu(), torch.ones(len(chosen), dtype=torch.float64)], 1)
-        step, self.server = self.aggregator.step(exchange.mean(weights), self.server)
+        step, self.server = self.aggregator.step(exchange.mean(weights), memory)
         self.model = apply_update(self.model, step, self.federation.server_lr)
         device = next(self.model.parameters()).device
         if device.type == "cuda":
@@ -150,18 +150,18 @@ class Federated:
     ) -> Reported:
         """What the server weighs clients by; results of local models only where the aggregator asks for them."""
         samples = torch.tensor([len(self.trained_on[c]) for c in chosen], dtype=torch.float64)
-        reported = Reported(samples, self.federation.weighting)
-        if not self.aggregator.cross_validates:
+        reported = Reported(samples, self.federation.weighting, clients=torch.tensor(chosen))
+        if not self.aggregator.cross_validates or (number - 1) % self.aggregator.tries_every:
             return reported
         metric, lr = self.aggregator.measured_by, self.federation.server_lr
         own = local_models(self.model, updates, lr)
         training = [
             self._tried({n: t[[i]] for n, t in own.items()}, [c], self.trained_on) for i, c in enumerate(chosen)
         ]
-        fusing = self.aggregator.mixing_weights(len(chosen), generator(self.seed, f"fusing/{number}"))
+        fusing = self.aggregator.mixing_weights(reported, self.server, generator(self.seed, f"fusing/{number}"))
         mixtures = local_models(self.model, exchange.mixtures(fusing), lr)
         validation = self._tried(mixtures, chosen, self.kept_back)
-        reported = Reported(samples, "equal", torch.cat(training).flatten(), validation)
+        reported = dataclasses.replace(reported, training=torch.cat(training).flatten(), validation=validation)
         return reported if self.poison is None else self.poison.reported(reported, chosen, metric)
 
     def _tried(self, models: Mapping[str, Tensor], clients: Sequence[int], holdings: Sequence[Tensor]) -> Tensor:

@@ -58,7 +58,7 @@ def fitted(generator: Generator, data: DataSpec, what: str) -> Generator:
             what,
             allowed=f"one for the {data.classes} classes of {data.name!r}",
             got=f"one for {generator.classes}",
-            do=f"train one: leakgauge train-generator --data {data.name}",
+            do=f"train one: leakgauge train generator --data {data.name}",
         )
     if generator.shape == data.shape:
         return generator
@@ -68,7 +68,7 @@ def fitted(generator: Generator, data: DataSpec, what: str) -> Generator:
             what,
             allowed=f"one whose samples are {_words(data.shape)} or larger, as those of {data.name!r}",
             got=_words(generator.shape),
-            do=f"train one: leakgauge train-generator --data {data.name}",
+            do=f"train one: leakgauge train generator --data {data.name}",
         )
     return dataclasses.replace(generator, size=(data.shape[1], data.shape[2]))
 

@@ -24,7 +24,7 @@ def load_generator(spec: str, data: DataSpec, public: Batch | None = None) -> Ge
         if public is None:
             raise NotApplicable(
                 "generator 'public' is made from public samples, and there are none; "
-                f"give a file: leakgauge train-generator --data {data.name}"
+                f"give a file: leakgauge train generator --data {data.name}"
             )
         return principal_generator(public, data)
     return fitted(_read(spec), data, f"generator {spec!r}")

@@ -25,7 +25,7 @@ from leakgauge.reading.tensors import read_safetensors
 
 FORMAT = "leakgauge-generator-1"
 _SEEN = "seen"
-_DO = "write it with: leakgauge train-generator"
+_DO = "write it with: leakgauge train generator"
 _LARGEST = 4096  # of any number in an architecture: a damaged header must not ask for all memory
 
 
@@ -70,7 +70,7 @@ def read_generator(path: str) -> Generator:
         if isinstance(error, BadInput):
             raise
         got = "another file, or a damaged one"
-        raise BadInput(what, allowed="a generator that train-generator wrote", got=got, do=_DO) from error
+        raise BadInput(what, allowed="a generator that `train generator` wrote", got=got, do=_DO) from error
     weights = {n.removeprefix("net."): t for n, t in tensors.items() if n.startswith("net.")}
     decoder = _with_weights(plan, weights, what)
     words = f"{origin.samples} samples of the {origin.split} split of {origin.data}"

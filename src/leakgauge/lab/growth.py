@@ -71,12 +71,14 @@ def points(device: torch.device) -> list[Point]:
     ]
 
 
-def measure_growth(point: Point, device: torch.device, seconds: float, precision: str = "float32") -> GrowthRow:
+def measure_growth(
+    point: Point, device: torch.device, seconds: float, precision: str = "float32", seed: int = 0
+) -> GrowthRow:
     """One point, in a process of its own."""
     check(seconds, point.victims)
     context = multiprocessing.get_context("spawn")
     mine, theirs = context.Pipe(duplex=False)
-    process = context.Process(target=_answer, args=(theirs, point, str(device), seconds, precision))
+    process = context.Process(target=_answer, args=(theirs, point, str(device), seconds, precision, seed))
     with safe_children():
         process.start()
     theirs.close()
@@ -98,16 +100,16 @@ def _answer(pipe: multiprocessing.connection.Connection, point: Point, *how: str
         pipe.send(str(error))
 
 
-def time_here(point: Point, device_name: str, seconds: float, precision: str) -> GrowthRow:
+def time_here(point: Point, device_name: str, seconds: float, precision: str, seed: int = 0) -> GrowthRow:
     """One point, in this process."""
     device = torch.device(device_name)
     set_precision(precision)
     data = DataSpec("bench", (3, point.side, point.side), CLASSES, "image", (0.5,) * 3, (0.25,) * 3)
-    model = working_model(load_model(point.model, data, seed=0).to(device, dtype_of(precision)).eval(), "eval")
+    model = working_model(load_model(point.model, data, seed).to(device, dtype_of(precision)).eval(), "eval")
     parameters = sum(p.numel() for p in model.parameters())
     before = _held(device)
     try:
-        speed = _speed(point, data, model, device, seconds, dtype_of(precision))
+        speed = _speed(point, data, model, device, seconds, dtype_of(precision), seed)
     except (RuntimeError, MemoryError) as error:
         if not is_out_of_memory(error):
             raise
@@ -116,9 +118,15 @@ def time_here(point: Point, device_name: str, seconds: float, precision: str) ->
 
 
 def _speed(
-    point: Point, data: DataSpec, model: torch.nn.Module, device: torch.device, seconds: float, dtype: torch.dtype
+    point: Point,
+    data: DataSpec,
+    model: torch.nn.Module,
+    device: torch.device,
+    seconds: float,
+    dtype: torch.dtype,
+    seed: int,
 ) -> float:
-    g = torch.Generator().manual_seed(0)
+    g = torch.Generator().manual_seed(seed)
     shape = (point.victims, point.batch)
     samples = torch.rand(*shape, *data.shape, generator=g).to(device, dtype)
     labels = torch.randint(CLASSES, shape, generator=g).to(device)

@@ -1,4 +1,4 @@
-"""How sure a mean or a share is: bootstrap and Clopper-Pearson intervals, and success-rate curves.
+"""How sure a mean or a share is: bootstrap and Clopper-Pearson intervals.
 
 Nothing is dropped here. A value that is not finite is refused by the mean and counts as a failure in a rate.
 """
@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 
 import numpy as np
-import torch
 from scipy.special import betaincinv
 from torch import Tensor
 
@@ -93,11 +92,3 @@ def rate(k: int, n: int, criterion: str) -> Rate:
     """k recovered of n attacked records as a `Rate`; the interval treats records as independent."""
     low, high = clopper_pearson(k, n)
     return Rate(k / n if n else 0.0, low, high, k, n, criterion)
-
-
-def success_curve(values: Tensor, thresholds: Tensor, higher_is_better: bool) -> Tensor:
-    """Share of all values at or beyond each threshold: any shape and (M,) -> (M,). NaN never succeeds."""
-    scores = values.reshape(-1, 1)
-    limits = thresholds.to(scores).reshape(1, -1)
-    passed = scores >= limits if higher_is_better else scores <= limits
-    return passed.float().mean(0) if len(scores) else torch.zeros_like(limits[0])

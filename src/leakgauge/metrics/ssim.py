@@ -86,3 +86,14 @@ SSIM = Metric(
     applies_to=("image",),
     compare=ssim,
 )
+
+SSIM_UNIFORM7 = Metric(
+    name="ssim_uniform7",
+    summary="structural similarity per image as FedKL and PRECODE print it, 7 x 7 uniform window",
+    paper="Wang et al. 2004",
+    higher_is_better=True,
+    low=-1.0,
+    high=1.0,
+    applies_to=("image",),
+    compare=ssim_uniform7,
+)

@@ -5,18 +5,19 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from leakgauge.metrics.criterion import gain
 from leakgauge.types import Tail
 
 _ONE_IN = 20
 
 
-def tail_of(metric: str, values: Sequence[float], higher_is_better: bool, lost: int = 0) -> Tail:
+def tail_of(metric: str, values: Sequence[float], lost: int = 0) -> Tail:
     """The most exposed record, the score that one in twenty reaches, and the median, of records and `lost` ones.
 
     A lost record (its trial failed) was not recovered: it counts as less exposed than all others. Ranks are rounded
     towards the exposed end, so with fewer than twenty records one in twenty is the worst.
     """
-    ordered = sorted(values, reverse=higher_is_better)
+    ordered = sorted(values, key=lambda value: -gain(metric, value))
     records = len(ordered) + lost
 
     def place(share: float) -> float | None:

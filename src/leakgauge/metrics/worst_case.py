@@ -14,11 +14,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from leakgauge import catalog
 from leakgauge.metrics.assignment import assign, reorder
+from leakgauge.metrics.criterion import criterion_of
 from leakgauge.metrics.psnr import PSNR
 from leakgauge.metrics.scoring import claims_of
-from leakgauge.metrics.ssim import SSIM
-from leakgauge.types import CRITERION, Batch, DataSpec, Reconstruction
+from leakgauge.types import Batch, DataSpec, Reconstruction
 
 _MET = 1e3  # dB by which an answer that meets the criterion stands before all that do not
 
@@ -64,9 +65,9 @@ def answers_in(kept: Tensor, records: int) -> Tensor:
 
 def _closeness(truth: Tensor, matched: Tensor, data: DataSpec) -> Tensor:
     """(T, N): PSNR, and far more of it where the record counts as recovered."""
-    psnr = PSNR(truth, matched, data)
-    name, limit = CRITERION[data.kind]
-    return psnr + _MET * (SSIM(truth, matched, data) >= limit) if name == "ssim" else psnr
+    rule = criterion_of(data)
+    scores = catalog.get("metrics", rule.metric)(truth, matched, data)
+    return PSNR(truth, matched, data) + _MET * rule.hits(scores)
 
 
 def _notes(best: Tensor, names: Sequence[str], notes: tuple[str, ...] | None) -> tuple[str, ...]:

@@ -19,10 +19,10 @@ from dataclasses import dataclass, replace
 import torch
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from leakgauge import catalog
 from leakgauge.client.fedavg import local_steps
 from leakgauge.client.summed import behind_one
 from leakgauge.errors import BadInput, LeakgaugeError
+from leakgauge.metrics.criterion import criterion_of
 from leakgauge.recording.lookalikes import near_batches, other_batches, unlike_batches
 from leakgauge.recording.other_training import other_trainings
 from leakgauge.recording.redrawn import FARTHER, Redrawn
@@ -31,7 +31,7 @@ from leakgauge.recording.rounding import LEAST, Matching, left_out_of
 from leakgauge.setup.plan import parse_chain
 from leakgauge.setup.setup import Setup
 from leakgauge.types import NLL_ON_LOGITS, Batch, Belonging, Defense, Finding, LocalTraining
-from leakgauge.verdict.credible import meets
+from leakgauge.verdict.roles import is_attack
 
 _LEFT_OUT = 0.05  # share of entries that are zero from which some count as left out
 _SOLVED = 1e-7  # of where a search began: what is left of the objective then is rounding
@@ -65,12 +65,12 @@ def origin_of(setup: Setup, findings: Sequence[Finding]) -> Belonging:
 
 
 def _explains_with_others(setup: Setup, finding: Finding) -> bool:
-    if finding.attack in catalog.baselines() or finding.is_decoy or finding.error or not finding.trace:
+    if not is_attack(finding) or finding.error or not finding.trace:
         return False
     start, objective = finding.trace[0], finding.objective
     solved = objective is not None and finding.steps > 0 and 0 <= objective <= _SOLVED * start
     claimed = [r for r in finding.records if any(v is not None for v in r.values())]
-    return solved and bool(claimed) and not any(meets(setup.data, r) for r in claimed)
+    return solved and bool(claimed) and not any(criterion_of(setup.data).met(r) for r in claimed)
 
 
 @dataclass

@@ -80,15 +80,15 @@ def told(report: AuditReport) -> list[str]:
         _WORDS.get(fact, fact)
         + (" (an oracle: real attackers do not have it)" if fact in oracles else "")
         + (" (read off the running averages that were shared)" if fact in read else "")
-        for fact in report.told
+        for fact in report.facts
     ]
 
 
 def not_told(report: AuditReport) -> list[str]:
-    return [words for fact, words in _WORDS.items() if fact not in report.told]
+    return [words for fact, words in _WORDS.items() if fact not in report.facts]
 
 
 def labels_sentence(report: AuditReport) -> str:
-    if Fact.LABELS.value in report.told:
+    if Fact.LABELS.value in report.facts:
         return "The true labels were given to the attacker, so recovered labels prove nothing."
     return "The true labels were not given: an attack that uses labels had to infer them."

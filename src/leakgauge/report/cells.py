@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from leakgauge.report.criterion import Criterion
+from leakgauge.metrics.criterion import Criterion, criterion_of, gain
 from leakgauge.report.numbers import percent, rate_bounds
 from leakgauge.report.subject import SIMULATED, kind_of_update
 from leakgauge.types import AuditReport, Finding, Flag, Summary, cell_name
 from leakgauge.verdict.credible import is_credible
+from leakgauge.verdict.roles import is_floor
 
 CONTROL_NOTE = (
     "A row marked control is the same attack on a decoy, the update of other samples: what scores there was drawn, not "
@@ -18,7 +19,6 @@ CREDIBLE_NOTE = (
     "A score that meets the criterion counts only where it is credible: better than guesses, or other samples, explain."
 )
 LABELS = "label_accuracy_mean_per_trial"
-BASELINES = ("random-guess", "mean-image")  # floors that ignore the update
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Cell:
 
     @property
     def baseline(self) -> bool:
-        return self.row.attack in BASELINES
+        return is_floor(self.row.attack)
 
     @property
     def claims_records(self) -> bool:
@@ -102,7 +102,7 @@ def cells(report: AuditReport) -> list[Cell]:
 
 def by_defense(report: AuditReport) -> dict[str, list[Cell]]:
     """Attacks only, grouped by configuration in the verdict's order; baselines stand apart."""
-    groups: dict[str, list[Cell]] = {c["defense"]: [] for c in report.verdict.configurations}
+    groups: dict[str, list[Cell]] = {c.defense: [] for c in report.verdict.configurations}
     for cell in cells(report):
         if not cell.baseline:
             groups.setdefault(cell.row.defense, []).append(cell)
@@ -126,7 +126,15 @@ def baselines(report: AuditReport) -> list[Cell]:
     return [cell for cell in cells(report) if cell.baseline]
 
 
-def ranked(cell: Cell, criterion: Criterion) -> list[Record]:
+def criterion(report: AuditReport) -> Criterion:
+    """The one the summary was counted with; the default for this kind of data if there is no row."""
+    for row in report.summary:
+        if (found := Criterion.parse(row.success_rate.criterion)) is not None:
+            return found
+    return criterion_of(report.data)
+
+
+def ranked(cell: Cell, rule: Criterion) -> list[Record]:
     """Scored records from best recovered to worst; ties keep the order of trials."""
     records = [
         Record(f.trial, i, dict(scores), is_credible(f, i))
@@ -134,4 +142,4 @@ def ranked(cell: Cell, criterion: Criterion) -> list[Record]:
         if f.error is None
         for i, scores in enumerate(f.records)
     ]
-    return sorted(records, key=lambda r: criterion.rank(r.scores))
+    return sorted(records, key=lambda r: -gain(rule.metric, r.scores.get(rule.metric)))

@@ -14,8 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from leakgauge.report.cells import Cell, cells
-from leakgauge.report.criterion import criterion
+from leakgauge.report.cells import Cell, cells, criterion
 from leakgauge.types import AuditReport, Interval, Rate
 
 VICTIMS = ("data", "batch_size", "batch_labels", "partition", "seed", "trials")  # what decides who is attacked

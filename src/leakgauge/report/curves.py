@@ -5,8 +5,8 @@ from __future__ import annotations
 from bisect import bisect_right
 from dataclasses import dataclass
 
-from leakgauge.report.cells import Cell, baselines, by_defense
-from leakgauge.report.criterion import Criterion, criterion
+from leakgauge.metrics.criterion import Criterion, gain
+from leakgauge.report.cells import Cell, baselines, by_defense, criterion
 from leakgauge.types import AuditReport
 from leakgauge.verdict.credible import is_credible
 
@@ -71,7 +71,7 @@ def _measures(cell: Cell, rule: Criterion) -> bool:
 def _curve(cell: Cell, rule: Criterion, thresholds: tuple[float, ...], size: int) -> Curve:
     # A failed trial has no records, yet its samples were attacked: they count as not recovered.
     ranks = sorted(
-        rule.rank(r)
+        -gain(rule.metric, r.get(rule.metric))
         for f in cell.findings
         if f.error is None
         for i, r in enumerate(f.records)
@@ -80,7 +80,7 @@ def _curve(cell: Cell, rule: Criterion, thresholds: tuple[float, ...], size: int
     attacked = sum(len(f.records) if f.error is None and f.records else size for f in cell.findings)
 
     def share(threshold: float) -> float:
-        return bisect_right(ranks, rule.rank({rule.metric: threshold})) / attacked
+        return bisect_right(ranks, -gain(rule.metric, threshold)) / attacked
 
     row = cell.row
     label = row.attack if cell.baseline else f"{row.attack}, {cell.style}"

@@ -9,9 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from leakgauge.metrics.criterion import Criterion
 from leakgauge.report.allowance import Allowance, allowance
-from leakgauge.report.cells import Cell, Record, baselines, by_defense, ranked
-from leakgauge.report.criterion import Criterion, criterion
+from leakgauge.report.cells import Cell, Record, baselines, by_defense, criterion, ranked
 from leakgauge.report.numbers import number
 from leakgauge.report.objectives import SmallCurve, small_curve
 from leakgauge.report.pictures import data_uri

@@ -27,7 +27,7 @@ from leakgauge.report.scatter import scatter
 from leakgauge.report.subject import in_python, title_of, triage_note
 from leakgauge.report.toml import scenario_toml
 from leakgauge.report.tradeoff import tradeoff
-from leakgauge.types import AuditReport, Flag, Pictures, threat_model
+from leakgauge.types import AuditReport, ConfigurationVerdict, Flag, Pictures, threat_model
 from leakgauge.verdict.summary import headline, state_of
 
 _FOLDER = Path(__file__).parent / "templates"
@@ -79,7 +79,7 @@ def to_html(report: AuditReport, pictures: Pictures | None = None) -> str:
         "not_told": assumptions.not_told(report),
         "labels_sentence": assumptions.labels_sentence(report),
         "flags": _flags(report),
-        "configurations": {c["defense"]: _configuration(c) for c in report.verdict.configurations},
+        "configurations": {c.defense: _configuration(c) for c in report.verdict.configurations},
         "exhibits": exhibits(report, pictures),
         "guesses": guesses(report, pictures),
         "reduced": report.data.kind == "image" and max(report.data.shape[1:]) > room_for(report).side,
@@ -104,7 +104,7 @@ def to_html(report: AuditReport, pictures: Pictures | None = None) -> str:
 def _banner(report: AuditReport) -> dict[str, str]:
     """Colour and words; the words alone say it, for those who print in grey."""
     gate, leaks = report.verdict.gate, report.verdict.leaks
-    failed = gate is not None and not gate["passed"]
+    failed = gate is not None and not gate.passed
     tone = "bad" if leaks or failed else "good" if _all_protected(report) else "warn"
     if gate is not None and not failed:
         tone = "warn" if leaks else "good"  # within what its user accepts
@@ -112,7 +112,7 @@ def _banner(report: AuditReport) -> dict[str, str]:
         "tone": tone,
         "word": headline(report.verdict),
         "gate": "" if gate is None else f"Gate {'failed' if failed else 'passed'}",
-        "gate_sentence": "" if gate is None else str(gate["sentence"]),
+        "gate_sentence": "" if gate is None else gate.sentence,
     }
 
 
@@ -137,13 +137,13 @@ def _raised(report: AuditReport, flag: str) -> list[str]:
     return places
 
 
-def _configuration(verdict: Mapping[str, Any]) -> dict[str, Any]:
-    style = "adaptive" if verdict.get("adaptive") else "plain"
+def _configuration(verdict: ConfigurationVerdict) -> dict[str, str]:
+    style = "adaptive" if verdict.adaptive else "plain"
     return {
         "state": state_of(verdict),
         "tone": _TONES[state_of(verdict)],
-        "sentence": verdict["sentence"],
-        "sides": verdict.get("sides", ""),
-        "worst": f"{verdict['attack']}, {style}" if verdict.get("attack") else "",
-        "guarantee": guarantee_text(verdict.get("guarantee")),
+        "sentence": verdict.sentence,
+        "sides": verdict.sides,
+        "worst": f"{verdict.attack}, {style}" if verdict.attack else "",
+        "guarantee": guarantee_text(verdict.guarantee),
     }

@@ -9,36 +9,35 @@ neither passed nor failed.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from typing import Any
+from dataclasses import replace
 from xml.etree import ElementTree as ET
 
 from leakgauge.reading.visible import visible_lines
 from leakgauge.report.cells import Cell, by_defense
 from leakgauge.report.numbers import percent, rate_bounds
 from leakgauge.report.subject import counted
-from leakgauge.types import NOT_APPLICABLE, UNDEFENDED, AuditReport
+from leakgauge.types import NOT_APPLICABLE, UNDEFENDED, AuditReport, ConfigurationVerdict
 
 # Everything that XML 1.0 cannot hold, escaped or not.
 _ILLEGAL = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 def to_junit(report: AuditReport) -> str:
-    verdicts = {c["defense"]: c for c in report.verdict.configurations}
+    verdicts = {c.defense: c for c in report.verdict.configurations}
     root = ET.Element("testsuites", name="leakgauge")
     _audit_suite(root, report)
-    gate_passed = report.verdict.gate is not None and bool(report.verdict.gate["passed"])
+    gate_passed = report.verdict.gate is not None and report.verdict.gate.passed
     for defense, group in by_defense(report).items():
-        verdict = verdicts.get(defense, {})
+        verdict = verdicts.get(defense, ConfigurationVerdict(defense, False, ""))
         if defense == UNDEFENDED and len(verdicts) > 1:
-            verdict = {**verdict, "leaks": False}  # there for comparison; the defences are what is tested
+            verdict = replace(verdict, leaks=False)  # there for comparison; the defences are what is tested
         suite = ET.SubElement(root, "testsuite", name=_clean(f"defense: {defense}"))
         for cell in (c for c in group if not c.control):
             _attack_case(suite, cell, verdict, gate_passed)
-        if verdict.get("leaks") and not gate_passed and suite.find("testcase/failure") is None:
+        if verdict.leaks and not gate_passed and suite.find("testcase/failure") is None:
             # The verdict stands even where no row of it can be named.
             case = _case(suite, f"leakgauge.{defense}", "verdict", 0.0)
-            _outcome(case, "failure", "leak", verdict["sentence"])
+            _outcome(case, "failure", "leak", verdict.sentence)
     _count(root)
     ET.indent(root)
     return '<?xml version="1.0" encoding="UTF-8"?>\n' + ET.tostring(root, encoding="unicode") + "\n"
@@ -52,18 +51,18 @@ def _audit_suite(root: ET.Element, report: AuditReport) -> None:
     facts = {"model": scenario.model, "data": scenario.data, "threat_model": scenario.threat_model}
     for name, value in (facts | {"seed": str(scenario.seed)} | dict(report.environment)).items():
         ET.SubElement(properties, "property", name=_clean(name), value=_clean(str(value)))
-    case = _case(suite, "leakgauge.audit.run", "complete", 0.0)
+    case = _case(suite, "leakgauge.audit", "complete", 0.0)
     if report.interrupted:
         _outcome(case, "error", "interrupted", "interrupted: finished cells only")
     gate = report.verdict.gate
     if gate is not None:
-        case = _case(suite, "leakgauge.audit.run", f"gate {gate['metric']}={gate['threshold']}", 0.0)
-        if not gate["passed"]:
-            _outcome(case, "failure", "gate", gate["sentence"])
+        case = _case(suite, "leakgauge.audit", f"gate {gate.metric}={gate.threshold}", 0.0)
+        if not gate.passed:
+            _outcome(case, "failure", "gate", gate.sentence)
     ET.SubElement(suite, "system-out").text = _clean(report.verdict.sentence)
 
 
-def _attack_case(suite: ET.Element, cell: Cell, verdict: Mapping[str, Any], gate_passed: bool) -> None:
+def _attack_case(suite: ET.Element, cell: Cell, verdict: ConfigurationVerdict, gate_passed: bool) -> None:
     row, rate = cell.row, cell.row.success_rate
     name = f"{row.attack} ({cell.style})"
     case = _case(suite, f"leakgauge.{row.defense}", name, row.seconds)
@@ -73,12 +72,12 @@ def _attack_case(suite: ET.Element, cell: Cell, verdict: Mapping[str, Any], gate
     )
     result += f" ({cell.doubtful})" if cell.doubtful else ""
     said = f"{result if cell.claims_records else cell.outcome}; {row.failed} of {counted('trial', row.trials)} failed"
-    named = (row.attack, row.adaptive) == (verdict.get("attack"), verdict.get("adaptive"))
+    named = (row.attack, row.adaptive) == (verdict.attack, verdict.adaptive)
     if row.error is not None:
         fits = not row.error.startswith(NOT_APPLICABLE)
         _outcome(case, "error" if fits else "skipped", "attack could not run", row.error)
-    elif verdict.get("leaks") and not gate_passed and (named or rate.recovered > 0):
-        _outcome(case, "failure", "leak", said, verdict["sentence"])
+    elif verdict.leaks and not gate_passed and (named or rate.recovered > 0):
+        _outcome(case, "failure", "leak", said, verdict.sentence)
     elif row.undecided and not rate.recovered:
         _outcome(case, "skipped", "cannot tell", said)
     notes = [said] if row.error is None else []

@@ -46,16 +46,15 @@ def _headline(report: AuditReport) -> str:
         lines += ["**Interrupted: finished cells only.**", ""]
     lines += [f"**{headline(verdict)}.** {one_line(verdict.sentence)}"]
     if verdict.gate is not None:
-        passed = "passed" if verdict.gate["passed"] else "failed"
-        lines += ["", f"**Gate {passed}.** {one_line(verdict.gate['sentence'])}"]
+        passed = "passed" if verdict.gate.passed else "failed"
+        lines += ["", f"**Gate {passed}.** {one_line(verdict.gate.sentence)}"]
     if exposed := most_exposed(report):
         lines += ["", one_line(exposed)]
     if verdict.configurations:
         lines.append("")
     for c in verdict.configurations:
-        promise = guarantee_text(c.get("guarantee"))
-        words = " ".join(filter(None, (c["sentence"], promise, c.get("sides", ""))))
-        lines.append(f"- {one_line(c['defense'])}: **{state_of(c)}**. {one_line(words)}")
+        words = " ".join(filter(None, (c.sentence, guarantee_text(c.guarantee), c.sides)))
+        lines.append(f"- {one_line(c.defense)}: **{state_of(c)}**. {one_line(words)}")
     return "\n".join(lines)
 
 

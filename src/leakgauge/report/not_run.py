@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from leakgauge.report.cells import BASELINES
 from leakgauge.types import NOT_APPLICABLE, UNDEFENDED, AuditReport
+from leakgauge.verdict.roles import is_floor
 
 _FORBIDDEN = re.compile(r"may (not )?change")  # how the reason of a server begins that the threat model does not allow
 
@@ -28,7 +28,7 @@ def plain_lines(report: AuditReport) -> list[str]:
     kinds: dict[tuple[str, tuple[str, ...]], list[str]] = {}
     by_kind: dict[tuple[str, str], list[str]] = {}
     for s in report.skipped:
-        if s.attack not in BASELINES:
+        if not is_floor(s.attack):
             by_kind.setdefault((_kind(s.why), s.attack), []).append(s.defense)
     for (kind, attack), places in by_kind.items():
         kinds.setdefault((kind, tuple(dict.fromkeys(places))), []).append(attack)

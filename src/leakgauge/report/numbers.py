@@ -8,10 +8,11 @@ import re
 from leakgauge.types import Interval, Rate
 
 NOTHING = "–"
-_DIGITS = {"psnr": "{:.1f}", "ssim": "{:.3f}", "mse": "{:.2e}"}
+_DIGITS = {"psnr": "{:.1f}", "ssim": "{:.3f}", "ssim_uniform7": "{:.3f}", "mse": "{:.2e}"}
 _NAMES = {
     "psnr": "PSNR, dB",
     "ssim": "SSIM",
+    "ssim_uniform7": "SSIM, 7 × 7 window",
     "mse": "MSE",
     "lpips": "LPIPS",
     "psnr_aligned": "aligned PSNR, dB",

@@ -5,21 +5,20 @@ It is written from the results alone and shows no private sample, so it can be p
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from leakgauge import catalog
 from leakgauge.metrics.intervals import at_most, needed
 from leakgauge.report import assumptions
-from leakgauge.report.cells import BASELINES
-from leakgauge.report.criterion import criterion
+from leakgauge.report.cells import criterion
 from leakgauge.report.doubts import doubts
 from leakgauge.report.html import rendered
 from leakgauge.report.not_run import plain_lines
 from leakgauge.report.numbers import number, percent
 from leakgauge.report.rows import most_exposed_of
 from leakgauge.report.subject import GIVEN, SIMULATED, counted, in_python, kind_of_update, title_of
-from leakgauge.types import UNDEFENDED, AuditReport, threat_model
+from leakgauge.types import UNDEFENDED, AuditReport, ConfigurationVerdict, LabelsRead, UpperSide, threat_model
+from leakgauge.verdict.roles import attack_rows
 from leakgauge.verdict.summary import in_a_row, state_of, under_test
 
 _TONES = {"leaks": "bad", "protected": "good", "unknown": "warn"}
@@ -51,7 +50,7 @@ def to_officer(report: AuditReport) -> str:
         "came_out": [
             (
                 name_of(c, len(report.verdict.configurations) > 1),
-                [*_defence(c["defense"]), *came_out(c, drawn=kind_of_update(report.scenario) == SIMULATED)],
+                [*_defence(c.defense), *came_out(c, drawn=kind_of_update(report.scenario) == SIMULATED)],
             )
             for c in report.verdict.configurations
         ],
@@ -76,13 +75,13 @@ def overall(report: AuditReport) -> str:
 
 def _tone(report: AuditReport, state: str) -> str:
     """Green is for what is guaranteed, and not where labels were read all the same."""
-    read = state == "protected" and any(c.get("labels") for c in under_test(report.verdict))
+    read = state == "protected" and any(c.labels for c in under_test(report.verdict))
     return "warn" if read else _TONES[state]
 
 
-def name_of(configuration: Mapping[str, Any], several: bool) -> str:
-    if configuration["defense"] != UNDEFENDED:
-        return f"With {configuration['defense']}"
+def name_of(configuration: ConfigurationVerdict, several: bool) -> str:
+    if configuration.defense != UNDEFENDED:
+        return f"With {configuration.defense}"
     return "Without any defence, for comparison" if several else "Without any defence"
 
 
@@ -93,21 +92,21 @@ def answer(report: AuditReport) -> list[str]:
         return ["Nothing was measured."]
     kinds: dict[str, list[str]] = {}
     for configuration in tested:
-        kinds.setdefault(_kind(configuration), []).append(configuration["defense"])
+        kinds.setdefault(_kind(configuration), []).append(configuration.defense)
     lines = [f"{_with(names)}, {_ANSWERS[kind]}" for kind, names in kinds.items()]
-    if read := [c["defense"] for c in tested if c.get("labels")]:
+    if read := [c.defense for c in tested if c.labels]:
         lines.append(f"{_with(read)}, labels of records were read.")
     return lines
 
 
-def _kind(configuration: Mapping[str, Any]) -> str:
+def _kind(configuration: ConfigurationVerdict) -> str:
     """Which of the answers holds for a configuration."""
     state = state_of(configuration)
     if state in ("leaks", "cannot tell", "not tested"):
         return state
-    if configuration.get("standing") == "protected":
+    if configuration.standing == "protected":
         return "protected"
-    return "weak" if (configuration.get("upper") or {}).get("guaranteed") else "unknown"
+    return "weak" if configuration.upper.guaranteed else "unknown"
 
 
 def _with(names: Sequence[str]) -> str:
@@ -159,23 +158,22 @@ def gate_words(report: AuditReport) -> str:
     gate = report.verdict.gate
     if gate is None:
         return ""
-    name = {"ssim": "an SSIM", "psnr": "a PSNR", "mse": "a mean squared error"}.get(gate["metric"], gate["metric"])
+    name = {"ssim": "an SSIM", "psnr": "a PSNR", "mse": "a mean squared error"}.get(gate.metric, gate.metric)
     most = "no attacked record"
-    if gate.get("confidence") is not None:
-        most = f"at most {percent(gate['share'])} of all records, with {percent(gate['confidence'])} confidence,"
-    limit = f"The limit that was set, {most} to reach {name} of {gate['threshold']:g}, was"
-    if gate["passed"]:
+    if gate.confidence is not None and gate.share is not None:
+        most = f"at most {percent(gate.share)} of all records, with {percent(gate.confidence)} confidence,"
+    limit = f"The limit that was set, {most} to reach {name} of {gate.threshold:g}, was"
+    if gate.passed:
         return f"{limit} kept."
-    if not gate.get("reached"):
+    if not gate.reached:
         return f"{limit} not shown to be kept: too few records were attacked, or too few could be compared."
-    return f"{limit} exceeded: {gate['reached']} of {counted('record', gate['records'])} reached it."
+    return f"{limit} exceeded: {gate.reached} of {counted('record', gate.records)} reached it."
 
 
 def tried(report: AuditReport) -> list[str]:
     """What was attacked, by whom and how often."""
     s = report.scenario
-    controls = {f.attack for f in report.findings if f.is_decoy}
-    attacks = list(dict.fromkeys(r.attack for r in report.summary if r.attack not in controls.union(BASELINES)))
+    attacks = list(dict.fromkeys(r.attack for r in attack_rows(report.summary, report.findings)))
     fitted = {r.attack for r in report.summary if r.error is None}
     lines = [
         f"In federated learning a client trains on its own records and sends an update to a server. {_updates(report)}",
@@ -211,37 +209,37 @@ def _was(count: int) -> str:
     return "was" if count == 1 else "were"
 
 
-def came_out(configuration: Mapping[str, Any], drawn: bool = True) -> list[str]:
+def came_out(configuration: ConfigurationVerdict, drawn: bool = True) -> list[str]:
     """One configuration in sentences: what was rebuilt, how sure that is, what is guaranteed, what stays open.
 
     `drawn`: were the records drawn at random, so that their share says something of all others?
     """
-    lower, upper = configuration.get("lower"), configuration.get("upper")
-    if not lower or not lower["records"]:
-        return [str(configuration["sentence"])]
+    lower = configuration.lower
+    if not lower.records:
+        return [configuration.sentence]
     lines = [_rebuilt(configuration, drawn)]
-    if configuration.get("unproven") and not configuration["leaks"]:
+    if configuration.unproven and not configuration.leaks:
         lines.append(
             "Whether what was shared came from these records at all could not be told, so this clears nothing: "
-            f"{configuration['unproven']}."
+            f"{configuration.unproven}."
         )
-    if proven := min(lower["certified"] or 0, lower["recovered"]):
+    if proven := min(lower.certified or 0, lower.recovered):
         lines.append(f"For {proven} of the rebuilt records the attacker could prove that they are right.")
-    if traces := configuration.get("traces"):
+    if traces := configuration.traces:
         lines.append(
-            f"Something of the records gets through all the same: for {traces['first']} of {traces['records']} of them "
-            f"what was rebuilt is nearer to the true record than to any of {traces['candidates']} others of its kind."
+            f"Something of the records gets through all the same: for {traces.first} of {traces.records} of them "
+            f"what was rebuilt is nearer to the true record than to any of {traces.candidates} others of its kind."
         )
-    if labels := configuration.get("labels"):
-        lines.append(_labels(labels))
-    lines.append(_limit(upper, everything=lower["recovered"] == lower["records"]))
+    if configuration.labels:
+        lines.append(_labels(configuration.labels))
+    lines.append(_limit(configuration.upper, everything=lower.recovered == lower.records))
     return lines
 
 
-def _rebuilt(configuration: Mapping[str, Any], drawn: bool) -> str:
-    lower = configuration["lower"]
-    k, n = lower["recovered"], lower["records"]
-    if configuration.get("undecided"):
+def _rebuilt(configuration: ConfigurationVerdict, drawn: bool) -> str:
+    lower = configuration.lower
+    k, n = lower.recovered, lower.records
+    if configuration.undecided:
         which, like = ("the one record", "it") if n == 1 else (f"any of {n} records", "them")
         return (
             f"Whether {which} was rebuilt cannot be told: some attempts resemble {like}, but there are too few other "
@@ -249,7 +247,7 @@ def _rebuilt(configuration: Mapping[str, Any], drawn: bool) -> str:
         )
     if k:
         said = f"{k} of {counted('record', n)} {_was(k)} rebuilt by at least one attack."
-        all_others = f"So of all such records at least {percent(lower['at_least'])} can be rebuilt (95 % confidence)."
+        all_others = f"So of all such records at least {percent(lower.at_least)} can be rebuilt (95 % confidence)."
     else:
         said = "The one record was not rebuilt." if n == 1 else f"None of {n} records was rebuilt."
         all_others = (
@@ -259,29 +257,29 @@ def _rebuilt(configuration: Mapping[str, Any], drawn: bool) -> str:
     return f"{said} {all_others if drawn else 'What it means for other records was not measured: these were given.'}"
 
 
-def _labels(labels: Mapping[str, Any]) -> str:
-    proven = labels.get("proven")
+def _labels(labels: LabelsRead) -> str:
+    proven = labels.proven
     by_itself = "" if not proven else f" What was shared proves {counted('label', proven)} without any guessing."
     return (
-        f"Labels (what a record is said to be, a diagnosis for example): the attack {labels['attack']} reads "
-        f"{percent(labels['share'])} of them; guessing gets {percent(labels['guess'])}.{by_itself} A label can be "
+        f"Labels (what a record is said to be, a diagnosis for example): the attack {labels.attack} reads "
+        f"{percent(labels.share)} of them; guessing gets {percent(labels.guess)}.{by_itself} A label can be "
         "sensitive by itself."
     )
 
 
-def _limit(upper: Mapping[str, Any] | None, everything: bool) -> str:
+def _limit(upper: UpperSide, everything: bool) -> str:
     """What nobody can exceed; `everything`: all records were rebuilt, so there is no more to fear."""
-    if not upper or not upper["guaranteed"]:
+    if upper.gamma is None or upper.kappa is None:
         if everything:
             return "There is no guarantee that limits what attacks can rebuild."
         return "There is no guarantee: another attack, or more effort, may rebuild more."
     text = (
-        f"Guarantee, if the noise is added as declared: whatever the attack, at most {percent(upper['gamma'])} of "
+        f"Guarantee, if the noise is added as declared: whatever the attack, at most {percent(upper.gamma)} of "
         "records can be rebuilt from what was examined; a blind guess that has seen nothing already succeeds for up to "
-        f"{percent(upper['kappa']['high'])}."
+        f"{percent(upper.kappa.high)}."
     )
-    if training := upper["training"]:
-        text += f" Over the whole training as it was declared the limit is {percent(training['gamma'])}."
+    if upper.training:
+        text += f" Over the whole training as it was declared the limit is {percent(upper.training.gamma)}."
     return text
 
 
@@ -297,12 +295,11 @@ def not_covered(report: AuditReport) -> list[str]:
         lines.append("A server that manipulates the model before it sends it. Such a server can rebuild far more.")
     if s.local.seen == 1:
         lines.append("What many updates of the same client give away together: one update was examined at a time.")
-    guaranteed = [c for c in report.verdict.configurations if (c.get("upper") or {}).get("guaranteed")]
-    if guaranteed:
+    if any(c.upper.guaranteed for c in report.verdict.configurations):
         lines.append(
             "Whether the real system clips, adds noise and samples as declared. The guarantee holds only if it does."
         )
-    if any(not c["leaks"] for c in report.verdict.configurations):
+    if any(not c.leaks for c in report.verdict.configurations):
         lines.append("Records unlike those that were attacked. Unusual records are often exposed most.")
     return lines
 
@@ -311,12 +308,12 @@ def next_steps(report: AuditReport, state: str) -> list[str]:
     """What to ask for, if anything."""
     tested = under_test(report.verdict)
     lines = []
-    if leaking := [c["defense"] for c in tested if c["leaks"]]:
+    if leaking := [c.defense for c in tested if c.leaks]:
         named = "without a defence" if leaking == [UNDEFENDED] else f"{' or '.join(leaking)} as it is"
         lines.append(f"Do not deploy {named}; ask for a defence with an accounted guarantee.")
     if state == "leaks":
         return lines
-    counts = [c["lower"]["records"] for c in tested if c.get("lower")]
+    counts = [c.lower.records for c in tested]
     enough = needed(_ENOUGH)
     if counts and min(counts) < enough:
         lines.append(

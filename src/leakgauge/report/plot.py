@@ -5,15 +5,15 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from leakgauge.report.cells import BASELINES
 from leakgauge.report.curves import Curve, Curves
 from leakgauge.report.numbers import percent
+from leakgauge.verdict.roles import floor_names
 
 WIDTH, HEIGHT = 340, 210
 _LEFT, _RIGHT, _TOP, _BOTTOM = 44, 10, 10, 40
 COLOURS = 8  # as many as the style sheet has
 DASHES = ("", "7 4", "2 3", "9 3 2 3")  # plain, adaptive; then again for a ninth attack and beyond
-FLOOR_DASHES = dict(zip(BASELINES, ("1 3", "5 3 1 3"), strict=True))
+_FLOOR_DASHES = ("1 3", "5 3 1 3")
 
 
 @dataclass(frozen=True)
@@ -74,17 +74,20 @@ def plot(curves: Curves) -> Plot:
         lap, index = divmod(colour[curve.attack], COLOURS)
         return line(curve, f"s{index}", DASHES[2 * min(lap, 1) + curve.adaptive])
 
-    floors = tuple(line(c, "floor", FLOOR_DASHES[c.attack]) for c in curves.floors)
+    floors = tuple(line(c, "floor", floor_dash(c.attack)) for c in curves.floors)
     ticks = [10.0**e for e in range(-6, 1, 2)] if log else [0.0, 0.2, 0.4, 0.6, 0.8, 1.0]
-    sign = "≥" if rule.higher_is_better else "≤"
     return Plot(
         charts=tuple(Chart(p.defense, tuple(map(attack_line, p.curves)), floors) for p in curves.panels),
         x_ticks=tuple(Tick(x(t), f"{t:g}") for t in ticks),
         y_ticks=tuple(Tick(_y(share), percent(share)) for share in (0.0, 0.5, 1.0)),
         x_name=f"{rule.metric.upper()} threshold",
         bar=x(rule.threshold),
-        bar_text=f"{rule.metric.upper()} {sign} {rule.threshold:g}",
+        bar_text=f"{rule.metric.upper()} {rule.symbol} {rule.threshold:g}",
     )
+
+
+def floor_dash(name: str) -> str:
+    return _FLOOR_DASHES[floor_names().index(name) % len(_FLOOR_DASHES)]
 
 
 def _y(share: float) -> float:

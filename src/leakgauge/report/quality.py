@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from leakgauge.report.cells import BASELINES, Cell, by_defense
+from leakgauge.report.cells import Cell, by_defense
 from leakgauge.types import AuditReport, Interval
+from leakgauge.verdict.roles import floor_names
 
 _METRIC = {"image": "psnr_mean_per_image", "tabular": "mse_mean_per_image"}
 
@@ -43,7 +44,7 @@ def quality(report: AuditReport) -> Quality:
         for defense, cells in groups.items()
     ]
     rows = [cell.row for cells in groups.values() for cell in cells]
-    found = {name: row.floor[name].get(metric) for name in BASELINES for row in rows if name in row.floor}
+    found = {name: row.floor[name].get(metric) for name in floor_names() for row in rows if name in row.floor}
     floors = tuple((name, i.value) for name, i in found.items() if i is not None and i.value is not None)
     return Quality(metric, tuple(group for group in drawn if group.points), floors)
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
-from leakgauge.report.cells import BASELINES, LABELS, Cell, baselines, by_defense
-from leakgauge.report.criterion import criterion
+from leakgauge.metrics.criterion import gain
+from leakgauge.report.cells import LABELS, Cell, baselines, by_defense, criterion
 from leakgauge.report.numbers import NOTHING, base, bounds, count, duration, heading, number, percent, rate_bounds
-from leakgauge.types import UNDEFENDED, AuditReport, Interval, Summary
+from leakgauge.types import UNDEFENDED, AuditReport, Guarantee, Interval, Summary
 from leakgauge.verdict.credible import is_credible
+from leakgauge.verdict.roles import floor_names
 
 _SOLVED, _RIGHT = "asr_content", "asr_label"  # shares of trials, told in the small print
 _ORDER = {"image": ("psnr", "ssim", "label_accuracy"), "tabular": ("mse", "label_accuracy")}
@@ -39,7 +39,7 @@ class Row:
 
 def columns(report: AuditReport) -> list[Column]:
     measured = [Column(*heading(m)) for m in _metrics(report)]
-    floors = [Column(f"Floor: {name}") for name in BASELINES]
+    floors = [Column(f"Floor: {name}") for name in floor_names()]
     return [
         Column("Success rate", ", ".join(_criteria(report)), strong=True),
         Column("Trials"),
@@ -81,7 +81,7 @@ def most_exposed_of(report: AuditReport) -> Exposed | None:
     if not scored:
         return None
     worth = {True: 0, None: 1, False: 2}
-    cell = min(scored, key=lambda c: (worth[_is_credible(c)], rule.rank(c.row.worst)))
+    cell = min(scored, key=lambda c: (worth[_is_credible(c)], -gain(rule.metric, c.row.worst[rule.metric])))
     worst = cell.row.worst
     scores = tuple(f"{_short(name)} {number(name, worst.get(name))}" for name in _compared(report))
     return Exposed(cell, _is_credible(cell), scores, _place(report, worst))
@@ -110,11 +110,8 @@ def _is_credible(cell: Cell) -> bool | None:
     return True if finding is None else is_credible(finding, index)
 
 
-def guarantee_text(guarantee: Mapping[str, Any] | None) -> str:
-    if guarantee is None:
-        return ""
-    epsilon, delta, unit = (guarantee[key] for key in ("epsilon", "delta", "unit"))
-    return f"Accounted guarantee: ε = {epsilon:g}, δ = {delta:g} per {unit}."
+def guarantee_text(found: Guarantee | None) -> str:
+    return "" if found is None else f"Accounted guarantee: ε = {found.epsilon:g}, δ = {found.delta:g} per {found.unit}."
 
 
 def _metrics(report: AuditReport) -> list[str]:
@@ -137,7 +134,7 @@ def _row(report: AuditReport, cell: Cell) -> Row:
         *((number(m, i.value), _lines(bounds(m, i), *(_of_labels(row) if m == LABELS else ()))) for m, i in measured),
         _worst(report, cell),
         _control(cell),
-        *(_floor(report, cell, name) for name in BASELINES),
+        *(_floor(report, cell, name) for name in floor_names()),
         (", ".join(row.flags) or NOTHING, ()),
         _spent(row),
     ]
@@ -161,7 +158,7 @@ def _keys(report: AuditReport, cell: Cell) -> tuple[float | None, ...]:
     row, score = cell.row, _compared(report)[0]
     control = row.control
     metrics = [row.metrics[m].value if m in row.metrics else None for m in _metrics(report)]
-    floors = [row.floor.get(name, {}).get(f"{score}_mean_per_image") for name in BASELINES]
+    floors = [row.floor.get(name, {}).get(f"{score}_mean_per_image") for name in floor_names()]
     return (
         row.success_rate.value if cell.claims_records else None,
         row.trials,

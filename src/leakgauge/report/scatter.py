@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from leakgauge.report.axis import Axis, linear_axis, log_axis
 from leakgauge.report.numbers import base, duration, heading, number
-from leakgauge.report.plot import COLOURS, FLOOR_DASHES, Tick
+from leakgauge.report.plot import COLOURS, Tick, floor_dash
 from leakgauge.report.quality import Point, Quality
 
 WIDTH, HEIGHT = 340, 260
@@ -87,9 +87,7 @@ def scatter(quality: Quality, attacks: Sequence[str] = ()) -> Scatter:
         up = 1 - y_axis.share(score) if error else y_axis.share(score)  # better is always higher up
         return round(HEIGHT - _BOTTOM - _INSET - up * (HEIGHT - _TOP - _BOTTOM - 2 * _INSET), 1)
 
-    floors = tuple(
-        FloorLine(name, FLOOR_DASHES[name], y(score), said(quality, score)) for name, score in quality.floors
-    )
+    floors = tuple(FloorLine(name, floor_dash(name), y(score), said(quality, score)) for name, score in quality.floors)
     charts = tuple(
         ScatterChart(group.defense, tuple(_mark(p, place[p.attack], quality, x, y) for p in group.points), floors)
         for group in quality.groups

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from leakgauge.report.cells import flags
 from leakgauge.report.markdown import one_line, table_line
 from leakgauge.report.numbers import NOTHING, percent
 from leakgauge.report.rows import most_exposed
 from leakgauge.report.subject import counted, title_of
-from leakgauge.types import AuditReport
+from leakgauge.types import AuditReport, ConfigurationVerdict
 from leakgauge.verdict.summary import headline, state_of
 
 _HEADS = [
@@ -30,8 +27,8 @@ def to_summary(report: AuditReport) -> str:
     if report.interrupted:
         lines += ["", "**Interrupted: finished cells only.**"]
     if verdict.gate is not None:
-        state = "passed" if verdict.gate["passed"] else "failed"
-        lines += ["", f"**Gate {state}.** {one_line(verdict.gate['sentence'])}"]
+        state = "passed" if verdict.gate.passed else "failed"
+        lines += ["", f"**Gate {state}.** {one_line(verdict.gate.sentence)}"]
     if verdict.configurations:
         lines += ["", table_line(_HEADS), table_line(["---"] * len(_HEADS))]
         lines += [table_line([one_line(v) for v in _row(c)]) for c in verdict.configurations]
@@ -47,15 +44,15 @@ def to_summary(report: AuditReport) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _row(configuration: Mapping[str, Any]) -> list[str]:
-    lower, upper = configuration.get("lower"), configuration.get("upper")
-    style = " (knows the defence)" if configuration.get("adaptive") else ""
-    unsure = f", {configuration['undecided']} undecided" if configuration.get("undecided") else ""
+def _row(configuration: ConfigurationVerdict) -> list[str]:
+    lower, upper = configuration.lower, configuration.upper
+    style = " (knows the defence)" if configuration.adaptive else ""
+    unsure = f", {configuration.undecided} undecided" if configuration.undecided else ""
     return [
-        configuration["defense"],
+        configuration.defense,
         state_of(configuration),
-        f"{lower['recovered']} of {lower['records']}{unsure}" if lower and lower["records"] else NOTHING,
-        percent(lower["at_least"]) if lower and lower["records"] else NOTHING,
-        percent(upper["gamma"]) if upper and upper["guaranteed"] else "no guarantee",
-        f"{configuration['attack']}{style}" if configuration.get("attack") else NOTHING,
+        f"{lower.recovered} of {lower.records}{unsure}" if lower.records else NOTHING,
+        percent(lower.at_least) if lower.records else NOTHING,
+        "no guarantee" if upper.gamma is None else percent(upper.gamma),
+        f"{configuration.attack}{style}" if configuration.attack else NOTHING,
     ]

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
+from leakgauge.metrics.criterion import criterion_of
 from leakgauge.report.axis import linear_axis
 from leakgauge.report.cells import by_defense
 from leakgauge.report.numbers import heading, number
 from leakgauge.report.plot import Tick
-from leakgauge.types import CRITERION, AuditReport, Cost, Summary
+from leakgauge.types import AuditReport, ConfigurationVerdict, Cost, Summary
 
 WIDTH, HEIGHT = 560, 320
 _LEFT, _RIGHT, _TOP, _BOTTOM = 52, 16, 26, 40
@@ -72,7 +72,7 @@ def tradeoff(report: AuditReport) -> Tradeoff | None:
         return None
     rows = {defense: [c.row for c in group] for defense, group in by_defense(report).items()}
     usual = next((c.round_seconds.value for c in report.costs.rows if c.round_seconds.value), None)
-    verdicts = {str(c["defense"]): c for c in report.verdict.configurations}
+    verdicts = {c.defense: c for c in report.verdict.configurations}
     drawn, left_out = [], []
     for cost in report.costs.rows:
         attacked = [r for r in rows.get(cost.defense, []) if r.success_rate.records and not r.error]
@@ -81,7 +81,7 @@ def tradeoff(report: AuditReport) -> Tradeoff | None:
         elif not attacked:
             left_out.append((cost.defense, "no attack ran on it"))
         else:
-            drawn.append(_choice(cost, attacked, report, usual, verdicts.get(cost.defense, {})))
+            drawn.append(_choice(cost, attacked, report, usual, verdicts.get(cost.defense)))
     best = _best(drawn)
     choices = tuple(_marked(c, c in best) for c in drawn)
     name, reduction = heading(_metric(report))
@@ -90,15 +90,15 @@ def tradeoff(report: AuditReport) -> Tradeoff | None:
 
 
 def _metric(report: AuditReport) -> str:
-    return f"{CRITERION[report.data.kind][0]}_mean_per_image"
+    return f"{criterion_of(report.data).metric}_mean_per_image"
 
 
 def _choice(
-    cost: Cost, rows: Sequence[Summary], report: AuditReport, usual: float | None, verdict: Mapping[str, Any]
+    cost: Cost, rows: Sequence[Summary], report: AuditReport, usual: float | None, verdict: ConfigurationVerdict | None
 ) -> Choice:
     """The attack that the verdict calls strongest speaks for all."""
-    name, promise = CRITERION[report.data.kind][0], verdict.get("guarantee")
-    named = [r for r in rows if (r.attack, r.adaptive) == (verdict.get("attack"), verdict.get("adaptive"))]
+    name, promise = criterion_of(report.data).metric, verdict.guarantee if verdict else None
+    named = [r for r in rows if verdict and (r.attack, r.adaptive) == (verdict.attack, verdict.adaptive)]
     worst = max(named or rows, key=lambda r: r.success_rate.value)
     rate, time = worst.success_rate, cost.round_seconds
     mean, exposed = worst.metrics.get(_metric(report)), worst.worst.get(name)
@@ -116,7 +116,7 @@ def _choice(
         seconds=f"{1000 * (time.value or 0):.0f} ms [{1000 * (time.low or 0):.0f}, {1000 * (time.high or 0):.0f}]",
         slower=slower,
         bytes_up=f"{cost.bytes_up:,}",
-        guarantee="none" if promise is None else f"ε = {promise['epsilon']:.3g} per {promise['unit']}",
+        guarantee="none" if promise is None else f"ε = {promise.epsilon:.3g} per {promise.unit}",
         best=False,
     )
 

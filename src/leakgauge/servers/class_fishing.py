@@ -57,6 +57,8 @@ class ClassFishing(Fishing):
     """
 
     name: ClassVar[str] = "class-fishing"
+    tier: ClassVar[str] = "standard"
+    cost: ClassVar[float] = 23.0
     summary: ClassVar[str] = (
         "send a last layer that answers for one class, then invert the one gradient that comes back"
     )

@@ -68,6 +68,8 @@ class FeatureFishing(Fishing):
     """
 
     name: ClassVar[str] = "feature-fishing"
+    tier: ClassVar[str] = "standard"
+    cost: ClassVar[float] = 24.0
     summary: ClassVar[str] = (
         "cut a batch along a feature, query by query, until one sample answers; invert its gradient"
     )

@@ -70,6 +70,8 @@ class Imprint(TamperingServer):
         "put two layers in front that sort the batch into bins; a bin with one sample gives it away"
     )
     paper: ClassVar[str] = "Fowl et al. 2022, Robbing the Fed, ICLR"
+    tier: ClassVar[str] = "quick"
+    cost: ClassVar[float] = 20.0
     needs: ClassVar[frozenset[Fact]] = frozenset({Fact.INPUT_SPEC, Fact.NUM_SAMPLES, Fact.LOCAL_TRAINING})
     losses: ClassVar[tuple[str, ...]] = (CROSS_ENTROPY, NLL_ON_LOGITS)
     changes: ClassVar[str] = "architecture"

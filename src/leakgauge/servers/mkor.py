@@ -73,6 +73,8 @@ class MKOR(TamperingServer):
     name: ClassVar[str] = "mkor"
     summary: ClassVar[str] = "parameters that copy the picture and keep the classes apart, read in closed form"
     paper: ClassVar[str] = "Wang et al. 2023 (MKOR)"
+    tier: ClassVar[str] = "quick"
+    cost: ClassVar[float] = 22.0
     needs: ClassVar[frozenset[Fact]] = frozenset({Fact.INPUT_SPEC, Fact.NUM_SAMPLES, Fact.LOCAL_TRAINING})
     losses: ClassVar[tuple[str, ...]] = (CROSS_ENTROPY, NLL_ON_LOGITS)
 

@@ -63,6 +63,8 @@ class TrapWeights(TamperingServer):
     name: ClassVar[str] = "trap-weights"
     summary: ClassVar[str] = "first-layer weights that fire for few samples, so that single rows give them away"
     paper: ClassVar[str] = "Boenisch et al. 2023, When the Curious Abandon Honesty, EuroS&P"
+    tier: ClassVar[str] = "quick"
+    cost: ClassVar[float] = 21.0
     needs: ClassVar[frozenset[Fact]] = frozenset({Fact.INPUT_SPEC, Fact.NUM_SAMPLES, Fact.LOCAL_TRAINING})
     losses: ClassVar[tuple[str, ...]] = (CROSS_ENTROPY, NLL_ON_LOGITS)
     changes: ClassVar[str] = "parameters"

@@ -1,90 +1,64 @@
 """The attacks of an audit that names none: quick, standard and full, from what costs nothing to what costs most.
 
-Labels first, then what solves equations, then searches, batch attacks, and generators with their control; an attacker
-who knows a declared defence comes by itself (`plan`), tampering servers where the threat model lets them. A suite has a
-number of seconds for each configuration, not of steps: `pacing` deals them out. So another defence in the comparison
-does not make the attacks on the first one weaker. Each entry's steps are the most that are worth taking.
+Each attack says in its own file from which suite on it is played, with which fields, and what it costs: a new file
+joins the bare audit by that alone. The cheapest comes first: labels, what solves equations, then searches and
+generators. An attacker who knows a declared defense comes by itself (`plan`), tampering servers where the threat model
+lets them. A suite has a number of seconds for each configuration, not of steps: `leakgauge.audit.budget` allots them.
+So another defense in the comparison does not make the attacks on the first one weaker.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable
 
 from leakgauge import catalog
-from leakgauge.types import Scenario, TamperingServer, threat_model
+from leakgauge.types import SUITE_NAMES, Attack, Scenario, TamperingServer, threat_model
 
 ALLOWED = {"nothing": (), "parameters": ("parameters",), "architecture": ("parameters", "architecture")}
-UNCHANGED_ONLY = frozenset({"rgap"})  # solve equations that a defence breaks, and take long to find that out
-_ANALYTIC = ("labels", "linear", "rank-one", "patch-embedding", "peeling", "rgap")
-_UNLABELLED = ("dlg:restarts=4,schedule=halving",)
-
-
-@dataclass(frozen=True)
-class Suite:
-    """What is run, in this order, and about how long one configuration may take on the machine at hand."""
-
-    seconds: float
-    attacks: tuple[str, ...]
-    servers: tuple[str, ...]  # those that the threat model does not allow are left out
-    unlabelled: tuple[str, ...] = ()  # played only where no rule can read the labels: they search them
-
-
-SUITES = {
-    "quick": Suite(
-        60,
-        (*_ANALYTIC, "idlg:steps=65,restarts=1,threshold=1e-06", "portfolio:steps=1200"),
-        ("imprint", "trap-weights", "mkor"),
-        _UNLABELLED,
-    ),
-    "standard": Suite(
-        600,
-        (
-            *_ANALYTIC,
-            "cpl:steps=150,restarts=4,schedule=halving",
-            "portfolio:steps=4800,restarts=2",
-            "gradinversion:steps=5000,restarts=2",
-            "grnn:steps=4000,scale=mixed,variation=squared",
-            "ggl",
-        ),
-        ("imprint", "trap-weights", "mkor", "class-fishing", "feature-fishing"),
-        _UNLABELLED,
-    ),
-    "full": Suite(
-        7200,
-        (
-            *_ANALYTIC,
-            "cpl:restarts=8,schedule=halving",
-            "dlg:restarts=4,schedule=halving",
-            "portfolio:steps=24000,members=5,restarts=4",
-            "gradinversion",
-            "grnn:restarts=2,scale=mixed,variation=squared",
-            "ggl:restarts=4",
-            "gias",
-        ),
-        ("imprint", "trap-weights", "mkor", "class-fishing", "feature-fishing"),
-    ),
-}
+SECONDS = {"quick": 60.0, "standard": 600.0, "full": 7200.0}  # for one configuration on the machine at hand
 
 
 def attacks_of(scenario: Scenario) -> tuple[str, ...]:
-    """What the scenario names, or its suite with the servers that its threat model allows."""
+    """What the scenario names, or its suite: attacks, those for unread labels, and the servers that are allowed."""
     if scenario.attacks:
         return scenario.attacks
-    suite = SUITES[scenario.suite]
-    return (*suite.attacks, *suite.unlabelled, *(name for name in suite.servers if _allowed(name, scenario)))
+    suite, attacks = scenario.suite, played_in(scenario.suite)
+    usual = [a for a in attacks if not issubclass(a, TamperingServer) and suite not in a.unlabelled_in]
+    unlabelled = [a for a in attacks if suite in a.unlabelled_in]
+    servers = [a for a in attacks if issubclass(a, TamperingServer) and _allowed(a, scenario)]
+    return tuple(spec_in(suite, a) for a in (*usual, *unlabelled, *servers))
+
+
+def played_in(suite: str) -> tuple[type[Attack], ...]:
+    """The attacks of a suite, the cheapest first."""
+    every: Iterable[type[Attack]] = catalog.find("attacks").values()
+    return tuple(sorted((a for a in every if _plays(suite, a)), key=lambda a: (a.cost, a.name)))
+
+
+def spec_in(suite: str, attack: type[Attack]) -> str:
+    """The attack with the fields that it has in this suite."""
+    fields = attack.in_suites.get(suite) or ""
+    return f"{attack.name}:{fields}" if fields else attack.name
 
 
 def only_unlabelled(scenario: Scenario) -> frozenset[str]:
     """Names of attacks that this audit plays only where no rule can read the labels."""
-    specs = () if scenario.attacks else SUITES[scenario.suite].unlabelled
-    return frozenset(catalog.build("attacks", spec).name for spec in specs)
+    if scenario.attacks:
+        return frozenset()
+    return frozenset(a.name for a in played_in(scenario.suite) if scenario.suite in a.unlabelled_in)
 
 
 def forbidden_servers(scenario: Scenario) -> tuple[str, ...]:
     """Servers of the suite that this threat model does not allow."""
-    return tuple(name for name in SUITES[scenario.suite].servers if not _allowed(name, scenario))
+    servers = (a for a in played_in(scenario.suite) if issubclass(a, TamperingServer))
+    return tuple(server.name for server in servers if not _allowed(server, scenario))
 
 
-def _allowed(name: str, scenario: Scenario) -> bool:
-    server: type[TamperingServer] = catalog.get("attacks", name)
+def _plays(suite: str, attack: type[Attack]) -> bool:
+    if not attack.tier or attack.in_suites.get(suite, "") is None:
+        return False
+    return SUITE_NAMES.index(attack.tier) <= SUITE_NAMES.index(suite)
+
+
+def _allowed(server: type[TamperingServer], scenario: Scenario) -> bool:
     return server.changes in ALLOWED[threat_model(scenario.threat_model).may_change]

@@ -28,40 +28,44 @@ from leakgauge.types.client import (
     Training,
 )
 from leakgauge.types.defense import Defense, Guarantee
-from leakgauge.types.knowledge import ORACLES, THREAT_MODELS, Fact, Observation, ThreatModel, threat_model
-from leakgauge.types.ledger import Ablation, Skipped
-from leakgauge.types.report import (
-    CRITERION,
+from leakgauge.types.finding import (
     NOT_APPLICABLE,
-    SCHEMA,
     UNDEFENDED,
-    AuditReport,
     Control,
-    Cost,
-    Costs,
     Exposure,
     Finding,
     Flag,
     Interval,
-    Pictures,
     Rate,
     Summary,
     Tail,
-    Verdict,
     cell_name,
 )
+from leakgauge.types.knowledge import ORACLES, THREAT_MODELS, Fact, Observation, ThreatModel, threat_model
+from leakgauge.types.ledger import Ablation, Skipped
+from leakgauge.types.report import REPORT_SCHEMA, SCHEMA, AuditReport, Cost, Costs, Pictures
 from leakgauge.types.scenario import PRECISIONS, SECTIONS, SUITE_NAMES, Scenario
 from leakgauge.types.triage import Clue
+from leakgauge.types.verdict import (
+    ConfigurationVerdict,
+    GateResult,
+    LabelsRead,
+    LowerSide,
+    Traces,
+    TrainingBound,
+    UpperSide,
+    Verdict,
+)
 
 __all__ = [
     "BLANK",
-    "CRITERION",
     "CROSS_ENTROPY",
     "NLL_ON_LOGITS",
     "NOT_APPLICABLE",
     "NO_LABEL",
     "ORACLES",
     "PRECISIONS",
+    "REPORT_SCHEMA",
     "SCHEMA",
     "SECTIONS",
     "SUITE_NAMES",
@@ -73,6 +77,7 @@ __all__ = [
     "Batch",
     "Belonging",
     "Clue",
+    "ConfigurationVerdict",
     "Control",
     "Cost",
     "Costs",
@@ -83,10 +88,13 @@ __all__ = [
     "Federation",
     "Finding",
     "Flag",
+    "GateResult",
     "Guarantee",
     "Interval",
     "Known",
+    "LabelsRead",
     "LocalTraining",
+    "LowerSide",
     "Observation",
     "Partition",
     "Pictures",
@@ -101,7 +109,10 @@ __all__ = [
     "Tail",
     "TamperingServer",
     "ThreatModel",
+    "Traces",
     "Training",
+    "TrainingBound",
+    "UpperSide",
     "Verdict",
     "cell_name",
     "no_progress",

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol, final
-
-import torch
-from torch import Tensor, nn
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, final
 
 from leakgauge.errors import BadInput, HiddenFact, LeakgaugeError, NotApplicable
 from leakgauge.settings import Settings
 from leakgauge.types.client import CROSS_ENTROPY, Batch, DataSpec, take
 from leakgauge.types.knowledge import Fact, Observation
+
+if TYPE_CHECKING:  # what only names things, such as `leakgauge list`, does not wait for torch
+    from torch import Tensor, nn
 
 BLANK = 0.5  # fills the rows of `inputs` that claim nothing
 NO_LABEL = -1  # the same for a label
@@ -43,6 +43,8 @@ class Reconstruction:
 
     def take(self, rows: Sequence[int]) -> Reconstruction:
         """Only these rows; `seconds` stays what all took together."""
+        from torch import Tensor
+
         tensors = {name: value for name, value in vars(self).items() if isinstance(value, Tensor)}
         notes = None if self.notes is None else tuple(self.notes[row] for row in rows)
         return dataclasses.replace(self, notes=notes, **take(tensors, rows))
@@ -77,6 +79,8 @@ def _check_film(name: str, result: Reconstruction) -> None:
 
 
 def _check_claims(name: str, result: Reconstruction) -> None:
+    import torch
+
     if result.claimed is None:
         return
     if result.inputs is None or result.claimed.shape != result.inputs.shape[:2] or result.claimed.dtype != torch.bool:
@@ -133,6 +137,14 @@ class Attack(Settings):
     baseline: ClassVar[bool] = False  # True for floors that ignore the update
     losses: ClassVar[tuple[str, ...]] = (CROSS_ENTROPY,)  # the client's losses under which it holds
     decoy: ClassVar[bool] = False  # True where a picture may come from the prior alone: a decoy is attacked beside it
+    # How an audit that names no attacks plays it; see `leakgauge.setup.suites`.
+    tier: ClassVar[str] = ""  # the shortest suite that plays it, and with it the longer ones; none unless given
+    cost: ClassVar[float] = 5.0  # its place among the others: below 1 it reads, below 5 it solves, then it searches
+    in_suites: ClassVar[
+        Mapping[str, str | None]
+    ] = {}  # suite -> its fields there; None: another one plays in its place
+    unlabelled_in: ClassVar[tuple[str, ...]] = ()  # suites that play it only where no rule can read the labels
+    undefended_only: ClassVar[bool] = False  # True where it rests on equations that any defense breaks
 
     @property
     def rows_per_trial(self) -> int:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
-
-import torch
-from torch import Tensor, nn
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 from leakgauge.errors import BadInput
 from leakgauge.settings import Settings, setting
+
+if TYPE_CHECKING:  # what only names things, such as `leakgauge list`, does not wait for torch
+    from torch import Tensor, nn
 
 PARTITIONS = ("none", "iid", "classes", "dirichlet")
 OPTIMIZERS = ("adam", "sgd", "nesterov")
@@ -22,12 +22,12 @@ CROSS_ENTROPY, NLL_ON_LOGITS = LOSSES = ("cross-entropy", "nll-on-logits")
 class DataSpec:
     """What is public about a kind of data: its shape and range, never its contents."""
 
-    name: str
+    name: str  # of the data set
     shape: tuple[int, ...]  # (C, H, W) for images, (features,) for tables; values in [0, 1]
-    classes: int
+    classes: int  # number of labels
     kind: str  # "image" or "tabular"
     mean: tuple[float, ...] = ()  # published channel constants, for models that normalise
-    std: tuple[float, ...] = ()
+    std: tuple[float, ...] = ()  # of the same channels
 
 
 @dataclass(frozen=True)
@@ -42,8 +42,7 @@ class Batch:
         return self.inputs.shape[0]
 
     def take(self, trials: Sequence[int]) -> Batch:
-        index = torch.as_tensor(trials, device=self.inputs.device)
-        return Batch(self.inputs[index], self.labels[index])
+        return Batch(take(self.inputs, trials), take(self.labels, trials))
 
 
 @dataclass(frozen=True)
@@ -152,11 +151,13 @@ class SharedUpdate:
 
 
 # A client step: (model, private batch, one seed per trial) -> what it shares.
-Step = Callable[[nn.Module, Batch, Sequence[int]], SharedUpdate]
+Step: TypeAlias = "Callable[[nn.Module, Batch, Sequence[int]], SharedUpdate]"
 
 
 def take(value: Any, trials: Sequence[int]) -> Any:
-    if isinstance(value, Tensor):
+    import torch
+
+    if isinstance(value, torch.Tensor):
         return value[torch.as_tensor(trials, device=value.device)]
     if isinstance(value, Mapping):
         return {k: take(v, trials) for k, v in value.items()}

@@ -4,22 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Self, final
-
-from torch import Size, Tensor, nn
+from typing import TYPE_CHECKING, Any, ClassVar, Self, final
 
 from leakgauge.settings import Settings
 from leakgauge.types.attack import Attack, TamperingServer
 from leakgauge.types.client import Batch, SharedUpdate, Step
 from leakgauge.types.knowledge import Observation
 
+if TYPE_CHECKING:  # what only names things, such as `leakgauge list`, does not wait for torch
+    from torch import Size, Tensor, nn
+
 
 @dataclass(frozen=True)
 class Guarantee:
     """An accounted promise. Nothing un-accounted is called differential privacy."""
 
-    epsilon: float
-    delta: float
+    epsilon: float  # of (epsilon, delta) differential privacy
+    delta: float  # of the same
     unit: str  # "sample" or "client"
 
 

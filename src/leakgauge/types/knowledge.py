@@ -6,13 +6,14 @@ import dataclasses
 import enum
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
-
-from torch import nn
+from typing import TYPE_CHECKING, Any
 
 from leakgauge.errors import HiddenFact
 from leakgauge.settings import unknown_name
 from leakgauge.types.client import SharedUpdate, take
+
+if TYPE_CHECKING:  # what only names things, such as `leakgauge list`, does not wait for torch
+    from torch import nn
 
 
 class Fact(enum.Enum):

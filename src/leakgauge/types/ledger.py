@@ -9,9 +9,9 @@ from dataclasses import dataclass
 class Skipped:
     """An attack of the suite that was not run, so that nobody takes its silence for a result."""
 
-    attack: str
+    attack: str  # by name
     defense: str  # the configuration, or "all"
-    adaptive: bool
+    adaptive: bool  # does the attack know the defence?
     why: str  # "not applicable: ..." or "settled by ..."
 
 
@@ -19,18 +19,18 @@ class Skipped:
 class Ablation:
     """The strongest attack of a configuration with one fact changed, on the same victims and seeds."""
 
-    defense: str
-    attack: str
-    adaptive: bool
+    defense: str  # the configuration
+    attack: str  # the strongest one on it
+    adaptive: bool  # does the attack know the defence?
     fact: str  # "labels"
     audit: str  # as it was in the audit: "inferred"
     instead: str  # as it was here: "told"
     recovered: int | None  # of `records`, in the audit
-    recovered_instead: int | None
-    records: int
+    recovered_instead: int | None  # with the fact changed
+    records: int  # that were attacked
     metric: str  # "ssim"
     mean: float | None  # of the metric, in the audit
-    mean_instead: float | None
+    mean_instead: float | None  # with the fact changed
     why_not: str = ""  # set where the fact could not be changed, or the attack could not run without it
 
     @property

@@ -28,15 +28,15 @@ _LARGEST = 2**31 - 1  # seeds of trials and of models stay well inside what ever
 class Scenario:
     """All that is needed to repeat a measurement."""
 
-    model: str = "lenet-dlg"
-    data: str = "photos32"
+    model: str = "lenet-dlg"  # the network, with its fields
+    data: str = "photos32"  # where private samples come from
     batch_size: int = 1  # N, private samples behind one update
     batch_labels: str = "any"  # "any", "distinct" or "same" labels within one batch
     partition: Partition = field(default_factory=Partition)  # who holds which samples
     local: LocalTraining = field(default_factory=LocalTraining)  # what a client does before it shares
     training: Training = field(default_factory=Training)  # what the global model went through before
     defenses: tuple[str, ...] = ()  # each a chain such as "gaussian:std=0.1"; "a+b" runs a, then b
-    threat_model: str = "honest-but-curious"
+    threat_model: str = "honest-but-curious"  # what the attacker may see and change
     shared_layers: str = "all"  # layers whose tensors are seen: "first:2", "last:1" or names, "conv1+fc"
     attacks: tuple[str, ...] = ()  # empty: the suite
     suite: str = "quick"  # about a minute, ten minutes or two hours, for a scenario that names no attacks
@@ -47,8 +47,8 @@ class Scenario:
     gate: str | None = (
         None  # "ssim=0.5": the audit fails if any record under test reaches this; see `leakgauge.verdict.gate`
     )
-    trials: int = 6
-    seed: int = 0
+    trials: int = 6  # updates that are attacked side by side
+    seed: int = 0  # of the first trial; each further one has the next number
     weights: str | None = None  # checkpoint of the model; None: freshly initialised from the seed
     update: str | None = None  # a saved update, or a recorder's folder, instead of a simulated client; see `own_update`
     round: int | None = None  # with a recorder's folder: of which round; None for the earliest

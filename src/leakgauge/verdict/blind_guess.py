@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 
 from leakgauge import catalog
-from leakgauge.metrics import Metric
+from leakgauge.metrics.criterion import Criterion, criterion_of
 from leakgauge.metrics.intervals import at_most
-from leakgauge.types import CRITERION, Batch, DataSpec, Rate
+from leakgauge.types import Batch, DataSpec, Rate
 
 _TYPICAL, _DRAWN = 8, 16  # public samples that are tried as guesses: nearest to the mean, and any
 _TRIED_ON = 160  # public samples that guesses are chosen by
@@ -30,21 +30,19 @@ def blind_success(
     """
     if public is None or private is None:
         return None
-    name, limit = CRITERION[data.kind]
-    metric: Metric = catalog.get("metrics", name)
+    rule = criterion_of(data)
     pictures, labels = _pictures(public)
     some = Batch(public.inputs[:, :_TRIED_ON], public.labels[:, :_TRIED_ON])
-    hits = _hits(metric, limit, pictures, some, data)  # (G, P)
+    hits = _hits(rule, pictures, some, data)  # (G, P)
     if by_label:
         hits &= _told(labels, some)
     chosen = _greedy(hits, labels if by_label else torch.zeros_like(labels), guesses)
     held = Batch(private.inputs[:, :_MEASURED_ON], private.labels[:, :_MEASURED_ON])
-    found = _hits(metric, limit, pictures[chosen], held, data)
+    found = _hits(rule, pictures[chosen], held, data)
     if by_label:
         found &= _told(labels[chosen], held)
     k, n = int(found.any(0).sum()), found.shape[1]
-    sign = ">=" if metric.higher_is_better else "<="
-    return Rate(k / n, 0.0, at_most(k, n), k, n, f"{name}{sign}{limit:g}")
+    return Rate(k / n, 0.0, at_most(k, n), k, n, str(rule))
 
 
 def _pictures(public: Batch) -> tuple[Tensor, Tensor]:
@@ -60,11 +58,10 @@ def _pictures(public: Batch) -> tuple[Tensor, Tensor]:
     )
 
 
-def _hits(metric: Metric, limit: float, pictures: Tensor, held: Batch, data: DataSpec) -> Tensor:
+def _hits(rule: Criterion, pictures: Tensor, held: Batch, data: DataSpec) -> Tensor:
     """(G, P) bool: does the picture meet the criterion for the sample?"""
-    samples = held.inputs[0]
-    scores = torch.stack([metric(samples, picture.expand_as(samples), data) for picture in pictures])
-    return scores >= limit if metric.higher_is_better else scores <= limit
+    metric, samples = catalog.get("metrics", rule.metric), held.inputs[0]
+    return rule.hits(torch.stack([metric(samples, picture.expand_as(samples), data) for picture in pictures]))
 
 
 def _told(labels: Tensor, held: Batch) -> Tensor:

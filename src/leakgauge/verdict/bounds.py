@@ -14,40 +14,39 @@ A chain of several defences gets no bound: one that mixes samples or repeats ste
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
-from typing import Any
 
 from leakgauge.defenses._accounted import Accounted
 from leakgauge.defenses._reconstruction_bound import reconstruction_bound, reconstruction_bound_of
 from leakgauge.metrics.intervals import at_least
-from leakgauge.types import Defense, LocalTraining, Rate
+from leakgauge.types import Defense, LocalTraining, LowerSide, Rate, TrainingBound, UpperSide
 
 PROTECTED = 0.1  # what a guarantee may add to a blind guess and still be called protection: one record in ten
 NOT_ACCOUNTED = "nothing in this configuration is accounted"
 
 
-def upper_side(defenses: Sequence[Defense], local: LocalTraining, kappa: Rate | None) -> dict[str, Any]:
+def upper_side(defenses: Sequence[Defense], local: LocalTraining, kappa: Rate | None) -> UpperSide:
     """What nobody can exceed, or why there is no such limit."""
     mechanism, why = accounted_mechanism(defenses)
     if mechanism is None:
-        return _none(why)
+        return UpperSide(why=why)
     used = local.seen * (local.epochs if mechanism.unit == "sample" else 1)
     mu = mechanism.mu(used)
     if mu is None:
-        return _none(f"{mechanism.name} adds no accounted noise as it is set")
+        return UpperSide(why=f"{mechanism.name} adds no accounted noise as it is set")
     if kappa is None:
-        return _none("the success of a blind guess could not be measured: there are no public or no other samples")
-    return {
-        "guaranteed": True,
-        "gamma": reconstruction_bound(mu, kappa.high),
-        "mu": mu,
-        "steps": used,
-        "unit": mechanism.unit,
-        "kappa": dataclasses.asdict(kappa),
-        "training": _over_training(mechanism, kappa.high),
-        "why": None,
-    }
+        return UpperSide(
+            why="the success of a blind guess could not be measured: there are no public or no other samples"
+        )
+    return UpperSide(
+        guaranteed=True,
+        gamma=reconstruction_bound(mu, kappa.high),
+        mu=mu,
+        steps=used,
+        unit=mechanism.unit,
+        kappa=kappa,
+        training=_over_training(mechanism, kappa.high),
+    )
 
 
 def accounted_mechanism(defenses: Sequence[Defense]) -> tuple[Accounted | None, str]:
@@ -60,71 +59,65 @@ def accounted_mechanism(defenses: Sequence[Defense]) -> tuple[Accounted | None, 
     return found[0], ""
 
 
-def lower_side(recovered: int, records: int, certified: int | None) -> dict[str, Any]:
+def lower_side(recovered: int, records: int, certified: int | None) -> LowerSide:
     """Records that some attack recovered, and what share of all records that shows at the least (95 %)."""
-    shown = at_least(recovered, records) if records else 0.0
-    return {"recovered": recovered, "records": records, "at_least": shown, "certified": certified}
+    return LowerSide(recovered, records, at_least(recovered, records) if records else 0.0, certified)
 
 
-def standing(leaks: bool, upper: dict[str, Any], undecided: int = 0) -> str:
+def standing(leaks: bool, upper: UpperSide, undecided: int = 0) -> str:
     """`leaks`, `protected` by a guarantee that is worth the name, or `unknown`, as where a record is undecided."""
     if leaks:
         return "leaks"
     if undecided:
         return "unknown"
-    small = upper["guaranteed"] and upper["gamma"] - upper["kappa"]["high"] <= PROTECTED
-    return "protected" if small else "unknown"
+    if upper.gamma is None or upper.kappa is None:
+        return "unknown"
+    return "protected" if upper.gamma - upper.kappa.high <= PROTECTED else "unknown"
 
 
-def contradicted(lower: dict[str, Any], upper: dict[str, Any]) -> bool:
+def contradicted(lower: LowerSide, upper: UpperSide) -> bool:
     """Is more shown to be recovered than the guarantee allows? Then one of its assumptions does not hold."""
-    return bool(upper["guaranteed"]) and lower["at_least"] > upper["gamma"]
+    return upper.gamma is not None and lower.at_least > upper.gamma
 
 
-def both_sides(lower: dict[str, Any], upper: dict[str, Any]) -> str:
+def both_sides(lower: LowerSide, upper: UpperSide) -> str:
     """The two sides and what lies between them, in words."""
     shown = "No record was shown to be recoverable"
-    if lower["recovered"]:
-        shown = f"At least {_percent(lower['at_least'])} of records are shown to be recoverable (95 %)"
-    if lower["certified"]:
-        one = lower["certified"] == 1
-        proven = (
-            "1 recovery carries a proof of its" if one else f"{lower['certified']} recoveries carry a proof of their"
-        )
+    if lower.recovered:
+        shown = f"At least {_percent(lower.at_least)} of records are shown to be recoverable (95 %)"
+    if lower.certified:
+        one = lower.certified == 1
+        proven = "1 recovery carries a proof of its" if one else f"{lower.certified} recoveries carry a proof of their"
         shown += f"; {proven} own"
-    if not upper["guaranteed"]:
-        return f"{shown}. No guarantee: {upper['why']}. All above {_percent(lower['at_least'])} is unknown."
-    kappa = upper["kappa"]
+    if upper.gamma is None or upper.kappa is None or upper.mu is None or upper.steps is None:
+        return f"{shown}. No guarantee: {upper.why}. All above {_percent(lower.at_least)} is unknown."
+    kappa = upper.kappa
     text = (
-        f"{shown}. Guaranteed: nobody recovers more than {_percent(upper['gamma'])} from what is seen here (mu = "
-        f"{upper['mu']:.3g} per {upper['unit']}, {_steps(upper['steps'])}), if a blind guess succeeds for at most "
-        f"{_percent(kappa['high'])} (measured: {kappa['recovered']} of {kappa['records']})."
+        f"{shown}. Guaranteed: nobody recovers more than {_percent(upper.gamma)} from what is seen here (mu = "
+        f"{upper.mu:.3g} per {upper.unit}, {_steps(upper.steps)}), if a blind guess succeeds for at most "
+        f"{_percent(kappa.high)} (measured: {kappa.recovered} of {kappa.records})."
     )
-    if upper["training"]:
-        text += f" Over the stated training: {_percent(upper['training']['gamma'])} ({upper['training']['how']})."
+    if upper.training:
+        text += f" Over the stated training: {_percent(upper.training.gamma)} ({upper.training.how})."
     if contradicted(lower, upper):
         return f"{text} More was recovered than the guarantee allows: one of its assumptions does not hold."
-    return f"{text} What lies between {_percent(lower['at_least'])} and {_percent(upper['gamma'])} is unknown."
+    return f"{text} What lies between {_percent(lower.at_least)} and {_percent(upper.gamma)} is unknown."
 
 
-def _over_training(mechanism: Accounted, kappa: float) -> dict[str, Any] | None:
+def _over_training(mechanism: Accounted, kappa: float) -> TrainingBound | None:
     """The bound for all rounds as stated; None where they are not."""
     if not (mechanism.q and mechanism.rounds):
         return None
     if mechanism.q == 1:
         mu = mechanism.mu(mechanism.rounds)
         assert mu is not None  # its noise was there a moment ago
-        return {"gamma": reconstruction_bound(mu, kappa), "how": f"mu = {mu:.3g}, {_steps(mechanism.rounds)}"}
+        return TrainingBound(reconstruction_bound(mu, kappa), f"mu = {mu:.3g}, {_steps(mechanism.rounds)}")
     gamma = reconstruction_bound_of(mechanism.promises(), kappa)
-    return {"gamma": gamma, "how": f"by the {mechanism.accountant} accountant, {_steps(mechanism.rounds)}"}
+    return TrainingBound(gamma, f"by the {mechanism.accountant} accountant, {_steps(mechanism.rounds)}")
 
 
 def _steps(count: int) -> str:
     return "one noised step" if count == 1 else f"{count} noised steps"
-
-
-def _none(why: str) -> dict[str, Any]:
-    return {"guaranteed": False, "gamma": None, "why": why}
 
 
 def _percent(share: float) -> str:

@@ -7,24 +7,24 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from leakgauge import catalog
 from leakgauge.client.summed import in_sum
 from leakgauge.errors import LeakgaugeError
+from leakgauge.metrics.criterion import criterion_of, gain
 from leakgauge.metrics.worst_case import answers_in
 from leakgauge.setup.plan import parse_chain
 from leakgauge.setup.setup import Setup
-from leakgauge.types import CRITERION, Control, Exposure, Fact, Finding, Summary, cell_name
+from leakgauge.types import Control, Exposure, Fact, Finding, Summary, UpperSide, cell_name
 from leakgauge.verdict.blind_guess import blind_success
 from leakgauge.verdict.bounds import accounted_mechanism, upper_side
 from leakgauge.verdict.closeness import closeness, draw_candidates, judge, nearest_of, ranks_of
 from leakgauge.verdict.credible import judged
 from leakgauge.verdict.exposure import alignment, exposure
 from leakgauge.verdict.film import records_in
+from leakgauge.verdict.roles import attack_rows, is_floor
 
 
 def weighed(
@@ -52,7 +52,7 @@ def _controlled(
         ran = [f for f in group if f.error is None]
         # In a sum of clients the records were picked out of more claims than there are candidates for.
         summed = in_sum(parse_chain(group[0].defense)) > 1
-        if group[0].attack in catalog.baselines() or name not in recovered or not ran or summed:
+        if is_floor(group[0].attack) or name not in recovered or not ran or summed:
             continue
         trials = [f.trial for f in ran]
         size, like = setup.scenario.batch_size, setup.batch.inputs
@@ -76,27 +76,23 @@ def _name(finding: Finding) -> str:
 
 def exposures(setup: Setup, rows: Sequence[Summary], findings: Sequence[Finding]) -> tuple[Exposure, ...]:
     """For each attacked configuration the order of its records, beside what its strongest attack recovered."""
-    floors = catalog.baselines()
-    controls = {f.attack for f in findings if f.is_decoy}
-    metric, higher = _criterion(setup)
-    told = []
-    for defense in dict.fromkeys(r.defense for r in rows if r.attack not in floors):
+    metric = criterion_of(setup.data).metric
+    attacks, found = attack_rows(rows, findings), []
+    for defense in dict.fromkeys(r.defense for r in rows if not is_floor(r.attack)):
         try:
             aligned = alignment(setup, parse_chain(defense))
         except LeakgaugeError:
             continue  # the defence does not fit the model; its row says so
         if aligned is None:
             continue
-        tried = [
-            r for r in rows if r.defense == defense and r.attack not in floors | controls and r.success_rate.records
-        ]
-        best = max(tried, key=lambda r: _mean(r, metric, higher), default=None)
+        tried = [r for r in attacks if r.defense == defense and r.success_rate.records]
+        best = max(tried, key=lambda r: _mean(r, metric), default=None)
         scored = [] if best is None else [f for f in findings if _cell(f) == _cell(best)]
-        told.append(exposure(defense, aligned, scored, metric, higher))
-    return tuple(told)
+        found.append(exposure(defense, aligned, scored, metric))
+    return tuple(found)
 
 
-def upper_sides(setup: Setup, configurations: Sequence[str]) -> dict[str, dict[str, Any]]:
+def upper_sides(setup: Setup, configurations: Sequence[str]) -> dict[str, UpperSide]:
     """What nobody can exceed, per configuration; the blind guess is measured only where a bound needs it."""
     chains = {c: parse_chain(c) for c in configurations}
     kappa = None
@@ -106,16 +102,9 @@ def upper_sides(setup: Setup, configurations: Sequence[str]) -> dict[str, dict[s
     return {c: upper_side(chain, setup.scenario.local, kappa) for c, chain in chains.items()}
 
 
-def _criterion(setup: Setup) -> tuple[str, bool]:
-    name = CRITERION[setup.data.kind][0]
-    return name, bool(catalog.get("metrics", name).higher_is_better)
-
-
-def _mean(row: Summary, metric: str, higher: bool) -> float:
+def _mean(row: Summary, metric: str) -> float:
     found = row.metrics.get(f"{metric}_mean_per_image")
-    if found is None or found.value is None:
-        return float("-inf")
-    return found.value if higher else -found.value
+    return gain(metric, None if found is None else found.value)
 
 
 def _cell(of: Summary | Finding) -> tuple[str, str, bool]:

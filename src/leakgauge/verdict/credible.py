@@ -17,14 +17,13 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from math import inf
 
-from leakgauge import catalog
-from leakgauge.types import CRITERION, Control, DataSpec, Finding, cell_name
+from leakgauge.metrics.criterion import Scored, beats, criterion_of, gain, is_unmistakable
+from leakgauge.types import Control, DataSpec, Finding, cell_name
+from leakgauge.verdict.roles import floors_in, is_attack
 
-Scored = Mapping[str, float | None]
 Floors = Mapping[tuple[int, int], Sequence[Scored]]  # (trial, record) -> what each floor scores there
-BEYOND_THUMBNAIL = 10.0  # dB
-BEYOND_LIMIT = 0.01  # of the error up to which a table's row counts as recovered
 FAILING = frozenset({"objective-did-not-fall", "never-moved", "diverged"})
 _CLOSENESS = "psnr"
 _NEAREST = 1.5  # the first place, shared with one other at most: data sets hold some samples twice
@@ -44,12 +43,12 @@ def judged(
 
 def is_recovered(data: DataSpec, finding: Finding, record: int) -> bool:
     """Does the record meet the criterion, with a score that can be believed?"""
-    return meets(data, finding.records[record]) and is_credible(finding, record) is True
+    return criterion_of(data).met(finding.records[record]) and is_credible(finding, record) is True
 
 
 def is_undecided(data: DataSpec, finding: Finding, record: int) -> bool:
     """Does it meet the criterion, and are there too few others to tell whether by chance?"""
-    return meets(data, finding.records[record]) and is_credible(finding, record) is None
+    return criterion_of(data).met(finding.records[record]) and is_credible(finding, record) is None
 
 
 def is_credible(finding: Finding, record: int) -> bool | None:
@@ -57,25 +56,8 @@ def is_credible(finding: Finding, record: int) -> bool | None:
     return finding.credible[record] if record < len(finding.credible) else True
 
 
-def meets(data: DataSpec, record: Scored) -> bool:
-    """Is the score one that counts as recovered?"""
-    name, limit = CRITERION[data.kind]
-    score = record.get(name)
-    if score is None:
-        return False
-    return score >= limit if _higher(name) else score <= limit
-
-
-def beats(metric: str, record: Scored, floor: Scored) -> bool:
-    """Is the record's score better than the floor's? So it is where the floor has none."""
-    score, guess = record.get(metric), floor.get(metric)
-    if score is None or guess is None:
-        return score is not None
-    return score > guess if _higher(metric) else score < guess
-
-
 def _judged(finding: Finding, data: DataSpec, control: Control | None, floors: Floors, behind: bool) -> Finding:
-    if finding.is_decoy or finding.attack in catalog.baselines() or finding.error is not None:
+    if not is_attack(finding) or finding.error is not None:
         return finding
     failed = bool(FAILING & set(finding.flags)) or behind
     credible: list[bool | None] = []
@@ -83,11 +65,11 @@ def _judged(finding: Finding, data: DataSpec, control: Control | None, floors: F
         nearer = all(
             beats(m, record, floor)
             for floor in floors.get((finding.trial, number), [])
-            for m in (CRITERION[data.kind][0], _CLOSENESS)
+            for m in (criterion_of(data).metric, _CLOSENESS)
         )
         if not nearer or record.get(_CLOSENESS) is None:
             credible.append(False)
-        elif _unmistakable(data, record):
+        elif is_unmistakable(data, record):
             credible.append(True)
         elif failed:
             credible.append(False)
@@ -99,21 +81,11 @@ def _judged(finding: Finding, data: DataSpec, control: Control | None, floors: F
     return dataclasses.replace(finding, credible=tuple(credible))
 
 
-def _unmistakable(data: DataSpec, record: Scored) -> bool:
-    """Is the record alone, without any control, beyond what a guess reaches?"""
-    if data.kind == "image":
-        value = record.get("detail")
-        return value is not None and value >= BEYOND_THUMBNAIL
-    value = record.get("mse")
-    return value is not None and value <= BEYOND_LIMIT * CRITERION["tabular"][1]
-
-
 def _floors(findings: Sequence[Finding]) -> Floors:
     found: dict[tuple[int, int], list[Scored]] = {}
-    for f in findings:
-        if f.attack in catalog.baselines():
-            for number, record in enumerate(f.records):
-                found.setdefault((f.trial, number), []).append(record)
+    for f in floors_in(findings):
+        for number, record in enumerate(f.records):
+            found.setdefault((f.trial, number), []).append(record)
     return found
 
 
@@ -122,16 +94,12 @@ def _no_nearer_than_mean(findings: Sequence[Finding], floors: Floors) -> frozens
     gains: dict[str, list[float]] = {}
     for f in findings:
         for number, record in enumerate(f.records):
-            mine = record.get(_CLOSENESS)
-            known = [v for floor in floors.get((f.trial, number), []) if (v := floor.get(_CLOSENESS)) is not None]
-            if mine is not None and known:
-                gains.setdefault(_cell(f), []).append(mine - max(known))
+            mine = gain(_CLOSENESS, record.get(_CLOSENESS))
+            best = max((gain(_CLOSENESS, r.get(_CLOSENESS)) for r in floors.get((f.trial, number), [])), default=-inf)
+            if -inf not in (mine, best):
+                gains.setdefault(_cell(f), []).append(mine - best)
     return frozenset(cell for cell, values in gains.items() if sum(values) <= 0)
 
 
 def _cell(finding: Finding) -> str:
     return cell_name(finding.attack, finding.defense, finding.adaptive)
-
-
-def _higher(metric: str) -> bool:
-    return bool(catalog.get("metrics", metric).higher_is_better)

@@ -18,6 +18,7 @@ from leakgauge.engine.batchnorm import uses_batch_statistics
 from leakgauge.engine.client_gradients import client_gradients
 from leakgauge.engine.gradients import LOSSES, Loss, working_model
 from leakgauge.engine.memory import fitting
+from leakgauge.metrics.criterion import gain
 from leakgauge.setup.setup import Setup
 from leakgauge.types import Batch, Defense, Exposure, Finding, SharedUpdate
 
@@ -61,10 +62,10 @@ def _cosines(model: nn.Module, shared: SharedUpdate, batch: Batch, records: rang
     return (sign * dot / (mine * theirs).sqrt().clamp_min(1e-30)).reshape(len(batch.labels), -1)
 
 
-def exposure(defense: str, aligned: Tensor, scored: Sequence[Finding], metric: str, higher: bool) -> Exposure:
+def exposure(defense: str, aligned: Tensor, scored: Sequence[Finding], metric: str) -> Exposure:
     """The estimate beside what an attack's findings say of the same records."""
     pairs = [
-        (float(aligned[f.trial, i]), value if higher else -value)
+        (float(aligned[f.trial, i]), gain(metric, value))
         for f in scored
         for i, record in enumerate(f.records[: aligned.shape[1]])
         if (value := record.get(metric)) is not None

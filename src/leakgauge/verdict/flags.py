@@ -69,12 +69,12 @@ FLAGS: Mapping[str, Flag] = {
         Flag(
             "generator-saw-victims",
             "the generator was trained on samples that are attacked here: it remembers rather than recovers",
-            "train it on the public part: leakgauge train-generator",
+            "train it on the public part: leakgauge train generator",
         ),
         Flag(
             "generator-data-unknown",
             "nobody can say whether the generator was trained on samples that are attacked here",
-            "use a generator from leakgauge train-generator, which remembers what it has seen",
+            "use a generator from leakgauge train generator, which remembers what it has seen",
         ),
         Flag(
             "rank-deficient",

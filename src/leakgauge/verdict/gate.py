@@ -14,14 +14,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
 
-from leakgauge import catalog
 from leakgauge.errors import BadInput
+from leakgauge.metrics.criterion import Criterion, gain
 from leakgauge.metrics.intervals import at_most, needed
 from leakgauge.settings import unknown_name
-from leakgauge.types import Finding
+from leakgauge.types import Finding, GateResult
 from leakgauge.verdict.credible import is_credible
 
 _REACHED = {"mse": (0.0, 1e9), "psnr": (0.0, 100.0), "ssim": (-1.0, 1.0)}  # what a record can score
@@ -61,11 +60,10 @@ class Gate:
             return cls(name, threshold)
         return cls(name, threshold, told.get("confidence", CONFIDENCE), told.get("share", SHARE))
 
-    def exceeded_by(self, score: float | None) -> bool:
-        if score is None:
-            return False
-        higher = catalog.get("metrics", self.metric).higher_is_better
-        return score >= self.threshold if higher else score <= self.threshold
+    @property
+    def rule(self) -> Criterion:
+        """Met by a record that the gate is there to refuse."""
+        return Criterion(self.metric, self.threshold)
 
     def __str__(self) -> str:
         text = f"{self.metric}={self.threshold:g}"
@@ -83,65 +81,48 @@ class _Worst:
     best: str  # where the most exposed record is, and its score
 
 
-def gate_result(gate: Gate, findings: Sequence[Finding], tested: Sequence[str], unproven: str = "") -> dict[str, Any]:
-    """Does it hold? `findings` are those of attacks: neither floors nor controls. One sentence says why.
+def gate_result(gate: Gate, findings: Sequence[Finding], tested: Sequence[str], unproven: str = "") -> GateResult:
+    """Does it hold? `findings` are those of attacks: neither floors nor attacks on a decoy. One sentence says why.
 
     It does not where the update may have come from other records; `unproven` says why that cannot be told.
     """
     counted = [found for defense in tested if (found := _count(gate, findings, defense)) is not None]
-    result: dict[str, Any] = {
-        "metric": gate.metric,
-        "threshold": gate.threshold,
-        "confidence": gate.confidence,
-        "share": None if gate.confidence is None else gate.share,
-    }
     if len(counted) < len(tested) or not counted:
         missing = ", ".join(d for d in tested if d not in {c.defense for c in counted}) or "any configuration"
-        said = f"Gate {gate} not shown: no attack of this run on {missing} could be scored by {gate.metric}."
-        return result | {"passed": False, "reached": None, "records": 0, "at_most": None, "sentence": said}
+        return _not_shown(gate, f"no attack of this run on {missing} could be scored by {gate.metric}")
     confidence = CONFIDENCE if gate.confidence is None else gate.confidence
     worst = max(counted, key=lambda c: (at_most(c.reached, c.records, confidence), c.reached))
     limit = at_most(worst.reached, worst.records, confidence)
     passed = worst.reached == 0 if gate.confidence is None else limit <= gate.share
     if passed and unproven:
-        said = f"Gate {gate} not shown: whether the update came from these records cannot be told: {unproven}."
-        return result | {
-            "passed": False,
-            "reached": 0,
-            "records": worst.records,
-            "at_most": None,
-            "defense": worst.defense,
-            "sentence": said,
-        }
+        return _not_shown(gate, f"whether the update came from these records cannot be told: {unproven}", worst)
     unsure = next((c for c in counted if c.undecided), None)
     if passed and unsure is not None:
-        said = (
-            f"Gate {gate} not shown: {_reach(unsure.undecided, unsure.records)}, and there are too few other "
-            f"samples to tell whether by chance; attack more records (--trials). The nearest is {unsure.best}."
+        why = (
+            f"{_reach(unsure.undecided, unsure.records)}, and there are too few other samples to tell whether by "
+            f"chance; attack more records (--trials). The nearest is {unsure.best}"
         )
-        return result | {
-            "passed": False,
-            "reached": 0,
-            "records": unsure.records,
-            "at_most": None,
-            "defense": unsure.defense,
-            "sentence": said,
-        }
-    return result | {
-        "passed": passed,
-        "reached": worst.reached,
-        "records": worst.records,
-        "at_most": limit,
-        "defense": worst.defense,
-        "sentence": _sentence(gate, worst, limit, passed),
-    }
+        return _not_shown(gate, why, unsure)
+    said = _sentence(gate, worst, limit, passed)
+    return replace(_result(gate, passed, said, worst), reached=worst.reached, at_most=limit)
+
+
+def _result(gate: Gate, passed: bool, sentence: str, about: _Worst | None) -> GateResult:
+    result = GateResult(gate.metric, gate.threshold, passed, sentence, gate.confidence)
+    if gate.confidence is not None:
+        result = replace(result, share=gate.share)
+    return result if about is None else replace(result, reached=0, records=about.records, defense=about.defense)
+
+
+def _not_shown(gate: Gate, why: str, about: _Worst | None = None) -> GateResult:
+    """A gate that may hold, which is not enough; `about`: the configuration that leaves it open, if one was scored."""
+    return _result(gate, False, f"Gate {gate} not shown: {why}.", about)
 
 
 def _count(gate: Gate, findings: Sequence[Finding], defense: str) -> _Worst | None:
     """A record counts as reached if any attack did; None if nothing was scored."""
     unsure: set[tuple[int, int]] = set()
     scores: dict[tuple[int, int], tuple[bool, float, float, Finding]] = {}  # is it reached, how far, score, by whom
-    sign = 1.0 if catalog.get("metrics", gate.metric).higher_is_better else -1.0
     for finding in findings:
         if finding.defense == defense:
             for index, record in enumerate(finding.records):
@@ -149,11 +130,12 @@ def _count(gate: Gate, findings: Sequence[Finding], defense: str) -> _Worst | No
                 if value is None:
                     continue
                 credible = is_credible(finding, index)
-                reached = gate.exceeded_by(value) and credible is True
-                if gate.exceeded_by(value) and credible is None:
+                reached = gate.rule.reached(value) and credible is True
+                if gate.rule.reached(value) and credible is None:
                     unsure.add(place)
-                if place not in scores or (reached, sign * value) > scores[place][:2]:
-                    scores[place] = reached, sign * value, value, finding
+                near = gain(gate.metric, value)
+                if place not in scores or (reached, near) > scores[place][:2]:
+                    scores[place] = reached, near, value, finding
     if not scores:
         return None
     (trial, index), (_, _, value, finding) = max(scores.items(), key=lambda item: item[1][:2])

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from leakgauge.metrics.intervals import at_least
-from leakgauge.types import UNDEFENDED, Guarantee, Summary
+from leakgauge.types import UNDEFENDED, ConfigurationVerdict, Guarantee, LabelsRead, Summary, Traces
 from leakgauge.verdict.credible import FAILING
 
 LABELS = "label_accuracy_mean_per_trial"
@@ -17,41 +15,31 @@ _TRACES = 0.001  # p-value from which poor recoveries are said to point to their
 
 def conclusion(
     defense: str, rows: Sequence[Summary], guarantee: Guarantee | None, size: int, classes: int = 0
-) -> dict[str, Any]:
+) -> ConfigurationVerdict:
     """What the attacks that ran on a configuration add up to; `size` records stand behind each trial."""
     attacked = [r for r in rows if r.success_rate.records]
     labels = _labels_read(rows, size, classes)
-    promise = dataclasses.asdict(guarantee) if guarantee else None
     if not attacked:
         nothing = (
             "no attack of this run claims records." if rows else "nothing could be scored: no attack of this run fits."
         )
-        return {
-            "defense": defense,
-            "leaks": False,
-            "undecided": 0,
-            "attack": None,
-            "adaptive": False,
-            "rate": None,
-            "guarantee": promise,
-            "labels": labels,
-            "sentence": f"{_where(defense)}, {nothing}{_said(labels)}",
-        }
+        sentence = f"{_where(defense)}, {nothing}{_said_of_labels(labels)}"
+        return ConfigurationVerdict(defense, False, sentence, guarantee=guarantee, labels=labels)
     worst = max(attacked, key=_severity)
     leaks = worst.success_rate.recovered > 0
     traces = None if leaks else _traces(attacked)
-    return {
-        "defense": defense,
-        "leaks": leaks,
-        "undecided": 0 if leaks else max(r.undecided for r in attacked),
-        "traces": traces,
-        "attack": worst.attack,
-        "adaptive": worst.adaptive,
-        "rate": dataclasses.asdict(worst.success_rate),
-        "guarantee": promise,
-        "labels": labels,
-        "sentence": _of_records(defense, worst) + _said_of_traces(traces) + _said(labels),
-    }
+    return ConfigurationVerdict(
+        defense,
+        leaks,
+        _of_records(defense, worst) + _said_of_traces(traces) + _said_of_labels(labels),
+        undecided=0 if leaks else max(r.undecided for r in attacked),
+        traces=traces,
+        attack=worst.attack,
+        adaptive=worst.adaptive,
+        rate=worst.success_rate,
+        guarantee=guarantee,
+        labels=labels,
+    )
 
 
 def _where(defense: str) -> str:
@@ -103,30 +91,30 @@ def _severity(row: Summary) -> tuple[float, int, int, float]:
     return row.success_rate.value, row.undecided, row.met or 0, score
 
 
-def _traces(rows: Sequence[Summary]) -> dict[str, Any] | None:
+def _traces(rows: Sequence[Summary]) -> Traces | None:
     """Recoveries too poor to count that still point to their own records, far beyond chance; None if there are none."""
-    told = [
+    found = [
         (c.first / c.records, r.attack, c)
         for r in rows
         if (c := r.control) and min(c.p_mean, c.p_best, c.p_first) <= _TRACES
     ]
-    if not told:
+    if not found:
         return None
-    _, attack, control = max(told, key=lambda row: row[:2])
-    return {"attack": attack, "first": control.first, "records": control.records, "candidates": control.candidates}
+    _, attack, control = max(found, key=lambda row: row[:2])
+    return Traces(attack, control.first, control.records, control.candidates)
 
 
-def _said_of_traces(traces: Mapping[str, Any] | None) -> str:
+def _said_of_traces(traces: Traces | None) -> str:
     if traces is None:
         return ""
-    one = traces["first"] == 1
+    nearer = "is nearer to its" if traces.first == 1 else "are nearer to their"
     return (
-        f" Something gets through: {traces['first']} of {traces['records']} recoveries of {traces['attack']} "
-        f"{'is nearer to its' if one else 'are nearer to their'} own record than to {traces['candidates']} others."
+        f" Something gets through: {traces.first} of {traces.records} recoveries of {traces.attack} "
+        f"{nearer} own record than to {traces.candidates} others."
     )
 
 
-def _labels_read(rows: Sequence[Summary], size: int, classes: int) -> dict[str, Any] | None:
+def _labels_read(rows: Sequence[Summary], size: int, classes: int) -> LabelsRead | None:
     """What the update gives away of the labels, if it is more than a guess; None otherwise.
 
     A guess is as good as the better of the floor that was measured, on a few records, and one among all classes.
@@ -155,25 +143,18 @@ def _labels_read(rows: Sequence[Summary], size: int, classes: int) -> dict[str, 
         return None
     if shown <= guess and proven is not None:
         best, share, counted = proven, certain / (size * proven.trials), size * proven.trials
-    return {
-        "attack": best.attack,
-        "share": share,
-        "guess": guess,
-        "records": counted,
-        "read": None if counted is None else round(share * counted),
-        "proven": certain,
-    }
+    read = None if counted is None else round(share * counted)
+    return LabelsRead(best.attack, share, guess, counted, read, certain)
 
 
-def _said(labels: Mapping[str, Any] | None) -> str:
+def _said_of_labels(labels: LabelsRead | None) -> str:
     if labels is None:
         return ""
-    guess = f"(guessing: {labels['guess']:.0%})"
-    if labels["records"] is None:
-        said = f" The attack {labels['attack']} names {labels['share']:.0%} of the labels {guess}"
-    else:
-        read = share_of(labels["read"], labels["records"])
-        said = f" The attack {labels['attack']} reads the labels of {read} {guess}"
-    if not (proven := labels.get("proven")):
+    said = f" The attack {labels.attack} names {labels.share:.0%} of the labels"
+    if labels.records is not None and labels.read is not None:
+        said = f" The attack {labels.attack} reads the labels of {share_of(labels.read, labels.records)}"
+    said += f" (guessing: {labels.guess:.0%})"
+    if not labels.proven:
         return f"{said}."
-    return f"{said}; what was shared proves {'it' if proven == labels['records'] == 1 else f'{proven} of them'}."
+    which = "it" if labels.proven == labels.records == 1 else f"{labels.proven} of them"
+    return f"{said}; what was shared proves {which}."

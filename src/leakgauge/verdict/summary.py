@@ -3,41 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from dataclasses import replace
 
 import torch
 
-from leakgauge import catalog
+from leakgauge.metrics.criterion import Scored, criterion_of, gain
 from leakgauge.metrics.intervals import bootstrap_mean, clopper_pearson, mean_of_shares, rate
 from leakgauge.metrics.tail import tail_of
 from leakgauge.types import (
-    CRITERION,
     UNDEFENDED,
+    ConfigurationVerdict,
     Control,
     DataSpec,
     Finding,
     Guarantee,
     Interval,
-    LocalTraining,
+    LowerSide,
     Summary,
     Tail,
+    UpperSide,
     Verdict,
     cell_name,
 )
-from leakgauge.verdict.bounds import both_sides, lower_side, standing, upper_side
-from leakgauge.verdict.credible import is_credible, is_recovered, is_undecided, meets
+from leakgauge.verdict.bounds import NOT_ACCOUNTED, both_sides, lower_side, standing
+from leakgauge.verdict.credible import is_credible, is_recovered, is_undecided
 from leakgauge.verdict.flags import NO_BETTER_THAN_CONTROL
 from leakgauge.verdict.gate import Gate, gate_result
+from leakgauge.verdict.roles import attack_rows, attacks_in, is_floor
 from leakgauge.verdict.sentences import LABELS, conclusion
 
 _REDUCED = {"label_accuracy": LABELS}
-
-
-def criterion(data: DataSpec) -> str:
-    """When a record counts as recovered: `ssim>=0.6` for images, `mse<=0.001` for tables."""
-    metric, limit = CRITERION[data.kind]
-    sign = ">=" if catalog.get("metrics", metric).higher_is_better else "<="
-    return f"{metric}{sign}{limit:g}"
+_NO_BOUND = UpperSide(why=NOT_ACCOUNTED)
+_NOT_TESTED = UpperSide(why="nothing of this configuration was run")
 
 
 def summarise(
@@ -50,7 +47,7 @@ def summarise(
     groups: dict[tuple[str, str, bool], list[Finding]] = {}
     for finding in findings:
         groups.setdefault((finding.attack, finding.defense, finding.adaptive), []).append(finding)
-    floors = {attack: _means(group) for (attack, _, _), group in groups.items() if attack in catalog.baselines()}
+    floors = {attack: _means(group) for (attack, _, _), group in groups.items() if is_floor(attack)}
     known = controls or {}
     return tuple(_row(key, group, data, floors, known.get(cell_name(*key))) for key, group in groups.items())
 
@@ -62,7 +59,7 @@ def conclude(
     guarantees: Mapping[str, Guarantee | None],
     gate: Gate | None,
     data: DataSpec,
-    uppers: Mapping[str, dict[str, Any]] | None = None,
+    uppers: Mapping[str, UpperSide] | None = None,
     unproven: str = "",
 ) -> Verdict:
     """The verdict: the worst attack decides for each configuration; the ones under test decide for the whole.
@@ -70,32 +67,35 @@ def conclude(
     `uppers` has the upper side of each configuration (`bounds.upper_side`); one that is missing has no guarantee.
     `unproven` says why it is not known that the update came from these records, if so: then nothing is cleared.
     """
-    controls = {f.attack for f in findings if f.is_decoy}  # whatever they score is no leak
-    floors = catalog.baselines()
-    judged = [r for r in rows if r.attack not in floors | controls and r.error is None]
+    judged = [r for r in attack_rows(rows, findings) if r.error is None]
     size = max((len(f.records) for f in findings), default=0)
-    under_test = [f for f in findings if f.attack not in floors and not f.is_decoy]
-    no_bound = upper_side((), LocalTraining(), None)
-    not_tested = no_bound | {"why": "nothing of this configuration was run"}
-    entries = []
+    attacks, entries = attacks_in(findings), []
     for c in configurations:
         mine = [r for r in judged if r.defense == c]
         tested = bool(mine)  # a promise counts for nothing where the defence that makes it never ran
-        entry = conclusion(c, mine, guarantees.get(c) if tested else None, size, data.classes) | {"tested": tested}
-        lower = _lower([f for f in under_test if f.defense == c], data)
-        upper = (uppers or {}).get(c, no_bound) if tested else not_tested
-        sides = both_sides(lower, upper)
-        entries.append(
-            entry
-            | {"lower": lower, "upper": upper, "sides": sides, "unproven": unproven}
-            | {"standing": standing(entry["leaks"], upper, entry["undecided"])}
-            | {"sentence": entry["sentence"] + _said_of_doubt(unproven)}
-        )
-    decide = [e for e in entries if e["defense"] != UNDEFENDED] or entries
-    leaking = [e for e in decide if e["leaks"]]
-    sentence = " ".join(e["sentence"] for e in gravest_first(decide)) or "Nothing was measured."
-    judgement = None if gate is None else gate_result(gate, under_test, [e["defense"] for e in decide], unproven)
-    return Verdict(bool(leaking), sentence, tuple(entries), judgement)
+        entry = conclusion(c, mine, guarantees.get(c) if tested else None, size, data.classes)
+        upper = (uppers or {}).get(c, _NO_BOUND) if tested else _NOT_TESTED
+        lower = _lower([f for f in attacks if f.defense == c], data)
+        entries.append(_with_sides(entry, lower, upper, unproven, tested))
+    decide = [e for e in entries if e.defense != UNDEFENDED] or entries
+    sentence = " ".join(e.sentence for e in gravest_first(decide)) or "Nothing was measured."
+    judgement = None if gate is None else gate_result(gate, attacks, [e.defense for e in decide], unproven)
+    return Verdict(any(e.leaks for e in decide), sentence, tuple(entries), judgement)
+
+
+def _with_sides(
+    entry: ConfigurationVerdict, lower: LowerSide, upper: UpperSide, unproven: str, tested: bool
+) -> ConfigurationVerdict:
+    return replace(
+        entry,
+        lower=lower,
+        upper=upper,
+        sides=both_sides(lower, upper),
+        standing=standing(entry.leaks, upper, entry.undecided),
+        tested=tested,
+        unproven=unproven,
+        sentence=entry.sentence + _said_of_doubt(unproven),
+    )
 
 
 def _said_of_doubt(unproven: str) -> str:
@@ -114,7 +114,7 @@ def _row(
     size = max((len(f.records) for f in group), default=0)
     lost = sum(size for f in group if f.error is not None)  # attacked and not recovered
     recovered = sum(is_recovered(data, f, i) for f, i, _ in scored)
-    flags = {flag for f in group for flag in f.flags}
+    rule, flags = criterion_of(data), {flag for f in group for flag in f.flags}
     if control is not None and control.better is False:
         flags.add(NO_BETTER_THAN_CONTROL)
     return Summary(
@@ -124,9 +124,9 @@ def _row(
         trials=len(group),
         failed=sum(f.error is not None or "diverged" in f.flags for f in group),
         metrics=_means(group) | _attack_success(group),
-        success_rate=rate(recovered, len(scored) + lost, criterion(data)),
+        success_rate=rate(recovered, len(scored) + lost, str(rule)),
         worst=_most_exposed(data, scored),
-        floor={} if attack in catalog.baselines() else dict(floors),
+        floor={} if is_floor(attack) else dict(floors),
         flags=tuple(sorted(flags)),
         seconds=sum(f.seconds for f in group),
         error=group[0].error if all(f.error for f in group) else None,
@@ -135,19 +135,19 @@ def _row(
         tail=_tail(data, [r for _, _, r in scored], lost),
         control=control,
         labels_proven=sum(f.labels_proven or 0 for f in group),
-        met=sum(meets(data, r) for _, _, r in scored),
+        met=sum(rule.met(r) for _, _, r in scored),
         undecided=sum(is_undecided(data, f, i) for f, i, _ in scored),
     )
 
 
-def _tail(data: DataSpec, records: Sequence[Mapping[str, float | None]], lost: int) -> Tail | None:
-    name = CRITERION[data.kind][0]
+def _tail(data: DataSpec, records: Sequence[Scored], lost: int) -> Tail | None:
+    name = criterion_of(data).metric
     values = [v for r in records if (v := r.get(name)) is not None]
     lost += len(records) - len(values)  # what is not claimed is lost as well
-    return tail_of(name, values, catalog.get("metrics", name).higher_is_better, lost) if values else None
+    return tail_of(name, values, lost) if values else None
 
 
-def _lower(findings: Sequence[Finding], data: DataSpec) -> dict[str, Any]:
+def _lower(findings: Sequence[Finding], data: DataSpec) -> LowerSide:
     """The lower side: records that any attack recovered.
 
     The attacks together are one attacker, so none of them is picked for how well it did.
@@ -197,19 +197,13 @@ def _share(count: int, of: int) -> Interval:
     return Interval(count / of, *clopper_pearson(count, of))
 
 
-def _most_exposed(
-    data: DataSpec, scored: Sequence[tuple[Finding, int, Mapping[str, float | None]]]
-) -> dict[str, float | None]:
+def _most_exposed(data: DataSpec, scored: Sequence[tuple[Finding, int, Scored]]) -> dict[str, float | None]:
     """The record that was recovered best, which is the worst for its owner.
 
     A score that is credible goes before one that may be chance, and that one before one that is no evidence.
     """
-    name = CRITERION[data.kind][0]
-    sign = 1.0 if catalog.get("metrics", name).higher_is_better else -1.0
-    worth = {True: 2, None: 1, False: 0}
-    rated: list[tuple[int, float, Finding, int, Mapping[str, float | None]]] = [
-        (worth[is_credible(f, i)], sign * value, f, i, r) for f, i, r in scored if (value := r.get(name)) is not None
-    ]
+    name, worth = criterion_of(data).metric, {True: 2, None: 1, False: 0}
+    rated = [(worth[is_credible(f, i)], gain(name, r[name]), f, i, r) for f, i, r in scored if r.get(name) is not None]
     if not rated:
         return {}
     _, _, finding, index, record = max(rated, key=lambda row: row[:2])
@@ -219,15 +213,15 @@ def _most_exposed(
 _GRAVITY = ("leaks", "cannot tell", "labels read", "not tested", "no leak found", "protected")
 
 
-def under_test(verdict: Verdict) -> list[Mapping[str, Any]]:
+def under_test(verdict: Verdict) -> list[ConfigurationVerdict]:
     """The configurations that the verdict speaks of, the gravest first; the bare update only if it is all there is."""
-    tested = [c for c in verdict.configurations if c["defense"] != UNDEFENDED] or list(verdict.configurations)
+    tested = [c for c in verdict.configurations if c.defense != UNDEFENDED] or list(verdict.configurations)
     return gravest_first(tested)
 
 
-def gravest_first(configurations: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+def gravest_first(configurations: Sequence[ConfigurationVerdict]) -> list[ConfigurationVerdict]:
     """Those that leak most come first; equal ones keep their order."""
-    return sorted(configurations, key=lambda c: (_GRAVITY.index(state_of(c)), -((c.get("rate") or {}).get("value", 0))))
+    return sorted(configurations, key=lambda c: (_GRAVITY.index(state_of(c)), -(c.rate.value if c.rate else 0)))
 
 
 def headline(verdict: Verdict) -> str:
@@ -241,23 +235,23 @@ def headline(verdict: Verdict) -> str:
         return "Not tested: no attack could be carried out"
     if "cannot tell" in states:
         why = "too few other samples to compare with"
-        if any(c.get("unproven") for c in tested):
+        if any(c.unproven for c in tested):
             why = "the update may not belong to these records"
         words = f"Cannot tell{_in_state(tested, 'cannot tell')}: {why}"
-        return words + (", but labels read" if any(c.get("labels") for c in tested) else "")
+        return words + (", but labels read" if any(c.labels for c in tested) else "")
     if "labels read" in states:
         return f"No record recovered, but labels read{_in_state(tested, 'labels read')}"
     if "not tested" in states:
         return "No leak found, but not everything could be tested"
     if states == {"protected"}:
         return "Protected by a guarantee, and no leak found"
-    bounded = tested and all((c.get("upper") or {}).get("guaranteed") for c in tested)
+    bounded = tested and all(c.upper.guaranteed for c in tested)
     return f"No leak found, and {'only a weak guarantee' if bounded else 'no guarantee'}"
 
 
-def _in_state(tested: Sequence[Mapping[str, Any]], state: str) -> str:
+def _in_state(tested: Sequence[ConfigurationVerdict], state: str) -> str:
     """ " with prune and soteria", where others are in another state; nothing where all are in this one."""
-    found = [c["defense"] for c in tested if state_of(c) == state]
+    found = [c.defense for c in tested if state_of(c) == state]
     return f" with {in_a_row(found)}" if found and len(found) < len(tested) else ""
 
 
@@ -266,19 +260,19 @@ def in_a_row(names: Sequence[str]) -> str:
     return " and ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))
 
 
-def _is_unproven(configuration: Mapping[str, Any]) -> bool:
+def _is_unproven(configuration: ConfigurationVerdict) -> bool:
     """A guarantee holds whoever the records belong to; nothing else does."""
-    return bool(configuration.get("unproven")) and configuration.get("standing") != "protected"
+    return bool(configuration.unproven) and configuration.standing != "protected"
 
 
-def state_of(configuration: Mapping[str, Any]) -> str:
+def state_of(configuration: ConfigurationVerdict) -> str:
     """One configuration's verdict. Labels that were read are no recovered record, but no clean bill either."""
-    if configuration["leaks"]:
+    if configuration.leaks:
         return "leaks"
-    if not configuration.get("tested", True):
+    if not configuration.tested:
         return "not tested"
-    if configuration.get("undecided") or _is_unproven(configuration):
+    if configuration.undecided or _is_unproven(configuration):
         return "cannot tell"
-    if configuration.get("labels"):
+    if configuration.labels:
         return "labels read"
-    return "protected" if configuration.get("standing") == "protected" else "no leak found"
+    return "protected" if configuration.standing == "protected" else "no leak found"

@@ -43,7 +43,7 @@ def test_recipes_are_found_and_named_after_their_folder():
 
 
 def test_committed_readme_is_what_the_committed_measurements_give(recipe):
-    """If this fails: `leakgauge reproduce NAME --out results/NAME --render`."""
+    """If this fails: `leakgauge lab reproduce NAME --out results/NAME --render`."""
     folder = FOLDER / recipe.name
     entries = _measured.read(folder)
     assert entries, "measure at least the quick cells"

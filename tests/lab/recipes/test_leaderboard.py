@@ -126,7 +126,7 @@ def test_a_row_without_all_of_its_attackers_has_no_place_and_its_command_runs_it
     for table in RECIPE.tables:
         for row in dict.fromkeys(cell.row for cell in table.cells):
             pattern = f"{table.id} | {row} | *"
-            assert f'leakgauge reproduce leaderboard --cell "{pattern}"' in page
+            assert f'leakgauge lab reproduce leaderboard --cell "{pattern}"' in page
     (found,) = chosen(RECIPE, pattern="mnist | prune:share=0.9 | *")
     assert {c.row for c in found.cells} == {"prune:share=0.9"}
 

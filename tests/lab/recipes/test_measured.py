@@ -40,7 +40,7 @@ def test_the_file_is_read_back_exactly(entries, small_recipe, tmp_path):
 
 def test_a_broken_file_is_refused(tmp_path):
     (tmp_path / "measured.json").write_text('{"cells": [{"table": "1"}]}')
-    with pytest.raises(BadInput, match="written by leakgauge reproduce"):
+    with pytest.raises(BadInput, match="written by leakgauge lab reproduce"):
         read(tmp_path)
 
 

@@ -49,7 +49,7 @@ def test_a_trained_network_is_told(small_recipe, entry):
 
 def test_head_says_what_was_run_where(small_recipe, entry):
     page = render(small_recipe, [entry])
-    assert page.startswith("<!-- Written by `leakgauge reproduce`")
+    assert page.startswith("<!-- Written by `leakgauge lab reproduce`")
     assert "Measured: 1 of 4 cells, 4 victims each, on cpu, with leakgauge 0.1.0 (commit abc)." in page
     assert "Measured: none of 4 cells." in render(small_recipe, [])
 

@@ -172,3 +172,8 @@ def test_the_standard_deviation_of_label_accuracy_is_the_thesis_own(victim):
 def test_objectives_are_averaged_only_if_all_are_there(victim):
     assert compute("objective", [victim(objective=1.0), victim(objective=3.0)]).value == 2
     assert compute("objective", [victim(objective=1.0), victim(objective=None)]).value is None
+
+
+def test_a_record_that_is_not_claimed_is_not_exact(victim):
+    found = [victim(records=({"mse": 1e-9}, {"mse": None}, {"mse": 0.1}))]
+    assert compute("exact_records", found).value == 1

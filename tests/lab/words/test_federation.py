@@ -32,7 +32,10 @@ def test_the_mean_of_both_clients():
     assert one.weights[0].tolist() == [0.5, 0.5]
 
 
-@pytest.mark.parametrize("aggregator", ["fedboosting", "fedboosting:mix=0.9", "fedboosting:metric=accuracy", "fedadam"])
+@pytest.mark.parametrize(
+    "aggregator",
+    ["fedboosting", "fedboosting:mix=0.9", "fedboosting:metric=accuracy", "fedadam", "learned-proportions:every=2"],
+)
 def test_every_aggregator_runs_and_weights_add_up_to_one(aggregator):
     one = readers(aggregator)
     for number in (1, 2):

@@ -2,7 +2,7 @@
 
 Gao et al., "Privacy-preserving collaborative learning with automatic transformation search", CVPR 2021; Drabent et al.
 2022 (its replication). A policy is up to three of fifty operations, applied in order to every picture; of a hybrid one
-policy is drawn for each. `leakgauge search-policy` looks for policies. Labels stay as they are.
+policy is drawn for each. `leakgauge lab search-policy` looks for policies. Labels stay as they are.
 
 `as_released` moves a window of the picture's size by up to four pixels and mirrors half of the pictures first, which
 the released code does and the paper does not mention.

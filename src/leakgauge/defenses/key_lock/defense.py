@@ -17,7 +17,7 @@ Where we depart. Each update is taken in the first round: with a key as it is dr
 how locks train is in `lab/locked_training.py`.
 
 How to beat it. The gradient of the lock's weight is that of its bias times the key: who sees both divides and has the
-key (`reading.py`, `leakgauge read-key`). Who knows the first lock and the key has the whole network.
+key (`reading.py`, `leakgauge lab read-key`). Who knows the first lock and the key has the whole network.
 Without the key there are two numbers per channel to find, and the update has thousands of equations: search for them
 together with the image (`joint`), or also leave out the tensors in front of the lock and match what lies behind it
 (`behind the lock`). Then stretch the picture: BatchNorm in train mode hides the scale of one sample, and with it most

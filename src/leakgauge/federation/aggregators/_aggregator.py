@@ -21,6 +21,7 @@ class Reported:
     weighting: str  # "equal" or "samples": what the federation asks for
     training: Tensor | None = None  # (T,) each local model on its own training samples, as its client says
     validation: Tensor | None = None  # (T, T) model i on the samples that client j kept back, as client j says
+    clients: Tensor | None = None  # (T,) int64, their numbers in the federation, for what is remembered of them
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,9 @@ class Aggregator(Settings):
         False  # True if clients try each other's models: `validation` and so on are fields
     )
 
-    remembers: ClassVar[bool] = False  # True if `step` keeps something from round to round
+    remembers: ClassVar[bool] = (
+        False  # True if `step` keeps something from round to round: whoever opens the mean keeps it
+    )
 
     @property
     def kept_back(self) -> float:
@@ -45,14 +48,24 @@ class Aggregator(Settings):
         return "loss"
 
     @property
+    def tries_every(self) -> int:
+        """Clients try each other's models in every so many rounds, from the first on, where they try them at all."""
+        return 1
+
+    @property
     def mixing(self) -> float:
         """Least share of a client's own update in the model that others try; 1 where they try the update itself."""
         return 1.0
 
-    def mixing_weights(self, clients: int, g: torch.Generator) -> Tensor | None:  # noqa: ARG002
+    def mixing_weights(
+        self,
+        reported: Reported,  # noqa: ARG002
+        memory: Mapping[str, Tensor],  # noqa: ARG002
+        g: torch.Generator,  # noqa: ARG002
+    ) -> Tensor | None:
         """(T, T) float64, how much of each update is in what others try for each client; None where nothing is mixed.
 
-        The server draws them anew in every round and tells nobody.
+        The server makes them anew in every round and tells nobody. Nothing is tried yet, so `reported` has no results.
         """
         return None
 
@@ -60,6 +73,13 @@ class Aggregator(Settings):
         """(T,) non-negative, with the sum 1."""
         share = reported.samples if reported.weighting == "samples" else reported.samples * 0 + 1
         return share / share.sum()
+
+    def weigh(self, reported: Reported, memory: Mapping[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
+        """The weights, and what is remembered for the next round, by clients' numbers; `step` gets it next.
+
+        `memory` is empty in the first round. Override this instead of `weights` where shares are remembered.
+        """
+        return self.weights(reported), dict(memory)
 
     def step(self, mean: SharedUpdate, memory: Mapping[str, Tensor]) -> tuple[SharedUpdate, dict[str, Tensor]]:
         """What is applied to the global model, and what is remembered for the next round; all (1, ...).

@@ -17,6 +17,7 @@ A result that is not finite counts as the worst there is.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -83,8 +84,13 @@ class FedBoosting(Aggregator):
     def mixing(self) -> float:
         return self.mix
 
-    def mixing_weights(self, clients: int, g: torch.Generator) -> Tensor | None:
-        return None if self.mix == 1 else fusing_weights(clients, self.mix, self.fusing, g)
+    def mixing_weights(
+        self,
+        reported: Reported,
+        memory: Mapping[str, Tensor],  # noqa: ARG002
+        g: torch.Generator,
+    ) -> Tensor | None:
+        return None if self.mix == 1 else fusing_weights(len(reported.samples), self.mix, self.fusing, g)
 
     def weights(self, reported: Reported) -> Tensor:
         assert reported.training is not None

@@ -53,7 +53,7 @@ def as_dict(study: Study) -> dict[str, object]:
 def markdown(study: Study) -> str:
     where = study.environment
     lines = [
-        "<!-- Written by `leakgauge detection`; run that instead of editing. -->",
+        "<!-- Written by `leakgauge lab detection`; run that instead of editing. -->",
         "",
         "# How often `leakgauge inspect` finds a tampering server",
         "",

@@ -137,6 +137,22 @@ def _where(results: Sequence[Result]) -> tuple[str, str, str, str]:
     return device, version, commit, state
 
 
+def without_measured(tables: Iterable[Table], known: Iterable[Entry]) -> tuple[Table, ...]:
+    """The tables with the cells of which not every figure is known from so large a sample."""
+    sizes = {entry.place: entry.trials for entry in known}
+    left = []
+    for table in tables:
+        cells = tuple(cell for cell in table.cells if not _is_measured(table, cell, sizes))
+        if cells:
+            left.append(dataclasses.replace(table, cells=cells))
+    return tuple(left)
+
+
+def _is_measured(table: Table, cell: Cell, sizes: Mapping[tuple[str, str, str, str], int]) -> bool:
+    wanted = cell.run.size if isinstance(cell.run, Study) else cell.run.victims
+    return all(sizes.get((table.id, cell.row, cell.column, name), 0) >= wanted for name in cell.reported)
+
+
 def merged(old: Iterable[Entry], new: Iterable[Entry], recipe: Recipe) -> list[Entry]:
     """New entries over old ones, in the recipe's order; places the recipe no longer has are dropped.
 
@@ -170,7 +186,10 @@ def read(folder: Path) -> list[Entry]:
         return entries
     except (Unreadable, LookupError, TypeError) as error:
         raise BadInput(
-            str(path), allowed="written by leakgauge reproduce", got=str(error), do="delete it or choose another --out"
+            str(path),
+            allowed="written by leakgauge lab reproduce",
+            got=str(error),
+            do="delete it or choose another --out",
         ) from error
 
 

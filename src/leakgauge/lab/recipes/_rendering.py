@@ -13,7 +13,7 @@ from leakgauge.lab.recipes._statistics import heading, written
 from leakgauge.reading.files import write_whole
 
 FILE = "README.md"
-_MARKER = "<!-- Written by `leakgauge reproduce` from recipe.py and measured.json; edit those. -->"
+_MARKER = "<!-- Written by `leakgauge lab reproduce` from recipe.py and measured.json; edit those. -->"
 _LEGEND = (
     "In each cell: the paper's figure → ours [95 % interval]. A dash before the arrow means that the paper has no such "
     "figure; a dash behind it, that there was nothing to average; a cell without an arrow was not run. "
@@ -42,7 +42,7 @@ def render(recipe: Recipe, entries: Sequence[Entry]) -> str:
         _where(recipe, entries),
         recipe.note,
     ]
-    again = f"leakgauge reproduce {recipe.name}"
+    again = f"leakgauge lab reproduce {recipe.name}"
     parts.append(f"```console\n$ {again} --quick\n$ {again} --device cuda --out results/{recipe.name}\n```")
     if recipe.board is not None:
         return "\n\n".join([*parts, recipe.board(recipe, entries)]) + "\n"

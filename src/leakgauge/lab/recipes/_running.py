@@ -15,14 +15,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 
 import leakgauge
-from leakgauge import catalog
 from leakgauge.audit.run import Watch, run_audit
 from leakgauge.errors import LeakgaugeError, Unreadable
 from leakgauge.execution.locks import claimed
-from leakgauge.execution.work_units import Executor
+from leakgauge.execution.scheduler import Transport
+from leakgauge.lab.recipes._budget import Budget
 from leakgauge.lab.recipes._measurement import Figures
 from leakgauge.lab.recipes._recipe import Cell, Piece, Run, Study
 from leakgauge.reading.files import make_folder, write_whole
@@ -31,6 +32,7 @@ from leakgauge.reading.sealed import opened, sealed
 from leakgauge.report.pictures import png_bytes
 from leakgauge.setup.setup import environment, pick_device
 from leakgauge.types import Finding, Pictures, Scenario, cell_name
+from leakgauge.verdict.roles import is_floor
 
 SCHEMA = 1
 _EXPOSED = 3  # pictures kept of each attacker
@@ -48,51 +50,74 @@ class Result:
     exposed: tuple[Mapping[str, Any], ...] = ()  # of each attacker the pictures that were recovered best
 
 
+Job = tuple[Piece, Path]  # and the folder of finished runs where its result is kept
+
+
 def run_all(
-    pieces: Iterable[Piece],
-    runs: Path,
+    pieces: Iterable[Piece], runs: Path, *, finished: Callable[[Piece], None] = lambda _: None, **more: Any
+) -> dict[Piece, str]:
+    """`run_jobs` with one folder for all."""
+    refused = run_jobs([(piece, runs) for piece in pieces], finished=lambda job: finished(job[0]), **more)
+    return {piece: reason for (piece, _), reason in refused.items()}
+
+
+def run_jobs(
+    jobs: Iterable[Job],
     *,
     device: str = "auto",
     data_root: Path | None = None,
     fresh: bool = False,
-    executor: Executor | None = None,
+    executor: Transport | None = None,
     watch: Watch = lambda *_: None,
-    finished: Callable[[Piece], None] = lambda _: None,
+    finished: Callable[[Job], None] = lambda _: None,
     notice: Callable[[str], None] = lambda _: None,
-) -> dict[Piece, str]:
-    """Run what is not yet in `runs`; gives the pieces that cannot be run here, with the reason.
+    budget: Budget | None = None,
+) -> dict[Job, str]:
+    """Run what is not yet in its folder; gives the jobs that cannot be run here, with the reason.
 
-    What another process is running is left for last and then waited for. `executor` runs the attacks, if somebody else
-    shall; measurements stay here. `finished` is called after each piece. A keyboard interrupt leaves the finished ones
-    in place.
+    What another process is running is left for last and then waited for. `executor` runs the attacks, if other workers
+    shall; measurements stay here. `finished` is called after each job. A keyboard interrupt leaves the finished ones
+    in place. `budget` says what is still begun, and counts the rest.
     """
-    make_folder(runs)
     pick_device(device)  # refused at once, not piece by piece
-    refused: dict[Piece, str] = {}
-    wanted = list(pieces)
+    wanted = list(dict.fromkeys(jobs))
+    for folder in dict.fromkeys(runs for _, runs in wanted):
+        make_folder(folder)
+    refused: dict[Job, str] = {}
     left, done = wanted, 0
     for wait in (False, True):
         elsewhere = []
-        for piece in left:
-            with claimed(_path(piece, runs), wait=wait, notice=notice) as mine:
+        for job in left:
+            piece, runs = job
+            with claimed(_path(piece, runs), wait=wait and _has_time(budget), notice=notice) as mine:
                 if not mine:
-                    elsewhere.append(piece)
+                    elsewhere.append(job)
                     continue
                 if fresh or load(piece, runs, notice) is None:
+                    if budget is not None and not budget.allows(piece, runs):
+                        continue
                     now = _within(watch, done, len(wanted), describe(piece))
                     now(0, 1, "", 0.0)
                     try:
                         save(piece, runs, run_one(piece, device, data_root, now, executor))
                     except LeakgaugeError as error:
-                        refused[piece] = str(error)
+                        refused[job] = str(error)
+                    if torch.cuda.is_available():
+                        torch.cuda.empty_cache()  # several processes share a card: what this one needed is free again
             done += 1
-            finished(piece)
+            finished(job)
         left = elsewhere
+    if budget is not None:
+        budget.left += len(left)
     return refused
 
 
+def _has_time(budget: Budget | None) -> bool:
+    return budget is None or budget.is_open
+
+
 def run_one(
-    piece: Piece, device: str, data_root: Path | None, watch: Watch = lambda *_: None, executor: Executor | None = None
+    piece: Piece, device: str, data_root: Path | None, watch: Watch = lambda *_: None, executor: Transport | None = None
 ) -> Result:
     """A measurement, or one scenario and its one attack; raises if that cannot run here."""
     began = time.perf_counter()
@@ -105,8 +130,7 @@ def run_one(
     )
     if report.interrupted:  # half a scenario is no result
         raise KeyboardInterrupt
-    floors = catalog.baselines()
-    findings = tuple(f for f in report.findings if f.attack not in floors)
+    findings = tuple(f for f in report.findings if not is_floor(f.attack))
     broken = next((f.error for f in findings if f.error), None)
     if broken is not None:
         raise LeakgaugeError(broken)
@@ -193,7 +217,7 @@ def save(piece: Piece, runs: Path, result: Result) -> None:
 
 
 def load(piece: Piece, runs: Path, notice: Callable[[str], None] = lambda _: None) -> Result | None:
-    """What is finished; None if it is not there, or cannot be believed: `notice` is told, and it is done again."""
+    """What is finished; None if it is not there, or cannot be assumed: `notice` is told, and it is done again."""
     path = _path(piece, runs)
     if not path.exists():
         return None
@@ -201,9 +225,7 @@ def load(piece: Piece, runs: Path, notice: Callable[[str], None] = lambda _: Non
         plain: dict[str, Any] = opened(path, path.stem)
         if plain["schema"] != SCHEMA:
             return None
-        findings = tuple(
-            Finding(**f | {"records": tuple(f["records"]), "flags": tuple(f["flags"])}) for f in plain["findings"]
-        )
+        findings = tuple(map(Finding.from_dict, plain["findings"]))
         figures = {name: tuple(sample) for name, sample in plain.get("figures", {}).items()}
         exposed = tuple(plain.get("exposed", ()))
         return Result(findings, plain["environment"], plain["seconds"], figures, exposed)

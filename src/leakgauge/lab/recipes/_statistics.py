@@ -21,6 +21,7 @@ from leakgauge.defenses.sensitivity.defense import Sensitivity
 from leakgauge.errors import BadInput
 from leakgauge.lab.recipes._figures import FIGURES
 from leakgauge.lab.recipes._success import recognised, succeeded
+from leakgauge.metrics.criterion import Criterion, beats
 from leakgauge.metrics.intervals import bootstrap_mean, clopper_pearson
 from leakgauge.metrics.psnr import psnr_as_fedkl
 from leakgauge.settings import unknown_name
@@ -30,7 +31,7 @@ from leakgauge.types import Finding, Interval
 _SPEC = re.compile(r"([a-z_]+)(?:\(([0-9.e+-]+)\))?")
 _NOTHING = Interval(None, None, None)
 _RESAMPLES = 2000
-_EXACT = 1e-6  # MSE of values in [0, 1]
+_EXACT = Criterion("mse", 1e-6)  # of values in [0, 1]
 Findings = Sequence[Finding]
 
 
@@ -133,7 +134,7 @@ def _best(metric: str) -> Callable[[Findings, float], Interval]:
 
 def _exact_records(findings: Findings, _: float) -> Interval:
     """How many records of a trial came back to the last digit that matters."""
-    counts = [sum((r.get("mse") or 0.0) < _EXACT for r in f.records) for f in findings if f.records]
+    counts = [sum(_EXACT.met(r) for r in f.records) for f in findings if f.records]
     return bootstrap_mean(torch.tensor(counts, dtype=torch.double)) if counts else _NOTHING
 
 
@@ -142,12 +143,13 @@ def _psnr_median(findings: Findings, _: float) -> Interval:
     return _bootstrap(_psnrs(findings), np.median)
 
 
-def _psnr_above(findings: Findings, least: float) -> Interval:
-    return _share([value > least for value in _psnrs(findings)])
+def _over(metric: str) -> Callable[[Findings, float], Interval]:
+    """The share of all records that score better than a limit; one without a score does not."""
 
+    def compute(findings: Findings, limit: float) -> Interval:
+        return _share([beats(metric, r, {metric: limit}) for f in findings for r in (f.records or ({},))])
 
-def _aligned_above(findings: Findings, least: float) -> Interval:
-    return _share([float(r.get("psnr_aligned") or 0.0) > least for f in findings for r in (f.records or ({},))])
+    return compute
 
 
 def _psnrs(findings: Findings) -> list[float]:
@@ -250,10 +252,6 @@ def _objective(findings: Findings, _: float) -> Interval:
     return bootstrap_mean(torch.tensor(known, dtype=torch.double)) if known and len(known) == len(values) else _NOTHING
 
 
-def _ssim_above(findings: Findings, least: float) -> Interval:
-    return _share([float(r.get("ssim") or 0.0) > least for f in findings for r in (f.records or ({},))])
-
-
 def _share(hits: Sequence[bool]) -> Interval:
     if not hits:
         return _NOTHING
@@ -301,12 +299,12 @@ STATISTICS = {
     ),
     "psnr_aligned": Statistic("aligned PSNR, dB", "{:.2f}", _mean("psnr_aligned")),
     "ssim_aligned": Statistic("aligned SSIM", "{:.3f}", _mean("ssim_aligned")),
-    "psnr_aligned_above": Statistic("share over {} dB aligned", "{:.2f}", _aligned_above, takes_argument=True),
+    "psnr_aligned_above": Statistic("share over {} dB aligned", "{:.2f}", _over("psnr_aligned"), takes_argument=True),
     "psnr_median": Statistic("median PSNR, dB", "{:.2f}", _psnr_median),
-    "psnr_above": Statistic("share over {} dB", "{:.2f}", _psnr_above, takes_argument=True),
+    "psnr_above": Statistic("share over {} dB", "{:.2f}", _over("psnr"), takes_argument=True),
     "mse_worst": Statistic("largest MSE", "{:.1e}", _mse_worst),
     "mse_smallest": Statistic("most exposed record, MSE", "{:.1e}", _mse_smallest),
-    "ssim_above": Statistic("share over an SSIM of {}", "{:.2f}", _ssim_above, takes_argument=True),
+    "ssim_above": Statistic("share over an SSIM of {}", "{:.2f}", _over("ssim"), takes_argument=True),
     "objective": Statistic("lowest objective", "{:.1e}", _objective),
     "ssim_best": Statistic("best SSIM", "{:.3f}", _best("ssim")),
     "psnr_best": Statistic("best PSNR, dB", "{:.2f}", _best("psnr")),

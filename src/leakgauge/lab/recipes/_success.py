@@ -5,7 +5,8 @@ from __future__ import annotations
 from functools import cache
 
 from leakgauge import catalog
-from leakgauge.types import CRITERION, Finding
+from leakgauge.metrics.criterion import CRITERIA, Scored
+from leakgauge.types import Finding
 
 
 def is_failed(finding: Finding) -> bool:
@@ -33,10 +34,7 @@ def _absolute_threshold(spec: str) -> float | None:
     return getattr(attack, "absolute_threshold", None)
 
 
-def recognised(record: dict[str, float | None]) -> bool:
-    """The criterion of an audit: SSIM of a picture, MSE of a table's row."""
-    (image, least), (table, most) = CRITERION["image"], CRITERION["tabular"]
-    if image in record:
-        return (record[image] or 0.0) >= least
-    error = record.get(table)
-    return error is not None and error <= most
+def recognised(record: Scored) -> bool:
+    """The criterion of an audit: SSIM of a picture, MSE of a table's row, which has no SSIM."""
+    picture = CRITERIA["image"]
+    return (picture if picture.metric in record else CRITERIA["tabular"]).met(record)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor, nn
@@ -53,9 +53,9 @@ class Readers:
         began = time.perf_counter()
         updates = self._updates(number)
         exchange = self._exchange(updates, number)
-        weights = self.aggregator.weights(self._reported(exchange, updates, number))
+        weights, memory = self.aggregator.weigh(self._reported(exchange, updates, number), self.server)
         self.weights.append(weights)
-        step, self.server = self.aggregator.step(exchange.mean(weights), self.server)
+        step, self.server = self.aggregator.step(exchange.mean(weights), memory)
         self.model = apply_update(self.model, step)
         device = next(self.model.parameters()).device
         if device.type == "cuda":
@@ -88,17 +88,20 @@ class Readers:
     def _reported(self, exchange: PlainExchange | EncryptedExchange, updates: SharedUpdate, number: int) -> Reported:
         """Clients try all models, or mixtures of them, where the aggregator asks for that."""
         sizes = torch.tensor([len(samples) for samples in self._train], dtype=torch.float64)
-        if not self.aggregator.cross_validates:
-            return Reported(sizes, "equal")
+        reported = Reported(sizes, "equal", clients=torch.arange(len(sizes)))
+        if not self.aggregator.cross_validates or (number - 1) % self.aggregator.tries_every:
+            return reported
         own = local_models(self.model, updates, lr=1.0)
-        fusing = self.aggregator.mixing_weights(len(self.clients), generator(self.seed, f"fusing/{number}"))
+        fusing = self.aggregator.mixing_weights(reported, self.server, generator(self.seed, f"fusing/{number}"))
         tried = local_models(self.model, exchange.mixtures(fusing), lr=1.0)
         # A model on what it was trained on: as many samples as are kept back will do.
         seen = [train.take(torch.arange(len(kept))) for train, kept in zip(self._train, self._kept, strict=True)]
         training = [self._result(own, client, samples) for client, samples in enumerate(seen)]
         validation = [[self._result(tried, i, samples) for samples in self._kept] for i in range(len(self.clients))]
-        return Reported(
-            sizes, "equal", torch.tensor(training, dtype=torch.float64), torch.tensor(validation, dtype=torch.float64)
+        return replace(
+            reported,
+            training=torch.tensor(training, dtype=torch.float64),
+            validation=torch.tensor(validation, dtype=torch.float64),
         )
 
     def _result(self, models: dict[str, Tensor], which: int, samples: Samples) -> float:

@@ -161,7 +161,7 @@ def _section(recipe: Recipe, table: Table, entries: Sequence[Entry]) -> str:
     rows, missing = rows_of(table, entries)
     parts = [f"## {table.title}", table.convention, _grid(rows) if rows else "No row is measured yet.", table.note]
     if missing:
-        again = "\n".join(f'leakgauge reproduce {recipe.name} --cell "{table.id} | {name} | *"' for name in missing)
+        again = "\n".join(f'leakgauge lab reproduce {recipe.name} --cell "{table.id} | {name} | *"' for name in missing)
         of = len({cell.row for cell in table.cells})
         parts.append(f"Not measured, or not in full: {len(missing)} of {of} rows.\n\n```sh\n{again}\n```")
     return "\n\n".join(parts)

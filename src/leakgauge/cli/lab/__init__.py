@@ -1,0 +1,1 @@
+"""`leakgauge lab`: what reproduces papers, one module per command."""

@@ -1,0 +1,117 @@
+"""`leakgauge lab reidentify RUN`: who can be recognised on what the attacks of a finished run recovered?"""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from leakgauge.cli import options
+from leakgauge.cli.console import say, show, show_json, show_table
+from leakgauge.cli.running import interval
+from leakgauge.errors import BadInput
+from leakgauge.execution.store import Store
+from leakgauge.lab.identification import STEPS
+from leakgauge.lab.reidentification import FinishedRun, ReidentificationReport
+from leakgauge.lab.reidentification import reidentify as reidentify_runs
+from leakgauge.reading.files import make_folder, regular, write_whole
+from leakgauge.report import from_json
+from leakgauge.types import Interval, Rate
+
+FILE = "reidentification.json"
+
+
+def reidentify(
+    folders: Annotated[
+        list[Path],
+        typer.Argument(help="Folders of runs on the same data, as printed by audit or attack.", show_default=False),
+    ],
+    steps: Annotated[int, typer.Option("--steps", help="Training steps of the classifier.")] = STEPS,
+    seed: Annotated[int, typer.Option("--seed", help="Seed of the classifier.")] = 0,
+    device: options.DEVICE = "auto",
+    data_root: options.DATA_ROOT = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", help=f"Folder for {FILE}. Default: that of the first run.")
+    ] = None,
+    as_json: options.JSON = False,
+) -> None:
+    """Train a classifier of people on public pictures and ask it who is on the recovered ones: top-1, 3 and 5.
+
+    Example: `leakgauge lab reidentify faces` after `leakgauge attack cpl --data lfw --out faces --keep-private`
+    """
+    runs = [_read(folder) for folder in folders]
+    folder = out or folders[0]
+    make_folder(folder)
+    report = reidentify_runs(runs, seed=seed, steps=steps, data_root=data_root, device=device, told=say)
+    write_whole(folder / FILE, json.dumps(report.as_dict(), indent=2, allow_nan=False).encode())
+    if as_json:
+        show_json(report.as_dict())
+    else:
+        _show(report)
+    say(f"written: {folder / FILE}")
+
+
+def _read(folder: Path) -> FinishedRun:
+    try:
+        report = from_json(regular(folder / "report.json").read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadInput(
+            f"run {str(folder)!r}",
+            allowed="a folder with report.json",
+            got=getattr(error, "strerror", None) or str(error),
+            do="give the folder that audit printed",
+        ) from error
+    pictures = Store(folder, make=False, notice=partial(_refuse, folder)).pictures(report.setup)
+    if pictures is None or not pictures.recovered:
+        raise BadInput(
+            f"run {str(folder)!r}",
+            allowed="a folder that still has its pictures",
+            got="none",
+            do="run it again with the same --out and --keep-private; what is finished is reused",
+        )
+    return FinishedRun(str(folder), report, pictures)
+
+
+def _refuse(folder: Path, damage: str) -> None:
+    """Pictures that are not there would count as people who were not known again."""
+    raise BadInput(
+        f"run {str(folder)!r}",
+        allowed="a folder with all of its pictures",
+        got=damage,
+        do="run it again with the same --out and --keep-private; what is finished is reused",
+    )
+
+
+def _show(report: ReidentificationReport) -> None:
+    several = len({row.run for row in report.rows}) > 1
+    rows = [
+        [
+            *([row.run] if several else []),
+            row.attack,
+            row.defense,
+            "adaptive" if row.adaptive else "plain",
+            str(row.hits["top_1"].records),
+            str(row.failed),
+            *(_share(rate) for rate in row.hits.values()),
+        ]
+        for row in report.rows
+    ]
+    rows.append([*([""] if several else []), "chance", "", "", "", "", *(f"{c:.2f}" for c in report.chance.values())])
+    top = [f"{name.replace('_', '-')} [95 %]" for name in report.chance]
+    show_table([*(["run"] if several else []), "attack", "defence", "attacker", "records", "failed", *top], rows)
+    trained, right = report.classifier, report.held_out["top_1"]
+    show("")
+    show(
+        f"The classifier knows {report.people} classes of {report.data!r} from {trained['training_samples']} public "
+        f"pictures and names {_share(right)} of {right.records} others right at once. "
+        "Every record counts; failed ones are misses."
+    )
+    if report.data.partition(":")[0] != "lfw":
+        show("Identity is the label here: unless the classes are people, this is how well their class can be told.")
+
+
+def _share(rate: Rate) -> str:
+    return interval(Interval(rate.value, rate.low, rate.high), 2)

@@ -1,0 +1,38 @@
+"""What noise on an update is in the gradient that an attack matches."""
+
+import pytest
+
+from leakgauge.client.chain import client_step
+from leakgauge.client.observe import facts_about, observe
+from leakgauge.data import draw_victims, load
+from leakgauge.matching.noise import noise_in_gradient
+from leakgauge.models import load_model
+from leakgauge.types import LocalTraining, threat_model
+
+
+@pytest.fixture(scope="module")
+def model():
+    return load_model("mlp:hidden=8", load("digits").spec, 0)
+
+
+@pytest.fixture(scope="module")
+def batch():
+    return draw_victims(load("digits"), trials=2, batch_size=3, seed=0)
+
+
+@pytest.mark.parametrize(
+    ("local", "noised", "expected"),
+    [
+        (LocalTraining(), "sum", 1 / 3),
+        (LocalTraining(), "joint-sum", 2 / 3),  # four tensors
+        (LocalTraining(), "update", 1),
+        (LocalTraining("fedavg", epochs=4, lr=0.1), "sum", 1 / (3 * 2)),
+        (LocalTraining("fedavg", batch_size=2, lr=0.1), "sum", (1 / 4 + 1) ** 0.5 / 2),  # steps of 2 samples and of 1
+        (LocalTraining("fedavg", epochs=4, lr=0.1), "update", 1 / 0.4),
+    ],
+)
+def test_noise_on_its_way_into_the_matched_gradient(model, batch, local, noised, expected):
+    update = client_step(local)(model, batch, (0, 1))
+    spec = load("digits").spec
+    seen = observe(model, update, threat_model("honest-but-curious"), facts_about(model, batch, spec, local, None))
+    assert noise_in_gradient(noised, seen) == pytest.approx(expected)
