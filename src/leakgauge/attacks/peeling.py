@@ -14,7 +14,8 @@ Where no row with one sample is left, units that are on for the whole batch give
 off (`_parts/always_on_units.py`), and it goes on with those.
 
 Who knows that something behind the layer was changed does without the network there: what a sample left in the units
-is the one vector of that space with zeros where the sample leaves units off. It holds whatever is drawn, hidden, clipped or mixed behind the layer.
+is the one vector of that space with zeros where the sample leaves units off. It holds whatever is drawn, hidden,
+clipped or mixed behind the layer.
 
 An update of 16-bit numbers (float16, bfloat16) may be too coarse to prove much. What rows agree on is then claimed and
 not certified (`_parts/row_clusters.py`).
