@@ -22,7 +22,7 @@ from leakgauge.setup.setup import Setup
 from leakgauge.types import CRITERION, Ablation, Attack, Fact, Finding, Summary, Verdict
 from leakgauge.verdict.summary import summarise
 
-CHANGEABLE = ("threat_model", "believed")  # fields of a stage that a change may give another value
+CHANGEABLE = ("threat_model", "assumed")  # fields of a setup that a change may give another value
 Rerun = Callable[[str, Setup, Cell], Sequence[Finding]]  # what is changed, the stage with it, the cell
 
 
