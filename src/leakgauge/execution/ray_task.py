@@ -95,7 +95,7 @@ class UnitTask:
         source: SetupSource = pickle.loads(self._source)
         setup = source.load(self._start.device)
         self._runner = UnitRunner(setup)
-        say(Loaded(environment(setup.batch.inputs.device)["device"]))
+        say(Loaded(environment(setup.device)["device"]))
 
 
 def streamed(work: Callable[[Callable[[Message | Loaded], None]], None]) -> Iterator[bytes]:

@@ -19,7 +19,7 @@ from leakgauge.report.not_run import plain_lines
 from leakgauge.report.numbers import number, percent
 from leakgauge.report.rows import most_exposed_of
 from leakgauge.report.subject import GIVEN, SIMULATED, counted, in_python, kind_of_update, title_of
-from leakgauge.types import UNDEFENDED, AuditReport, threat_model
+from leakgauge.types import UNDEFENDED, AuditReport, Proven, threat_model
 from leakgauge.verdict.summary import in_a_row, state_of, under_test
 
 _TONES = {"leaks": "bad", "protected": "good", "unknown": "warn"}
@@ -47,7 +47,7 @@ def to_officer(report: AuditReport) -> str:
         "answer": answer(report),
         "tried": tried(report),
         "not_run": plain_lines(report),
-        "bar": bar(report),
+        "bar": bar(report) if report.scored else "",
         "came_out": [
             (
                 name_of(c, len(report.verdict.configurations) > 1),
@@ -88,6 +88,8 @@ def name_of(configuration: Mapping[str, Any], several: bool) -> str:
 
 def answer(report: AuditReport) -> list[str]:
     """What came out, the gravest first; each sentence begins with exactly those configurations that it is about."""
+    if report.verdict.proven is not None:
+        return _unscored(report.verdict.proven)
     tested = under_test(report.verdict)
     if not tested:
         return ["Nothing was measured."]
@@ -98,6 +100,18 @@ def answer(report: AuditReport) -> list[str]:
     if read := [c["defense"] for c in tested if c.get("labels")]:
         lines.append(f"{_with(read)}, labels of records were read.")
     return lines
+
+
+def _unscored(proven: Proven) -> list[str]:
+    """Without the true records: what is certain all the same."""
+    records = counted("private record", proven.of_records)
+    lines = ["Not scored: the true records were not at hand, so nothing could be compared with them."]
+    if proven.records:
+        what = f"{proven.records} of {records}"
+        lines.append(f"Even so {what} {_was(proven.records)} rebuilt with a proof that it is right: the updates leak.")
+    if proven.labels:
+        lines.append(f"What was shared proves {proven.labels} of {counted('label', proven.of_labels)}.")
+    return lines if proven.records else [*lines, "That no record was proven clears nothing."]
 
 
 def _kind(configuration: Mapping[str, Any]) -> str:
@@ -316,6 +330,8 @@ def next_steps(report: AuditReport, state: str) -> list[str]:
         lines.append(f"Do not deploy {named}; ask for a defence with an accounted guarantee.")
     if state == "leaks":
         return lines
+    if not report.scored:
+        return ["Ask for an audit with the true records at hand: only then can it be said what was rebuilt."]
     counts = [c["lower"]["records"] for c in tested if c.get("lower")]
     enough = needed(_ENOUGH)
     if counts and min(counts) < enough:

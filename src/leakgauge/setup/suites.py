@@ -66,6 +66,11 @@ SUITES = {
 }
 
 
+def in_suite(scenario: Scenario) -> bool:
+    """Does the audit choose its own attacks? Then it may also leave some out."""
+    return not scenario.attacks
+
+
 def attacks_of(scenario: Scenario) -> tuple[str, ...]:
     """What the scenario names, or its suite with the servers that its threat model allows."""
     if scenario.attacks:

@@ -58,6 +58,13 @@ class Finding:
     solved: bool | None = None  # did the objective meet the attack's own threshold? None where it has none
     film: tuple[int, ...] = ()  # steps whose pictures are kept for a film strip
     trace: tuple[float, ...] = ()  # own objective along the kept attempt: a few values, its first and last among them
+    labels: tuple[int | None, ...] | None = None  # that the attack read, where there is no truth to score them against
+
+    @classmethod
+    def from_dict(cls, plain: Mapping[str, Any]) -> Self:
+        lists = {name: tuple(plain.get(name, ())) for name in _LISTS}
+        labels = plain.get("labels")
+        return cls(**dict(plain) | lists | {"labels": None if labels is None else tuple(labels)})
 
 
 @dataclass(frozen=True)
@@ -153,6 +160,16 @@ class Summary:
 
 
 @dataclass(frozen=True)
+class Proven:
+    """What updates prove by themselves, of all clients together, where there are no samples to compare with."""
+
+    records: int  # that carry a proof
+    of_records: int
+    labels: int  # that are proven to be there
+    of_labels: int
+
+
+@dataclass(frozen=True)
 class Verdict:
     """What the audit concludes, per configuration and as one sentence."""
 
@@ -160,6 +177,7 @@ class Verdict:
     sentence: str
     configurations: tuple[Mapping[str, Any], ...]  # defense, leaks, worst attack, rate, guarantee, sentence
     gate: Mapping[str, Any] | None = None  # criterion, passed, by what
+    proven: Proven | None = None  # where nothing could be scored; there are no configurations then
 
 
 @dataclass(frozen=True)
@@ -200,6 +218,12 @@ class AuditReport:
     skipped: tuple[Skipped, ...] = ()  # attacks of the suite that were not run, and why
     ledger: tuple[Ablation, ...] = ()  # what each fact was worth, where it was asked for
     setup: str = ""  # the key of what was attacked: model, batch, updates; that of the pictures kept beside it
+    clients: tuple[str, ...] = ()  # whose updates these are, trial by trial, where somebody knows their names
+
+    @property
+    def scored(self) -> bool:
+        """Were there samples to compare with?"""
+        return self.verdict.proven is None
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON. `from_dict` gives back an equal report."""
@@ -224,6 +248,7 @@ class AuditReport:
             "skipped": [dataclasses.asdict(s) for s in self.skipped],
             "ledger": [dataclasses.asdict(a) for a in self.ledger],
             "setup": self.setup,
+            "clients": list(self.clients),
         }
 
     @classmethod
@@ -239,9 +264,9 @@ class AuditReport:
         return cls(
             scenario=Scenario.from_mapping(plain["scenario"]),
             data=DataSpec(**spec),
-            findings=tuple(Finding(**f | {k: tuple(f.get(k, ())) for k in _LISTS}) for f in plain["findings"]),
+            findings=tuple(Finding.from_dict(f) for f in plain["findings"]),
             summary=tuple(_summary_from(row) for row in plain["summary"]),
-            verdict=Verdict(**plain["verdict"] | {"configurations": tuple(plain["verdict"]["configurations"])}),
+            verdict=_verdict_from(plain["verdict"]),
             flags=tuple(Flag(**f) for f in plain["flags"]),
             told=tuple(plain["told"]),
             environment=plain["environment"],
@@ -254,12 +279,17 @@ class AuditReport:
             skipped=tuple(Skipped(**s) for s in plain.get("skipped", ())),
             ledger=tuple(Ablation(**a) for a in plain.get("ledger", ())),
             setup=plain.get("setup", ""),
+            clients=tuple(plain.get("clients", ())),
         )
 
 
 @dataclass(frozen=True)
 class Pictures:
-    """True samples and what each attack made of them, matched to the true order and clamped to [0, 1]."""
+    """True samples and what each attack made of them, matched to the true order and clamped to [0, 1].
+
+    Where nobody knows the true ones they are (T, 0, *shape), and what an attack made is as it came: in its own order,
+    with further answers behind the first, not-a-number where it claims nothing.
+    """
 
     true: Tensor  # (T, N, *shape)
     recovered: Mapping[str, Tensor]  # cell name -> (T, N, *shape); see `cell_name`
@@ -269,6 +299,12 @@ class Pictures:
 def cell_name(attack: str, defense: str, adaptive: bool) -> str:
     """What identifies one cell of the attack x defence table."""
     return f"{attack} | {defense} | {'adaptive' if adaptive else 'plain'}"
+
+
+def _verdict_from(plain: Mapping[str, Any]) -> Verdict:
+    proven = plain.get("proven")
+    typed = {"configurations": tuple(plain["configurations"]), "proven": None if proven is None else Proven(**proven)}
+    return Verdict(**dict(plain) | typed)
 
 
 def _costs_from(plain: Mapping[str, Any] | None) -> Costs | None:

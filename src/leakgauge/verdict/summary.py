@@ -28,6 +28,7 @@ from leakgauge.verdict.bounds import both_sides, lower_side, standing, upper_sid
 from leakgauge.verdict.credible import is_credible, is_recovered, is_undecided, meets
 from leakgauge.verdict.flags import NO_BETTER_THAN_CONTROL
 from leakgauge.verdict.gate import Gate, gate_result
+from leakgauge.verdict.proven import headline_of
 from leakgauge.verdict.sentences import LABELS, conclusion
 
 _REDUCED = {"label_accuracy": LABELS}
@@ -232,6 +233,8 @@ def gravest_first(configurations: Sequence[Mapping[str, Any]]) -> list[Mapping[s
 
 def headline(verdict: Verdict) -> str:
     """The verdict in a few words. It names the configurations it speaks of, unless these are all under test."""
+    if verdict.proven is not None:
+        return headline_of(verdict.proven)
     tested = under_test(verdict)
     states = {state_of(c) for c in tested}
     if verdict.leaks:
