@@ -93,7 +93,7 @@ def outcome(
         setup = setup_of(model, update, inputs, case.labels, scenario, "cpu")
     except BadInput:
         return REFUSED
-    return ACCEPTED if setup.belonging is not None and setup.belonging.sure else UNPROVEN
+    return ACCEPTED if setup.victims.belonging is not None and setup.victims.belonging.sure else UNPROVEN
 
 
 def shuffled_epochs(model: nn.Module, case: Case, local: LocalTraining) -> dict[str, Tensor]:

@@ -33,7 +33,7 @@ _HOMES = {
     "TamperingServer": "leakgauge.types",
     "ThreatModel": "leakgauge.types",
     "Training": "leakgauge.types",
-    "audit_update": "leakgauge.audit.run",
+    "audit_update": "leakgauge.audit.training_loop",
     "chain": "leakgauge.client.chain",
     "observe": "leakgauge.client.observe",
     "run_audit": "leakgauge.audit.run",

@@ -450,7 +450,7 @@ def test_what_could_not_run_is_tried_again(tmp_path, monkeypatch):
 
 def test_a_first_defence_beside_the_default_suite_reuses_the_undefended_cells(tmp_path, monkeypatch, small_suite):
     small_suite("quick", 1, ("linear",), ())
-    monkeypatch.setattr("leakgauge.audit.run.stopped_by", lambda *_: ())
+    monkeypatch.setattr("leakgauge.audit.run.why_stopped", lambda *_: "")
     run_audit(scenario(attacks=()), out=tmp_path)
     ran = count_runs(monkeypatch)
     run_audit(scenario(attacks=(), defenses=("prune",)), out=tmp_path)

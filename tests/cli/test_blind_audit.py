@@ -38,17 +38,25 @@ def test_what_is_proven_and_what_the_labels_are(leakgauge, update, victims, tmp_
     assert found["peeling"]["certified"] == 2
     assert sorted(found["labels"]["labels"]) == sorted(victims.labels[0].tolist())
     assert all(f["scores"] == {} for f in found.values())
-    assert outcome.json["verdict"] is None
-    assert outcome.json["skipped"] == [{"attack": "idlg", "why": "settled: every record carries a proof of its own"}]
-    assert json.loads((tmp_path / "run" / "blind.json").read_text()) == outcome.json
+    verdict = outcome.json["verdict"]
+    assert verdict["proven"] == {"records": 2, "of_records": 2, "labels": 2, "of_labels": 2}
+    assert verdict["sentence"] == "Not scored: no samples to compare with; proven: 2 of 2 records and 2 of 2 labels."
+    assert verdict["leaks"]
+    assert verdict["configurations"] == []
+    why = {s["attack"]: s["why"] for s in outcome.json["skipped"]}
+    assert why["idlg"] == "settled: every record carries a proof of its own"
+    assert "without samples to compare with" in why["ggl"]
+    assert why.keys() == {"idlg", "ggl"}
+    written = json.loads((tmp_path / "run" / "report.json").read_text())
+    assert {name: written[name] for name in outcome.json} == outcome.json
     assert (tmp_path / "run" / "reconstruction-peeling.safetensors").is_file()
 
 
 def test_a_person_reads_it_as_a_table(leakgauge, update):
     outcome = leakgauge(*COMMAND, "--update", update, "--out", "run")
     assert "2 of 2" in outcome.out
-    assert "idlg: not run: settled" in outcome.out
-    assert "Proven without the private batch: up to 2 of 2 records of a client, and up to 2 of 2 labels." in outcome.out
+    assert "idlg: settled: every record carries a proof of its own" in outcome.out
+    assert "Not scored: no samples to compare with; proven: 2 of 2 records and 2 of 2 labels." in outcome.out
     assert "flag no-ground-truth" in outcome.out
 
 
@@ -80,11 +88,11 @@ def test_recorded_clients_are_audited_by_name(leakgauge, victims, tmp_path, smal
     )
     assert outcome.code == 0, outcome.err
     assert "Ann" in outcome.out
-    document = json.loads((tmp_path / "run" / "blind.json").read_text())
+    document = json.loads((tmp_path / "run" / "report.json").read_text())
     assert document["clients"] == ["Ann", "Bob"]
     assert document["scenario"]["round"] == 5
     assert {f["certified"] for f in document["findings"] if f["attack"] == "peeling"} == {2}
-    page = tmp_path / "run" / "blind.html"
+    page = tmp_path / "run" / "report.html"
     assert page.stat().st_mode & 0o077 == 0
     assert "4 of 4 private records were recovered" in page.read_text()
 

@@ -1,4 +1,4 @@
-"""`leakgauge recorded`: lists, attacks, writes, and refuses in one line."""
+"""`leakgauge audit --recorded DIR`: lists, audits every round, writes, refuses in one line; so does its old name."""
 
 from __future__ import annotations
 
@@ -27,13 +27,14 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_without_a_model_it_lists(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["recorded", str(folder)]) == 0
+    assert main(["audit", "--recorded", str(folder), "--list"]) == 0
     told = capsys.readouterr().out
     assert "update-00001" in told
-    assert "leakgauge recorded" in told
+    assert "--all-rounds --model MODEL --data DATA" in told
     assert main(["recorded", str(folder), "--json"]) == 0
-    listed = json.loads(capsys.readouterr().out)
-    assert [u["client"] for u in listed["updates"]] == ["c0", "c1"]
+    told = capsys.readouterr()
+    assert [u["client"] for u in json.loads(told.out)["updates"]] == ["c0", "c1"]
+    assert f"is now 'audit --recorded {folder} --list'" in told.err
 
 
 def test_with_model_and_data_it_attacks_and_writes(
@@ -42,16 +43,60 @@ def test_with_model_and_data_it_attacks_and_writes(
     out = tmp_path / "out"
     given = ["recorded", str(folder), "--model", "mlp", "--data", "digits", "--out", str(out)]
     assert main(given) == 0
+    told = capsys.readouterr()
+    assert "Without defence, linear recovers 2 of 2 records" in told.out
+    assert "a search may find" in told.out
+    assert f"is now 'audit --recorded {folder} --all-rounds'" in told.err
+    assert (out / "rounds.md").stat().st_mode & 0o077 == 0
+    assert "c0, c1" in (out / "rounds.md").read_text()
+    names = {path.name for path in (out / "round-00001").iterdir()}
+    assert names >= {"report.html", "report.json", "officer.html", "pairs.png"}
+
+
+def test_every_round_is_one_json_document(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["audit", "--recorded", str(folder), "--all-rounds", "--model", "mlp", "--data", "digits", "--json"]
+    words += ["--attacks", "linear", "--defenses", "clip:norm=1000", "--seed", "0", "--out", str(tmp_path / "out")]
+    assert main(words) == 0
+    (told,) = json.loads(capsys.readouterr().out)["rounds"]
+    assert told["name"] == "round-00001"
+    assert told["report"]["scenario"]["round"] == 1
+    assert told["report"]["clients"] == ["c0", "c1"]
+    assert told["report"]["verdict"]["leaks"]
+
+
+def test_rounds_without_samples_say_what_is_proven(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["audit", "--recorded", str(folder), "--all-rounds", "--model", "mlp", "--data", "digits", "--blind"]
+    assert main([*words, "--attacks", "labels linear", "--out", str(tmp_path / "out")]) == 0
     told = capsys.readouterr().out
-    assert "psnr_mean_per_image 100" in told
-    assert "a search may find" in told
-    names = {path.name for path in out.iterdir()}
-    assert names >= {"recorded.json", "recorded.md", "group1-linear.png", "group1-linear.safetensors"}
-    assert all(path.stat().st_mode & 0o077 == 0 for path in out.iterdir())
-    assert main([*given, "--json", "--defense", "gaussian:std=0.01", "--seed", "3", "--round", "1"]) == 0
-    result = json.loads(capsys.readouterr().out)
-    assert result["seed"] == 3
-    assert {f["adaptive"] for f in result["groups"][0]["findings"]} == {False, True}
+    assert "Not scored: no samples to compare with" in told
+    assert "c1" in told
+    assert (tmp_path / "out" / "round-00001" / "reconstruction-linear.safetensors").is_file()
+
+
+def test_a_gate_holds_for_every_round(folder: Path, tmp_path: Path) -> None:
+    words = ["audit", "--recorded", str(folder), "--all-rounds", "--model", "mlp", "--data", "digits", "--json"]
+    assert main([*words, "--attacks", "linear", "--gate", "ssim=0.5", "--out", str(tmp_path / "out")]) == 1
+
+
+@pytest.mark.parametrize(
+    ("more", "word"),
+    [
+        (["--all-rounds"], "--all-rounds must be used with --recorded"),
+        (["--list"], "--list must be used with --recorded"),
+        (["--all-rounds", "--recorded", "FOLDER", "--workers", "2"], "--workers must be left out with --all-rounds"),
+        (["--all-rounds", "--recorded", "FOLDER", "--on", "ray"], "--on must be left out with --all-rounds"),
+        (["--all-rounds", "--recorded", "FOLDER", "--round", "7"], "recorded: 1"),
+    ],
+)
+def test_flags_that_do_not_go_together_are_one_line(
+    folder: Path, capsys: pytest.CaptureFixture[str], more: list[str], word: str
+) -> None:
+    assert main(["audit", *(str(folder) if m == "FOLDER" else m for m in more)]) == 2
+    told = capsys.readouterr().err
+    assert word in told
+    assert len(told.strip().splitlines()) == 1
 
 
 @pytest.mark.parametrize(

@@ -383,7 +383,7 @@ def test_the_attacker_receives_what_the_client_sent(name: str) -> None:
     assert [f.error for f in findings] == [None, None]
     defense = DEFENSES[name]()
     step = seen_step(client_step(scenario.local), defense)  # where clients hide in a sum, the sum is what was sent
-    held = setup.with_fellows((defense,), setup.behind((defense,)))
+    held = setup.victims.with_fellows((defense,), setup.behind((defense,)))
     sent = step(prepared(setup.model, defense), held, scenario.seeds)
     (observation,) = Witness.seen
     assert observation.update.tensors.keys() == sent.tensors.keys()

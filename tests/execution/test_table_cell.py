@@ -9,8 +9,7 @@ from leakgauge.attacks.dlg import DLG
 from leakgauge.attacks.ggl import GGL
 from leakgauge.attacks.linear import Linear
 from leakgauge.audit.run import run_audit
-from leakgauge.execution import batching as chunked
-from leakgauge.execution import trial_run as trial_run
+from leakgauge.execution import batching
 from leakgauge.execution.store import Store
 from leakgauge.execution.table_cell import compared, run_cell
 from leakgauge.setup.plan import Cell, OnDecoy
@@ -32,8 +31,7 @@ def fit(monkeypatch):
     """fit(n): so many trials fit at once."""
 
     def at_once(count):
-        for module in (chunked, trial_run):
-            monkeypatch.setattr(module, "fitting", lambda *_: count)
+        monkeypatch.setattr(batching, "fitting", lambda *_: count)
 
     return at_once
 

@@ -9,7 +9,7 @@ import torch
 from leakgauge.attacks.dlg import DLG
 from leakgauge.attacks.ggl import GGL
 from leakgauge.attacks.linear import Linear
-from leakgauge.execution import trial_run as trial_run
+from leakgauge.execution import batching
 from leakgauge.execution import work_units as units
 from leakgauge.execution.table_cell import run_cell
 from leakgauge.execution.work_units import Callbacks, UnitRunner, WorkUnit, failed_part, units_of
@@ -108,7 +108,7 @@ def test_a_unit_gives_what_the_cell_gives(setup):
 
 
 def test_what_does_not_fit_together_comes_in_lots(setup, monkeypatch):
-    monkeypatch.setattr(trial_run, "fitting", lambda *_: 2)
+    monkeypatch.setattr(batching, "fitting", lambda *_: 2)
     told = []
     parts = list(UnitRunner(setup).parts(whole(*range(5)), Callbacks(lambda _, share: told.append(share))))
     assert [[t.finding.trial for t in p.trials] for p in parts] == [[0, 1], [2, 3], [4]]

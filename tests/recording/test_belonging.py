@@ -50,7 +50,7 @@ def gradient(model, inputs, labels, defense="", local=None, seed=0):
 
 def belonging(model, update, inputs, labels, declared="", local=None):
     scenario = Scenario(local=local or LocalTraining(), defenses=(declared,) if declared else (), seed=77)
-    return setup_of(model, update, inputs, labels, scenario, "cpu").belonging
+    return setup_of(model, update, inputs, labels, scenario, "cpu").victims.belonging
 
 
 def accepted(*args, **more):

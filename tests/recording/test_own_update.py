@@ -10,7 +10,8 @@ from torch import nn
 from leakgauge import audit_update
 from leakgauge.audit.run import run_audit
 from leakgauge.errors import BadInput
-from leakgauge.recording.own_update import holds_batch, recorded_setup, saved_observation
+from leakgauge.recording.own_update import blind_setup, holds_batch, scored_setup
+from leakgauge.recording.triage import first_observation
 from leakgauge.types import Batch, Fact, LocalTraining, Scenario
 
 MINE = """
@@ -81,7 +82,7 @@ def test_two_clients_in_one_file(client, mine):
     inputs, labels = mine["batch"]()
     both = [gradient(model, inputs[:2], labels[:2]), gradient(model, inputs[2:], labels[2:])]
     saved({n: torch.stack([g[n] for g in both]) for n in both[0]})
-    setup = recorded_setup(scenario(), None, "cpu")
+    setup = scored_setup(scenario(), None, "cpu")
     assert tuple(setup.batch.labels.shape) == (2, 2)
 
 
@@ -97,14 +98,14 @@ def test_two_clients_in_one_file(client, mine):
 def test_an_update_that_the_batch_does_not_give_is_refused(client, scale, local, said):
     saved(client[1], scale)
     with pytest.raises(BadInput, match=said):
-        recorded_setup(scenario(local=LocalTraining(**local)), None, "cpu")
+        scored_setup(scenario(local=LocalTraining(**local)), None, "cpu")
 
 
 def test_another_batch_is_refused_even_if_it_resembles_the_right_one(client, mine):
     inputs, labels = mine["batch"]()
     saved(gradient(client[0], (inputs + 0.3 * torch.rand_like(inputs)) / 1.3, labels))
     with pytest.raises(BadInput, match=r"cosine of 0\.9\d* to that"):
-        recorded_setup(scenario(), None, "cpu")
+        scored_setup(scenario(), None, "cpu")
 
 
 def shuffled(client, mine, lr=0.1):
@@ -124,7 +125,7 @@ def test_mini_batches_in_another_order_are_audited_with_a_flag(client, mine):
     report, _ = run_audit(scenario(local=local, attacks=("random-guess", "labels")))
     assert "batch-only-alike" in {flag.id for flag in report.flags}
     with pytest.raises(BadInput, match="times as long"):
-        recorded_setup(scenario(local=dataclasses.replace(local, lr=0.1)), None, "cpu")
+        scored_setup(scenario(local=dataclasses.replace(local, lr=0.1)), None, "cpu")
 
 
 def test_the_right_batch_raises_no_doubt(client):
@@ -136,7 +137,7 @@ def test_the_right_batch_raises_no_doubt(client):
 def test_a_frozen_parameter_is_named_and_what_to_do_about_it(client, mine):
     torch.save({**client[1], "1.bias": None}, "update.pt")
     with pytest.raises(BadInput, match=r"None for '1\.bias'; leave out parameters without a gradient"):
-        recorded_setup(scenario(), None, "cpu")
+        scored_setup(scenario(), None, "cpu")
     with pytest.raises(BadInput, match=r"NoneType for '1\.bias'"):
         audit_update(client[0], {**client[1], "1.bias": None}, *mine["batch"]())
 
@@ -152,14 +153,14 @@ def test_a_floor_without_public_samples_is_not_called_a_failed_attack(client):
 
 def test_a_weight_difference_with_the_right_rate_is_taken(client):
     saved(client[1], -0.1)
-    setup = recorded_setup(scenario(local=LocalTraining(kind="fedavg", lr=0.1)), None, "cpu")
-    assert setup.recorded.kind == "weight_delta"
+    setup = scored_setup(scenario(local=LocalTraining(kind="fedavg", lr=0.1)), None, "cpu")
+    assert setup.victims.shared.kind == "weight_delta"
 
 
 def test_other_weights_than_the_clients_are_noticed(client):
     saved(client[1])
     with pytest.raises(BadInput, match="check the batch, --weights"):
-        recorded_setup(scenario(weights=None, seed=5), None, "cpu")
+        scored_setup(scenario(weights=None, seed=5), None, "cpu")
 
 
 def test_a_declared_defence_may_have_changed_it_and_who_knows_it_is_played(client):
@@ -182,31 +183,31 @@ def test_a_declared_defence_may_have_changed_it_and_who_knows_it_is_played(clien
 def test_what_a_file_cannot_have_is_refused(client, changes, said):
     saved(client[1])
     with pytest.raises(BadInput, match=said):
-        recorded_setup(scenario(**changes), None, "cpu")
+        scored_setup(scenario(**changes), None, "cpu")
 
 
 def test_samples_that_do_not_belong_to_the_clients_are_refused(client):
     saved({n: torch.stack([t, t, t]) for n, t in client[1].items()})
     with pytest.raises(BadInput, match="each of the 3 clients"):
-        recorded_setup(scenario(), None, "cpu")
+        scored_setup(scenario(), None, "cpu")
 
 
 def test_labels_beyond_the_models_outputs_are_refused(client):
     saved(client[1])
     np.savez("batch.npz", inputs=np.random.rand(2, 4, 6).astype(np.float32), labels=np.array([0, 7]))
     with pytest.raises(BadInput, match="model has 5 outputs"):
-        recorded_setup(scenario(data="batch.npz"), None, "cpu")
+        scored_setup(scenario(data="batch.npz"), None, "cpu")
 
 
 def test_public_samples_of_a_factory_that_splits_are_for_the_attacker_and_for_the_control(client):
     saved(client[1])
-    setup = recorded_setup(scenario(data="mine.py:halves"), None, "cpu")
+    setup = scored_setup(scenario(data="mine.py:halves"), None, "cpu")
     assert (setup.public.labels.shape, setup.others.labels.shape) == ((1, 5), (1, 4))
 
 
 def test_a_decoys_update_is_computed_and_the_victims_is_the_saved_one(client):
     saved(client[1])
-    setup = recorded_setup(scenario(data="mine.py:halves"), None, "cpu")
+    setup = scored_setup(scenario(data="mine.py:halves"), None, "cpu")
     own = setup.update((), setup.model, setup.batch)
     torch.testing.assert_close(own.tensors["1.bias"][0], client[1]["1.bias"])
     other = setup.update((), setup.model, Batch(1 - setup.batch.inputs, setup.batch.labels))
@@ -233,11 +234,36 @@ def test_own_arrays_are_the_batch_unless_blind():
     assert not holds_batch(scenario(data="digits"))
 
 
-def test_blind_there_is_only_what_an_attacker_sees(client, tmp_path):
+def test_blind_there_is_only_what_an_attacker_sees(client):
     saved(client[1])
-    seen, data = saved_observation(scenario(blind=True, batch_size=4), tmp_path / "update.pt", None, "cpu")
-    assert data.classes == 5
+    setup = blind_setup(scenario(blind=True, batch_size=4), None, "cpu")
+    assert setup.data.classes == 5
+    assert not setup.scored
+    seen = first_observation(setup)
+    assert seen.fact(Fact.NUM_SAMPLES) == 4
     assert not seen.knows(Fact.LABELS)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"gate": "ssim=0.5"}, "gate must be used where the batch"),
+        ({"ledger": True}, "ledger must be used where the batch"),
+        ({"threat_model": "honest-but-curious+labels"}, "without these facts"),
+        ({"threat_model": "malicious-parameters"}, "tampering servers are played against simulated clients"),
+    ],
+)
+def test_what_needs_the_truth_or_the_client_is_refused_blind(client, changes, said):
+    saved(client[1])
+    with pytest.raises(BadInput, match=said):
+        blind_setup(scenario(blind=True, **changes), None, "cpu")
+
+
+def test_another_number_of_samples_is_another_blind_audit(client):
+    """Nothing finished is taken over from an audit that assumed another batch size."""
+    saved(client[1])
+    one, other = (blind_setup(scenario(blind=True, batch_size=n), None, "cpu").key for n in (4, 5))
+    assert one != other
 
 
 # --- from a training loop ---------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 
 import pytest
 import torch
@@ -12,17 +13,22 @@ from leakgauge.audit.run import run_audit
 from leakgauge.data import load
 from leakgauge.errors import BadInput
 from leakgauge.models import load_model
-from leakgauge.recording.own_update import holds_batch, recorded_setup, saved_observation
+from leakgauge.recording.loading import setup_for
+from leakgauge.recording.own_update import blind_setup, holds_batch, scored_setup
 from leakgauge.recording.recorded_clients import (
+    NothingReadable,
     clients_of,
     filled_in,
+    groups_of,
     left_aside,
     lent_by,
     names_of,
     told_apart,
     update_of,
 )
+from leakgauge.recording.recorded_folder import Origin, read_folder
 from leakgauge.recording.recorder import Recorder
+from leakgauge.recording.triage import first_observation
 from leakgauge.types import Batch, Fact, LocalTraining, Scenario
 
 DIGITS = load("digits", "test")
@@ -58,6 +64,11 @@ def scenario(folder, **changes):
     return Scenario(**{"model": MODEL, "data": "digits", "update": str(folder), "seed": 3, **changes})
 
 
+def filled(asked):
+    """With what the recorder was told of the clients that are audited."""
+    return filled_in(asked, clients_of(Path(asked.update), asked))
+
+
 def test_the_earliest_round_unless_another_is_asked_for(tmp_path):
     record(tmp_path, (2, 2), rounds=(4, 7))
     assert {c.origin.round for c in clients_of(tmp_path, scenario(tmp_path))} == {4}
@@ -68,8 +79,8 @@ def test_the_earliest_round_unless_another_is_asked_for(tmp_path):
 
 def test_of_clients_that_differ_those_that_are_most_alike(tmp_path):
     record(tmp_path, (1, 2, 2, 3))
-    assert names_of(tmp_path, scenario(tmp_path)) == ["client 1", "client 2"]
-    assert names_of(tmp_path, scenario(tmp_path, batch_size=3)) == ["client 3"]
+    assert names_of(clients_of(tmp_path, scenario(tmp_path))) == ("client 1", "client 2")
+    assert names_of(clients_of(tmp_path, scenario(tmp_path, batch_size=3))) == ("client 3",)
 
 
 def test_what_is_left_aside_is_said(tmp_path):
@@ -85,20 +96,20 @@ def test_what_is_left_aside_is_said(tmp_path):
 
 def test_what_was_recorded_fills_the_scenario_in_once_and_for_all(tmp_path):
     record(tmp_path, (2, 2, 2), lr=0.25)
-    filled = filled_in(scenario(tmp_path), tmp_path)
-    assert (filled.trials, filled.batch_size, filled.round) == (3, 2, 1)
-    assert (filled.local.kind, filled.local.lr) == ("fedavg", 0.25)
-    assert filled.weights is not None
-    assert filled.weights.endswith(".safetensors")
-    assert filled_in(filled, tmp_path) == filled
+    known = filled(scenario(tmp_path))
+    assert (known.trials, known.batch_size, known.round) == (3, 2, 1)
+    assert (known.local.kind, known.local.lr) == ("fedavg", 0.25)
+    assert known.weights is not None
+    assert known.weights.endswith(".safetensors")
+    assert filled(known) == known
 
 
 def test_what_the_scenario_says_goes_first(tmp_path):
     record(tmp_path, (2, 2))
     local = LocalTraining(kind="fedavg", lr=0.5)
-    assert filled_in(scenario(tmp_path, local=local), tmp_path).local == local
+    assert filled(scenario(tmp_path, local=local)).local == local
     with pytest.raises(BadInput, match="fedavg: update-00000 is a weight_delta"):
-        filled_in(scenario(tmp_path, local=LocalTraining(batchnorm="train")), tmp_path)
+        filled(scenario(tmp_path, local=LocalTraining(batchnorm="train")))
 
 
 @pytest.mark.parametrize("kind", ["weight_delta", "gradient"])
@@ -117,7 +128,7 @@ def test_an_audit_of_clients_whose_samples_were_kept(tmp_path, kind):
 def test_kept_samples_of_another_kind_are_refused(tmp_path):
     record(tmp_path, (2, 2), keep=True)
     with pytest.raises(BadInput, match=r"data must be of the shape of the recorded samples, \(1, 8, 8\)"):
-        recorded_setup(scenario(tmp_path, data="photos32"), None, "cpu")
+        scored_setup(scenario(tmp_path, data="photos32"), None, "cpu")
 
 
 MINE = """
@@ -139,15 +150,15 @@ def test_own_samples_in_any_order_find_their_update(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine.py").write_text(MINE)
     record(tmp_path / "recorded", (2, 2, 2))
-    setup = recorded_setup(scenario("recorded", data="mine.py:clients"), None, "cpu")
+    setup = scored_setup(scenario("recorded", data="mine.py:clients"), None, "cpu")
     assert torch.equal(setup.batch.inputs, torch.stack([samples_of(c)[0] for c in range(3)]))
     with pytest.raises(BadInput, match="2 samples for each of the 3 clients, got 3 samples"):
-        recorded_setup(scenario("recorded", data="mine.py:too_few"), None, "cpu")
+        scored_setup(scenario("recorded", data="mine.py:too_few"), None, "cpu")
 
 
 def test_noise_does_not_hide_whose_update_it_is(tmp_path):
     record(tmp_path, (2, 2, 2), kind="gradient")
-    asked = filled_in(scenario(tmp_path), tmp_path)
+    asked = filled(scenario(tmp_path))
     model = load_model(MODEL, DIGITS.spec, 3)
     noise = torch.Generator().manual_seed(0)
     noisy = update_of(clients_of(tmp_path, asked), model).map(
@@ -160,9 +171,11 @@ def test_noise_does_not_hide_whose_update_it_is(tmp_path):
 
 def test_without_samples_there_is_what_a_server_sees(tmp_path):
     record(tmp_path, (2, 2), lr=0.25)
-    asked = filled_in(scenario(tmp_path), tmp_path)
+    asked = scenario(tmp_path)
     assert not holds_batch(asked)
-    seen, _ = saved_observation(asked, tmp_path, None, "cpu")
+    setup = blind_setup(asked, None, "cpu")
+    assert setup.victims.names == ("client 0", "client 1")
+    seen = first_observation(setup, range(2))
     assert seen.trials == 2
     assert seen.fact(Fact.NUM_SAMPLES) == 2
     assert seen.fact(Fact.LOCAL_TRAINING).lr == 0.25
@@ -176,3 +189,34 @@ def test_nothing_that_a_client_holds_is_lent_to_the_attacker():
     assert float(torch.cdist(lent.inputs.flatten(1), private.inputs[0].flatten(1)).min()) > 0
     few = dataclasses.replace(public, inputs=public.inputs[:5], labels=public.labels[:5])
     assert lent_by(few, private, seed=0) is None
+
+
+def test_every_round_is_a_group_and_clients_that_differ_are_groups_of_their_own(tmp_path):
+    record(tmp_path, (2, 2, 3), rounds=(1, 4))
+    groups = groups_of(read_folder(tmp_path))
+    assert [name for name, _ in groups] == ["round-00001-1", "round-00001-2", "round-00004-1", "round-00004-2"]
+    assert [len(clients) for _, clients in groups] == [2, 1, 2, 1]
+    assert {c.origin.round for c in groups[2][1]} == {4}
+
+
+@pytest.mark.parametrize("keep", [False, True], ids=["blind", "scored"])
+def test_of_chosen_clients_those_that_cannot_be_read_are_left_out_and_named(tmp_path, keep):
+    record(tmp_path, (2, 2), keep=keep)
+    model = load_model(MODEL, DIGITS.spec, seed=3)
+    zeros = {n: torch.zeros_like(p) for n, p in model.named_parameters()}
+    told = Origin(samples=2, lr=0.1, client="client 2", round=1)
+    Recorder(tmp_path, keep_private=keep).add(
+        "weight_delta", zeros, told, weights=model.state_dict(), private=samples_of(2) if keep else None
+    )
+    ((_, clients),) = groups_of(read_folder(tmp_path))
+    setup = setup_for(scenario(tmp_path), None, "cpu", clients=clients)
+    assert setup.scored == keep
+    assert setup.victims.names == ("client 0", "client 1")
+    ((name, why),) = setup.victims.unreadable
+    assert name == "update-00002"
+    assert "zeros only" in why
+    with pytest.raises(NothingReadable, match="zeros only") as caught:
+        setup_for(scenario(tmp_path), None, "cpu", clients=clients[2:])
+    assert len(caught.value.unreadable) == 1
+    with pytest.raises(BadInput, match="zeros only"):
+        setup_for(scenario(tmp_path), None, "cpu")

@@ -12,6 +12,7 @@ import torch
 
 from leakgauge.types import (
     AuditReport,
+    Clue,
     ConfigurationVerdict,
     DataSpec,
     Finding,
@@ -21,10 +22,14 @@ from leakgauge.types import (
     Pictures,
     Rate,
     Scenario,
+    Skipped,
     Summary,
     Verdict,
     cell_name,
 )
+from leakgauge.verdict.flags import FLAGS, NO_TRUTH
+from leakgauge.verdict.proven import unscored_verdict
+from leakgauge.verdict.summary import summarise
 
 TRIALS, SAMPLES = 3, 2
 NOISE = {  # cell -> how far its pictures are from the truth
@@ -47,6 +52,32 @@ class Made:
 @pytest.fixture
 def made() -> Made:
     return make_audit()
+
+
+@pytest.fixture
+def blind() -> Callable[..., Made]:
+    return make_blind
+
+
+def make_blind(*findings: Finding, clients: tuple[str, ...] = ("a", "b"), size: int = 2, side: int = 4) -> Made:
+    """An audit of two clients' updates whose samples nobody has; what is drawn is noise, as `dlg` would make it."""
+    verdict = unscored_verdict(findings, len(clients), size)
+    drawn = torch.rand(len(clients), size, 1, side, side, generator=torch.Generator().manual_seed(7))
+    report = AuditReport(
+        scenario=Scenario("mlp", "digits", size, update="recorded", trials=len(clients), blind=True),
+        data=DataSpec("digits", (1, side, side), 10, "image"),
+        findings=findings,
+        summary=summarise(findings, DataSpec("digits", (1, side, side), 10, "image")),
+        verdict=verdict,
+        flags=(FLAGS[NO_TRUTH],),
+        told=("input-spec",),
+        environment={"device": "cpu", "leakgauge": "0.1.0"},
+        triage=(Clue("norm", "norm", "2", "no sign of clipping", "exposed"),),
+        skipped=(Skipped("dlg", "none", False, "<settled>"),),
+        clients=clients,
+    )
+    pictures = {cell_name(f.attack, f.defense, f.adaptive): drawn for f in findings}
+    return Made(report, Pictures(drawn[:, :0], pictures))
 
 
 @pytest.fixture

@@ -10,8 +10,9 @@ import pytest
 from markdown_it import MarkdownIt
 
 from leakgauge.report import from_json, to_comparison, to_html, to_json, to_junit, to_markdown, to_officer, to_summary
-from leakgauge.report.recorded import recorded_page
-from leakgauge.types import Costs, Skipped
+from leakgauge.report.blind_page import to_blind_page
+from leakgauge.report.rounds import AuditedRound, rounds_page
+from leakgauge.types import Costs, Finding, Skipped
 from leakgauge.types.ledger import Ablation
 from leakgauge.types.report import Cost, Exposure, Interval
 from leakgauge.types.triage import Clue
@@ -100,7 +101,7 @@ def check(page: Tags, scripts: int) -> None:
     for tag, attributes in page.tags:
         assert not [name for name in attributes if name.startswith("on")], (tag, attributes)
         for place in ("src", "href", "action"):
-            assert (attributes.get(place) or "data:").startswith(("data:", "#", "group1")), (tag, attributes)
+            assert (attributes.get(place) or "data:").startswith(("data:", "#", "%22")), (tag, attributes)
     assert "{{ 7 * 7 }}{% raw %}" in page.text
 
 
@@ -153,25 +154,17 @@ def test_junit_holds_it_as_text(everything):
     assert any("<script>window.ran=1</script>" in value for e in root.iter() for value in e.attrib.values())
 
 
-def test_the_page_of_recorded_updates_holds_it_as_text():
-    finding = {
-        "attack": HOSTILE,
-        "adaptive": False,
-        "client": HOSTILE,
-        "update": HOSTILE,
-        "labels": [3],
-        "objective": 0.5,
-        "scores": {},
-        "error": HOSTILE,
-        "flags": [],
-    }
-    group = {
-        "updates": [{"round": 2}],
-        "unreadable": [{"name": HOSTILE, "error": HOSTILE}],
-        "findings": [finding],
-        "clues": [dict.fromkeys(("severity", "what", "value", "meaning"), HOSTILE)],
-    }
-    told = dict.fromkeys(("device", "leakgauge", "torch"), HOSTILE)
-    result = {"recorded": HOSTILE, "defense": HOSTILE, "left_out": 0, "groups": [group], "environment": told, "seed": 4}
-    text = recorded_page(result, [["group1-linear.png"]])
+def test_the_page_of_recorded_rounds_holds_it_as_text(everything):
+    report = dataclasses.replace(everything[0], clients=(HOSTILE, HOSTILE))
+    rounds = [AuditedRound(HOSTILE, ((HOSTILE, HOSTILE),), report), AuditedRound(HOSTILE, ((HOSTILE, HOSTILE),))]
+    text = rounds_page(HOSTILE, 0, rounds)
+    check(Tags(MarkdownIt("commonmark", {"html": True}).enable("table").render(text)), 0)
+
+
+def test_the_page_without_samples_holds_it_as_text(blind):
+    finding = Finding(HOSTILE, HOSTILE, False, 0, 0, {}, error=HOSTILE)
+    report = blind(finding, dataclasses.replace(finding, trial=1, error=None), clients=(HOSTILE, HOSTILE)).report
+    clue = Clue(HOSTILE, HOSTILE, HOSTILE, HOSTILE, "exposed")
+    check(Tags(to_blind_page(dataclasses.replace(report, triage=(clue,), environment={HOSTILE: HOSTILE}))), 0)
+    text = to_markdown(report)
     check(Tags(MarkdownIt("commonmark", {"html": True}).enable("table").render(text)), 0)

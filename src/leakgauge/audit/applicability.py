@@ -10,7 +10,7 @@ from leakgauge.matching.labels import labels_can_be_read
 from leakgauge.recording.triage import first_observation
 from leakgauge.setup.plan import Cell, OnDecoy, parse_chain
 from leakgauge.setup.setup import Setup
-from leakgauge.setup.suites import forbidden_servers, only_unlabelled
+from leakgauge.setup.suites import forbidden_servers, in_suite, only_unlabelled
 from leakgauge.types import (
     NOT_APPLICABLE,
     UNDEFENDED,
@@ -29,7 +29,7 @@ _BROKEN = "its equations hold for an update that no defence has changed"
 
 def refuse_unfit(setup: Setup) -> None:
     """A defence that cannot be applied here is bad input, unless others that were named can: its rows then say why."""
-    if setup.recorded is not None:  # whatever was applied was applied
+    if setup.victims.shared is not None:  # whatever was applied was applied
         return
     reasons = {chain: _why_unfit(setup, chain) for chain in setup.scenario.defenses if chain != UNDEFENDED}
     if reasons and all(reasons.values()):
@@ -48,6 +48,25 @@ def _why_unfit(setup: Setup, chain: str) -> str:
     except NotApplicable as error:
         return str(error)
     return ""
+
+
+def sort_out(setup: Setup, cells: Sequence[Cell]) -> tuple[list[Cell], list[Skipped]]:
+    """The cells to run, and the others with the reason. Attacks that were named all run, as far as anything can."""
+    unfounded: list[Skipped] = []
+    if not setup.scored:
+        cells, unfounded = _without_controls(setup.scenario, cells)
+    possible, skipped = (sorted_out if in_suite(setup.scenario) else without_empty_floors)(setup, cells)
+    return possible, [*unfounded, *skipped]
+
+
+def _without_controls(scenario: Scenario, cells: Sequence[Cell]) -> tuple[list[Cell], list[Skipped]]:
+    """For a blind audit: floors and controls are left out, and of a suite the attacks that only a control can judge."""
+    named = {spec.partition(":")[0] for spec in scenario.attacks}
+    cells = [c for c in cells if not isinstance(c.attack, OnDecoy) and (not c.attack.baseline or c.label in named)]
+    drawing = {} if named else {c.attack: c.label for c in cells if c.attack.decoy}
+    why = f"{NOT_APPLICABLE}what it draws cannot be told from what it reads without samples to compare with"
+    skipped = [Skipped(label, EVERYWHERE, False, why) for label in dict.fromkeys(drawing.values())]
+    return [c for c in cells if c.attack not in drawing], skipped
 
 
 def sorted_out(setup: Setup, cells: Sequence[Cell]) -> tuple[list[Cell], list[Skipped]]:

@@ -1,7 +1,8 @@
 """When is a configuration settled? Once every record of it was recovered, later and costlier attacks show nothing new.
 
 The attacks together are one attacker, as in the verdict's lower side. A score that is not credible settles nothing. The
-truth decides only what the audit still spends time on: no attack sees it, and no result is picked by it.
+truth decides only what the audit still spends time on: no attack sees it, and no result is picked by it. Without the
+truth only proofs count.
 """
 
 from __future__ import annotations
@@ -15,7 +16,18 @@ from leakgauge.setup.setup import Setup
 from leakgauge.types import Finding
 from leakgauge.verdict.controls import weighed
 from leakgauge.verdict.credible import is_recovered
+from leakgauge.verdict.proven import all_proven
 from leakgauge.verdict.roles import attacks_in, floors_in
+
+
+def why_stopped(setup: Setup, findings: Sequence[Finding], recovered: Mapping[str, Tensor], defense: str) -> str:
+    """What settled this configuration, in words; empty if something is left to attack."""
+    if not setup.scored:
+        mine = [f for f in findings if f.defense == defense]
+        every = all_proven(mine, setup.victims.trials, setup.victims.samples)
+        return "settled: every record carries a proof of its own" if every else ""
+    names = stopped_by(setup, findings, recovered, defense)
+    return f"settled by {' and '.join(names)}: every record was recovered" if names else ""
 
 
 def stopped_by(

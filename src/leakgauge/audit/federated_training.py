@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 import leakgauge
 from leakgauge import catalog
@@ -138,37 +138,10 @@ def train_federation(
     train, test = load(scenario.data, "train", data_root), load(scenario.data, "test", data_root)
     clients = clients_of(train, scenario.partition, federation.most, scenario.seed)
     start = load_model(scenario.model, train.spec, scenario.seed, scenario.weights).to(where, dtype)
-    poison = None if federation.poison == "none" else Poison.from_text(federation.poison)
     planned = _configurations(scenario, federation, baseline)
-    running = {
-        name: Federated(
-            start,
-            train,
-            clients,
-            settings,
-            scenario.local,
-            parse_chain(chain),
-            scenario.seed,
-            poison=poison,
-            aggregator=catalog.build("aggregators", settings.aggregator),
-            encryption=None if settings.encryption == "none" else catalog.build("encryptions", settings.encryption),
-        )
-        for name, (chain, settings) in planned.items()
-    }
+    running = _federations(scenario, planned, start, train, clients)
     if centralised:
-        kept_back = catalog.build("aggregators", federation.aggregator).kept_back
-        running = {
-            CENTRALISED: Centralised(
-                start,
-                train,
-                clients,
-                federation,
-                scenario.local,
-                (),
-                scenario.seed,
-                aggregator=FedAvg(validation=kept_back),
-            )
-        } | running
+        running = {CENTRALISED: _centralised(scenario, federation, start, train, clients)} | running
         planned |= {CENTRALISED: (UNDEFENDED, federation)}
     names = tuple(running)
     key = key_of(
@@ -191,6 +164,40 @@ def train_federation(
     if centralised:
         trained = (_in_one_place(trained[0]), *trained[1:])
     return TrainingReport(scenario, federation, len(clients), trained, environment(where))
+
+
+def _federations(
+    scenario: Scenario,
+    planned: Mapping[str, tuple[str, Federation]],
+    start: nn.Module,
+    train: Dataset,
+    clients: Sequence[Tensor],
+) -> dict[str, Federated]:
+    """Each planned federation at its beginning, by its name."""
+    return {
+        name: Federated(
+            start,
+            train,
+            clients,
+            settings,
+            scenario.local,
+            parse_chain(chain),
+            scenario.seed,
+            poison=None if settings.poison == "none" else Poison.from_text(settings.poison),
+            aggregator=catalog.build("aggregators", settings.aggregator),
+            encryption=None if settings.encryption == "none" else catalog.build("encryptions", settings.encryption),
+        )
+        for name, (chain, settings) in planned.items()
+    }
+
+
+def _centralised(
+    scenario: Scenario, federation: Federation, start: nn.Module, train: Dataset, clients: Sequence[Tensor]
+) -> Centralised:
+    """The model that trains on the samples of each round's clients in one place."""
+    kept_back = catalog.build("aggregators", federation.aggregator).kept_back
+    own = FedAvg(validation=kept_back)
+    return Centralised(start, train, clients, federation, scenario.local, (), scenario.seed, aggregator=own)
 
 
 def _configurations(scenario: Scenario, asked: Federation, baseline: bool) -> dict[str, tuple[str, Federation]]:

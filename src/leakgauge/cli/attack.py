@@ -14,7 +14,6 @@ import click
 import typer
 
 from leakgauge.cli import options
-from leakgauge.cli.replay import replay
 from leakgauge.cli.running import run
 from leakgauge.errors import BadInput, LeakgaugeError
 from leakgauge.settings import plain_type
@@ -122,7 +121,7 @@ def _attack(
                 got=" and ".join(given),
                 do="the file already is what was shared",
             )
-        return replay(attack, scenario, update, out=out, as_json=as_json, data_root=data_root, device=device)
+        scenario = dataclasses.replace(scenario, update=str(update), blind=True)  # audit --update scores what it can
     return run(
         scenario,
         out=out,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tomllib
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,9 +11,9 @@ import typer
 
 from leakgauge import catalog
 from leakgauge.cli import options
-from leakgauge.cli.blind_audit import blind_audit
 from leakgauge.cli.console import say
 from leakgauge.cli.executing import executing
+from leakgauge.cli.recorded import audit_rounds, list_recorded
 from leakgauge.cli.running import run
 from leakgauge.cli.template import write_template
 from leakgauge.errors import BadInput
@@ -26,165 +27,208 @@ DEFAULT_DEFENSES = ("gaussian:std=1", "prune:share=0.9")
 _NESTED = 100  # dots or brackets in a line of a scenario file: each level costs the parser as much as all before it
 
 
-def audit(
+@dataclass(frozen=True)
+class AuditFlags:
+    """What `leakgauge audit` can be told."""
+
     scenario: Annotated[
         Path | None, typer.Argument(help="SCENARIO.toml; flags override what it says.", show_default=False)
-    ] = None,
+    ] = None
     attacks: Annotated[
         str | None, typer.Option("--attacks", help="Comma-free list: 'dlg idlg:steps=50'. Default: the suite.")
-    ] = None,
+    ] = None
     defenses: Annotated[
         str | None,
         typer.Option(
             "--defenses",
             help="Configurations to compare: 'gaussian:std=0.1 prune'; a+b chains; none for none, all for every one.",
         ),
-    ] = None,
+    ] = None
     cost: Annotated[
         str | None,
         typer.Option(
             "--cost", help="Train each configuration too and draw leak against accuracy: rounds=50,per_round=10 ..."
         ),
-    ] = None,
+    ] = None
     gate: Annotated[
         str | None,
         typer.Option(
             "--gate", help="Exit with 1 if any record reaches this: ssim=0.5; or too many may: ...,confidence=0.95."
         ),
-    ] = None,
+    ] = None
     suite: Annotated[
         str | None,
         typer.Option("--suite", help="Without --attacks: quick, standard or full; about 1, 10 or 120 minutes."),
-    ] = None,
+    ] = None
     ledger: Annotated[
         bool | None,
         typer.Option("--ledger/--no-ledger", help="Run the strongest attack again with each assumption changed."),
-    ] = None,
+    ] = None
     update: Annotated[
         str | None, typer.Option("--update", help="Audit this saved update; --data is then the batch behind it.")
-    ] = None,
+    ] = None
     recorded: Annotated[
         str | None,
         typer.Option("--recorded", help="Audit the clients of a federation: the folder that a recorder wrote."),
-    ] = None,
+    ] = None
     round: Annotated[
         int | None, typer.Option("--round", help="With --recorded: the clients of this round. Default: the earliest.")
-    ] = None,
+    ] = None
     blind: Annotated[
         bool | None,
         typer.Option(
             "--blind/--scored", help="With --update or --recorded: --data holds none of the samples behind it."
         ),
-    ] = None,
+    ] = None
+    all_rounds: Annotated[
+        bool, typer.Option("--all-rounds", help="With --recorded: every round, each with a report of its own.")
+    ] = False
+    listed: Annotated[bool, typer.Option("--list", help="With --recorded: say what is there, and stop.")] = False
     init: Annotated[
         bool, typer.Option("--init", help="Write a commented scenario file (default scenario.toml) and stop.")
-    ] = False,
-    model: options.MODEL = None,
-    data: options.DATA = None,
-    batch_size: options.BATCH_SIZE = None,
-    batch_labels: options.BATCH_LABELS = None,
-    partition: options.PARTITION = None,
-    local: options.LOCAL = None,
-    training: options.TRAINING = None,
-    threat_model: options.THREAT_MODEL = None,
-    shared_layers: options.SHARED_LAYERS = None,
-    weights: options.WEIGHTS = None,
-    precision: options.PRECISION = None,
-    metrics: options.METRICS = None,
-    trials: options.TRIALS = None,
-    seed: options.SEED = None,
-    adaptive: options.VARIANTS = None,
-    assume: options.ASSUME = None,
-    device: options.DEVICE = "auto",
-    data_root: options.DATA_ROOT = None,
-    out: options.OUT = None,
-    keep_private: options.KEEP_PRIVATE = False,
-    fresh: options.FRESH = False,
-    workers: options.WORKERS = None,
-    worker_memory: options.WORKER_MEMORY = None,
-    on: options.ON = None,
-    gpus_per_task: options.GPUS_PER_TASK = None,
-    as_json: options.JSON = False,
-) -> int:
+    ] = False
+    model: options.MODEL = None
+    data: options.DATA = None
+    batch_size: options.BATCH_SIZE = None
+    batch_labels: options.BATCH_LABELS = None
+    partition: options.PARTITION = None
+    local: options.LOCAL = None
+    training: options.TRAINING = None
+    threat_model: options.THREAT_MODEL = None
+    shared_layers: options.SHARED_LAYERS = None
+    weights: options.WEIGHTS = None
+    precision: options.PRECISION = None
+    metrics: options.METRICS = None
+    trials: options.TRIALS = None
+    seed: options.SEED = None
+    adaptive: options.VARIANTS = None
+    assume: options.ASSUME = None
+    device: options.DEVICE = "auto"
+    data_root: options.DATA_ROOT = None
+    out: options.OUT = None
+    keep_private: options.KEEP_PRIVATE = False
+    fresh: options.FRESH = False
+    workers: options.WORKERS = None
+    worker_memory: options.WORKER_MEMORY = None
+    on: options.ON = None
+    gpus_per_task: options.GPUS_PER_TASK = None
+    as_json: options.JSON = False
+
+
+@options.flags_from(AuditFlags)
+def audit(given: AuditFlags) -> int:
     """Play every attack against a configuration and say what was recovered.
 
     Example: `leakgauge audit --model lenet-dlg --data photos32 --defenses "gaussian:std=0.01 prune:share=0.9"`
     """
-    if init:
-        if any(given is not None for given in (model, data, attacks, defenses, update, recorded, gate, suite)):
-            raise BadInput("--init", allowed="alone, or with a path", got="other flags", do="change the file it writes")
-        path = scenario or Path("scenario.toml")
-        write_template(path)
-        say(f"written: {path}; run it with leakgauge audit {path}")
-        return 0
-    if attacks is not None and not attacks.split():
+    if given.init:
+        return _init(given)
+    if given.attacks is not None and not given.attacks.split():
         raise BadInput("--attacks", allowed="at least one name", got="none", do="leave it out for the whole suite")
-    update = _saved(update, recorded)
-    usual = Scenario(defenses=DEFAULT_DEFENSES if update is None else ())
-    described = read_scenario(scenario) if scenario else usual
-    described = options.changed(
-        described,
-        model=model,
-        data=data,
-        batch_size=batch_size,
-        batch_labels=batch_labels,
-        partition=partition,
-        local=local,
-        training=training,
-        metrics=metrics,
-        variants=options.variants_of(adaptive),
-        assume=assume,
-        gate=gate,
-        threat_model=threat_model,
-        weights=weights,
-        shared_layers=shared_layers,
-        precision=precision,
-        trials=trials,
-        seed=seed,
-        attacks=None if attacks is None else tuple(attacks.split()),
-        suite=suite,
-        ledger=ledger,
-        update=update,
-        round=round,
-        blind=blind,
-        defenses=None if defenses is None else _named(defenses.split()),
-    )
-    if described.blind and described.update is None:
-        raise BadInput("--blind", allowed="used with --update or --recorded", got="neither", do="leave --blind out")
-    if described.round is not None and not is_recording(described.update):
-        raise BadInput("--round", allowed="used with --recorded", got=described.round, do="name the recorder's folder")
-    if is_recording(described.update) and (aside := left_aside(described, Path(str(described.update)))):
+    scenario = _described(given)
+    _refuse_flags_without_use(given, scenario)
+    if given.listed:
+        return list_recorded(Path(str(scenario.update)), given.round, given.as_json)
+    if given.all_rounds:
+        return audit_rounds(
+            scenario,
+            given.round,
+            out=given.out,
+            as_json=given.as_json,
+            data_root=given.data_root,
+            device=given.device,
+            fresh=given.fresh,
+            keep_private=given.keep_private,
+        )
+    if is_recording(scenario.update) and (aside := left_aside(scenario, Path(str(scenario.update)))):
         say(f"before it starts: {aside}")
-    if described.update is not None and not holds_batch(described):
-        if workers is not None or on is not None:
-            raise BadInput("--workers and --on", allowed="left out in a blind audit", got="one", do="it runs here")
-        return blind_audit(described, out=out, as_json=as_json, data_root=data_root, device=device)
-    if batch_size is not None and described.update is not None and not is_recording(described.update):
+    with executing(
+        device=given.device,
+        data_root=given.data_root,
+        workers=given.workers,
+        worker_memory=given.worker_memory,
+        on=given.on,
+        gpus_per_task=given.gpus_per_task,
+    ) as executor:
+        return run(
+            scenario,
+            out=given.out,
+            as_json=given.as_json,
+            undefended=True,
+            data_root=given.data_root,
+            device=given.device,
+            fresh=given.fresh,
+            keep_private=given.keep_private,
+            executor=executor,
+            federation=None if given.cost is None else Federation.from_text(given.cost),
+        )
+
+
+def _init(given: AuditFlags) -> int:
+    """Write the commented scenario file."""
+    others = (given.model, given.data, given.attacks, given.defenses, given.update, given.recorded, given.gate)
+    if any(flag is not None for flag in (*others, given.suite)):
+        raise BadInput("--init", allowed="alone, or with a path", got="other flags", do="change the file it writes")
+    path = given.scenario or Path("scenario.toml")
+    write_template(path)
+    say(f"written: {path}; run it with leakgauge audit {path}")
+    return 0
+
+
+def _described(given: AuditFlags) -> Scenario:
+    """The scenario file, or the usual scenario, with the flags over it."""
+    update = _saved(given.update, given.recorded)
+    usual = Scenario(defenses=DEFAULT_DEFENSES if update is None else ())
+    return options.changed(
+        read_scenario(given.scenario) if given.scenario else usual,
+        model=given.model,
+        data=given.data,
+        batch_size=given.batch_size,
+        batch_labels=given.batch_labels,
+        partition=given.partition,
+        local=given.local,
+        training=given.training,
+        metrics=given.metrics,
+        variants=options.variants_of(given.adaptive),
+        assume=given.assume,
+        gate=given.gate,
+        threat_model=given.threat_model,
+        weights=given.weights,
+        shared_layers=given.shared_layers,
+        precision=given.precision,
+        trials=given.trials,
+        seed=given.seed,
+        attacks=None if given.attacks is None else tuple(given.attacks.split()),
+        suite=given.suite,
+        ledger=given.ledger,
+        update=update,
+        round=given.round,
+        blind=given.blind,
+        defenses=None if given.defenses is None else _named(given.defenses.split()),
+    )
+
+
+def _refuse_flags_without_use(given: AuditFlags, scenario: Scenario) -> None:
+    """Flags that say nothing beside the others are mistakes."""
+    if scenario.blind and scenario.update is None:
+        raise BadInput("--blind", allowed="used with --update or --recorded", got="neither", do="leave --blind out")
+    recording = is_recording(scenario.update)
+    if scenario.round is not None and not recording:
+        raise BadInput("--round", allowed="used with --recorded", got=scenario.round, do="name the recorder's folder")
+    for flag, said in (("--all-rounds", given.all_rounds), ("--list", given.listed)):
+        if said and not recording:
+            raise BadInput(flag, allowed="used with --recorded", got="none", do="name the recorder's folder")
+    elsewhere = (("--workers", given.workers), ("--on", given.on), ("--cost", given.cost))
+    for flag, value in elsewhere if given.all_rounds else ():
+        if value is not None:
+            raise BadInput(flag, allowed="left out with --all-rounds", got=value, do="or audit one --round")
+    file = scenario.update is not None and not recording
+    if given.batch_size is not None and file and holds_batch(scenario):
         raise BadInput(
             "--batch-size",
             allowed="left out where --data is the batch behind --update",
-            got=batch_size,
+            got=given.batch_size,
             do="that batch says how large it is; with --blind it is for you to say",
-        )
-    with executing(
-        device=device,
-        data_root=data_root,
-        workers=workers,
-        worker_memory=worker_memory,
-        on=on,
-        gpus_per_task=gpus_per_task,
-    ) as executor:
-        return run(
-            described,
-            out=out,
-            as_json=as_json,
-            undefended=True,
-            data_root=data_root,
-            device=device,
-            fresh=fresh,
-            keep_private=keep_private,
-            executor=executor,
-            federation=None if cost is None else Federation.from_text(cost),
         )
 
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
+import inspect
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, TypeVar, get_type_hints
 
 import typer
 
@@ -80,6 +83,30 @@ ASSUME = Annotated[
         help="What informed attackers take for the defense, true or not: NAME[:field=value,...][@WAY]; a+b chains.",
     ),
 ]
+
+
+Flags = TypeVar("Flags")
+
+
+def flags_from(fields: type[Flags]) -> Callable[[Callable[[Flags], int]], Callable[..., int]]:
+    """For a command with many flags: they are the fields of a dataclass, and the command is handed one of these."""
+
+    def made(command: Callable[[Flags], int]) -> Callable[..., int]:
+        hints = get_type_hints(fields, include_extras=True)
+        parameters = [
+            inspect.Parameter(f.name, inspect.Parameter.KEYWORD_ONLY, default=f.default, annotation=hints[f.name])
+            for f in dataclasses.fields(fields)  # type: ignore[arg-type]
+        ]
+
+        def call(**given: Any) -> int:
+            return command(fields(**given))
+
+        call.__name__, call.__doc__, call.__module__ = command.__name__, command.__doc__, command.__module__
+        call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        call.__annotations__ = {p.name: p.annotation for p in parameters}
+        return call
+
+    return made
 
 
 def variants_of(choice: bool | None) -> str | None:

@@ -18,12 +18,14 @@ from leakgauge.cli.triage import show_clues
 from leakgauge.errors import BadInput, LeakgaugeError
 from leakgauge.reading.keys import key_of
 from leakgauge.report import to_summary, write
+from leakgauge.report.blind_page import HEADS, client_rows
 from leakgauge.report.cells import flags
 from leakgauge.report.not_run import skipped_lines
 from leakgauge.report.numbers import heading
+from leakgauge.report.reconstructions import write_reconstructions
 from leakgauge.report.subject import counted
 from leakgauge.report.tradeoff import tradeoff
-from leakgauge.types import AuditReport, Federation, Interval, Scenario, Verdict, cell_name
+from leakgauge.types import NOT_APPLICABLE, AuditReport, Federation, Interval, Scenario, Verdict, cell_name
 from leakgauge.verdict.roles import decoys_in, is_floor
 from leakgauge.verdict.summary import headline
 
@@ -41,8 +43,41 @@ def run(
     federation: Federation | None = None,
     **how: Any,
 ) -> int:
-    """Audit, write the report, print the result; gives the exit code. With a federation the costs are measured too."""
+    """Audit, write the report, print the result; gives the exit code. With a federation the costs are measured too.
+
+    Without `undefended` it is a single attack: one that cannot run at all is an error, and leaves no folder behind.
+    """
     folder = out or RUNS / key_of(scenario=scenario.as_dict(), undefended=undefended)[:10]
+    report, files = audited(scenario, folder=folder, undefended=undefended, federation=federation, **how)
+    if undefended:
+        append_step_summary(to_summary(report))
+    if as_json:
+        show_json(report.as_dict() if undefended else without_floors(report).as_dict())
+        say(f"report: {files['html']}")
+    else:
+        show_report(report, files)
+    if report.interrupted:
+        say("leakgauge: interrupted; the report holds what was finished, the same command goes on from there")
+    return code_of(report)
+
+
+def code_of(report: AuditReport) -> int:
+    """The exit code that a report stands for."""
+    if report.interrupted:
+        return 130
+    return 1 if report.verdict.gate and not report.verdict.gate.passed else 0
+
+
+def audited(
+    scenario: Scenario,
+    *,
+    folder: Path,
+    undefended: bool,
+    triaged: bool | None = None,
+    federation: Federation | None = None,
+    **how: Any,
+) -> tuple[AuditReport, dict[str, Path]]:
+    """The audit with its report and pictures written into `folder`; gives back what was written: format -> file."""
     if folder.exists() and not folder.is_dir():
         raise BadInput("--out", allowed="a folder", got=f"{str(folder)!r}, a file", do="name another one")
     was_there = folder.exists()
@@ -51,46 +86,47 @@ def run(
             scenario,
             out=folder,
             undefended=undefended,
-            triaged=undefended,  # an audit looks before it attacks
+            triaged=undefended if triaged is None else triaged,  # an audit looks before it attacks
             watch=watch,
             notice=lambda line: say(f"before it starts: {line}"),
             **how,
         )
     if federation is not None and not report.interrupted:
-        with watching() as watch:
-            report = with_costs(
-                report,
-                federation,
-                device=how.get("device", "auto"),
-                data_root=how.get("data_root"),
-                watch=lambda done, of, said: watch(done - 1, of, f"training {said}".rstrip(), 1.0),
-            )
-    refused = _refusal(report) if not undefended else None
+        report = _with_costs(report, federation, how)
+    refused = _refusal(report) if not (undefended or triaged) else None
     if refused:
         if not was_there:
             shutil.rmtree(folder)
         raise LeakgaugeError(refused)
     files = write(report, pictures, folder)
-    sheet = write_pairs(report, pictures, folder)
+    if sheet := write_pairs(report, pictures, folder):
+        files["pairs"] = sheet
     write_comparison(report, pictures, folder)
-    if undefended:  # an audit, not a single attack
-        append_step_summary(to_summary(report))
-    if as_json:
-        show_json(report.as_dict() if undefended else without_floors(report).as_dict())
-        say(f"report: {files['html']}")
-    else:
-        show_report(report, files, sheet)
-    if report.interrupted:
-        say("leakgauge: interrupted; the report holds what was finished, the same command goes on from there")
-        return 130
-    return 1 if report.verdict.gate and not report.verdict.gate.passed else 0
+    if not report.scored:
+        write_reconstructions(report, pictures, folder)
+        files["reconstructions"] = folder
+    return report, files
 
 
-def show_report(report: AuditReport, files: Mapping[str, Path], sheet: Path | None) -> None:
+def _with_costs(report: AuditReport, federation: Federation, how: Mapping[str, Any]) -> AuditReport:
+    with watching() as watch:
+        return with_costs(
+            report,
+            federation,
+            device=how.get("device", "auto"),
+            data_root=how.get("data_root"),
+            watch=lambda done, of, said: watch(done - 1, of, f"training {said}".rstrip(), 1.0),
+        )
+
+
+def show_report(report: AuditReport, files: Mapping[str, Path]) -> None:
     """The result for a person at a terminal."""
     if report.triage:
         show_clues(report.triage)
-    show_summary(report)
+    if report.scored:
+        show_summary(report)
+    else:
+        show_table(list(HEADS), client_rows(report))
     show_costs(report)
     for line in skipped_lines(report):
         show(line)
@@ -108,12 +144,12 @@ def show_report(report: AuditReport, files: Mapping[str, Path], sheet: Path | No
     if report.verdict.gate:
         show(report.verdict.gate.sentence)
     show("")
-    if report.verdict.configurations:
+    if report.verdict.configurations or not report.scored:
         show(f"Verdict: {_loud(report.verdict)}. {report.verdict.sentence}")
-    show(f"Report: {files['html']}")
-    show(f"In plain words: {files['officer']}")
-    if sheet:
-        show(f"Pictures: {sheet}")
+    named = {"html": "Report", "officer": "In plain words", "pairs": "Pictures", "reconstructions": "Reconstructions"}
+    for form, name in named.items():
+        if form in files:
+            show(f"{name}: {files[form]}")
 
 
 def _loud(verdict: Verdict) -> str:
@@ -136,7 +172,8 @@ def _refusal(report: AuditReport) -> str | None:
     asked = [row for row in without_floors(report).summary if row.attack not in decoys_in(report.findings)]
     if not asked and not report.interrupted:
         return f"{' '.join(report.scenario.attacks)} gains nothing by knowing the defence: use --plain, or neither flag"
-    return asked[0].error if asked and all(row.error for row in asked) else None
+    why = asked[0].error if asked and all(row.error for row in asked) else None
+    return why.removeprefix(NOT_APPLICABLE) if why and not report.scored else why
 
 
 def show_summary(report: AuditReport) -> None:

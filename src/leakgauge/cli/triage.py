@@ -13,11 +13,12 @@ import typer
 from leakgauge.cli import options
 from leakgauge.cli.console import say, show, show_json, show_table
 from leakgauge.client.chain import prepared
-from leakgauge.client.observe import facts_about, observe
+from leakgauge.client.observe import observe
 from leakgauge.errors import BadInput
 from leakgauge.reading.files import make_folder, write_whole
-from leakgauge.recording.own_update import saved_observation
+from leakgauge.recording.own_update import blind_setup
 from leakgauge.recording.sanity import refuse_wrong
+from leakgauge.recording.triage import first_observation
 from leakgauge.recording.triage import triage as look
 from leakgauge.setup.plan import parse_chain
 from leakgauge.setup.setup import load_setup
@@ -92,9 +93,8 @@ def _simulated(scenario: Scenario, device: str, data_root: Path | None) -> Obser
     setup = load_setup(scenario, data_root, device)
     defenses = parse_chain(scenario.defenses[0] if scenario.defenses else UNDEFENDED)
     sent = prepared(setup.model, *defenses)
-    told = setup.threat_model
-    facts = facts_about(sent, setup.behind(defenses), setup.data, scenario.local, setup.public, told.facts)
-    return observe(sent, setup.update(defenses, setup.model), told, facts, scenario.shared_layers)
+    facts = setup.facts(sent, setup.behind(defenses), setup.threat_model.facts)
+    return observe(sent, setup.update(defenses, setup.model), setup.threat_model, facts, scenario.shared_layers)
 
 
 def _saved(scenario: Scenario, path: Path, device: str, data_root: Path | None) -> Observation:
@@ -103,4 +103,5 @@ def _saved(scenario: Scenario, path: Path, device: str, data_root: Path | None) 
             raise BadInput(
                 flag, allowed="used without --update", got=repr(given), do="leave it out: the file is what it is"
             )
-    return saved_observation(scenario, path, data_root, device)[0]
+    setup = blind_setup(dataclasses.replace(scenario, update=str(path)), data_root, device)
+    return first_observation(setup, range(setup.victims.trials))

@@ -1,36 +1,39 @@
-"""One attack on any number of trials: as many at once as memory allows, chunk after chunk.
+"""How many trials run side by side, decided here and nowhere else.
 
-If memory runs out all the same, the chunk is halved and the run goes on. An interrupt keeps the finished trials.
+Three limits, from the outside in. A work unit holds at most `SIZES` trials: its bounds are the same in every run, so
+that numbers do not depend on who runs it. Within it as many trials run at once as fit into the memory that is free
+(`at_once`). If memory runs out all the same, the batch is halved and the run goes on (`in_batches`). An interrupt keeps
+the finished trials.
 """
 
 from __future__ import annotations
 
 import gc
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import torch
 from torch import Tensor, nn
 
 from leakgauge.engine.memory import fitting, is_out_of_memory
-from leakgauge.types import Attack, Fact, Known, Observation, Progress, Reconstruction
+from leakgauge.types import Attack, Fact, Known, Observation, Progress, Reconstruction, TamperingServer
+
+SIZES = {"cpu": 32, "cuda": 512}  # of a work unit: more gain little there, and would be lost with a killed process
+Play = Callable[[Attack, Sequence[int], Progress], Reconstruction]  # the attack, with its share of time, on some trials
 
 
-def reconstruct(
-    attack: Attack, observation: Observation, seeds: Sequence[int], progress: Progress, known: Sequence[Known] = ()
+def in_batches(
+    attack: Attack, trials: Sequence[int], size: int, device: torch.device, play: Play, progress: Progress
 ) -> Reconstruction:
-    """The attack on all trials; after an interrupt, on those up to it, with `finished` saying which are whole."""
-    device = next(iter(observation.update.tensors.values())).device
-    size = fitting(bytes_per_trial(attack, observation, known), device)
+    """`play` on all trials, `size` at once; after an interrupt, on those up to it, with `finished` saying which."""
     parts: list[Reconstruction] = []
     begin = 0
-    while begin < len(seeds):
-        rows = list(range(begin, min(begin + size, len(seeds))))
-        chunk = observation.take(rows) if len(rows) < len(seeds) else observation
+    while begin < len(trials):
+        rows = trials[begin : begin + size]
         try:
-            part = partial(within, progress, begin / len(seeds), len(rows) / len(seeds))
-            share = _with_share_of_time(attack, parts, len(rows), len(seeds) - begin)
-            parts.append(share(chunk, [seeds[t] for t in rows], part, known))
+            told = partial(within, progress, begin / len(trials), len(rows) / len(trials))
+            share = _with_share_of_time(attack, parts, len(rows), len(trials) - begin)
+            parts.append(play(share, rows, told))
         except KeyboardInterrupt:
             if not parts:
                 raise
@@ -49,6 +52,32 @@ def reconstruct(
     return parts[0] if len(parts) == 1 else joined(parts)
 
 
+def reconstruct(
+    attack: Attack, observation: Observation, seeds: Sequence[int], progress: Progress, known: Sequence[Known] = ()
+) -> Reconstruction:
+    """The attack on all trials of one observation."""
+    device = next(iter(observation.update.tensors.values())).device
+    size = fitting(bytes_per_trial(attack, observation, known), device)
+
+    def play(share: Attack, rows: Sequence[int], told: Progress) -> Reconstruction:
+        seen = observation.take(rows) if len(rows) < len(seeds) else observation
+        return share(seen, [seeds[t] for t in rows], told, known)
+
+    return in_batches(attack, range(len(seeds)), size, device, play, progress)
+
+
+def at_once(attack: Attack, bytes_of_updates: int, bytes_of_attack: int, device: torch.device) -> int:
+    """How many trials one call of the attack takes, by the memory that is free now; bytes are those of one trial."""
+    if asks_again(attack):
+        return 1
+    return min(fitting(bytes_of_updates, device), fitting(bytes_of_attack, device))
+
+
+def asks_again(attack: Attack) -> bool:
+    """Does it query the same client more than once? Then it takes one victim after another."""
+    return isinstance(attack, TamperingServer) and attack.asks_again
+
+
 def bytes_per_trial(attack: Attack, observation: Observation, known: Sequence[Known] = ()) -> int:
     """A trial holds many copies of its gradient in the double backward pass, and L-BFGS 200 copies of its inputs."""
     parameters = sum(p.numel() for p in observation.model.parameters())
@@ -62,9 +91,9 @@ def bytes_per_trial(attack: Attack, observation: Observation, known: Sequence[Kn
 
 
 def _with_share_of_time(attack: Attack, parts: Sequence[Reconstruction], now: int, left: int) -> Attack:
-    """The attack with its part of the time that is left; the attack itself if it has no time budget."""
+    """The attack with its part of the time that is left; the attack itself if its time budget is not for all trials."""
     budget = getattr(attack, "time_budget", None)
-    if budget is None or (not parts and now == left):
+    if budget is None or asks_again(attack) or (not parts and now == left):
         return attack
     remaining = max(1e-3, budget - sum(p.seconds for p in parts))
     return attack.with_fields(time_budget=remaining * now / left) or attack

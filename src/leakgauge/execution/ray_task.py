@@ -85,7 +85,7 @@ class UnitTask:
         source: SetupSource = pickle.loads(self._source)
         setup = source.load(self._start.device)
         self._runner = UnitRunner(setup)
-        say(Ready(environment(setup.batch.inputs.device)["device"]))
+        say(Ready(environment(setup.device)["device"]))
 
 
 def streamed(work: Callable[[Callable[[Message], None]], None]) -> Iterator[bytes]:

@@ -86,7 +86,7 @@ class Resume:
             left = [t for t in range(trials) if t not in work.done]
             bar.begin(work, left)
             for unit in units_of(
-                work.key, work.cell, left, trials, self._setup.batch.inputs.device, self._scheduler.slots, work.changes
+                work.key, work.cell, left, trials, self._setup.device, self._scheduler.slots, work.changes
             ):
                 yield work, unit
 

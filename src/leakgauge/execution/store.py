@@ -38,7 +38,6 @@ from leakgauge.types import Finding, Pictures
 from leakgauge.verdict.film import film_in, packed, records_in, unpacked
 
 _KEY = re.compile("[0-9a-z]+")
-_LISTS = ("records", "flags", "ranks", "trace", "credible", "film")  # of a finding, that JSON knows as lists
 
 
 @dataclass(frozen=True)
@@ -156,8 +155,9 @@ class Store:
                 self._notice(f"{missing} of {len(truth)} trials of {name} are not there: their pictures are left out")
             pictures = in_place(trials, len(truth))
             if pictures is not None:
-                recovered[name] = pictures[:, : truth.shape[1]]
-                if frames := max(len(t.finding.film) for t in trials.values()):
+                frames = max(len(t.finding.film) for t in trials.values())
+                recovered[name] = shown(pictures, frames, truth.shape[1])
+                if frames:
                     film[name] = film_in(pictures, frames)
         return Pictures(truth, recovered, film)
 
@@ -195,6 +195,11 @@ class Store:
         write_whole(path, save(dict(tensors) or {"empty": torch.zeros(0)}, metadata), private=True)
 
 
+def shown(kept: Tensor, frames: int, samples: int) -> Tensor:
+    """Of what is kept of trials the records alone; without true samples every answer, as nobody knows the closest."""
+    return kept[:, :samples] if samples else records_in(kept, frames)
+
+
 def in_place(trials: Mapping[int, Trial], count: int) -> Tensor | None:
     """What was recovered of a cell, each trial at its place among all: (T, (1 + A) N, *shape), blank if not run."""
     claimed_ones = {number: t.recovered for number, t in trials.items() if t.recovered is not None}
@@ -221,7 +226,7 @@ def _read(path: Path, key: str | None = None) -> tuple[str, dict[int, Trial]]:
         if said["cell"] != (path.name.partition(".")[0] if key is None else key):
             raise Damaged("it is the file of another cell")
         rows = json.loads(said["findings"])
-        findings = [Finding(**row | {name: tuple(row.get(name, ())) for name in _LISTS}) for row in rows]
+        findings = [Finding.from_dict(row) for row in rows]
     except (OSError, SafetensorError, RuntimeError, ValueError, KeyError, TypeError) as error:
         text = " ".join(str(error).split())
         raise Damaged(

@@ -1,9 +1,13 @@
-"""One cell of the table: one attack against one configuration, on all trials or on those that are still missing."""
+"""One cell of the table: one attack against one configuration, on all trials or on those that are still missing.
+
+What the attack makes of them becomes findings here: with scores where the truth is known, and without where it is not.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -14,7 +18,7 @@ from leakgauge.engine.memory import is_out_of_memory
 from leakgauge.errors import BadInput, LeakgaugeError, NotApplicable
 from leakgauge.execution.trial_run import TrialRun
 from leakgauge.metrics.criterion import beats, criterion_of
-from leakgauge.metrics.scoring import Scores, score
+from leakgauge.metrics.scoring import Scores, claims_of, score
 from leakgauge.metrics.worst_case import with_answers, worst_case
 from leakgauge.setup.plan import ON_A_DECOY, Cell, OnDecoy, parse_chain
 from leakgauge.setup.setup import Setup
@@ -31,7 +35,15 @@ from leakgauge.types import (
     ThreatModel,
 )
 from leakgauge.verdict.film import with_film
-from leakgauge.verdict.flags import FLAGS, generator_flags, never_moved, objective_fell, oracle_flags, ran_out_of_time
+from leakgauge.verdict.flags import (
+    FLAGS,
+    NO_TRUTH,
+    generator_flags,
+    never_moved,
+    objective_fell,
+    oracle_flags,
+    ran_out_of_time,
+)
 
 FLOOR = ThreatModel(
     "floor",
@@ -58,25 +70,13 @@ def run_cell(
     cell has prepared.
     """
     wanted = list(range(setup.scenario.trials) if trials is None else trials)
-    attack, control = (cell.attack.attack, True) if isinstance(cell.attack, OnDecoy) else (cell.attack, False)
+    attack, _ = played_by(cell)
     try:
         trial_run = (last or LastTrialRun()).of(setup, cell)
-        defenses, told = trial_run.defenses, trial_run.told
-        truth = _truth(setup, attack, defenses)
         for concern in trial_run.concerns(wanted[0]):
             notice(f"{cell.label}: {FLAGS[concern].reason}")
-        result = trial_run.of(wanted, progress)
-        whole = _finished(result)
-        if not whole:
-            raise KeyboardInterrupt
-        ran = [wanted[row] for row in whole]
-        result = _as_many_as_there_are(result.take(whole), truth, setup)
-        worst = worst_case(truth.take(ran), result, setup.data)
-        result = result if worst is None else worst.result
-        scores = score(truth.take(ran), result, setup.data, setup.metrics)
-        if not (control or cell.adaptive or attack.baseline):  # an informed attacker gives the client's own samples
-            more = scores_beside(truth.take(ran), result, defenses, [setup.scenario.seeds[t] for t in ran], setup.data)
-            scores = dataclasses.replace(scores, records=dict(scores.records) | more)
+        ran, result = _whole(trial_run.of(wanted, progress), wanted)
+        held = _held_against(setup, cell, trial_run.defenses, ran, result) if setup.scored else _unscored(result)
     except BadInput:
         raise
     except Exception as error:
@@ -85,19 +85,67 @@ def run_cell(
         kind = NOT_APPLICABLE if isinstance(error, NotApplicable) else ""  # this cell failed; it stays in the table
         text = f"{kind}{str(error) or type(error).__name__}"
         return [failed(setup, cell, trial, text) for trial in wanted], None
-    flags = [*oracle_flags(told), *trial_run.concerns(wanted[0]), *generator_flags(attack, truth.take(ran))]
-    if ran_out_of_time(attack, result):
+    flags = [*oracle_flags(trial_run.told), *trial_run.concerns(wanted[0]), *held.flags]
+    if ran_out_of_time(attack, held.result):
         flags.append("time-budget-spent")
-    if defenses and trial_run.defense_did_nothing:
+    if trial_run.defenses and trial_run.defense_did_nothing:
         flags.append("defense-without-effect")
-    findings = _findings(cell, ran, result, scores, setup, flags)
+    findings = _findings(cell, ran, held.result, held.scores, setup, flags)
+    return findings, None if held.kept is None else held.kept.cpu()
+
+
+def played_by(cell: Cell) -> tuple[Attack, bool]:
+    """The attack that runs, and whether it runs on a decoy."""
+    return (cell.attack.attack, True) if isinstance(cell.attack, OnDecoy) else (cell.attack, False)
+
+
+@dataclass(frozen=True)
+class _Held:
+    """A reconstruction as it is kept: with its scores, or without any."""
+
+    result: Reconstruction
+    scores: Scores
+    flags: tuple[str, ...]
+    kept: Tensor | None  # (T, (1 + A) N, *shape): what was recovered, further answers or film behind it
+
+
+def _held_against(
+    setup: Setup, cell: Cell, defenses: Sequence[Defense], ran: Sequence[int], result: Reconstruction
+) -> _Held:
+    """The reconstruction of these trials in the order of the truth, and its scores."""
+    attack, control = played_by(cell)
+    truth = _truth(setup, attack, defenses).take(ran)
+    result = _as_many_as_there_are(result, truth, setup)
+    worst = worst_case(truth, result, setup.data)
+    result = result if worst is None else worst.result
+    scores = score(truth, result, setup.data, setup.metrics)
+    if not (control or cell.adaptive or attack.baseline):  # an informed attacker gives the client's own samples
+        more = scores_beside(truth, result, defenses, [setup.scenario.seeds[t] for t in ran], setup.data)
+        scores = dataclasses.replace(scores, records=dict(scores.records) | more)
     size = setup.scenario.batch_size
     own = None if scores.matched is None else scores.matched[:, :size]
     if own is not None and worst is not None:
         own = with_answers(own, worst.matched[:, :, :size])
     if own is not None and result.film is not None and scores.order is not None:
         own = with_film(own, result.film, scores.order)
-    return findings, None if own is None else own.cpu()
+    return _Held(result, scores, generator_flags(attack, truth), own)
+
+
+def _unscored(result: Reconstruction) -> _Held:
+    """The reconstruction as it came: nobody knows which answer is closest, or in which order the records were."""
+    if result.inputs is None:
+        nothing_failed = torch.zeros_like(result.objective, dtype=torch.bool)
+        return _Held(result, Scores({}, None, None, nothing_failed), (NO_TRUTH,), None)
+    _, claims, failed = claims_of(result, result.inputs)
+    trials, samples = claims.shape
+    claims = claims.reshape(trials, samples, *[1] * (result.inputs.dim() - 2))
+    kept = result.inputs.detach().where(claims, torch.nan)
+    if result.answers is not None:
+        kept = with_answers(kept, result.answers.detach())
+    if result.film is not None:
+        order = torch.arange(samples, device=kept.device).expand(trials, -1)
+        kept = with_film(kept, result.film, order)
+    return _Held(result, Scores({}, None, None, failed), (NO_TRUTH,), kept)
 
 
 def _mistake_of(attack: Attack, error: Exception) -> Exception:
@@ -128,16 +176,17 @@ class LastTrialRun:
 
 
 def _trial_run(setup: Setup, cell: Cell) -> TrialRun:
-    attack, control = (cell.attack.attack, True) if isinstance(cell.attack, OnDecoy) else (cell.attack, False)
+    attack, control = played_by(cell)
     defenses = parse_chain(cell.defense)
-    # The update's own samples; the scores are always those of the truth.
-    behind = setup.decoys(defenses) if control else _truth(setup, attack, defenses)
+    behind = None
+    if setup.scored:  # the update's own samples; the scores are always those of the truth
+        behind = setup.decoys(defenses) if control else _truth(setup, attack, defenses)
     told = FLOOR if attack.baseline else setup.threat_model
     return TrialRun(setup, attack, defenses, told, behind, cell.adaptive, cell.known)
 
 
 def _truth(setup: Setup, attack: Attack, defenses: Sequence[Defense]) -> Batch:
-    return setup.crowd if attack.baseline else setup.behind(defenses)  # a floor stands for every record
+    return setup.victims.everyone if attack.baseline else setup.behind(defenses)  # a floor stands for every record
 
 
 def _as_many_as_there_are(result: Reconstruction, truth: Batch, setup: Setup) -> Reconstruction:
@@ -161,12 +210,14 @@ def _as_many_as_there_are(result: Reconstruction, truth: Batch, setup: Setup) ->
     )
 
 
-def _finished(result: Reconstruction) -> list[int]:
-    """Rows of the result that an interrupt did not cut off."""
+def _whole(result: Reconstruction, wanted: Sequence[int]) -> tuple[list[int], Reconstruction]:
+    """The trials that an interrupt did not cut off, and what was made of them."""
     if result.finished is None:
-        return list(range(len(result.objective)))
+        return list(wanted), result
     rows: list[int] = torch.nonzero(result.finished)[:, 0].tolist()
-    return rows
+    if not rows:
+        raise KeyboardInterrupt
+    return [wanted[row] for row in rows], result.take(rows)
 
 
 def _findings(
@@ -180,7 +231,8 @@ def _findings(
     rows = []
     for t, trial in enumerate(ran):
         means = scores.means(t)
-        means["label_accuracy"] = None if labels is None else labels[t]
+        if setup.scored:
+            means["label_accuracy"] = None if labels is None else labels[t]
         own = [*flags, *(["diverged"] if failed[t] else []), *([] if fell[t] else ["objective-did-not-fall"])]
         own += ["never-moved"] if still[t] else []
         each = tuple(scores.record(t, i) for i in range(size))
@@ -207,6 +259,7 @@ def _findings(
                 solved=None if result.solved is None else bool(result.solved[t]),
                 film=() if result.film is None else result.film_steps,
                 trace=traces[t],
+                labels=None if setup.scored or (read := result.labels_of(t)) is None else tuple(read),
             )
         )
     return rows

@@ -1,23 +1,21 @@
-"""An attack meets its victims: the model is sent, the clients answer, the attacker sees what its threat model allows.
+"""One attack on some victims: the model is sent, the clients answer, the attacker sees what its threat model allows.
 
-As many victims at once as their updates fit into memory. A server that asks the same client again meets them singly.
+How many victims take part at once is decided by `leakgauge.execution.batching`. A server that asks the same client
+again takes one victim after another.
 """
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial, reduce
+from functools import cached_property, reduce
 
-import torch
 from torch import nn
 
 from leakgauge.client.chain import prepared
-from leakgauge.client.observe import facts_about, observe
-from leakgauge.engine.memory import fitting
+from leakgauge.client.observe import observe
 from leakgauge.errors import LeakgaugeError, NotApplicable
-from leakgauge.execution.batching import bytes_per_trial, joined, reconstruct, within
+from leakgauge.execution.batching import at_once, bytes_per_trial, in_batches
 from leakgauge.setup.setup import Setup
 from leakgauge.setup.suites import ALLOWED
 from leakgauge.types import (
@@ -48,7 +46,7 @@ class TrialRun:
     attack: Attack
     defenses: tuple[Defense, ...]
     told: ThreatModel
-    behind: Batch
+    behind: Batch | None  # the samples behind the updates; None in a blind audit
     informed: bool = False  # does the attacker know of the defences, and what several rounds say together?
     known: tuple[Known, ...] = ()  # what it knows of them
 
@@ -64,6 +62,8 @@ class TrialRun:
         """The model that the clients get first: the global one, or what a tampering server makes of it."""
         if not isinstance(self.played, TamperingServer):
             return self.setup.model
+        if self.setup.victims.shared is not None:
+            raise NotApplicable(f"{self.attack.name} changes the model that a client gets, and this update was saved")
         if self.played.changes not in ALLOWED[self.setup.threat_model.may_change]:
             raise NotApplicable(
                 f"{self.played.name} changes the model's {self.played.changes}, which "
@@ -79,35 +79,22 @@ class TrialRun:
 
     def of(self, trials: Sequence[int], progress: Progress) -> Reconstruction:
         """What the attack makes of these trials; after an interrupt, of those up to it."""
-        size = 1 if _asks_again(self.played) else fitting((_COPIES + self._rounds) * self._update_bytes(), self._device)
-        parts: list[Reconstruction] = []
-        for begin in range(0, len(trials), size):
-            rows = trials[begin : begin + size]
-            seeds = [self.setup.scenario.seeds[t] for t in rows]
-            part = partial(within, progress, begin / len(trials), len(rows) / len(trials))
-            try:
-                parts.append(reconstruct(self.played, self._final(rows), seeds, part, self.known))
-            except KeyboardInterrupt:
-                if not parts:
-                    raise
-                return joined(parts, interrupted=True)
-            if parts[-1].finished is not None:
-                return joined(parts, interrupted=True)
-        return parts[0] if len(parts) == 1 else joined(parts)
+        return in_batches(self.played, trials, self.at_once(trials), self.setup.device, self._play, progress)
 
     def at_once(self, trials: Sequence[int]) -> int:
         """How many of these trials one call of the attack takes, by the memory that is free now."""
-        if _asks_again(self.played) or len(trials) == 1:
+        if len(trials) == 1:
             return 1
-        size = fitting((_COPIES + self._rounds) * self._update_bytes(), self._device)
-        return min(
-            size, fitting(bytes_per_trial(self.played, self._seen(trials[:1], self.sent), self.known), self._device)
-        )
+        updates = (_COPIES + self._rounds) * self._update_bytes()
+        return at_once(self.played, updates, self._attack_bytes, self.setup.device)
+
+    def _play(self, attack: Attack, rows: Sequence[int], progress: Progress) -> Reconstruction:
+        return attack(self._final(rows), [self.setup.scenario.seeds[t] for t in rows], progress, self.known)
 
     @cached_property
     def defense_did_nothing(self) -> bool:
         """Is the first update what it would have been without the defences? The first trials speak for all."""
-        if self.setup.recorded is not None:
+        if self.setup.victims.shared is not None:
             return False  # nobody knows what it would have been
         few = range(1 if self._update_bytes() > _LARGE else min(_SPEAKERS, self.setup.scenario.trials))
         with_them = self.setup.update(self.defenses, self.sent, self.behind, few)
@@ -131,22 +118,21 @@ class TrialRun:
         if not self.played.baseline:  # a floor does not look at it, and for large models it costs minutes
             of = self.setup.combined_update if self._rounds > 1 else self.setup.update
             update = of(self.defenses, sent, self.behind, rows, self.informed)
-        held = self.behind.take(rows)
-        setup = self.setup
-        local = dataclasses.replace(setup.scenario.local, seen=self._rounds)
-        facts = facts_about(model, held, setup.data, local, setup.public, self.told.facts) | dict(setup.assumed)
+        held = None if self.behind is None else self.behind.take(rows)
+        facts = self.setup.facts(model, held, self.told.facts, self._rounds)
         if self.played.baseline:
             return Observation(model, update, self.told, {f: v for f, v in facts.items() if f in self.told.facts})
-        return observe(model, update, self.told, facts, setup.scenario.shared_layers)
+        return observe(model, update, self.told, facts, self.setup.scenario.shared_layers)
 
     @property
     def _rounds(self) -> int:
         """Rounds behind what the attacker looks at."""
         return self.setup.scenario.local.seen if self.informed else 1
 
-    @property
-    def _device(self) -> torch.device:
-        return self.behind.inputs.device
+    @cached_property
+    def _attack_bytes(self) -> int:
+        """What the attack holds for one trial."""
+        return bytes_per_trial(self.played, self._seen([0], self.sent), self.known)
 
     def _update_bytes(self) -> int:
         return sum(p.numel() * p.element_size() for p in self.sent.parameters() if p.requires_grad)
@@ -156,7 +142,3 @@ def _no_update(model: nn.Module, trials: int) -> SharedUpdate:
     zero = next(model.parameters()).new_zeros(())
     shapes = {name: p.shape for name, p in model.named_parameters() if p.requires_grad}
     return SharedUpdate("gradient", {name: zero.expand(trials, *shape) for name, shape in shapes.items()})
-
-
-def _asks_again(attack: Attack) -> bool:
-    return isinstance(attack, TamperingServer) and attack.asks_again

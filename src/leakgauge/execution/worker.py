@@ -25,9 +25,9 @@ from leakgauge.engine.memory import share_memory
 from leakgauge.errors import LeakgaugeError
 from leakgauge.execution.work_units import Callbacks, Part, UnitRunner, WorkUnit
 from leakgauge.reading.search_path import look_here_last
-from leakgauge.recording.own_update import recorded_setup
+from leakgauge.recording.loading import setup_for
 from leakgauge.setup.plan import plan
-from leakgauge.setup.setup import Setup, load_setup
+from leakgauge.setup.setup import Setup
 from leakgauge.types import Scenario
 
 _PROGRESS = 0.2  # seconds between two messages of progress
@@ -44,7 +44,7 @@ class SetupSource:
 
     @classmethod
     def of(cls, setup: Setup, data_root: Path | None) -> SetupSource:
-        trained = setup.scenario.training.rounds > 0 and setup.recorded is None
+        trained = setup.scenario.training.rounds > 0 and setup.victims.shared is None
         state = (
             {
                 name: t.detach().cpu().float() if t.is_floating_point() else t.cpu()
@@ -58,10 +58,7 @@ class SetupSource:
     def load(self, device: str) -> Setup:
         """The setup, on a device of this process."""
         plan(self.scenario)  # own attacks and defenses have to be imported before a unit that holds one arrives
-        if self.scenario.update is not None:
-            setup = recorded_setup(self.scenario, self.data_root, device, checked=False)
-        else:
-            setup = load_setup(self.scenario, self.data_root, device, self.trained)
+        setup = setup_for(self.scenario, self.data_root, device, trained=self.trained, checked=False)
         if setup.key != self.key:
             raise LeakgaugeError(
                 "a worker process loaded other samples or weights than the one that started it; own code must give the "

@@ -5,7 +5,8 @@
 
 and name this file's `app` as the `serverapp`. Everything a server sends and receives goes through its Grid, whatever
 its strategy does with it, so that is where it is written down: for every client and round the weights that were sent
-and how far they moved until they came back. The folder is bounded (`Recorder`), and `leakgauge recorded` attacks it.
+and how far they moved until they came back. The folder is bounded (`Recorder`), and `leakgauge audit --recorded`
+attacks it.
 
 The learning rate is read from the `lr` that the server sends with the model, the samples from the metric
 `num-examples`; what the server is not told (local epochs, the mini-batch) can be said here or on the command line.

@@ -5,7 +5,7 @@
 
 Every `every`-th optimiser step is taken as one that a client would share. With `data` it is attacked at once, by
 attacks without a search, and scores are logged as `leak/ATTACK/SCORE`; with `recorder` it is written for `leakgauge
-recorded`.
+audit --recorded`.
 The gradient is the one before Lightning clips it, in full precision.
 """
 
@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from leakgauge.audit.watching import CHEAP, leak_of
+from leakgauge.audit.training_loop import CHEAP, leak_of
 from leakgauge.errors import BadInput, MissingExtra
 from leakgauge.recording.recorder import Recorder
 from leakgauge.types import DataSpec

@@ -41,13 +41,13 @@ _UNLIKE, _LONGER = 0.5, 2.0  # a cosine and a ratio of lengths beyond which draw
 
 def belonging(setup: Setup) -> Belonging | None:
     """What replaying the clients of a saved update says; None for simulated ones. Refuses what cannot be."""
-    if setup.recorded is None:
+    if setup.victims.shared is None:
         return None
     chain = parse_chain(setup.scenario.defenses[0]) if setup.scenario.defenses else ()
     if behind_one(chain) > 1:
         return Belonging(False, "batch-unproven", "the other clients of the sum are not at hand")
-    names = tuple(setup.recorded.tensors)
-    matching = Matching(setup.recorded, names, setup.batch, tuple(setup.scenario.seeds))
+    names = tuple(setup.victims.shared.tensors)
+    matching = Matching(setup.victims.shared, names, setup.batch, tuple(setup.scenario.seeds))
     return _Check(setup, Client(setup.model, setup.scenario.local, chain, names), matching).result()
 
 
@@ -57,11 +57,11 @@ def origin_of(setup: Setup, findings: Sequence[Finding]) -> Belonging:
     An attack that explains the update to the last digit with other records speaks against the batch, or says that the
     update leaves its records open.
     """
-    if setup.belonging is None:
+    if setup.victims.belonging is None:
         return Belonging(True)
-    if setup.belonging.sure and any(_explains_with_others(setup, f) for f in findings):
+    if setup.victims.belonging.sure and any(_explains_with_others(setup, f) for f in findings):
         return Belonging(False, "explained-by-others", "an attack explains it to the last digit with other records")
-    return setup.belonging
+    return setup.victims.belonging
 
 
 def _explains_with_others(setup: Setup, finding: Finding) -> bool:

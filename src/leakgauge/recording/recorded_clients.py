@@ -35,9 +35,41 @@ def clients_of(folder: Path, scenario: Scenario) -> tuple[Recorded, ...]:
     return max(asked or groups, key=len)  # the first of those that are equally many
 
 
-def filled_in(scenario: Scenario, folder: Path) -> Scenario:
-    """The scenario with what the recorder was told; filling it in twice changes nothing."""
-    clients = clients_of(folder, scenario)
+class NothingReadable(BadInput):
+    """None of the clients' updates can be read; `unreadable` says what stands against each."""
+
+    unreadable: tuple[tuple[str, str], ...] = ()
+
+
+def groups_of(entries: Sequence[Recorded]) -> list[tuple[str, tuple[Recorded, ...]]]:
+    """Clients of one round who had the same weights and did the same, by a name for them: `round-00003`."""
+    found: list[tuple[str, tuple[Recorded, ...]]] = []
+    for number in sorted({entry.origin.round for entry in entries}):
+        groups = side_by_side([entry for entry in entries if entry.origin.round == number])
+        for place, group in enumerate(groups, 1):
+            found.append((f"round-{number:05d}" + (f"-{place}" if len(groups) > 1 else ""), group))
+    return found
+
+
+def readable(clients: Sequence[Recorded], model: nn.Module) -> tuple[tuple[Recorded, ...], tuple[tuple[str, str], ...]]:
+    """Those whose update is one of this model, and the others with the reason."""
+    kept: list[Recorded] = []
+    unreadable: list[tuple[str, str]] = []
+    for client in clients:
+        try:
+            tensors_of(client, model)
+            kept.append(client)
+        except BadInput as error:
+            unreadable.append((client.name, str(error)))
+    if kept:
+        return tuple(kept), tuple(unreadable)
+    refused = NothingReadable("recorded updates", allowed="readable", got=unreadable[0][1], do="record them again")
+    refused.unreadable = tuple(unreadable)
+    raise refused
+
+
+def filled_in(scenario: Scenario, clients: Sequence[Recorded]) -> Scenario:
+    """The scenario with what the recorder was told of these; filling it in twice changes nothing."""
     first = clients[0]
     samples = scenario.batch_size if _says_samples(scenario) else first.origin.samples
     if samples is None:
@@ -55,9 +87,9 @@ def filled_in(scenario: Scenario, folder: Path) -> Scenario:
     )
 
 
-def names_of(folder: Path, scenario: Scenario) -> list[str]:
+def names_of(clients: Sequence[Recorded]) -> tuple[str, ...]:
     """What the trials are called: by the recorder, or by their files where it knows no client."""
-    return [client.origin.client or client.name for client in clients_of(folder, scenario)]
+    return tuple(client.origin.client or client.name for client in clients)
 
 
 def of_round(entries: Sequence[Recorded], number: int) -> list[Recorded]:

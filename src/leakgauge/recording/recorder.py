@@ -5,7 +5,7 @@
         train_one_round(model)
 
 or, where one gradient is what a client would share, `recorder.gradient(model, samples=...)` between `backward()` and
-the optimiser's step. `leakgauge recorded FOLDER` says what is there and attacks it.
+the optimiser's step. `leakgauge audit --recorded FOLDER` attacks it.
 
 The folder holds, for each update, its tensors by parameter name (safetensors), the weights the client started from
 (once for all updates that share them) and a JSON file with how it came about. All of them can be read by their owner

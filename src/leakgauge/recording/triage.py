@@ -19,16 +19,18 @@ from leakgauge.attacks._coefficient_space import coefficient_space
 from leakgauge.attacks.patch_embedding import found_rows, solved_rows
 from leakgauge.attacks.rank_one import IS_ZERO, found_map
 from leakgauge.attacks.rgap import rank_report
+from leakgauge.client.chain import prepared
 from leakgauge.client.fedavg import local_steps
-from leakgauge.client.observe import facts_about, observe
+from leakgauge.client.observe import observe
 from leakgauge.engine.gradients import working_model
 from leakgauge.errors import NotApplicable
 from leakgauge.matching.last_layer import clues_of
 from leakgauge.matching.updates import example_input, observed_gradient
 from leakgauge.models.structure import first_linear
 from leakgauge.recording.sanity import sanity
+from leakgauge.setup.plan import parse_chain
 from leakgauge.setup.setup import Setup
-from leakgauge.types import DataSpec, Fact, LocalTraining, Observation
+from leakgauge.types import UNDEFENDED, DataSpec, Fact, LocalTraining, Observation
 from leakgauge.types.triage import CAUTION, EXPOSED, INFO, WRONG, Clue
 
 _COUNTED = 1024  # numbers in a sample up to which ranks are counted without being asked: a second or less
@@ -55,16 +57,18 @@ def triage(observation: Observation, *, ranks: bool = True) -> tuple[Clue, ...]:
 
 
 def triage_of(setup: Setup) -> tuple[Clue, ...]:
-    """Of the first victim's undefended update, as an attacker of the scenario would see it."""
-    return triage(first_observation(setup), ranks=False)
+    """Of the first victim's undefended update, as an attacker of the scenario would see it; of all in a blind audit."""
+    return triage(first_observation(setup, (0,) if setup.scored else range(setup.victims.trials)), ranks=False)
 
 
 def first_observation(setup: Setup, trials: Sequence[int] = (0,)) -> Observation:
-    """What an attacker of the scenario sees of some victims without a defence, or of what was saved."""
-    told, batch = setup.threat_model, setup.batch.take(trials)
-    facts = facts_about(setup.model, batch, setup.data, setup.scenario.local, setup.public, told.facts)
-    update = setup.update((), setup.model, setup.batch, trials)
-    return observe(setup.model, update, told, facts, setup.scenario.shared_layers)
+    """What an attacker of the scenario sees of some victims without a defense, or of what was saved."""
+    model, told = setup.model, setup.threat_model
+    if setup.victims.shared is not None:  # what was declared is in the update, and may be in the network
+        model = prepared(model, *parse_chain(setup.scenario.defenses[0] if setup.scenario.defenses else UNDEFENDED))
+    held = setup.batch.take(trials) if setup.scored else None
+    facts = setup.facts(model, held, told.facts)
+    return observe(model, setup.update((), model, trials=trials), told, facts, setup.scenario.shared_layers)
 
 
 def _first_layer(observation: Observation) -> list[Clue]:

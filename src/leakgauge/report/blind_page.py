@@ -1,90 +1,103 @@
-"""An audit without the private samples, as one HTML file: what was proven, what was read, what was drawn.
+"""The report of an audit without the private samples: what was proven, what was read, what was drawn.
 
 There is nothing to hold a picture against, so none is called right here unless the attack itself proved it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from torch import Tensor
 
-from leakgauge.metrics.scoring import claims_of
 from leakgauge.report.html import rendered
+from leakgauge.report.not_run import skipped_lines
 from leakgauge.report.pictures import data_uri
-from leakgauge.report.subject import counted
+from leakgauge.report.subject import client_name, counted, title_of
 from leakgauge.report.toml import scenario_toml
-from leakgauge.types import Reconstruction, Scenario
-from leakgauge.verdict.flags import FLAGS
+from leakgauge.types import AuditReport, Finding, Pictures, Proven
+from leakgauge.verdict.proven import headline_of
 
+HEADS = ("attack", "attacker", "client", "proven right", "labels", "labels proven", "own objective")
 _SHOWN = 64  # pictures of one attack
 _LABELS = 16  # of one client, in the table
 
 
-def to_blind_page(
-    document: Mapping[str, Any], scenario: Scenario, clients: Sequence[str], drawn: Mapping[str, Reconstruction]
-) -> str:
-    """`document` is what is written as JSON, `drawn` is what each attack claims."""
-    samples = scenario.batch_size
-    figures = {name: _figures(result, clients) for name, result in drawn.items()}
+def to_blind_page(report: AuditReport, pictures: Pictures | None = None) -> str:
+    """The same report and pictures give the same bytes."""
+    figures = {} if pictures is None else _figures(report, pictures)
     page = {
-        "title": f"{scenario.model} on {scenario.data}",
-        "banner": _banner(document, samples, len(clients)),
-        "clues": document["triage"],
-        "rows": [_row(finding, clients, samples) for finding in document["findings"]],
+        "title": title_of(report),
+        "banner": _banner(report),
+        "interrupted": report.interrupted,
+        "clues": report.triage,
+        "heads": HEADS,
+        "rows": client_rows(report),
         "drawn": [(name, [(place, data_uri(p)) for place, p in shown[:_SHOWN]]) for name, shown in figures.items()],
         "left": {name: max(0, len(shown) - _SHOWN) for name, shown in figures.items()},
-        "skipped": document["skipped"],
-        "flags": [FLAGS[flag] for flag in document["flags"]],
-        "toml": scenario_toml(scenario),
-        "environment": document["environment"],
+        "not_run": [*skipped_lines(report), *errors(report)],
+        "flags": report.flags,
+        "toml": scenario_toml(report.scenario),
+        "environment": report.environment,
     }
     return rendered("blind.html.j2", page)
 
 
-def _banner(document: Mapping[str, Any], samples: int, clients: int) -> dict[str, str]:
+def client_rows(report: AuditReport) -> list[list[str]]:
+    """One row for each attack and client, under `HEADS`."""
+    return [_row(report, finding) for finding in report.findings if finding.error is None]
+
+
+def errors(report: AuditReport) -> list[str]:
+    """Attacks that broke off, each with its reason, once."""
+    return list(dict.fromkeys(f"{f.attack}: {f.error}" for f in report.findings if f.error is not None))
+
+
+def claimed(recovered: Tensor) -> Tensor:
+    """(T, N, *shape) without true samples -> (T, N) bool: where anything is claimed."""
+    shown: Tensor = recovered.isfinite().flatten(2).any(2)
+    return shown
+
+
+def _banner(report: AuditReport) -> dict[str, str]:
     """What is certain: records that carry a proof, and labels that the updates prove."""
-    every = samples * clients
-    records, labels = (_proven(document["findings"], kind, clients) for kind in ("certified", "labels_proven"))
-    of_updates = "the update" if clients == 1 else "the updates"
-    read = f"{labels} of {counted('label', every)}" if labels else ""
-    if records:
+    proven, one = report.verdict.proven, report.scenario.trials == 1
+    assert proven is not None
+    of_updates = "the update" if one else "the updates"
+    return {
+        "tone": "bad" if proven.records else "warn",
+        "word": headline_of(proven),
+        "sentence": report.verdict.sentence,
+        "rest": _said(proven, of_updates),
+    }
+
+
+def _said(proven: Proven, of_updates: str) -> str:
+    """Both in sentences."""
+    read = f"{proven.labels} of {counted('label', proven.of_labels)}" if proven.labels else ""
+    prove = "prove" if of_updates.endswith("s") else "proves"
+    if proven.records:
+        one = proven.records == 1
         said = (
-            f"{records} of {counted('private record', every)} {'was' if records == 1 else 'were'} recovered from "
-            f"{of_updates} alone, {'with a proof' if records == 1 else 'each with a proof'}."
+            f"{proven.records} of {counted('private record', proven.of_records)} {'was' if one else 'were'} recovered "
+            f"from {of_updates} alone, {'with a proof' if one else 'each with a proof'}."
         )
-        said += f" {of_updates.capitalize()} also prove{'s' * (clients == 1)} {read}." if read else ""
-        return {"tone": "bad", "word": "Leaks", "sentence": said}
-    rest = (
-        "without the private samples nothing else can be scored: look at the pictures, and take a resemblance seriously"
-    )
+        return said + (f" {of_updates.capitalize()} also {prove} {read}." if read else "")
+    rest = "without the private samples nothing else can be scored: look at the pictures, and take likeness seriously."
     if read:
-        said = f"{of_updates.capitalize()} prove{'s' * (clients == 1)} {read}. "
-        said += f"No attack proved a recovered record right, and {rest}."
-        return {"tone": "warn", "word": "Labels are proven, no record is", "sentence": said}
-    said = f"No attack proved a recovery right, and {rest}."
-    return {"tone": "warn", "word": "Nothing is proven", "sentence": said}
+        return f"{of_updates.capitalize()} {prove} {read}. No attack proved a recovered record right, and {rest}"
+    return f"No attack proved a recovery right, and {rest}"
 
 
-def _proven(findings: Sequence[Mapping[str, Any]], kind: str, clients: int) -> int:
-    """How many of all clients together, each by the attack that proved most of it."""
-    most = [0] * clients
-    for finding in findings:
-        most[finding["trial"]] = max(most[finding["trial"]], finding.get(kind) or 0)
-    return sum(most)
-
-
-def _row(finding: Mapping[str, Any], clients: Sequence[str], samples: int) -> list[str]:
-    labels, proven, objective = finding["labels"], finding["certified"], finding["objective"]
+def _row(report: AuditReport, finding: Finding) -> list[str]:
+    proven, labels = finding.certified, finding.labels_proven
     return [
-        finding["attack"],
-        "adaptive" if finding["adaptive"] else "plain",
-        clients[finding["trial"]],
-        "–" if proven is None else f"{proven} of {samples}",
-        label_words(labels),
-        "–" if finding.get("labels_proven") is None else str(finding["labels_proven"]),
-        "–" if objective is None else f"{objective:.3g}",
+        finding.attack,
+        "adaptive" if finding.adaptive else "plain",
+        client_name(report, finding.trial),
+        "–" if proven is None else f"{proven} of {report.scenario.batch_size}",
+        label_words(finding.labels),
+        "–" if labels is None else str(labels),
+        "–" if finding.objective is None else f"{finding.objective:.3g}",
     ]
 
 
@@ -95,8 +108,13 @@ def label_words(labels: Sequence[int | None] | None) -> str:
     return " ".join("–" if label is None else str(label) for label in labels[:_LABELS]) + " …" * (len(labels) > _LABELS)
 
 
-def _figures(result: Reconstruction, clients: Sequence[str]) -> list[tuple[str, Tensor]]:
-    """Every picture that is claimed, and whose it is."""
-    assert result.inputs is not None
-    pictures, claims, _ = claims_of(result, result.inputs)
-    return [(f"client {clients[t]}, record {n + 1}", pictures[t, n].cpu()) for t, n in claims.nonzero().tolist()]
+def _figures(report: AuditReport, pictures: Pictures) -> dict[str, list[tuple[str, Tensor]]]:
+    """Every picture that an attack claims, and whose it is."""
+    if report.data.kind != "image":
+        return {}
+    found = {}
+    for name, recovered in pictures.recovered.items():
+        first = recovered[:, : report.scenario.batch_size]
+        places = claimed(first).nonzero().tolist()
+        found[name] = [(f"client {client_name(report, t)}, record {n + 1}", first[t, n]) for t, n in places]
+    return found

@@ -17,6 +17,7 @@ from leakgauge.report.cells import Cell, by_defense
 from leakgauge.report.numbers import percent, rate_bounds
 from leakgauge.report.subject import counted
 from leakgauge.types import NOT_APPLICABLE, UNDEFENDED, AuditReport, ConfigurationVerdict
+from leakgauge.verdict.flags import NO_TRUTH
 
 # Everything that XML 1.0 cannot hold, escaped or not.
 _ILLEGAL = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
@@ -54,6 +55,8 @@ def _audit_suite(root: ET.Element, report: AuditReport) -> None:
     case = _case(suite, "leakgauge.audit", "complete", 0.0)
     if report.interrupted:
         _outcome(case, "error", "interrupted", "interrupted: finished cells only")
+    if not report.scored and report.verdict.leaks:
+        _outcome(_case(suite, "leakgauge.audit", "verdict", 0.0), "failure", "leak", report.verdict.sentence)
     gate = report.verdict.gate
     if gate is not None:
         case = _case(suite, "leakgauge.audit", f"gate {gate.metric}={gate.threshold}", 0.0)
@@ -78,6 +81,8 @@ def _attack_case(suite: ET.Element, cell: Cell, verdict: ConfigurationVerdict, g
         _outcome(case, "error" if fits else "skipped", "attack could not run", row.error)
     elif verdict.leaks and not gate_passed and (named or rate.recovered > 0):
         _outcome(case, "failure", "leak", said, verdict.sentence)
+    elif NO_TRUTH in row.flags:
+        _outcome(case, "skipped", "not scored", said)
     elif row.undecided and not rate.recovered:
         _outcome(case, "skipped", "cannot tell", said)
     notes = [said] if row.error is None else []

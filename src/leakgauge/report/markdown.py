@@ -6,6 +6,7 @@ import re
 
 from leakgauge.reading.visible import visible, visible_lines
 from leakgauge.report import assumptions
+from leakgauge.report.blind_page import HEADS, client_rows, errors
 from leakgauge.report.cells import CONTROL_NOTE, CREDIBLE_NOTE, cells, flags
 from leakgauge.report.exposed import NOTE as EXPOSED_NOTE
 from leakgauge.report.exposed import exposed
@@ -99,6 +100,8 @@ def _triage(report: AuditReport) -> str:
 
 
 def _table(report: AuditReport) -> str:
+    if not report.scored:
+        return _clients(report)
     heads = [c.heading + (f" ({c.note})" if c.note else "") for c in columns(report)]
     lines = ["## Attacks and defences", "", table_line(["Defence", "Attack", *heads])]
     lines.append(table_line(["---", "---", *["---:"] * len(heads)]))
@@ -116,6 +119,13 @@ def _table(report: AuditReport) -> str:
     ]
     notes += ["", CONTROL_NOTE] if any(cell.control for cell in cells(report)) else []
     return "\n".join([*lines, "", *notes])
+
+
+def _clients(report: AuditReport) -> str:
+    """Every attack and client, where there is nothing to score against."""
+    lines = ["## Every attack and client", "", table_line(list(HEADS)), table_line(["---"] * len(HEADS))]
+    lines += [table_line([one_line(value) for value in row]) for row in client_rows(report)]
+    return "\n".join([*lines, *(["", *(f"- {one_line(e)}" for e in errors(report))] if errors(report) else [])])
 
 
 def _not_run(report: AuditReport) -> str:

@@ -17,7 +17,7 @@ from leakgauge.report.not_run import plain_lines
 from leakgauge.report.numbers import number, percent
 from leakgauge.report.rows import most_exposed_of
 from leakgauge.report.subject import GIVEN, SIMULATED, counted, in_python, kind_of_update, title_of
-from leakgauge.types import UNDEFENDED, AuditReport, ConfigurationVerdict, LabelsRead, UpperSide, threat_model
+from leakgauge.types import UNDEFENDED, AuditReport, ConfigurationVerdict, LabelsRead, Proven, UpperSide, threat_model
 from leakgauge.verdict.roles import attack_rows
 from leakgauge.verdict.summary import in_a_row, state_of, under_test
 
@@ -46,7 +46,7 @@ def to_officer(report: AuditReport) -> str:
         "answer": answer(report),
         "tried": tried(report),
         "not_run": plain_lines(report),
-        "bar": bar(report),
+        "bar": bar(report) if report.scored else "",
         "came_out": [
             (
                 name_of(c, len(report.verdict.configurations) > 1),
@@ -87,6 +87,8 @@ def name_of(configuration: ConfigurationVerdict, several: bool) -> str:
 
 def answer(report: AuditReport) -> list[str]:
     """What came out, the gravest first; each sentence begins with exactly those configurations that it is about."""
+    if report.verdict.proven is not None:
+        return _unscored(report.verdict.proven)
     tested = under_test(report.verdict)
     if not tested:
         return ["Nothing was measured."]
@@ -97,6 +99,18 @@ def answer(report: AuditReport) -> list[str]:
     if read := [c.defense for c in tested if c.labels]:
         lines.append(f"{_with(read)}, labels of records were read.")
     return lines
+
+
+def _unscored(proven: Proven) -> list[str]:
+    """Without the true records: what is certain all the same."""
+    records = counted("private record", proven.of_records)
+    lines = ["Not scored: the true records were not at hand, so nothing could be compared with them."]
+    if proven.records:
+        what = f"{proven.records} of {records}"
+        lines.append(f"Even so {what} {_was(proven.records)} rebuilt with a proof that it is right: the updates leak.")
+    if proven.labels:
+        lines.append(f"What was shared proves {proven.labels} of {counted('label', proven.of_labels)}.")
+    return lines if proven.records else [*lines, "That no record was proven clears nothing."]
 
 
 def _kind(configuration: ConfigurationVerdict) -> str:
@@ -313,6 +327,8 @@ def next_steps(report: AuditReport, state: str) -> list[str]:
         lines.append(f"Do not deploy {named}; ask for a defence with an accounted guarantee.")
     if state == "leaks":
         return lines
+    if not report.scored:
+        return ["Ask for an audit with the true records at hand: only then can it be said what was rebuilt."]
     counts = [c.lower.records for c in tested]
     enough = needed(_ENOUGH)
     if counts and min(counts) < enough:

@@ -57,3 +57,8 @@ def triage_note(scenario: Scenario) -> str:
         f"What the architecture and the {which} allow, and whether that update is what it is claimed to be. Nothing "
         "was recovered for this."
     )
+
+
+def client_name(report: AuditReport, trial: int) -> str:
+    """Whose update it is: by the name that somebody gave, or by its number."""
+    return report.clients[trial] if report.clients else str(trial)

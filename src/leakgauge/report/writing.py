@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from leakgauge.reading.files import make_folder, write_whole
+from leakgauge.report.blind_page import to_blind_page
 from leakgauge.report.comparison_page import to_comparison
 from leakgauge.report.html import to_html
 from leakgauge.report.json import to_json
@@ -29,7 +30,7 @@ FORMATS: Mapping[str, str] = {  # format -> file name
 def render(report: AuditReport, pictures: Pictures | None, form: str) -> str:
     """The report in one format, as text."""
     if form == "html":
-        return to_html(report, pictures)
+        return to_html(report, pictures) if report.scored else to_blind_page(report, pictures)
     if form not in FORMATS:
         raise unknown_name("report format", form, FORMATS)
     texts = {"json": to_json, "markdown": to_markdown, "junit": to_junit, "summary": to_summary, "officer": to_officer}
@@ -46,8 +47,10 @@ def write(
     paths = {form: folder / FORMATS[form] for form in formats}
     for form, text in texts.items():
         # A path given on the command line may hold bytes that are no text; they become "?".
-        # The page shows private samples: only its owner may read it until they decide otherwise.
-        write_whole(paths[form], text.encode("utf-8", errors="replace"), private=form == "html")
+        # The page shows private samples: only its owner may read it until they decide otherwise. Where nothing is
+        # scored, tables and JSON hold the labels that were read.
+        private = form == "html" or (form in ("json", "markdown") and not report.scored)
+        write_whole(paths[form], text.encode("utf-8", errors="replace"), private=private)
     return paths
 
 

@@ -17,8 +17,9 @@ from torch import Tensor, nn
 import leakgauge
 from leakgauge import catalog
 from leakgauge.client.chain import client_step, prepared
+from leakgauge.client.observe import facts_about
 from leakgauge.client.partition import shares
-from leakgauge.client.summed import behind_one, fellows, in_sum, seen_step
+from leakgauge.client.summed import behind_one, seen_step
 from leakgauge.data import Dataset, draw_crowds, draw_others, load, public_batch
 from leakgauge.engine.precision import dtype_of, set_precision
 from leakgauge.engine.randomness import derived_seed, generator
@@ -32,7 +33,8 @@ from leakgauge.models import load_model
 from leakgauge.models.loading import logits_of
 from leakgauge.reading.keys import content_of, key_of, tensors_of
 from leakgauge.setup.plan import parse_chain, split_chain
-from leakgauge.types import Batch, Belonging, DataSpec, Defense, Fact, Scenario, SharedUpdate, ThreatModel, threat_model
+from leakgauge.setup.victims import Victims
+from leakgauge.types import Batch, DataSpec, Defense, Fact, Scenario, SharedUpdate, ThreatModel, threat_model
 
 PUBLIC_SAMPLES = 512
 OTHERS, OTHERS_NUMBERS = 2000, 2**26  # samples to compare recoveries with, and what they may hold together
@@ -48,8 +50,7 @@ class Setup:
     scenario: Scenario
     data: DataSpec
     model: nn.Module
-    batch: Batch  # the victims' own samples
-    crowd: Batch  # (T, m x N): behind them those of the clients that are added to them or mixed with them, if any are
+    victims: Victims
     public: Batch | None
     threat_model: ThreatModel
     metrics: tuple[Metric, ...]
@@ -57,9 +58,39 @@ class Setup:
     state: str  # of the model, in words: untrained, from a checkpoint, or after so many rounds
     engine: str = "side by side"  # how the trials run, and why if it is not the fast way
     others: Batch | None = None  # (1, K): private samples that nobody attacks, to compare recoveries with
-    recorded: SharedUpdate | None = None  # what the victims really shared, where it was saved; see `own_update`
-    belonging: Belonging | None = None  # does the saved update come from this batch? None for simulated clients
     assumed: Mapping[Fact, Any] = field(default_factory=dict)  # facts that the attacker takes for true; see `ledger`
+
+    @property
+    def scored(self) -> bool:
+        """Are there samples to hold a reconstruction against?"""
+        return not self.victims.blind
+
+    @property
+    def batch(self) -> Batch:
+        """(T, N): the victims' own samples; an error in a blind audit."""
+        return self.victims.truth
+
+    @property
+    def device(self) -> torch.device:
+        return next(self.model.parameters()).device
+
+    def facts(
+        self, model: nn.Module, held: Batch | None, wanted: frozenset[Fact] = frozenset(Fact), seen: int | None = None
+    ) -> dict[Fact, Any]:
+        """All that could be revealed of clients who hold these samples; without any, what was said of the clients.
+
+        `seen` rounds are looked at, as many as the scenario says unless given.
+        """
+        local = self.scenario.local if seen is None else dataclasses.replace(self.scenario.local, seen=seen)
+        if held is not None:
+            return facts_about(model, held, self.data, local, self.public, wanted) | dict(self.assumed)
+        said: dict[Fact, Any] = {
+            Fact.INPUT_SPEC: self.data,
+            Fact.NUM_SAMPLES: self.victims.samples,
+            Fact.LOCAL_TRAINING: local,
+        }
+        lent = {} if self.public is None else {Fact.PUBLIC_DATA: self.public}
+        return said | lent | dict(self.assumed)
 
     def update(
         self,
@@ -96,10 +127,11 @@ class Setup:
         informed: bool,
     ) -> SharedUpdate:
         """In round `number`, from 0: only what the clients draw differs from round to round."""
-        if self.recorded is not None and self._is_the_victims(batch):
-            return self.recorded.take(trials) if trials else self.recorded
+        shared = self.victims.shared
+        if shared is not None and self._is_the_victims(batch):
+            return shared.take(trials) if trials else shared
         step = seen_step(client_step(self.scenario.local), *defenses, informed=informed)
-        held = self.with_fellows(defenses, self.behind(defenses) if batch is None else batch)
+        held = self.victims.with_fellows(defenses, self.behind(defenses) if batch is None else batch)
         seeds = [self.scenario.seeds[t] for t in trials] if trials else list(self.scenario.seeds)
         if number:
             seeds = [derived_seed(seed, f"round/{number}") for seed in seeds]
@@ -111,20 +143,8 @@ class Setup:
         return batch is None or torch.equal(batch.inputs, self.batch.inputs)
 
     def behind(self, defenses: Sequence[Defense]) -> Batch:
-        """The attacked samples behind one seen update: the victim's, and those of the clients it is added to."""
-        samples = in_sum(defenses) * self.scenario.batch_size
-        return Batch(self.crowd.inputs[:, :samples], self.crowd.labels[:, :samples])
-
-    def with_fellows(self, defenses: Sequence[Defense], held: Batch) -> Batch:
-        """`held`, and behind it as many samples of each client that is mixed into the update and not attacked."""
-        if not fellows(defenses):
-            return held
-        begin, samples = self.scenario.batch_size, held.labels.shape[1]
-        parts = [held]
-        for number in range(1, 1 + fellows(defenses)):
-            own = slice(number * begin, number * begin + samples)
-            parts.append(Batch(self.crowd.inputs[:, own], self.crowd.labels[:, own]))
-        return Batch(torch.cat([p.inputs for p in parts], 1), torch.cat([p.labels for p in parts], 1))
+        """The attacked samples behind one seen update; see `Victims`."""
+        return self.victims.behind(defenses)
 
     def decoys(self, defenses: Sequence[Defense] = ()) -> Batch:
         """Public samples with the victims' labels, none twice in a trial: what the controls are run on."""
@@ -174,7 +194,6 @@ def load_setup(
             state = _trained_state(model, victims, scenario)
     set_precision(scenario.precision)
     model, crowd = model.to(dtype), to_device(crowd, where, dtype)
-    batch = Batch(crowd.inputs[:, : scenario.batch_size], crowd.labels[:, : scenario.batch_size])
     engine = choose_way(model, data.shape, data.classes) if catalog.is_own(scenario.model) else usual_way(model)
     depends = _unrelated_left_out(scenario)
     own = [*scenario.attacks, *(part for defense in scenario.defenses for part in split_chain(defense))]
@@ -187,7 +206,9 @@ def load_setup(
     contents += [tensors_of((b.inputs, b.labels)) for b in (crowd, public) if b is not None]
     key = key_of(scenario=depends, contents=contents, version=leakgauge.__version__, device=where.type)
     others = None if others is None else to_device(others, where, dtype)
-    return Setup(scenario, data, model, batch, crowd, public, told, metrics, key, state, engine, others)
+    return Setup(
+        scenario, data, model, Victims(scenario.batch_size, crowd), public, told, metrics, key, state, engine, others
+    )
 
 
 def _unrelated_left_out(scenario: Scenario) -> dict[str, Any]:

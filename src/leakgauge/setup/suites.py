@@ -18,6 +18,11 @@ ALLOWED = {"nothing": (), "parameters": ("parameters",), "architecture": ("param
 SECONDS = {"quick": 60.0, "standard": 600.0, "full": 7200.0}  # for one configuration on the machine at hand
 
 
+def in_suite(scenario: Scenario) -> bool:
+    """Does the audit choose its own attacks? Then it may also leave some out."""
+    return not scenario.attacks
+
+
 def attacks_of(scenario: Scenario) -> tuple[str, ...]:
     """What the scenario names, or its suite: attacks, those for unread labels, and the servers that are allowed."""
     if scenario.attacks:

@@ -48,6 +48,7 @@ class Finding:
     solved: bool | None = None  # did the objective meet the attack's own threshold? null where it has none
     film: tuple[int, ...] = ()  # steps whose pictures are kept for a film strip
     trace: tuple[float, ...] = ()  # own objective along the kept attempt: a few values, its first and last among them
+    labels: tuple[int | None, ...] | None = None  # that the attack read, where there is no truth to score them against
 
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any]) -> Self:

@@ -63,6 +63,12 @@ class AuditReport:
     skipped: tuple[Skipped, ...] = ()  # attacks of the suite that were not run, and why
     ledger: tuple[Ablation, ...] = ()  # what each fact was worth, where it was asked for
     setup: str = ""  # the key of what was attacked: model, batch, updates; that of the pictures kept beside it
+    clients: tuple[str, ...] = ()  # whose updates these are, trial by trial, where somebody knows their names
+
+    @property
+    def scored(self) -> bool:
+        """Were there samples to compare with?"""
+        return self.verdict.proven is None
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON. `from_dict` gives back an equal report."""
@@ -88,7 +94,11 @@ class AuditReport:
 
 @dataclass(frozen=True)
 class Pictures:
-    """True samples and what each attack made of them, matched to the true order and clamped to [0, 1]."""
+    """True samples and what each attack made of them, matched to the true order and clamped to [0, 1].
+
+    Where nobody knows the true ones they are (T, 0, *shape), and what an attack made is as it came: in its own order,
+    with further answers behind the first, not-a-number where it claims nothing.
+    """
 
     true: Tensor  # (T, N, *shape)
     recovered: Mapping[str, Tensor]  # cell name -> (T, N, *shape); see `cell_name`

@@ -101,6 +101,16 @@ class GateResult:
 
 
 @dataclass(frozen=True)
+class Proven:
+    """What updates prove by themselves, of all clients together, where there are no samples to compare with."""
+
+    records: int  # that carry a proof
+    of_records: int  # behind all updates
+    labels: int  # that are proven to be there
+    of_labels: int  # behind all updates
+
+
+@dataclass(frozen=True)
 class Verdict:
     """What the audit concludes, per configuration and as one sentence."""
 
@@ -108,3 +118,4 @@ class Verdict:
     sentence: str  # the same in words, the gravest configuration first
     configurations: tuple[ConfigurationVerdict, ...]  # in the order of the table
     gate: GateResult | None = None  # where one was set
+    proven: Proven | None = None  # where nothing could be scored; there are no configurations then

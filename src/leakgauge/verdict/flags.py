@@ -11,6 +11,7 @@ from leakgauge.generators.loading import doubts_about, named_by
 from leakgauge.types import Attack, Batch, Fact, Flag, Reconstruction, SharedUpdate, ThreatModel
 
 NO_BETTER_THAN_CONTROL = "no-better-than-control"
+NO_TRUTH = "no-ground-truth"
 
 FLAGS: Mapping[str, Flag] = {
     flag.id: flag
@@ -105,7 +106,7 @@ FLAGS: Mapping[str, Flag] = {
             "check that batch, weights and update belong together",
         ),
         Flag(
-            "no-ground-truth",
+            NO_TRUTH,
             "the update came from a file, so nothing could be scored against the private data",
             "judge the pictures by eye, or audit a scenario whose data is at hand",
         ),

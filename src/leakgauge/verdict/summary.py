@@ -29,6 +29,7 @@ from leakgauge.verdict.bounds import NOT_ACCOUNTED, both_sides, lower_side, stan
 from leakgauge.verdict.credible import is_credible, is_recovered, is_undecided
 from leakgauge.verdict.flags import NO_BETTER_THAN_CONTROL
 from leakgauge.verdict.gate import Gate, gate_result
+from leakgauge.verdict.proven import headline_of
 from leakgauge.verdict.roles import attack_rows, attacks_in, is_floor
 from leakgauge.verdict.sentences import LABELS, conclusion
 
@@ -226,6 +227,8 @@ def gravest_first(configurations: Sequence[ConfigurationVerdict]) -> list[Config
 
 def headline(verdict: Verdict) -> str:
     """The verdict in a few words. It names the configurations it speaks of, unless these are all under test."""
+    if verdict.proven is not None:
+        return headline_of(verdict.proven)
     tested = under_test(verdict)
     states = {state_of(c) for c in tested}
     if verdict.leaks:

@@ -76,9 +76,10 @@ def test_weight_difference_of_local_training(leakgauge, shared, victims, tmp_pat
 def test_person_reads_labels_flags_and_the_path(leakgauge, shared, tmp_path):
     write_as(tmp_path / "update.safetensors", shared())
     outcome = leakgauge(*COMMAND, "--update", "update.safetensors", "--out", "run")
-    assert "trial 1: labels" in outcome.out
+    assert "proven right" in outcome.out
+    assert "Not scored" in outcome.out.replace("NOT SCORED", "Not scored")
     assert "flag no-ground-truth" in outcome.out
-    assert "Reconstruction: run" in outcome.out
+    assert "Reconstructions: run" in outcome.out
     assert (tmp_path / "run" / "reconstruction.safetensors").stat().st_mode & 0o077 == 0
 
 

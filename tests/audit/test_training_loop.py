@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from leakgauge.audit.watching import leak_of
+from leakgauge.audit.training_loop import leak_of
 from leakgauge.data import load
 from leakgauge.errors import BadInput
 from leakgauge.models import load_model
