@@ -9,7 +9,9 @@ from leakgauge.attacks.dlg import DLG
 from leakgauge.attacks.linear import Linear
 from leakgauge.audit.run import run_audit
 from leakgauge.execution.table_cell import run_cell
-from leakgauge.setup.plan import Cell, parse_chain
+from leakgauge.matching import gradient_matching
+from leakgauge.matching.gradient_matching import with_likelihood
+from leakgauge.setup.plan import Cell, informed_by, parse_chain
 from leakgauge.setup.setup import load_setup
 from leakgauge.types import Fact, LocalTraining, Scenario
 
@@ -92,17 +94,19 @@ def test_the_first_of_several_rounds_is_the_only_one_that_others_see():
 
 
 def test_plain_attackers_see_one_round_and_informed_ones_all(monkeypatch):
-    setup, seen = stage_with("gaussian:std=0.1"), {}
-    original = Linear.reconstruct
+    chain = "gaussian:std=0.1"
+    setup, seen = stage_with(chain), []
+    original = Linear.solve
 
-    def noting(self, observation, seeds, progress):
-        seen[self.combine] = observation
-        return original(self, observation, seeds, progress)
+    def noting(self, problem, seeds, progress):
+        seen.append(problem.observation)
+        return original(self, problem, seeds, progress)
 
-    monkeypatch.setattr(Linear, "reconstruct", noting)
-    for attack, adaptive in ((Linear(), False), (Linear(combine="least-squares"), True)):
-        run_cell(setup, Cell(attack, "gaussian:std=0.1", adaptive, "linear"), lambda _: None)
-    one, averaged = seen[Linear().combine], seen["least-squares"]
+    monkeypatch.setattr(Linear, "solve", noting)
+    (known,) = informed_by(Linear(), parse_chain(chain))
+    for cell in (Cell(Linear(), chain, False, "linear"), Cell(Linear(), chain, True, "linear", known)):
+        run_cell(setup, cell, lambda _: None)
+    one, averaged = seen
     assert one.fact(Fact.LOCAL_TRAINING).seen == 1
     assert averaged.fact(Fact.LOCAL_TRAINING).seen == ROUNDS
     assert distance(one.update, setup.update(parse_chain("gaussian:std=0.1"), setup.model)) == 0
@@ -124,46 +128,50 @@ def test_a_closed_form_gains_6_decibels_whenever_the_rounds_are_4_times_as_many(
     assert sixteen - four == pytest.approx(6, abs=1)
 
 
-def restated(attack, chain, **local):
-    setup = stage_with(chain, local=LocalTraining(**local))
-    (informed,) = parse_chain(chain)[-1].adaptive(attack)
-    seen = []
-    told = type(informed)._match
+def restated(chain, monkeypatch, **local):
+    """The problem that DLG is informed of, that which it solves, and the scale of the noise in it."""
+    setup, seen = stage_with(chain, local=LocalTraining(**local)), []
 
-    def stopped(self, *_):
-        seen.append(self)
+    def stopped(problem):
+        seen.append((problem, *with_likelihood(problem)))
         raise StopIteration
 
-    type(informed)._match = stopped
-    try:
-        cell = Cell(informed, chain, True, attack.name)
-        with pytest.raises((StopIteration, RuntimeError)):
-            run_cell(setup, cell, lambda _: None)
-    finally:
-        type(informed)._match = told
-    return informed, seen[0]
+    monkeypatch.setattr(gradient_matching, "with_likelihood", stopped)
+    (known,) = informed_by(DLG(), parse_chain(chain))
+    with pytest.raises((StopIteration, RuntimeError)):
+        run_cell(setup, Cell(DLG(), chain, True, "dlg", known), lambda _: None)
+    (found,) = seen
+    return found
 
 
-def test_the_weights_of_likelihood_and_prior_follow_the_noise():
-    told, used = restated(DLG(), "gaussian:std=0.1", seen=16)
-    assert used.noise_std == pytest.approx(told.noise_std / 4)
-    assert used.tv == pytest.approx(told.tv / 16)
-    told, used = restated(DLG(), "quantize:bits=2,rounding=stochastic", seen=16)
-    assert used.tv == pytest.approx(told.tv / 16)
+def test_the_weights_of_likelihood_and_prior_follow_the_noise(monkeypatch):
+    informed, solved, scale = restated("gaussian:std=0.1", monkeypatch, seen=16)
+    assert scale == pytest.approx(informed.noise.scale / 4)
+    assert solved.variation == pytest.approx(informed.variation / 16)
 
 
-def test_the_mean_of_laplace_draws_is_compared_by_squares():
-    told, used = restated(DLG(), "laplace:scale=0.1", seen=8)
-    assert (told.distance, used.distance) == ("l1", "l2")
-    assert used.noise_std == pytest.approx(0.05)
-    assert used.tv == pytest.approx(10 * 2 * 0.05**2)
+def test_the_weights_follow_stochastic_rounding(monkeypatch):
+    chain = "quantize:bits=2,rounding=stochastic"
+    (_, once, _), (_, often, _) = (restated(chain, monkeypatch, seen=rounds) for rounds in (1, 16))
+    assert often.variation == pytest.approx(once.variation / 16)
 
 
-def test_holes_are_filled_as_before():
-    told, used = restated(DLG(), "random-mask", seen=16)
-    assert used.tv == told.tv
+def test_the_mean_of_laplace_draws_is_compared_by_squares(monkeypatch):
+    informed, solved, scale = restated("laplace:scale=0.1", monkeypatch, seen=8)
+    assert (informed.noise.distance, solved.distance) == ("l1", "l2")
+    assert scale == pytest.approx(0.05)
+    assert solved.variation == pytest.approx(10 * 2 * 0.05**2)
 
 
-def test_one_round_changes_nothing():
-    told, used = restated(DLG(), "laplace:scale=0.1", seen=1)
-    assert (told.distance, told.tv, told.noise_std) == (used.distance, used.tv, used.noise_std)
+def test_holes_are_filled_as_before(monkeypatch):
+    informed, solved, _ = restated("random-mask", monkeypatch, seen=16)
+    assert solved.variation == informed.variation > 0
+
+
+def test_one_round_changes_nothing(monkeypatch):
+    informed, solved, scale = restated("laplace:scale=0.1", monkeypatch, seen=1)
+    assert (informed.noise.distance, informed.variation, informed.noise.scale) == (
+        solved.distance,
+        solved.variation,
+        scale,
+    )

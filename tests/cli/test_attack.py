@@ -198,7 +198,7 @@ def test_oracle_is_flagged(leakgauge, small):
         "run",
     )
     assert all("labels-given" in f["flags"] for f in outcome.json["findings"])
-    assert "labels" in outcome.json["told"]
+    assert "labels" in outcome.json["facts"]
 
 
 @pytest.mark.parametrize("name", catalog.find("attacks"))

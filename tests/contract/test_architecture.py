@@ -39,6 +39,7 @@ ORDER = (  # of the packages: each may import what stands above it, and itself
     "audit",
     "report",
     "integrations",
+    "testing",
     "lab",
     "cli",
     "entry",

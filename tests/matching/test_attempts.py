@@ -17,7 +17,7 @@ NAN, INF = float("nan"), float("inf")
 
 
 class Bowls:
-    """Stands in for a puzzle: the value of a row is its squared distance from its trial's goal."""
+    """Stands in for a problem: the value of a row is its squared distance from its trial's goal."""
 
     width, labels, finish, opening = 2, None, None, None
     shape, pixels, visible = (1, 2), 2, 2
@@ -108,14 +108,14 @@ def test_averaging_ends_with_what_it_has_when_interrupted():
     [(None, [1, 0, 2]), (torch.tensor([[4, 5, 4]]), [2, 1, 0]), (torch.tensor([[4, 5, 6]]), [0, 1, 2])],
 )
 def test_samples_of_a_batch_are_averaged_with_those_they_resemble_and_keep_their_label(labels, order):
-    puzzle = Bowls()
-    puzzle.shape, puzzle.pixels, puzzle.labels = (3, 2), 6, labels
-    puzzle.visible = 9 if labels is None else 6
+    problem = Bowls()
+    problem.shape, problem.pixels, problem.labels = (3, 2), 6, labels
+    problem.visible = 9 if labels is None else 6
     first = torch.tensor([[0.0, 0, 1, 1, 5, 5]])
     second = torch.tensor([[1.0, 1.1, 0.1, 0, 5.1, 5]]) if labels is None else torch.tensor([[5.0, 5, 1, 1, 0, 0.1]])
-    searched = torch.tensor([[10.0, 11, 12]])[:, : puzzle.visible - 6]
+    searched = torch.tensor([[10.0, 11, 12]])[:, : problem.visible - 6]
     hidden = torch.tensor([[7.0]])
-    moved = in_order(torch.cat((second, searched, hidden), 1), torch.cat((first, searched, hidden), 1), puzzle)
+    moved = in_order(torch.cat((second, searched, hidden), 1), torch.cat((first, searched, hidden), 1), problem)
     assert torch.equal(moved[:, :6].reshape(3, 2), second.reshape(3, 2)[order])
     if labels is None:
         assert moved[0, 6:].tolist() == [11, 10, 12, 7]

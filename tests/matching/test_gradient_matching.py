@@ -10,10 +10,26 @@ from leakgauge.attacks.dlg import DLG
 from leakgauge.attacks.idlg import IDLG
 from leakgauge.engine.gradients import trial_gradients, working_model
 from leakgauge.matching.distance import gradient_distance
-from leakgauge.matching.problem import puzzle_of
+from leakgauge.matching.gradient_matching import with_likelihood
+from leakgauge.matching.noise import UPDATE, Noise
+from leakgauge.matching.problem import matching_of
+from leakgauge.types import no_progress
 
 OBSERVED = {"a": torch.tensor([[1.0, 0.0], [0.0, 2.0]]), "b": torch.tensor([[[3.0]], [[-1.0]]])}
+BOTH = (0, 1)  # the seeds of two trials
 MINE = {"a": torch.tensor([[1.0, 2.0], [1.0, 2.0]]), "b": torch.tensor([[[0.0]], [[-1.0]]])}
+
+
+def told(attack, seen, **changes):
+    """What the attack makes of its own problem with these changes, which a defense could have made."""
+    return attack.solve(attack.problem(seen, BOTH).replace(**changes), BOTH, no_progress)
+
+
+def bare(made, distance):
+    """The problem without a prior, its labels known."""
+    return matching_of(
+        made.seen, made.batch.labels, distance=distance, prior=lambda _, inputs, __: inputs.new_zeros(len(inputs))
+    )
 
 
 def test_l2_is_the_sum_of_squares_over_all_tensors_per_trial():
@@ -72,7 +88,8 @@ def test_known_noise_ends_the_attempt_where_noise_explains_the_rest(scene):
     from leakgauge.defenses.gaussian import Gaussian
 
     made = scene("lenet-dlg:filters=3", trials=2, defenses=(Gaussian(std=0.05),))
-    unaware, aware = (DLG(steps=3, restarts=1, noise_std=s)(made.seen, (0, 1)) for s in (0.0, 0.05))
+    attack = DLG(steps=3, restarts=1)
+    unaware, aware = told(attack, made.seen), told(attack, made.seen, noise=Noise(0.05, UPDATE, "l2"))
     entries = sum(t[0].numel() for t in made.seen.update.tensors.values())
     assert (aware.evaluations <= unaware.evaluations).all()
     assert (aware.objective < 2 * entries * 0.05**2).all()
@@ -83,7 +100,7 @@ def test_match_nonzero_ignores_what_was_zeroed(scene):
         return update.map(lambda n, t: torch.zeros_like(t) if n == "conv1.weight" else t)
 
     made = scene("lenet-dlg:filters=8", trials=2, change=silence)
-    naive, informed = (DLG(steps=6, restarts=1, match_nonzero=m)(made.seen, (0, 1)) for m in (False, True))
+    naive, informed = (told(DLG(steps=6, restarts=1), made.seen, match_nonzero=m) for m in (False, True))
     assert (informed.objective < 1e-5).all()
     assert (naive.objective > 1e-3).all()
     assert (made.psnr(informed) > made.psnr(naive)).all()
@@ -99,7 +116,7 @@ def test_total_variation_smooths(scene):
 
 def test_nothing_left_to_compare_is_no_crash(scene):
     made = scene("lenet-dlg:filters=2", change=lambda u: u.map(lambda _, t: torch.zeros_like(t)))
-    result = DLG(steps=1, restarts=1, match_nonzero=True)(made.seen, (0, 1))
+    result = told(DLG(steps=1, restarts=1), made.seen, match_nonzero=True)
     assert result.objective.tolist() == [0.0, 0.0]
     assert not math.isnan(result.inputs.sum().item())
 
@@ -127,8 +144,7 @@ def test_an_update_of_any_size_is_solved_at_the_same_relative_distance(scene, di
     sizes = []
     for factor in (1.0, 30.0):
         made = scene("lenet-dlg:filters=3", change=scaled(factor), dtype=torch.float64)
-        puzzle = puzzle_of(made.seen, made.batch.labels, distance=distance, prior=lambda _, x, __: x.new_zeros(len(x)))
-        goal, share = DLG(distance=distance, threshold=1e-5)._solved_below(puzzle)
+        goal, share = DLG(distance=distance, threshold=1e-5)._solved_below(bare(made, distance), noise=0.0)
         sizes.append(goal)
         assert (share == 1e-4).all()
     power = {"l2": 2, "l1": 1, "cosine": 0, "scaled": 2}[distance]
@@ -143,8 +159,7 @@ def test_an_update_of_any_size_is_solved_at_the_same_relative_distance(scene, di
 
 def test_papers_thresholds_are_of_the_distance_itself(scene):
     made = scene("lenet-dlg:filters=3", change=scaled(30.0))
-    puzzle = puzzle_of(made.seen, made.batch.labels, distance="l2", prior=lambda _, x, __: x.new_zeros(len(x)))
-    goal, share = DLG(absolute_threshold=1e-4)._solved_below(puzzle)
+    goal, share = DLG(absolute_threshold=1e-4)._solved_below(bare(made, "l2"), noise=0.0)
     torch.testing.assert_close(goal, torch.full((2,), 1e-4))
     assert (share == math.inf).all()
     assert CPL(steps=3, absolute_threshold=1e9)(made.seen, (0, 1)).steps.tolist() == [0, 0]
@@ -162,8 +177,7 @@ def test_a_start_below_the_threshold_is_not_solved_and_a_search_that_gets_there_
 
 def test_noise_that_explains_more_than_the_threshold_is_not_fitted(scene):
     made = scene("lenet-dlg:filters=3")
-    puzzle = puzzle_of(made.seen, made.batch.labels, distance="l2", prior=lambda _, x, __: x.new_zeros(len(x)))
-    goal, share = DLG(noise_std=0.5)._solved_below(puzzle)
+    goal, share = DLG()._solved_below(*with_likelihood(bare(made, "l2").replace(noise=Noise(0.5, UPDATE, "l2"))))
     entries = sum(t[0].numel() for t in made.seen.update.tensors.values())
     torch.testing.assert_close(goal, torch.full((2,), 0.25 * entries))
     assert (share == math.inf).all()

@@ -301,5 +301,6 @@ def test_a_louder_server_is_heard_through_noise():
         result = server(observe(sent, update, threat_model("malicious-parameters"), facts), [0])
         errors.append(float((result.inputs[0, 0] - batch.inputs[0, 1]).abs().mean()))
     assert errors[1] < 1e-2 < errors[0]
-    assert Gaussian(std=0.1).adaptive(MKOR()) == (MKOR(magnify=1e4),)
-    assert Gaussian(std=0.1, relative=True).adaptive(MKOR()) == ()
+    assert Gaussian(std=0.1).ways(MKOR()) == ("",)
+    assert Gaussian(std=0.1).informs_server(MKOR()) == MKOR(magnify=1e4) == MKOR().louder()
+    assert Gaussian(std=0.1, relative=True).ways(MKOR()) == ()
