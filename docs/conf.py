@@ -26,8 +26,8 @@ from leakgauge.lab.recipes import _measured
 from leakgauge.lab.words.training import Reading
 from leakgauge.metrics.criterion import CRITERIA
 from leakgauge.setup.capability import INFORMED, NO_HELP, NO_RULE, capabilities, capability
-from leakgauge.setup.suites import SUITES
-from leakgauge.types import ORACLES, THREAT_MODELS, Fact, LocalTraining, Partition, Training
+from leakgauge.setup.suites import SECONDS, played_in, spec_in
+from leakgauge.types import ORACLES, THREAT_MODELS, Fact, LocalTraining, Partition, TamperingServer, Training
 from leakgauge.verdict.flags import FLAGS
 
 project = "Leakgauge"
@@ -288,10 +288,13 @@ def _defaults() -> str:
 
 
 def _suites() -> str:
-    rows = [
-        [f"`{name}`", f"{suite.seconds:g}", _codes(suite.attacks), _codes(suite.servers)]
-        for name, suite in SUITES.items()
-    ]
+    rows = []
+    for suite, seconds in SECONDS.items():
+        attacks, servers = (
+            [spec_in(suite, a) for a in played_in(suite) if issubclass(a, TamperingServer) == is_server]
+            for is_server in (False, True)
+        )
+        rows.append([_code(suite), f"{seconds:g}", _codes(attacks), _codes(servers)])
     return _table(["suite", "seconds per configuration", "attacks, in this order", "servers, where allowed"], rows)
 
 

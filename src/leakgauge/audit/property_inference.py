@@ -108,7 +108,15 @@ class PropertyReport:
         }
 
 
-_UNUSED = ("attacks", "batch_labels", "gate", "metrics", "partition", "variants")  # parts of a scenario without effect
+_UNUSED = (
+    "assume",
+    "attacks",
+    "batch_labels",
+    "gate",
+    "metrics",
+    "partition",
+    "variants",
+)  # parts of a scenario without effect
 
 
 def infer_property(

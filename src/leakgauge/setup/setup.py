@@ -213,7 +213,7 @@ def load_setup(
 
 def _unrelated_left_out(scenario: Scenario) -> dict[str, Any]:
     """What every cell depends on: not which others are run, nor how the result is judged."""
-    bare = dataclasses.replace(scenario, attacks=(), defenses=(), variants="both", gate=None)
+    bare = dataclasses.replace(scenario, attacks=(), defenses=(), assume="", variants="both", gate=None)
     return {k: v for k, v in bare.as_dict().items() if k not in ("suite", "ledger", "update", "blind")}
 
 
