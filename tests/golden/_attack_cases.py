@@ -109,10 +109,7 @@ MATCHING = {
     "gradinversion": "gradinversion:steps=3,restarts=2,warm_up=1",
     "grnn": "grnn:steps=3,noise_width=4",
 }
-GENERATING = {
-    "ggl": "ggl:steps=3,restarts=2",
-    "gias": "gias:steps=3,weight_steps=2,restarts=2",
-}
+GENERATING = {"ggl": "ggl:steps=3,restarts=2", "gias": "gias:steps=3,weight_steps=2,restarts=2"}
 SEARCHING = MATCHING | GENERATING
 ANALYTIC = {"linear": "linear", "peeling": "peeling", "labels": "labels"}
 

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from leakgauge import Attack, Scenario, catalog, run_audit
 from leakgauge.errors import LeakgaugeError
-from leakgauge.scale.recording import Recorder
+from leakgauge.recording.recorder import Recorder
 
 with warnings.catch_warnings():  # typer 0.20 imports names that click 8.5 deprecates
     warnings.simplefilter("ignore", DeprecationWarning)
@@ -35,8 +35,68 @@ RENAMED: dict[str, str] = {}
 # What comes or goes on purpose: shell patterns for the paths that a failing test prints, such as
 # "grnn-dense / rows / grnn | mixup:*". Each wants a comment that says why. A page whose sentences change on purpose
 # is made again instead (`make.py --only`), in the commit that changes them.
-ADDED: tuple[str, ...] = ()
-DROPPED: tuple[str, ...] = ()
+ADDED: tuple[str, ...] = (
+    "* / is_decoy",  # a finding's `control` has this name now
+    "* / findings[[]*] / labels",  # null where there are samples to score them against
+    "* / verdict / proven",  # null where there are samples
+    "* / clients",  # names of the clients, where a recorder knows them
+    "* / setup",  # the `stage` of old
+)
+DROPPED: tuple[str, ...] = ("* / findings[[]*] / control", "* / stage")
+# Values that are others on purpose, in the same notation.
+CHANGED: tuple[str, ...] = ()
+
+# A blind audit, and `attack --update`, write the report that every audit writes: the same kind of finding, a verdict
+# that says what is proven, in place of blind.json and blind.html. Objective, proofs, labels and steps are compared.
+_BLIND = ("blind / command *", "recorded / command 2", "saved-update / command 3")
+ADDED += tuple(
+    f"{place} / {what}"
+    for place in _BLIND
+    for what in (
+        *(
+            f"out / findings[[]*] / {key}"
+            for key in ("records", "note", "credible", "solved", "ranks", "film", "trace")
+        ),
+        *(
+            f"out / {key}"
+            for key in ("interrupted", "ledger", "exposure", "triage", "data", "skipped", "told", "costs")
+        ),
+        "out / flags",
+        "out / environment / engine",
+        "files / */report.*",
+        "files / */summary.md",
+        "files / */officer.html",
+        "files / */truth.safetensors",  # it holds no sample
+        "files / */reconstruction*.safetensors / claimed",
+    )
+)
+DROPPED += tuple(f"{place} / {what}" for place in _BLIND for what in ("out / update", "files / */blind.*"))
+CHANGED += tuple(
+    f"{place} / {what}"
+    for place in _BLIND
+    for what in (
+        "out / findings[[]*] / defense",  # "unknown" is "none": nothing was declared
+        "out / findings[[]*] / flags*",
+        "out / scenario / *",  # an attack's scenario names the update that it was played on
+        "out / summary",
+        "out / verdict",
+        "out / flags*",
+        "err",
+        "others",  # finished trials, which are kept and reused
+    )
+)
+# `recorded` is the old name of `audit --recorded DIR --all-rounds`: one report for each round in place of one for all.
+# Command 4 claims a defense that the clients did not apply, which is refused as it is by `audit`.
+DROPPED += tuple(f"recorded / command [45] / {what}" for what in ("out / *", "files / *"))
+ADDED += tuple(f"recorded / command [45] / {what}" for what in ("out / *", "files / *"))
+CHANGED += (
+    "blind / command 2 / out",
+    "recorded / command 3 / out",
+    "recorded / command 3 / err",
+    "recorded / command [45] / *",
+)
+# The results of the recipes lie in results/.
+CHANGED += ("recipe / command 1 / files / run/README.md",)
 
 
 @dataclass(frozen=True)

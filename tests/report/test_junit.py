@@ -16,7 +16,7 @@ def failed(text: str) -> set[tuple[str, str]]:
 
 
 def test_one_case_per_configuration_and_attack(made):
-    found = {key for key in cases(to_junit(made.report)) if key[0] != "leakgauge.audit.run"}
+    found = {key for key in cases(to_junit(made.report)) if key[0] != "leakgauge.audit"}
     wanted = {
         (f"leakgauge.{r.defense}", f"{r.attack} ({'adaptive' if r.adaptive else 'plain'})")
         for r in made.report.summary
@@ -78,11 +78,11 @@ def test_a_passed_gate_turns_everything_green(made):
 
 
 def test_a_failed_gate_is_red(made):
-    assert ("leakgauge.audit.run", "gate ssim=0.5") in failed(to_junit(gated(made, False)))
+    assert ("leakgauge.audit", "gate ssim=0.5") in failed(to_junit(gated(made, False)))
 
 
 def test_an_interrupted_audit_is_not_green(made):
-    case = cases(to_junit(dataclasses.replace(made.report, interrupted=True)))["leakgauge.audit.run", "complete"]
+    case = cases(to_junit(dataclasses.replace(made.report, interrupted=True)))["leakgauge.audit", "complete"]
     assert case.find("error") is not None
 
 

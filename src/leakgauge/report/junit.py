@@ -53,14 +53,14 @@ def _audit_suite(root: ET.Element, report: AuditReport) -> None:
     facts = {"model": scenario.model, "data": scenario.data, "threat_model": scenario.threat_model}
     for name, value in (facts | {"seed": str(scenario.seed)} | dict(report.environment)).items():
         ET.SubElement(properties, "property", name=_clean(name), value=_clean(str(value)))
-    case = _case(suite, "leakgauge.audit.run", "complete", 0.0)
+    case = _case(suite, "leakgauge.audit", "complete", 0.0)
     if report.interrupted:
         _outcome(case, "error", "interrupted", "interrupted: finished cells only")
     if not report.scored and report.verdict.leaks:
-        _outcome(_case(suite, "leakgauge.audit.run", "verdict", 0.0), "failure", "leak", report.verdict.sentence)
+        _outcome(_case(suite, "leakgauge.audit", "verdict", 0.0), "failure", "leak", report.verdict.sentence)
     gate = report.verdict.gate
     if gate is not None:
-        case = _case(suite, "leakgauge.audit.run", f"gate {gate['metric']}={gate['threshold']}", 0.0)
+        case = _case(suite, "leakgauge.audit", f"gate {gate['metric']}={gate['threshold']}", 0.0)
         if not gate["passed"]:
             _outcome(case, "failure", "gate", gate["sentence"])
     ET.SubElement(suite, "system-out").text = _clean(report.verdict.sentence)
