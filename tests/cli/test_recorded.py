@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from torch.nn.functional import cross_entropy
@@ -141,3 +142,32 @@ def test_nothing_that_can_be_read_is_no_success(
     told = capsys.readouterr()
     assert "no update could be read" in told.err
     assert "another content than update-00000.json says" in told.out
+
+
+def test_a_round_that_is_refused_does_not_keep_the_others_from_being_audited(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data, recorder = load("digits", "test", None), Recorder(folder, keep_private=True)
+    model = load_model("mlp", data.spec, 0)
+    inputs, labels = data.take(torch.tensor([5]))
+    cross_entropy(model(inputs), labels).backward()
+    others = data.take(torch.tensor([9]))
+    recorder.gradient(model, samples=1, client="c9", round=2, private=others)
+    words = ["audit", "--recorded", str(folder), "--all-rounds", "--model", "mlp", "--data", "digits"]
+    assert main([*words, "--attacks", "linear", "--out", str(tmp_path / "out")]) == 0
+    told = capsys.readouterr()
+    assert "round-00002 is not audited: update must be what the batch" in told.err
+    assert "Not audited" in (tmp_path / "out" / "rounds.md").read_text()
+    assert main([*words, "--attacks", "linear", "--round", "2", "--out", str(tmp_path / "other")]) == 2
+
+
+def test_the_old_name_takes_own_arrays_for_the_kind_of_samples(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for path in folder.glob("update-*.json"):
+        plain = {k: v for k, v in json.loads(path.read_text()).items() if k not in ("private", "digest", "sha256")}
+        path.write_text(json.dumps(plain))
+    np.savez(tmp_path / "kind.npz", inputs=np.random.rand(20, 1, 8, 8).astype("float32"), labels=np.arange(20) % 10)
+    given = ["recorded", str(folder), "--model", "mlp", "--data", str(tmp_path / "kind.npz")]
+    assert main([*given, "--out", str(tmp_path / "out")]) == 0
+    assert "Not scored" in capsys.readouterr().out

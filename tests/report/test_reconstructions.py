@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import torch
 from safetensors.torch import load_file
 
 from leakgauge.report.reconstructions import write_reconstructions
-from leakgauge.types import Finding, Pictures
+from leakgauge.types import BLANK, Finding, Pictures
 
 NAME = "dlg | none | plain"
 
@@ -31,8 +29,7 @@ def test_tensors_labels_and_a_sheet_are_written_for_the_owner(blind, tmp_path):
 
 def test_the_one_attack_that_was_asked_for_has_the_plain_name(blind, tmp_path):
     made = blind(finding(0), finding(1))
-    report = dataclasses.replace(made.report, scenario=dataclasses.replace(made.report.scenario, attacks=("dlg",)))
-    (path,) = write_reconstructions(report, made.pictures, tmp_path)
+    (path,) = write_reconstructions(made.report, made.pictures, tmp_path, single=True)
     assert path.name == "reconstruction.safetensors"
 
 
@@ -46,6 +43,7 @@ def test_all_answers_are_kept_and_what_is_not_claimed_is_marked(blind, tmp_path)
     tensors = load_file(path)
     assert torch.equal(tensors["answers"], answers)
     assert tensors["claimed"].tolist() == [[True, True], [False, True]]
+    assert (tensors["inputs"][1, 0] == BLANK).all()
     assert "labels" not in tensors
 
 

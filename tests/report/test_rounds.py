@@ -28,6 +28,8 @@ def test_what_cannot_be_read_stands_there_with_the_reason():
     assert "No update could be read." in text
     assert "- Not read: update-00001: zeros only" in text
     assert "left out" not in text
+    refused = rounds_page("DIR", 0, [AuditedRound("round-00001", refused="the batch is another one")])
+    assert "Not audited: the batch is another one" in refused
 
 
 def test_names_are_no_markup(blind):

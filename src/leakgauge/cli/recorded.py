@@ -50,15 +50,25 @@ def audit_rounds(scenario: Scenario, number: int | None, *, out: Path | None, as
     entries, missing = _entries(folder, number)
     target = out or RUNS / key_of(scenario=scenario.as_dict(), rounds=str(folder.resolve()))[:10]
     done: list[AuditedRound] = []
+    refusals: list[BadInput] = []
     code = 0
     for name, clients in groups_of(entries):
-        told = _audited(scenario, name, clients, target, as_json, how)
+        try:
+            told = _audited(scenario, name, clients, target, as_json, how)
+        except BadInput as error:  # of this round, if others can be audited
+            refusals.append(error)
+            told = AuditedRound(name, refused=str(error))
         done.append(told)
         if told.report is not None and (code := max(code, code_of(told.report))) == 130:
             say("leakgauge: interrupted; the same command goes on from there")
             break
+    if refusals and not any(one.report for one in done):
+        raise refusals[0]
     make_folder(target)
     write_whole(target / PAGE, rounds_page(str(folder), missing, done).encode(), private=True)
+    for one in done:
+        if one.refused:
+            say(f"leakgauge: {one.name} is not audited: {one.refused}")
     if all(one.report is None for one in done):
         code = 2
         say("leakgauge: no update could be read; what stands against each is in the result")
@@ -151,8 +161,9 @@ def recorded(
         code = list_recorded(folder, round, as_json)
         say(said)
         return code
+    kept = all(entry.private is not None for entry in read_folder(folder))
     scenario = options.changed(
-        Scenario(update=str(folder)),
+        Scenario(update=str(folder), blind=not kept),  # --data named the kind of samples here, never the samples
         model=model,
         data=data,
         attacks=tuple(attacks.split()),

@@ -103,7 +103,7 @@ def audited(
         files["pairs"] = sheet
     write_comparison(report, pictures, folder)
     if not report.scored:
-        write_reconstructions(report, pictures, folder)
+        write_reconstructions(report, pictures, folder, single=not (undefended or triaged))
         files["reconstructions"] = folder
     return report, files
 

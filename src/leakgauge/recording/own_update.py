@@ -137,6 +137,7 @@ def blind_setup(
         if clients is not None:
             chosen, unreadable = readable(chosen, trained)
         update, names = update_of(chosen, trained), names_of(chosen)
+    names = names or tuple(map(str, range(update.trials)))
     victims = Victims(scenario.batch_size, shared=update, names=names, unreadable=unreadable)
     scenario = dataclasses.replace(scenario, trials=victims.trials)
     lent = None if public is None else public_batch(public, PUBLIC_SAMPLES, scenario.seed)

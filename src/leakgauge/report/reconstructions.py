@@ -14,20 +14,20 @@ from torch import Tensor
 from leakgauge.reading.files import write_whole
 from leakgauge.report.blind_page import claimed
 from leakgauge.report.pictures import sheet_png
-from leakgauge.types import NO_LABEL, AuditReport, Finding, Pictures, cell_name
+from leakgauge.types import BLANK, NO_LABEL, AuditReport, Finding, Pictures, cell_name
 
 _SHOWN = 64  # pictures on a sheet
 
 
-def write_reconstructions(report: AuditReport, pictures: Pictures, folder: Path) -> list[Path]:
-    """`reconstruction-ATTACK.safetensors`, for its owner only, and a sheet beside it; without ATTACK if it is one."""
+def write_reconstructions(report: AuditReport, pictures: Pictures, folder: Path, *, single: bool = False) -> list[Path]:
+    """`reconstruction-ATTACK.safetensors`, for its owner only, and a sheet beside it; no ATTACK for a `single` one."""
     cells: dict[str, list[Finding]] = {}
     for f in report.findings:
         if f.error is None:
             cells.setdefault(cell_name(f.attack, f.defense, f.adaptive), []).append(f)
     files = []
     for name, found in cells.items():
-        stem = "reconstruction" if len(report.scenario.attacks) == 1 == len(cells) else _stem(found[0])
+        stem = "reconstruction" if single and len(cells) == 1 else _stem(found[0])
         recovered = pictures.recovered.get(name)
         tensors = _tensors(recovered, found, report.scenario.batch_size)
         files.append(folder / f"{stem}.safetensors")
@@ -49,7 +49,7 @@ def _tensors(recovered: Tensor | None, found: list[Finding], samples: int) -> di
     kept: dict[str, Tensor] = {}
     if recovered is not None:
         first = recovered[:, :samples]
-        kept |= {"inputs": first.contiguous(), "claimed": claimed(first).contiguous()}
+        kept |= {"inputs": first.nan_to_num(BLANK).contiguous(), "claimed": claimed(first).contiguous()}
         if recovered.shape[1] > samples:
             answers = recovered[:, samples:]
             kept["answers"] = answers.reshape(len(answers), -1, samples, *answers.shape[2:]).contiguous()

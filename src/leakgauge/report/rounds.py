@@ -19,12 +19,14 @@ class AuditedRound:
     name: str  # of the folder that holds the report
     unreadable: tuple[tuple[str, str], ...] = ()  # (update, why)
     report: AuditReport | None = None
+    refused: str = ""  # why the round was not audited, where its updates could be read
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
         return {
             "name": self.name,
             "unreadable": [{"name": name, "error": error} for name, error in self.unreadable],
+            "refused": self.refused,
             "report": None if self.report is None else self.report.as_dict(),
         }
 
@@ -42,7 +44,7 @@ def rounds_page(recorded: str, left_out: int, rounds: Sequence[AuditedRound]) ->
 def _said(one: AuditedRound) -> list[str]:
     lines = [f"- Not read: {one_line(name)}: {one_line(why)}" for name, why in one.unreadable]
     if (report := one.report) is None:
-        return ["No update could be read.", "", *lines]
+        return [f"Not audited: {one_line(one.refused)}" if one.refused else "No update could be read.", "", *lines]
     said = [f"**{headline(report.verdict)}.** {one_line(report.verdict.sentence)}"]
     clients = ", ".join(map(one_line, report.clients))
     where = ", ".join(f"{name} {one_line(report.environment.get(name, '?'))}" for name in ("device", "leakgauge"))
