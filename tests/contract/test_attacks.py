@@ -20,6 +20,7 @@ from leakgauge.types import Attack, Fact, TamperingServer
 
 ATTACKS = catalog.find("attacks")
 Cases = Callable[[str], AttackCase]
+MOST_FIELDS = {"dlg": 15, "inverting-gradients": 17}
 every_attack = pytest.mark.parametrize("name", ATTACKS)
 
 
@@ -44,6 +45,14 @@ def test_describes_itself(name: str) -> None:
     assert isinstance(attack.needs, frozenset)
     assert all(isinstance(fact, Fact) for fact in attack.needs)
     assert f"leakgauge attack {name}" in attack.__doc__
+
+
+@every_attack
+def test_has_few_fields_and_none_for_a_defense(name: str) -> None:
+    fields = [field.name for field in dataclasses.fields(ATTACKS[name])]
+    assert len(fields) <= MOST_FIELDS.get(name, 17)
+    defenses = {defense.replace("-", "_") for defense in catalog.find("defenses")}
+    assert not [field for field in fields if any(word in field for word in defenses)]
 
 
 @every_attack
