@@ -25,8 +25,9 @@ from leakgauge.federation.poisoning import Poison
 from leakgauge.lab.recipes import _measured
 from leakgauge.lab.words.training import Reading
 from leakgauge.metrics.criterion import CRITERIA
-from leakgauge.setup.suites import SUITES
-from leakgauge.types import ORACLES, THREAT_MODELS, Fact, LocalTraining, Partition, Training
+from leakgauge.setup.capability import INFORMED, NO_HELP, NO_RULE, capabilities, capability
+from leakgauge.setup.suites import SECONDS, played_in, spec_in
+from leakgauge.types import ORACLES, THREAT_MODELS, Fact, LocalTraining, Partition, TamperingServer, Training
 from leakgauge.verdict.flags import FLAGS
 
 project = "Leakgauge"
@@ -53,6 +54,8 @@ def generate() -> None:
     GENERATED.mkdir(exist_ok=True)
     pages = {
         "attacks": _attacks(),
+        "capabilities": _capabilities(),
+        "ways": _ways(),
         "attack-fields": _fields_of("attacks"),
         "defenses": _overview("defenses"),
         "defense-fields": _fields_of("defenses"),
@@ -106,11 +109,41 @@ def _page(kind: str, name: str, thing: Any) -> str:
     rows = []
     for rival, rival_thing in catalog.find(other).items():
         attack, defense = (thing, rival_thing) if kind == "attacks" else (rival_thing, thing)
-        if versions := [_code(v.spec) for v in defense().adaptive(attack())]:
-            rows.append([_link(other, rival), "; ".join(versions)])
-    heads = ["defence" if kind == "attacks" else "attack", "with the defence at its defaults, the attack that knows it"]
+        found = capability(attack(), defense())
+        weaker = [f"{_code(way)} (weaker, by `--assume` alone)" for way in defense().weaker_ways(attack())]
+        if found.verdict == INFORMED:
+            ways = [_code(way) if way else "one way" for way in found.ways]
+            rows.append([_link(other, rival), "; ".join([*ways, *weaker])])
+    heads = [other.removesuffix("s"), "how an attacker who knows the defense uses that"]
     known = _table(heads, rows) if rows else "Nothing here is changed by it."
-    return "\n\n".join([*parts, "## Knowing the defence", known])
+    return "\n\n".join([*parts, "## Knowing the defense", known])
+
+
+_SIGNS = {NO_HELP: "–", NO_RULE: "?"}  # in the table of all; where one is informed stands the number of ways
+
+
+def _capabilities() -> str:
+    table = capabilities()
+    names = list(catalog.find("defenses"))
+    rows = [
+        [_code(attack), *(_SIGNS.get(row[name].verdict, str(len(row[name].ways))) for name in names)]
+        for attack, row in table.items()
+    ]
+    return _table(["attack", *(_code(name) for name in names)], rows)
+
+
+def _ways() -> str:
+    """The ways that have a name, by defense."""
+    rows = []
+    attacks = [attack() for attack in catalog.find("attacks").values()]
+    for name, defense in catalog.find("defenses").items():
+        named, weaker = (
+            [w for w in dict.fromkeys(w for attack in attacks for w in ways(attack)) if w]
+            for ways in (defense().ways, defense().weaker_ways)
+        )
+        if named:
+            rows.append([_code(name), _codes(named), _codes(weaker) or "–"])
+    return _table(["defense", "ways, each of them played", "weaker ways, which `--assume` alone plays"], rows)
 
 
 def _link(kind: str, name: str) -> str:
@@ -255,10 +288,14 @@ def _defaults() -> str:
 
 
 def _suites() -> str:
-    rows = [
-        [f"`{name}`", f"{suite.seconds:g}", _codes(suite.attacks), _codes(suite.servers)]
-        for name, suite in SUITES.items()
-    ]
+    rows = []
+    for name, seconds in SECONDS.items():
+        played = played_in(name)
+        attacks, servers = (
+            [spec_in(name, a) for a in played if issubclass(a, TamperingServer) is tampering]
+            for tampering in (False, True)
+        )
+        rows.append([f"`{name}`", f"{seconds:g}", _codes(attacks), _codes(servers)])
     return _table(["suite", "seconds per configuration", "attacks, in this order", "servers, where allowed"], rows)
 
 

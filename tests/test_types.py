@@ -52,7 +52,7 @@ class Echo(Attack):
     needs: ClassVar[frozenset[Fact]] = frozenset({Fact.NUM_SAMPLES})
     rows: int = 3
 
-    def reconstruct(self, observation, seeds, progress):
+    def solve(self, observation, seeds, progress):
         zeros = torch.zeros(self.rows)
         return Reconstruction(zeros[:, None, None], None, zeros, zeros.long(), zeros.long())
 
@@ -172,7 +172,7 @@ def test_a_defence_that_overrides_nothing_changes_nothing():
     idle, net, step = Idle(), nn.Linear(1, 1), object()
     assert idle.prepare(net) is net
     assert idle.wrap(step) is step
-    assert idle.adaptive(Echo()) == ()
+    assert idle.ways(Echo()) == idle.weaker_ways(Echo()) == ()
     assert idle.guarantee() is None
     clients = SharedUpdate("gradient", {"w": torch.tensor([[1.0], [3.0]])})
     assert idle.aggregate(clients).tensors["w"].tolist() == [[2.0]]
@@ -191,6 +191,8 @@ def test_a_defence_that_overrides_nothing_changes_nothing():
         ({"seed": 2**40}, "seed must be a whole number from 0 "),
         ({"variants": "none"}, "one of both, plain, adaptive"),
         ({"gate": 3}, "gate must be text"),
+        ({"assume": 3}, "assume must be text"),
+        ({"assume": "prune", "variants": "plain"}, "assume must be left out with variants"),
         ({"batch_labels": "some"}, "one of any, distinct, same"),
         ({"model": 3}, "model must be text"),
         ({"weights": 3}, "weights must be text"),

@@ -198,7 +198,7 @@ def test_oracle_is_flagged(leakgauge, small):
         "run",
     )
     assert all("labels-given" in f["flags"] for f in outcome.json["findings"])
-    assert "labels" in outcome.json["told"]
+    assert "labels" in outcome.json["facts"]
 
 
 @pytest.mark.parametrize("name", catalog.find("attacks"))
@@ -214,10 +214,8 @@ def test_help_shows_every_field_as_a_flag_and_an_example(leakgauge, name):
 
 
 def test_fields_arrive_from_their_flags(leakgauge, small):
-    outcome = leakgauge(
-        "attack", "linear", *small, "--combine", "least-squares", "--match-nonzero", "--json", "--out", "run"
-    )
-    assert outcome.json["findings"][0]["spec"] == "linear:combine=least-squares,match_nonzero=True"
+    outcome = leakgauge("attack", "dlg", *small, "--steps", "1", "--restarts", "2", "--json", "--out", "run")
+    assert outcome.json["findings"][0]["spec"] == "dlg:steps=1,restarts=2"
 
 
 def test_own_model_from_a_file(leakgauge, own):

@@ -69,7 +69,7 @@ class NoNeeds(Attack):
     summary = "half written"
     paper = "none"
 
-    def reconstruct(self, observation, seeds, progress):
+    def solve(self, observation, seeds, progress):
         raise AttributeError("of mine")
 
 @dataclass(frozen=True)

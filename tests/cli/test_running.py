@@ -32,15 +32,15 @@ def linear(monkeypatch):
         stop_with: type[BaseException] = KeyboardInterrupt
 
     watch = Watch()
-    real = Linear.reconstruct
+    real = Linear.solve
 
-    def reconstruct(self, *given):
+    def solve(self, *given):
         watch.calls += 1
         if watch.calls == watch.stop_at:
             raise watch.stop_with
         return real(self, *given)
 
-    monkeypatch.setattr(Linear, "reconstruct", reconstruct)
+    monkeypatch.setattr(Linear, "solve", solve)
     return watch
 
 
@@ -48,11 +48,11 @@ def attacked(report):
     return [row["defense"] for row in report["summary"] if row["attack"] == "linear"]
 
 
-def test_every_version_of_an_attack_that_knows_the_defence_has_its_row(leakgauge):
+def test_every_way_of_an_attacker_who_knows_the_defense_has_its_row(leakgauge):
     victim = ("--data", "digits", "--model", "mlp:hidden=8", "--trials", 1, "--defense", "soteria", "--json")
     found = leakgauge("attack", "dlg", "--steps", 1, "--restarts", 1, *victim)
     rows = [(row["attack"], row["adaptive"]) for row in found.json["summary"]]
-    assert rows == [("dlg", False), ("dlg", True), ("dlg #2", True)]
+    assert rows == [("dlg", False), ("dlg (without the layer)", True), ("dlg (visible columns)", True)]
 
 
 def test_a_flag_names_the_rows_it_is_about(leakgauge, small):
@@ -169,7 +169,7 @@ def test_cell_that_ran_out_of_memory_is_tried_again(leakgauge, small, linear, mo
         raise torch.OutOfMemoryError
 
     with monkeypatch.context() as patch:
-        patch.setattr(Linear, "reconstruct", never_fits)
+        patch.setattr(Linear, "solve", never_fits)
         first = leakgauge(*AUDIT, *small)
     assert first.json["summary"][2]["failed"] == 2
     second = leakgauge(*AUDIT, *small)

@@ -5,21 +5,34 @@ from __future__ import annotations
 import copy
 import dataclasses
 import json
+import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
 import torch
 from torch import nn
 
+import leakgauge
 from leakgauge import catalog
 from leakgauge.attacks.dlg import DLG
+from leakgauge.attacks.ggl import GGL
+from leakgauge.attacks.grnn import GRNN
+from leakgauge.attacks.inverting_gradients import InvertingGradients
 from leakgauge.attacks.linear import Linear
+from leakgauge.attacks.peeling import Peeling
 from leakgauge.attacks.random_guess import RandomGuess
 from leakgauge.client.chain import chain, client_step, prepared
+from leakgauge.client.observe import facts_about, observe
 from leakgauge.client.summed import seen_step
-from leakgauge.data import draw_victims, load
+from leakgauge.data import draw_victims, load, public_batch
+from leakgauge.defenses.local_steps import LocalSteps
 from leakgauge.execution.table_cell import run_cell
+from leakgauge.matching.first_layer import PeeledLayer
+from leakgauge.matching.problem import Generated, Latent, Matching
+from leakgauge.servers.imprint import Imprint
+from leakgauge.servers.mkor import MKOR
 from leakgauge.setup.plan import Cell
 from leakgauge.setup.setup import load_setup
 from leakgauge.types import (
@@ -27,23 +40,49 @@ from leakgauge.types import (
     Batch,
     Defense,
     Guarantee,
+    Known,
     LocalTraining,
     Observation,
     Progress,
     Reconstruction,
     Scenario,
     SharedUpdate,
+    TamperingServer,
+    threat_model,
 )
 
 DEFENSES = catalog.find("defenses")
 SEEDS = (11, 12, 13)
 KINDS = ("fedsgd", "fedavg")
+ATTACKS = catalog.find("attacks")
+SOURCE = Path(leakgauge.__file__).parent
+EVERY_KIND: tuple[Attack, ...] = (  # one attack for each kind of problem
+    DLG(steps=2, restarts=1),
+    InvertingGradients(steps=2),
+    GRNN(steps=2),
+    GGL(steps=2, restarts=1),
+    Linear(),
+    Peeling(),
+    RandomGuess(),
+)
+HEARD_THROUGH = ("gaussian", "laplace", "sensitivity")  # noise that larger gradients drown
+PEELED = ("clip", "dp-sgd", "dropout", "fed-cdp", "fed-sdp", "mixup", "precode", "sensitivity")
+DOES_NOT_HELP: dict[type, tuple[str, ...]] = {
+    Matching: ("mixing",),  # a cosine is blind to the scale that guessed weights leave open
+    Generated: ("mixing",),
+    Latent: ("fed-cdp", "gaussian", "laplace", "mixing"),  # no prior to weigh noise against; tensors clipped apart
+    PeeledLayer: ("fed-cdp", "sensitivity"),  # rows and biases no longer go together
+}
 every_defense = pytest.mark.parametrize("name", DEFENSES)
 
 
 def strength_fields(defense: type[Defense]) -> dict[str, float]:
     """Fields that say how much: numbers that may go down to zero."""
     return {f.name: 0.0 for f in dataclasses.fields(defense) if f.metadata.get("low") == 0 and f.type == "float"}
+
+
+OFF: dict[str, Defense] = {name: d(**strength_fields(d)) for name, d in DEFENSES.items() if strength_fields(d)}
+OFF["local-steps"] = LocalSteps(steps=1)
 
 
 def shared(defense: Defense | None, model: nn.Module, batch: Batch, seeds: Any, kind: str = "fedsgd") -> SharedUpdate:
@@ -80,15 +119,17 @@ def test_settings_survive_text_and_json(name: str) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 @every_defense
 def test_zero_strength_is_the_identity(name: str, kind: str, model: nn.Module, victims: Batch) -> None:
-    zero = strength_fields(DEFENSES[name])
-    if not zero:
+    if name not in OFF:
         pytest.skip(f"{name} has no field that turns it off")
-    off = DEFENSES[name](**zero)
+    off = OFF[name]
     bare, defended = shared(None, model, victims, SEEDS, kind), shared(off, model, victims, SEEDS, kind)
     assert defended.kind == bare.kind
     for key, tensor in bare.tensors.items():
         assert torch.equal(defended.tensors[key], tensor), key
-    assert off.adaptive(DLG()) == off.adaptive(Linear()) == (), "there is nothing to know about a defence that is off"
+    assert off.idle, "it says by itself that it does nothing"
+    assert not DEFENSES[name]().idle
+    for attack in EVERY_KIND:
+        assert off.ways(attack) == (), "there is nothing to know about a defense that is off"
 
 
 @every_defense
@@ -168,16 +209,136 @@ def test_neither_model_nor_batch_nor_inner_update_is_touched(name: str, model: n
         assert torch.equal(inner.tensors[key], tensor), key
 
 
-@pytest.mark.parametrize("attack", [DLG(steps=7), Linear()], ids=lambda a: a.name)
+# --- what a defense tells an attacker ---------------------------------------------------------------
+
+
+def seen_behind(defense: Defense | None, model: nn.Module, samples: int = 4) -> Observation:
+    """What an attacker sees of two clients with this defense, who train as it wants them to."""
+    data, defenses = load("digits"), () if defense is None else (defense,)
+    batch, net = draw_victims(data, 2, samples, seed=5), prepared(model, *defenses)
+    locked = any("norm" in module for module, _ in net.named_modules())
+    local = LocalTraining(batchnorm="train" if locked else "eval")
+    update = chain(client_step(local), *defenses)(net, batch, SEEDS[:2])
+    facts = facts_about(net, batch, data.spec, local, public_batch(load("digits", "train"), 32, seed=5))
+    return observe(net, update, threat_model("honest-but-curious+labels"), facts)
+
+
+def changed_fields(one: Any, other: Any) -> set[str]:
+    return {name for name, value in vars(one).items() if getattr(other, name) is not value}
+
+
+def test_every_kind_of_problem_is_tried() -> None:
+    assert {attack.kind for attack in ATTACKS.values()} == {attack.kind for attack in EVERY_KIND}
+
+
+@pytest.mark.parametrize("attack", EVERY_KIND, ids=lambda a: a.name)
+def test_knowing_a_defense_of_strength_zero_changes_no_bit(attack: Attack, model: nn.Module) -> None:
+    seen = seen_behind(None, model, samples=1)
+    plain, problem = attack(seen, SEEDS[:2]), attack.problem(seen, SEEDS[:2])
+    for name, off in OFF.items():
+        assert off.informs(problem, seen, "") is problem, name
+        found = attack(seen, SEEDS[:2], known=(Known(off),))
+        for part in ("inputs", "labels", "objective"):
+            one, other = getattr(plain, part), getattr(found, part)
+            assert (one is None and other is None) or torch.equal(one, other), (name, part)
+
+
+@pytest.mark.parametrize("server", [MKOR(), Imprint()], ids=lambda a: a.name)
+def test_a_server_that_knows_a_defense_of_strength_zero_sends_the_same(server: TamperingServer) -> None:
+    assert {off.informs_server(server) for off in OFF.values()} == {server}
+
+
 @every_defense
-def test_adaptive_attacks_are_the_same_attack_better_informed(name: str, attack: Attack) -> None:
-    informed = DEFENSES[name]().adaptive(attack)
-    assert informed, f"{name} does not say how {attack.name} would use knowing it; no defence row is non-adaptive only"
-    for better in informed:
-        assert type(better) is type(attack)
-        assert better != attack
-        assert better.with_fields(steps=7) in (better, None), "the user's own settings must be kept"
-        assert catalog.build("attacks", better.spec) == better
+def test_a_problem_without_a_rule_stays_as_it_is(name: str, model: nn.Module) -> None:
+    defense = DEFENSES[name]()
+    seen = seen_behind(defense, model)
+    for attack in EVERY_KIND:
+        if not defense.has_rule_for(type(attack)):
+            problem = attack.problem(seen, SEEDS[:2])
+            assert defense.informs(problem, seen, "") is problem
+            assert defense.ways(attack) == ()
+    assert defense.informs(seen, seen, "") is seen, "an attack that poses no problem is never informed"
+
+
+@every_defense
+def test_every_way_to_know_it_says_something_to_the_attack(name: str, model: nn.Module) -> None:
+    defense = DEFENSES[name]()
+    seen = seen_behind(defense, model)
+    for attack in EVERY_KIND:
+        ways = defense.ways(attack)
+        assert len(set(ways)) == len(ways)
+        assert ways == ("",) or all(ways), "of several ways each has a name"
+        assert not any(sign in way for way in ways for sign in "@+"), "these part the ways of an assumed chain"
+        problem = attack.problem(seen, SEEDS[:2]) if ways else None
+        for way in ways:
+            informed = defense.informs(problem, seen, way)
+            assert type(informed) is type(problem)
+            assert changed_fields(problem, informed), f"{attack.name} {way!r}"
+
+
+@pytest.mark.parametrize("attack", ATTACKS)
+@every_defense
+def test_it_is_declared_for_every_attack_whether_knowing_the_defense_helps(name: str, attack: str) -> None:
+    """Informed in these ways, or knowing does not help, or there is no rule: never by silence."""
+    defense, kind = DEFENSES[name], ATTACKS[attack]
+    informed, has_rule = bool(defense().ways(kind())), defense.has_rule_for(kind)
+    of_a_server = issubclass(kind, TamperingServer)
+    if not of_a_server and kind.kind is Observation:
+        expected = "no rule"
+    elif of_a_server:
+        louder = kind().louder() is not None
+        expected = ("informed" if louder else "does not help") if name in HEARD_THROUGH else "no rule"
+    elif kind.kind is PeeledLayer and name not in PEELED:
+        expected = "no rule"
+    else:
+        expected = "does not help" if name in DOES_NOT_HELP.get(kind.kind, ()) else "informed"
+    assert ("informed" if informed else "does not help" if has_rule else "no rule") == expected
+
+
+NAMES = {  # of defenses whose names are no common words: how the source would say them, and where it may
+    "ats": (r"\bats\b", "ats/"),
+    "batchnorm-only": (r"batchnorm[-_]only", "batchnorm_only.py"),
+    "dgc": (r"\bdgc\b", "dgc.py"),
+    "dp-sgd": (r"dp[-_]?sgd", "dp_sgd.py"),
+    "fed-cdp": (r"fed[-_]?cdp", "fed_cdp.py"),
+    "fed-sdp": (r"fed[-_]?sdp", "fed_cdp.py"),
+    "key-lock": (r"key[-_]?lock", "key_lock/"),
+    "local-steps": (r"local-steps|defenses\.local_steps", "local_steps.py"),
+    "low-rank": (r"[\"'`]low-rank|low-rank[\"'`:]|defenses\.low_rank", "low_rank.py"),
+    "mixup": (r"mixup", "mixup/"),
+    "precode": (r"precode", "precode/"),
+    "random-mask": (r"random[-_]mask", "random_mask.py"),
+    "secure-aggregation": (r"secure[-_]aggregation", "secure_aggregation/"),
+    "sensitivity": (r"[\"'`]sensitivity[\"'`:]|defenses\.sensitivity", "sensitivity/"),
+    "soteria": (r"soteria", "soteria.py"),
+}
+ELSEWHERE = {  # (defense, file): why the file says it
+    ("key-lock", "defenses/batchnorm_only.py"): "it is the ablation of this defense",
+    ("batchnorm-only", "defenses/key_lock/defense.py"): "its ablation, whose hidden scale it shares",
+    ("dp-sgd", "integrations/opacus.py"): "recognises this defense in an optimizer of Opacus",
+    ("ats", "federation/rounds.py"): "trains models on the pictures of a policy",
+    ("key-lock", "models/locked_norm.py"): "the name of a stream of random numbers: with another name others are drawn",
+    ("precode", "models/mlp_precode.py"): "the model that the paper proposes has its name",
+}
+TEXT = (".py", ".j2", ".toml", ".css", ".js", ".md", ".txt")
+
+
+def test_the_name_of_a_defense_stands_in_its_own_file_and_nowhere_else() -> None:
+    found = set()
+    for path in sorted(p for p in SOURCE.rglob("*") if p.suffix in TEXT):
+        where, text = path.relative_to(SOURCE).as_posix(), path.read_text(encoding="utf-8")
+        if where.startswith(("lab/", "cli/lab/")):  # what reproduces papers names what the papers name
+            continue
+        for name, (said, own) in NAMES.items():
+            if not where.startswith(f"defenses/{own}") and re.search(said, text, re.IGNORECASE):
+                found.add((name, where))
+    assert found - ELSEWHERE.keys() == set(), "knowledge of a defense belongs into its own file"
+    assert ELSEWHERE.keys() - found == set(), "no longer said there: take it off the list"
+
+
+def test_every_name_that_is_no_common_word_is_looked_for() -> None:
+    common = {"clip", "dropout", "gaussian", "laplace", "mixing", "prune", "quantize", "sign", "sketch"}
+    assert NAMES.keys() | common == DEFENSES.keys()
 
 
 @every_defense
@@ -208,9 +369,9 @@ class Witness(RandomGuess):
     baseline: ClassVar[bool] = False
     seen: ClassVar[list[Observation]] = []
 
-    def reconstruct(self, observation: Observation, seeds: tuple[int, ...], progress: Progress) -> Reconstruction:
-        self.seen.append(observation)
-        return super().reconstruct(observation, seeds, progress)
+    def solve(self, problem: Observation, seeds: tuple[int, ...], progress: Progress) -> Reconstruction:
+        self.seen.append(problem)
+        return super().solve(problem, seeds, progress)
 
 
 @every_defense

@@ -93,10 +93,28 @@ def test_each_has_a_generated_page_and_no_page_is_left_over(settings, kind):
         assert settings._plain(thing.paper) in pages[name]
 
 
-def test_a_generated_page_names_the_attack_that_knows_the_defence(settings):
-    told = "`dlg:tv=0.0001,match_nonzero=True`"
-    assert f"[prune](../defenses/prune.md) | {told}" in settings._page("attacks", "dlg", catalog.get("attacks", "dlg"))
-    assert f"[dlg](../attacks/dlg.md) | {told}" in settings._page("defenses", "prune", catalog.get("defenses", "prune"))
+def test_a_generated_page_names_the_ways_to_use_that_one_knows_the_defense(settings):
+    for defense, ways in (
+        ("prune", "one way"),
+        ("key-lock", "`joint`; `behind the lock`; `joint, not stretched` (weaker"),
+    ):
+        of_attack = settings._page("attacks", "dlg", catalog.get("attacks", "dlg"))
+        of_defense = settings._page("defenses", defense, catalog.get("defenses", defense))
+        assert f"[{defense}](../defenses/{defense}.md) | {ways}" in of_attack
+        assert f"[dlg](../attacks/dlg.md) | {ways}" in of_defense
+
+
+def test_the_table_of_who_knows_what_has_every_attack_and_every_defense(settings):
+    head, _, *rows = (settings.GENERATED / "capabilities.md").read_text(encoding="utf-8").splitlines()
+    cells = {
+        line.split(" | ")[0].removeprefix("| "): line.removesuffix(" |").split(" | ")[1:] for line in (head, *rows)
+    }
+    assert cells.pop("attack") == [f"`{name}`" for name in catalog.find("defenses")]
+    assert list(cells) == [f"`{name}`" for name in catalog.find("attacks")]
+    defenses = list(catalog.find("defenses"))
+    assert cells["`dlg`"][defenses.index("key-lock")] == "2"
+    assert cells["`mean-image`"] == ["–"] * len(defenses)
+    assert cells["`labels`"][defenses.index("prune")] == "?"
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ from leakgauge.attacks.linear import Linear
 from leakgauge.attacks.random_guess import RandomGuess
 from leakgauge.defenses.low_rank import LowRank, LowRankMatrices
 from leakgauge.errors import BadInput
+from leakgauge.matching.compression import compressed_distance
 from leakgauge.setup.plan import informed_by
 from leakgauge.types import Known
 
@@ -90,3 +91,23 @@ def test_knowing_it_helps(attacked, iterations):
 
 def test_a_first_dense_layer_is_no_better_hidden_than_without_it(attacked):
     assert attacked(LowRank(rank=1), Linear(), "mlp:hidden=32").mean() > 60
+
+
+def test_only_what_no_factor_says_is_free():
+    matrix = torch.randn(1, 6, 8, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    left, values, right = torch.linalg.svd(matrix, full_matrices=False)
+    sent = {"w": values[:, :1, None] * left[..., :1] @ right[:, :1]}
+    measured = compressed_distance(LowRankMatrices(1, exact=True), sent, "l2")
+    free = left[..., 1:2] @ right[:, 3:4]
+    assert measured({"w": sent["w"] + 5 * free}).item() < 1e-20
+    for bound in (left[..., :1] @ right[:, 3:4], left[..., 2:3] @ right[:, :1], left[..., :1] @ right[:, :1]):
+        assert measured({"w": sent["w"] + bound}).item() == pytest.approx(1)
+    columns_only = compressed_distance(LowRankMatrices(1, exact=False), sent, "l2")
+    assert columns_only({"w": sent["w"] + left[..., 2:3] @ right[:, :1]}).item() < 1e-20
+    assert columns_only({"w": sent["w"] + left[..., :1] @ right[:, 3:4]}).item() == pytest.approx(1)
+
+
+def test_a_message_of_lower_rank_is_the_whole_matrix():
+    one = torch.einsum("i,j->ij", torch.arange(1.0, 7), torch.arange(1.0, 9))[None].double()
+    other = one + torch.einsum("i,j->ij", torch.eye(6)[0] - torch.eye(6)[1] / 2, torch.eye(8)[2] - torch.eye(8)[5] / 2)
+    assert compressed_distance(LowRankMatrices(2, exact=True), {"w": one}, "l2")({"w": other}).item() > 1

@@ -9,6 +9,7 @@ from leakgauge.attacks.linear import Linear
 from leakgauge.attacks.random_guess import RandomGuess
 from leakgauge.defenses.quantize import Levels, Quantize
 from leakgauge.errors import BadInput
+from leakgauge.matching.compression import compressed_distance
 from leakgauge.setup.plan import informed_by
 from leakgauge.types import Known
 
@@ -111,3 +112,24 @@ def test_fitting_all_rows_averages_the_rounding(attacked):
     defense = Quantize(bits=4)
     plain, fitted = (attacked(defense, Linear(), "mlp:hidden=32", k).mean() for k in ((), (Known(defense),)))
     assert fitted > plain - 0.5
+
+
+def test_a_cell_by_hand():
+    sent = torch.tensor([[0.0, 1.0, 3.0]])
+    low, high = Levels(2, "nearest").cell(sent)
+    assert low.tolist() == [[0, 0.5, 2.5]]
+    assert high.tolist() == [[0.5, 1.5, 3]]  # never outside the ends
+
+
+def test_the_distance_is_zero_in_the_cell_and_grows_outside():
+    sent = {"w": torch.tensor([[0.0, 1.0, 3.0]]).expand(4, 3)}
+    guesses = torch.tensor([[0.5, 0.5, 2.5], [0.0, 1.5, 3.0], [0.0, 1.75, 3.0], [-1.0, 2.5, 5.0]])
+    measured = compressed_distance(Levels(2, "nearest"), sent, "l2")
+    assert measured({"w": guesses}).tolist() == [0, 0, 0.0625, 1 + 1 + 4]
+
+
+def test_after_random_rounding_a_tensor_is_measured_in_units_of_its_step():
+    sent = {"w": torch.tensor([[0.0, 2.0, 6.0]]), "b": torch.tensor([[0.0, 30.0]]), "one": torch.tensor([[5.0]])}
+    guess = {"w": torch.tensor([[0.0, 3.0, 6.0]]), "b": torch.tensor([[0.0, 35.0]]), "one": torch.tensor([[5.5]])}
+    measured = compressed_distance(Levels(2, "stochastic"), sent, "l2")
+    assert measured(guess).item() == pytest.approx(0.25 + 0.25 + 0.25)  # a tensor of one value is exact

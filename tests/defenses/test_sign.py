@@ -8,6 +8,7 @@ from leakgauge.attacks.inverting_gradients import InvertingGradients
 from leakgauge.attacks.random_guess import RandomGuess
 from leakgauge.defenses.sign import Sign, Signs
 from leakgauge.errors import BadInput
+from leakgauge.matching.compression import compressed_distance
 from leakgauge.setup.plan import informed_by
 from leakgauge.types import Known
 
@@ -76,3 +77,23 @@ def test_knowing_it_helps(attacked, scale):
 
 def test_it_promises_nothing():
     assert Sign().guarantee() is None
+
+
+def test_wrong_signs_cost_what_they_weigh_in_units_of_the_mean():
+    sent = {"w": torch.tensor([[2.0, -2.0, 2.0, -2.0]]).expand(2, 4)}
+    guesses = {"w": torch.tensor([[1.0, -2.0, 3.0, -2.0], [-1.0, -2.0, 3.0, -2.0]])}
+    assert compressed_distance(Signs("mean"), sent, "l2")(guesses).tolist() == [0, 0.25]
+    halved = {"w": guesses["w"] / 2}
+    assert compressed_distance(Signs("mean"), sent, "l2")(halved).tolist() == [
+        0.25,
+        0.5,
+    ]  # (1/2)^2: the size is one entry more
+    assert compressed_distance(Signs("none"), sent, "l2")(halved).tolist() == [0, 0.25]
+
+
+def test_no_gradient_at_all_does_not_satisfy_every_sign():
+    sent = {"w": torch.ones(1, 4)}
+    zero = {"w": torch.zeros(1, 4, requires_grad=True)}
+    value = compressed_distance(Signs("mean"), sent, "l2")(zero)
+    assert value.item() == 1
+    assert torch.isfinite(torch.autograd.grad(value.sum(), zero["w"])[0]).all()

@@ -170,7 +170,7 @@ def test_what_failed_is_told_but_not_kept(setup, tmp_path, monkeypatch):
         raise RuntimeError("not enough memory")
 
     with monkeypatch.context() as patch:
-        patch.setattr(Linear, "reconstruct", too_big)
+        patch.setattr(Linear, "solve", too_big)
         (work,) = works("linear")
         Resume(setup, Store(tmp_path), Scheduler(InProcess())).finish([work], quiet)
     assert [f.error for f in work.findings] == ["not enough memory"] * TRIALS

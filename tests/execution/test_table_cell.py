@@ -42,13 +42,13 @@ def fit(monkeypatch):
 def ran(monkeypatch) -> list[int]:
     """The seeds of all trials that DLG was run on, in order."""
     seeds: list[int] = []
-    original = DLG.reconstruct
+    original = DLG.solve
 
     def noting(self, observation, its_seeds, progress):
         seeds.extend(its_seeds)
         return original(self, observation, its_seeds, progress)
 
-    monkeypatch.setattr(DLG, "reconstruct", noting)
+    monkeypatch.setattr(DLG, "solve", noting)
     return seeds
 
 
@@ -113,7 +113,7 @@ def test_trials_that_could_not_run_are_failed_by_their_own_number(setup, monkeyp
     def too_big(*_):
         raise torch.OutOfMemoryError("too big")
 
-    monkeypatch.setattr(Linear, "reconstruct", too_big)
+    monkeypatch.setattr(Linear, "solve", too_big)
     findings, pictures = run_cell(setup, cell(Linear()), quiet, [2, 3])
     assert [(f.trial, f.seed, f.error) for f in findings] == [(t, setup.scenario.seeds[t], "too big") for t in (2, 3)]
     assert pictures is None
@@ -123,7 +123,7 @@ def test_an_error_in_the_code_is_not_hidden_as_a_failed_trial(setup, monkeypatch
     def broken(*_):
         raise RuntimeError("shapes do not fit")
 
-    monkeypatch.setattr(Linear, "reconstruct", broken)
+    monkeypatch.setattr(Linear, "solve", broken)
     with pytest.raises(RuntimeError, match="shapes"):
         run_cell(setup, cell(Linear()), quiet)
 
@@ -135,7 +135,7 @@ def test_only_the_trials_that_an_interrupt_left_whole_are_found(setup, monkeypat
         inputs = torch.arange(4.0).view(4, 1, 1, 1, 1).expand(4, 1, 1, 8, 8) / 4
         return Reconstruction(inputs, None, torch.arange(4.0), count, count, finished=finished)
 
-    monkeypatch.setattr(Linear, "reconstruct", cut_off)
+    monkeypatch.setattr(Linear, "solve", cut_off)
     findings, pictures = run_cell(setup, cell(Linear()), quiet)
     assert [(f.trial, f.objective) for f in findings] == [(1, 1.0), (3, 3.0)]
     assert [picture.mean().item() for picture in pictures] == [0.25, 0.75]
@@ -232,7 +232,7 @@ def test_an_interrupt_before_a_resumed_cell_gets_anywhere_still_reports_what_it_
 
     fit(1)
     run_audit(PLANNED, out=tmp_path, watch=stop_at(0.5))
-    monkeypatch.setattr(DLG, "reconstruct", halt)
+    monkeypatch.setattr(DLG, "solve", halt)
     again, _ = run_audit(PLANNED, out=tmp_path)
     assert again.interrupted
     assert [f.trial for f in of_dlg(again)] == [0, 1]
@@ -245,7 +245,7 @@ def test_what_could_not_run_after_an_interrupt_is_tried_again(tmp_path, fit, mon
     fit(1)
     run_audit(PLANNED, out=tmp_path, watch=stop_at(0.5))
     with monkeypatch.context() as patch:
-        patch.setattr(DLG, "reconstruct", too_big)
+        patch.setattr(DLG, "solve", too_big)
         run_audit(PLANNED, out=tmp_path)
     last, _ = run_audit(PLANNED, out=tmp_path)
     assert [f.error for f in of_dlg(last)] == [None] * 4
@@ -297,7 +297,7 @@ def test_an_attack_that_ignores_the_update_is_no_better_than_its_control(setup, 
         count = torch.ones(len(seeds), dtype=torch.long)
         return Reconstruction(torch.full((len(seeds), 1, 1, 8, 8), 0.3), None, torch.ones(len(seeds)), count, count)
 
-    monkeypatch.setattr(GGL, "reconstruct", blind)
+    monkeypatch.setattr(GGL, "solve", blind)
     control, _ = run_cell(setup, control_of(GGL()), quiet)
     real = beside(setup, cell(GGL()), control)
     assert all("no-better-than-decoy" in f.flags for f in real)
@@ -319,6 +319,6 @@ def test_control_and_attack_are_stored_side_by_side(tmp_path, monkeypatch):
         ("ggl", False),
         ("ggl", False),
     ]
-    monkeypatch.setattr(GGL, "reconstruct", None)  # nothing is run again
+    monkeypatch.setattr(GGL, "solve", None)  # nothing is run again
     again, _ = run_audit(planned, out=tmp_path)
     assert again.findings == first.findings

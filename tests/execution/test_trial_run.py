@@ -32,8 +32,8 @@ class Looking(Attack):
     seen: ClassVar[list] = []
     stop: ClassVar[int | None] = None
 
-    def reconstruct(self, observation, seeds, progress):
-        self.seen.append((observation, list(seeds)))
+    def solve(self, problem, seeds, progress):
+        self.seen.append((problem, list(seeds)))
         if self.stop in seeds:
             raise KeyboardInterrupt
         progress(1.0)
@@ -63,7 +63,7 @@ class Asking(TamperingServer):
     def ask_again(self, observation, asked):
         return None if asked >= self.queries else observation.model
 
-    def reconstruct(self, observation, seeds, progress):
+    def solve(self, problem, seeds, progress):
         return blank(len(seeds))
 
 
@@ -126,8 +126,8 @@ def test_the_attack_sees_the_updates_of_its_trials_and_the_facts_of_its_threat_m
 
 def test_a_floor_sees_no_update(setup, monkeypatch):
     seen = []
-    real = MeanImage.reconstruct
-    monkeypatch.setattr(MeanImage, "reconstruct", lambda self, o, *rest: seen.append(o) or real(self, o, *rest))
+    real = MeanImage.solve
+    monkeypatch.setattr(MeanImage, "solve", lambda self, o, *rest: seen.append(o) or real(self, o, *rest))
     run_of(setup, MeanImage()).of(range(TRIALS), quiet)
     assert all(not t.any() for t in seen[0].update.tensors.values())
 

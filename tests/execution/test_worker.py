@@ -75,7 +75,7 @@ def test_an_error_in_the_code_comes_with_its_traceback(pipes, monkeypatch):
     def broken(*_):
         raise RuntimeError("shapes do not fit")
 
-    monkeypatch.setattr(Linear, "reconstruct", broken)
+    monkeypatch.setattr(Linear, "solve", broken)
     ours, theirs = pipes
     running = start(theirs, SetupSource.of(load_setup(TINY, None, "cpu"), None))
     receive(ours)

@@ -36,6 +36,12 @@ def test_the_target_is_described_by_the_scenario_and_the_data(made):
     assert said.items() <= dict(attacked(report)).items()
 
 
+def test_what_informed_attackers_take_for_the_defense_is_said_where_they_were_not_given_the_true_one(made):
+    name = "Informed attackers take the defense for"
+    assert dict(attacked(with_scenario(made.report, assume="gaussian:std=1")))[name] == "gaussian:std=1"
+    assert name not in dict(attacked(made.report))
+
+
 def test_what_was_left_to_the_defaults_is_said_in_words(made):
     said = dict(attacked(with_scenario(made.report, weights=None, defenses=(), attacks=())))
     assert said["Weights"] == "freshly initialised from the seed"

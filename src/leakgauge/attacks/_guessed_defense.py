@@ -1,8 +1,8 @@
 """What an update itself gives away about the defence behind it, and the same defence for the attacker's own gradients.
 
 Li et al. 2022 (GGL), section 3.3: a clipping bound is the norm of the update, pruning shows in its exact zeros, and
-Soteria in the empty columns of the last weight. A gradient that the attacker simulates goes through the guess before it
-is compared, so that the true sample still costs nothing. Noise leaves nothing to imitate.
+a muted layer in the empty columns of the last weight. A gradient that the attacker simulates goes through the guess
+before it is compared, so that the true sample still costs nothing. Noise leaves nothing to imitate.
 
 Kept entries are counted per tensor, which repeats pruning of each tensor and of the whole update alike.
 """

@@ -23,7 +23,7 @@ from leakgauge.attacks._latent_search import GeneratorWeights, Latents, latent_p
 from leakgauge.engine import descent
 from leakgauge.engine.driving import Minimum, Problem
 from leakgauge.matching.attempts import Start, attempts_for, best_of, part_of, reported
-from leakgauge.matching.problem import Latent, Matching, repainted
+from leakgauge.matching.problem import Latent, Matching, innermost
 from leakgauge.settings import setting
 from leakgauge.types import Attack, Fact, Observation, Progress, Reconstruction
 
@@ -105,7 +105,7 @@ class GIAS(Attack):
         if first.interrupted:  # nobody has come to the weights yet
             return self._claim(problem, first, None, began)
         own = GeneratorWeights(painter.generator, painter.labels, painter.latents(first.x[:, : painter.width]))
-        weights = repainted(problem, painter, own)
+        weights = innermost(problem, lambda inside: inside.replace(painter=own))
         second = descent.descend(
             weights.evaluator,
             torch.cat((own.start, first.x[:, painter.width :]), 1),

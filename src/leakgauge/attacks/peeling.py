@@ -13,8 +13,9 @@ units have to name the same sample instead.
 Where no row with one sample is left, units that are on for the whole batch give rows over the samples that leave a unit
 off (`_parts/always_on_units.py`), and it goes on with those.
 
-`coefficients=solved` does without the network behind: what a sample left in the units is the one vector of that space
-with zeros where the sample leaves units off. It holds whatever is drawn, hidden, clipped or mixed behind the layer.
+Who knows that something behind the layer was changed does without the network there: what a sample left in the units
+is the one vector of that space with zeros where the sample leaves units off. It holds whatever is drawn, hidden,
+clipped or mixed behind the layer.
 
 An update of 16-bit numbers (float16, bfloat16) may be too coarse to prove much. What rows agree on is then claimed and
 not certified (`_parts/row_clusters.py`).

@@ -223,14 +223,14 @@ def without_floors(report: AuditReport) -> AuditReport:
     asked = {s.partition(":")[0] for s in report.scenario.attacks} | decoys_in(report.findings)
     return dataclasses.replace(
         report,
-        findings=tuple(f for f in report.findings if f.attack in asked or _numbered(f.attack) in asked),
-        summary=tuple(r for r in report.summary if r.attack in asked or _numbered(r.attack) in asked),
+        findings=tuple(f for f in report.findings if f.attack in asked or _without_way(f.attack) in asked),
+        summary=tuple(r for r in report.summary if r.attack in asked or _without_way(r.attack) in asked),
     )
 
 
-def _numbered(row: str) -> str:
-    """`cpl #2`, another version of the attack that knows the defence -> `cpl`."""
-    return row.partition(" #")[0]
+def _without_way(row: str) -> str:
+    """`cpl (behind the lock)`, an attacker who knows the defense and uses that in one way -> `cpl`."""
+    return row.partition(" (")[0]
 
 
 def notes_of(report: AuditReport) -> list[str]:

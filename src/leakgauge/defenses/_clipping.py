@@ -145,5 +145,8 @@ class KnownClipping(Defense):
     def informs_first_layer(self, problem: FirstLayer, observation: Observation, way: str) -> FirstLayer:  # noqa: ARG002
         return self.clipping.first_layer(problem)
 
+    def informs_server(self, server: TamperingServer) -> TamperingServer:
+        return server  # whatever it makes large is shortened
+
     def informs_peeled(self, problem: PeeledLayer, observation: Observation, way: str) -> PeeledLayer:  # noqa: ARG002
         return problem.replace(coefficients=SOLVED)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from leakgauge.matching.compression import Compression
-from leakgauge.matching.problem import Matching
+from leakgauge.matching.problem import Matching, innermost
 from leakgauge.types import Fact
 
 _BESIDE_A_COSINE = 1e-3  # weight of total variation for attacks that match directions; ten times their usual one
@@ -28,4 +28,4 @@ def with_labels_searched(problem: Matching) -> Matching:
     """The labels are searched for with the inputs, where the attack can and nobody revealed them."""
     if not problem.searches_labels or problem.observation.knows(Fact.LABELS):
         return problem
-    return problem.replace(labels=None)
+    return innermost(problem, lambda inside: inside.replace(labels=None)).replace(labels=None)

@@ -3,7 +3,7 @@
 `unit="sample"` clips every sample's gradient before they are averaged, `unit="client"` the update as it leaves the
 client. `scope="whole"` measures the length over all tensors together, `scope="layer"` clips each tensor for itself.
 Clipping bounds what one sample or client can move. It hides little, and without noise nothing is promised: `guarantee`
-stays None (see `dp-sgd`).
+stays None.
 
 How to beat it. Clipping hides a scale and keeps every direction: gradients are compared after the best common scale, or
 the best scale of each tensor if each was clipped for itself. A clipped batch is a mean with other weights; gradient

@@ -10,10 +10,10 @@ accounts as if the whole moved by C. Here the noise is sigma C sqrt(L) (`noise="
 no noise at all: its line is commented out, and the other script multiplies by zero. Its log has C = 4 and sigma = 6,
 our defaults.
 
-What is promised follows from `sigma`, `q`, `rounds` and `delta` as the user states them: see `dp-sgd`. For Fed-CDP
+What is promised follows from `sigma`, `q`, `rounds` and `delta` as the user states them. For Fed-CDP
 `rounds` counts local steps. Against a server that sees who takes part, q of Fed-SDP is 1.
 
-How to beat them: as `clip` and `dp-sgd`, with one scale per tensor for Fed-CDP.
+How to beat them: the guess is clipped likewise and the noise is weighed, with one scale per tensor for Fed-CDP.
 """
 
 from __future__ import annotations

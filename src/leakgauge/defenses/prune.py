@@ -1,7 +1,7 @@
 """Gradient pruning: the smallest entries of the update are not sent.
 
-`scope="tensor"` drops a share of every tensor (Soteria, GGL, ATS); `scope="global"` a share of the whole update, which
-can empty a tensor (CPL). Exactly floor(share x entries) are dropped; there is no accumulation over rounds (see `dgc`).
+`scope="tensor"` drops a share of every tensor, as most papers do; `scope="global"` a share of the whole update, which
+can empty a tensor (CPL). Exactly floor(share x entries) are dropped; nothing is kept for later rounds.
 
 How to beat it: the zeros are visible, so an attacker compares only the entries that survived.
 """

@@ -70,8 +70,8 @@ class Federated:
         self.defenses = tuple(d.begun(self.model, self.samples.spec.shape) for d in self.defenses)
         if locks_in(self.model):
             raise NotApplicable(
-                "key-lock leaves a lock with each client from round to round, which this federation does not; use "
-                "leakgauge lab train-locked, or leakgauge.lab.locked_training from Python"
+                "a locked normalisation leaves a lock with each client from round to round, which this federation does "
+                "not; use leakgauge lab train-locked, or leakgauge.lab.locked_training from Python"
             )
         self.trained_on, self.kept_back = split_clients(self.clients, self.aggregator.kept_back, self.seed)
         self.ledger = torch.zeros(len(self.clients), 2, dtype=torch.float64)

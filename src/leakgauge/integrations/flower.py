@@ -10,7 +10,7 @@ give `training=`, and the mod trains in the app's place.
 
 Draws are fresh and from the system's own randomness unless `seed` is given, which is for tests: who knows the seed
 can take the noise off again. `with_aggregate` is arithmetic at the server, which has every update in its hands: with
-`secure-aggregation` it shows what masking costs and gives, it does not hide anything from that process.
+masked sums it shows what masking costs and gives, it does not hide anything from that process.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ class Training:
 def as_mod(*defenses: Defense, training: Training | None = None, seed: int | None = None) -> Mod:
     """A Flower client mod that applies the defences, in the order written, to what `train` sends back.
 
-    Example: `ClientApp(mods=[as_mod(Clip(norm=1.0, unit="client"), Gaussian(std=0.01))])`. A defence that changes the
-    network (`precode`, `key-lock`) needs `training`, and a server that starts from `prepared(model, defense)`.
+    Example: `ClientApp(mods=[as_mod(Clip(norm=1.0, unit="client"), Gaussian(std=0.01))])`. A defense that changes the
+    network needs `training`, and a server that starts from `prepared(model, defense)`.
     """
     flower()
     _check(defenses, training)

@@ -129,7 +129,6 @@ class Matching:
     painter: Painter | None = None  # what z means, where it is not the inputs themselves
     hidden: Mapping[str, tuple[int, ...]] = field(default_factory=dict)  # buffers searched for: name -> shape
     hidden_unit: float = 1.0  # in which z counts them: a number that acts on every pixel needs smaller steps than one
-    samples_changed: str = ""  # the defense that changed the samples, and whose change is searched through
     finish: Finish | None = None  # what is reported, where it is not what was compared
     opening: Opening | None = None  # what each attempt begins with, where attempts stand for different guesses
 
@@ -438,18 +437,25 @@ def inside(layers: Iterable[str], tensors: Iterable[str]) -> set[str]:
     return {name for name in tensors if any(name == layer or name.startswith(f"{layer}.") for layer in named)}
 
 
-def repainted(problem: Matching, old: Painter, new: Painter) -> Matching:
-    """The same problem with `new` in place of the painter `old`, also where a defense has put its own around it."""
+def innermost(problem: Matching, change: Callable[[Matching], Matching]) -> Matching:
+    """The problem with `change` made to the one inside all that defenses have put around it.
+
+    What a defense puts around a problem, as its painter or as what is reported, holds that problem as `plain`.
+    """
     around: Any = problem.painter
-    if around is old:
-        return problem.replace(painter=new)
-    inside = dataclasses.replace(around, plain=repainted(around.plain, old, new))
-    hooks = {
-        name: getattr(inside, hook.__name__)
-        for name in ("finish", "opening")
-        if getattr(hook := getattr(problem, name), "__self__", None) is around
-    }
-    return problem.replace(painter=inside, **hooks)
+    plain = getattr(around, "plain", None)
+    if plain is None:
+        changed = change(problem)
+    else:
+        changed = problem.replace(painter=dataclasses.replace(around, plain=innermost(plain, change)))
+    hooks: dict[str, Any] = {}
+    for name in ("finish", "opening"):
+        hook: Any = getattr(problem, name)
+        if hasattr(hook, "plain"):
+            hooks[name] = dataclasses.replace(hook, plain=innermost(hook.plain, change))
+        elif plain is not None and getattr(hook, "__self__", None) is around:
+            hooks[name] = getattr(changed.painter, hook.__name__)
+    return changed.replace(**hooks)
 
 
 def stretched(found: Reconstruction, problem: Matching) -> Reconstruction:

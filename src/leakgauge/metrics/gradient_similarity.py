@@ -1,6 +1,6 @@
 """How alike two updates are: the cosine between gradients, per trial.
 
-Over all tensors as one vector by default. ATS averages the cosines of the single tensors instead, which lets
+Over all tensors as one vector by default. Gao et al. 2021 average the cosines of the single tensors instead, which lets
 a bias of ten entries count as much as a layer of a million; `per_tensor=True` gives that reading.
 """
 

@@ -2,8 +2,8 @@
 
 `ssim` is the default: an 11 x 11 Gaussian window (sigma 1.5), population covariance, and only those positions
 where the whole window lies on the image. Averaging the padded border in, as torchmetrics does, flatters dark
-edges: 0.47 where this gives 0.28 on MNIST. `ssim_uniform7` is scikit-image's default, which FedKL and PRECODE
-use (PRECODE on normalised images, negative values set to 0).
+edges: 0.47 where this gives 0.28 on MNIST. `ssim_uniform7` is scikit-image's default, which Ren 2023 and Scheliga et
+al. 2022 use (the latter on normalised images, negative values set to 0).
 
 Images under 11 px (or 7) use the largest odd window that fits, so that their value is defined; it is not
 comparable with that of larger images.
@@ -89,7 +89,7 @@ SSIM = Metric(
 
 SSIM_UNIFORM7 = Metric(
     name="ssim_uniform7",
-    summary="structural similarity per image as FedKL and PRECODE print it, 7 x 7 uniform window",
+    summary="structural similarity per image with a 7 x 7 uniform window, as Ren 2023 prints it",
     paper="Wang et al. 2004",
     higher_is_better=True,
     low=-1.0,

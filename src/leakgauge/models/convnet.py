@@ -46,7 +46,7 @@ class ConvNet9(ModelSpec):
 
     name: ClassVar[str] = "convnet9"
     summary: ClassVar[str] = "nine convolutions with BatchNorm and ReLU, from 9 px"
-    paper: ClassVar[str] = "Drabent et al. 2022 (ATS, replicated); Geiping et al. 2020"
+    paper: ClassVar[str] = "Drabent et al. 2022; Geiping et al. 2020"
 
     normalize: str = normalize_setting("auto")
     width: int = setting(64, "channels of the first convolution; the last has four times as many", low=1)

@@ -111,7 +111,7 @@ def split_chain(configuration: str) -> list[str]:
 
 
 def parse_assumed(chain: str) -> tuple[tuple[Defense, ...], tuple[str | None, ...]]:
-    """`soteria:share=0.5@visible columns+clip` -> what attackers take for the chain, and the one way to use each."""
+    """`name:field=0.5@way+clip` -> what attackers take for the chain, and the one way to use each."""
     parts = [part.partition(_WAY) for part in split_chain(chain)]
     defenses = tuple(catalog.build("defenses", spec) for spec, _, _ in parts)
     return defenses, tuple(way if sign else None for _, sign, way in parts)

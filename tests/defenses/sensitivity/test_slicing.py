@@ -123,12 +123,6 @@ def test_an_open_choice_is_the_same_for_everyone():
     assert not (NoisedSlices().chosen(range(5)) == chosen[0]).all()
 
 
-def test_what_is_told_survives_as_one_field():
-    for told in (NoisedSlices(), NoisedSlices(slices=7, noised=2, std=5e-4, packing="sweep", secret=False)):
-        assert "," not in told.text
-        assert NoisedSlices.from_field(told.text) == told
-
-
 def test_everybody_cuts_alike(net):
     first, second = SliceRule().cut(net, SHAPE), SliceRule().cut(net, SHAPE)
     assert torch.equal(first.of_entry, second.of_entry)

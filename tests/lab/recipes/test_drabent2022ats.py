@@ -11,6 +11,7 @@ from leakgauge import catalog
 from leakgauge.client.fedsgd import fedsgd
 from leakgauge.client.observe import facts_about, observe
 from leakgauge.data import load
+from leakgauge.defenses.ats.defense import ATS
 from leakgauge.engine.gradients import trial_gradients
 from leakgauge.errors import BadInput
 from leakgauge.lab.policy_search import SINGLES
@@ -24,6 +25,7 @@ from leakgauge.lab.recipes.drabent2022ats._pictures import ExposedPictures, betw
 from leakgauge.lab.recipes.drabent2022ats._semi_trained import semi_trained
 from leakgauge.lab.recipes.drabent2022ats._set_up import (
     AFTERWARDS,
+    ATTACKERS,
     CONVNET,
     HYBRID,
     LBFGS,
@@ -32,26 +34,30 @@ from leakgauge.lab.recipes.drabent2022ats._set_up import (
     RESNET,
     THROUGH,
     TRIO,
+    WAYS,
+    attacked,
     named,
-    told,
     training,
 )
 from leakgauge.lab.recipes.drabent2022ats._single import CLAIMED, OperationScores
 from leakgauge.matching.distance import gradient_distance
 from leakgauge.models import load_model
-from leakgauge.types import Batch, LocalTraining, Scenario, threat_model
+from leakgauge.setup.plan import plan
+from leakgauge.types import Batch, Known, LocalTraining, Scenario, threat_model
 
 RECIPE = get("drabent2022ats")
 FIGURES = {"figure-1", "figure-2", "figure-4", "figure-5", "figure-6"}  # figure 3 is pictures
 SHORT = "inverting-gradients:steps=3"
 
 
-def test_who_knows_the_policy_says_so_in_its_fields():
-    assert told(LBFGS, HYBRID, PLAIN) == LBFGS
-    through, afterwards = (catalog.build("attacks", told(LBFGS, HYBRID, who)) for who in (THROUGH, AFTERWARDS))
-    assert (through.policy, through.undo, through.restarts) == (HYBRID, "through", 16)
-    assert (afterwards.policy, afterwards.undo, afterwards.restarts) == (HYBRID, "afterwards", 1)
-    assert through.steps == afterwards.steps == catalog.build("attacks", LBFGS).steps
+def test_who_knows_the_policy_plays_the_same_attack_in_its_own_way():
+    plain, through, afterwards = (attacked(HYBRID, LBFGS, who).scenario for who in ATTACKERS[:3])
+    assert plain.attacks == through.attacks == afterwards.attacks == (LBFGS,)
+    assert (plain.variants, plain.assume) == ("plain", "")
+    for scenario, way in ((through, THROUGH), (afterwards, AFTERWARDS)):
+        (known,) = (cell.known for cell in plan(scenario, undefended=False) if cell.adaptive)
+        assert known == (Known(ATS(policy=HYBRID), WAYS[way]),)
+    assert ATS(policy=HYBRID).guesses == 16
 
 
 def test_the_policy_of_a_training_is_the_one_that_is_attacked():
@@ -89,7 +95,7 @@ def test_a_hybrid_of_three_draws_among_three():
     drawn = catalog.build("defenses", f"ats:policy={TRIO}")
     assert named(drawn.policy, PLAIN).startswith("hybrid ")
     assert len(TRIO.split("/")) == 3
-    assert len(drawn.adaptive(catalog.build("attacks", LBFGS))) == 2
+    assert len(drawn.ways(catalog.build("attacks", LBFGS))) == 2
 
 
 def test_published_starts_are_those_of_the_table():
@@ -178,7 +184,7 @@ def test_what_is_watched_is_the_attack_itself(steps):
     _, _, _, observation, seeds = _watched(attack)
     marks = at_marks(attack, observation, seeds)
     assert list(marks) == list(MARKS)
-    reported = attack.reconstruct(observation, tuple(seeds), lambda _: None).inputs
+    reported = attack(observation, seeds).inputs
     best = (marks[100] - reported).flatten(1).abs().amax(1)
     assert best.min() < 1e-4
 

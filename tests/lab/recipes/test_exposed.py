@@ -35,7 +35,7 @@ def test_a_run_keeps_the_pictures_that_were_recovered_best(drawn, tmp_path):
     result = load(drawn.cells[0].run.pieces[0], tmp_path)
     shown = [each["psnr"] for each in result.exposed]
     assert shown == sorted((f.records[0]["psnr"] for f in result.findings), reverse=True)[:3]
-    assert result.exposed[0]["spec"] == "linear"
+    assert result.exposed[0]["attack"] == "linear"
 
 
 def test_pictures_come_back_as_they_were(drawn, tmp_path):

@@ -98,20 +98,21 @@ def test_the_adaptive_cell_reads_those_who_know_the_defence(victim, small_scenar
     """Of several that do, the one that recovers most."""
     run = Run(small_scenario())
     weak, strong = (
-        victim(adaptive=True, spec=spec, scores={"psnr": psnr}) for spec, psnr in (("cpl:tv=1", 5.0), ("cpl:tv=2", 9.0))
+        victim(adaptive=True, attack=f"cpl ({way})", scores={"psnr": psnr}) for way, psnr in (("a", 5.0), ("b", 9.0))
     )
     save(run.scenario, tmp_path, Result((victim(), weak, strong), {"device": "cpu"}, 1.0))
     results = results_of(run, tmp_path)
-    assert [f.spec for f in findings_of(Cell("", "", run, {}), results)] == [victim().spec]
-    assert [f.spec for f in findings_of(Cell("", "", run, {}, variant="adaptive"), results)] == ["cpl:tv=2"]
+    assert [f.attack for f in findings_of(Cell("", "", run, {}), results)] == [victim().attack]
+    assert [f.attack for f in findings_of(Cell("", "", run, {}, variant="adaptive"), results)] == ["cpl (b)"]
 
 
 def test_of_a_tables_attackers_the_one_with_the_least_error_speaks(victim, small_scenario, tmp_path):
     run = Run(small_scenario())
-    versions = [victim(adaptive=True, spec=s, scores={"mse": e}) for s, e in (("cpl:tv=1", 0.5), ("cpl:tv=2", 0.1))]
+    ways = (("a", 0.5), ("b", 0.1))
+    versions = [victim(adaptive=True, attack=f"cpl ({way})", scores={"mse": e}) for way, e in ways]
     save(run.scenario, tmp_path, Result(tuple(versions), {"device": "cpu"}, 1.0))
     found = findings_of(Cell("", "", run, {}, variant="adaptive"), results_of(run, tmp_path))
-    assert [f.spec for f in found] == ["cpl:tv=2"]
+    assert [f.attack for f in found] == ["cpl (b)"]
 
 
 def test_progress_of_one_run_is_its_share_among_all(small_scenario, tmp_path):

@@ -84,6 +84,8 @@ class ATS(Defense):
 
     def _drawn(self, inputs: Tensor, seeds: Sequence[int]) -> Draw:
         if inputs.dim() != _PICTURES:
-            raise NotApplicable("ats transforms pictures, and this data is a table; use gaussian or dp-sgd instead")
+            raise NotApplicable(
+                "ats transforms pictures, and this data is a table; use a defense that adds noise instead"
+            )
         drawn = draw(parse(self.policy), seeds, inputs.shape[1], as_released=self.as_released)
         return drawn.to(inputs.device)

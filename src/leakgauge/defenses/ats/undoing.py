@@ -36,7 +36,7 @@ def with_policy(problem: Matching, observation: Observation, policy: str, undo: 
         raise NotApplicable("a transformation policy cannot be searched behind another defense that changes the data")
     if undo == AFTERWARDS:
         data: DataSpec = observation.fact(Fact.INPUT_SPEC)
-        return problem.replace(finish=lambda z: _finished(problem, z, policy, data))
+        return problem.replace(finish=Undoing(problem, policy, data))
     guessing = Transforming(problem, ways(parse(policy)))
     return problem.replace(
         painter=guessing,
@@ -47,23 +47,31 @@ def with_policy(problem: Matching, observation: Observation, policy: str, undo: 
 
 
 def undone_afterwards(inputs: Tensor, policy: str, data: DataSpec) -> Tensor:
-    """(T, N, *sample) as recovered -> the pictures that explain them;"""
+    """(T, N, *sample) as recovered -> the pictures that explain them."""
     _require_pictures(data.shape)
     usual = [sum(values) / len(values) for values in (data.mean or (0.5,), data.std or (0.25,))]
     flat = inputs.detach().flatten(0, 1).nan_to_num().clamp(0, 1)
     return originals(flat, parse(policy), *usual).view_as(inputs)
 
 
-def _finished(problem: Matching, z: Tensor, policy: str, data: DataSpec) -> tuple[Tensor, Tensor]:
-    inputs, logits = problem.split(z)
-    labels = problem.labels if logits is None else logits.argmax(-1)
-    assert labels is not None
-    return undone_afterwards(inputs, policy, data), labels
-
-
 def _require_pictures(shape: tuple[int, ...]) -> None:
     if len(shape) != 3:
         raise NotApplicable("a transformation policy acts on pictures, and this data is a table; leave it out")
+
+
+@dataclass(frozen=True)
+class Undoing:
+    """Makes of what was found the pictures before the policy."""
+
+    plain: Matching  # the problem without a policy
+    policy: str
+    data: DataSpec
+
+    def __call__(self, z: Tensor) -> tuple[Tensor, Tensor]:
+        inputs, logits = self.plain.split(z)
+        labels = self.plain.labels if logits is None else logits.argmax(-1)
+        assert labels is not None
+        return undone_afterwards(inputs, self.policy, self.data), labels
 
 
 @dataclass(frozen=True)
@@ -84,7 +92,7 @@ class Transforming:
         if samples > 1:
             guess = torch.randint(len(self.ways), (samples,), generator=generator(attempt, "guess"))
         begun = z.clone()
-        begun[:, -samples:] = guess.to(z)
+        begun[:, self.width - samples : self.width] = guess.to(z)  # what a layer hides stands behind it
         return begun
 
     def __call__(self, z: Tensor, trials: Tensor | None) -> tuple[Tensor, Tensor | None]:

@@ -26,7 +26,8 @@ def with_unmixing(problem: Matching) -> Matching:
         return problem
     labels = inferred_labels(problem.observation) if problem.labels is None else problem.labels
     mixing = Mixing(problem.replace(labels=labels), labels)
-    return problem.replace(labels=None, painter=mixing, finish=mixing.samples)
+    opening = None if problem.opening is None else mixing.opening
+    return problem.replace(labels=None, painter=mixing, finish=mixing.samples, opening=opening)
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,12 @@ class Mixing:
 
     def samples(self, z: Tensor) -> tuple[Tensor, Tensor]:
         """What stands behind the mixtures: samples (T, N, *shape) and labels (T, N)."""
-        return self.plain.split(z[:, :-1])[0], self.labels
+        reported = self.plain.split if self.plain.finish is None else self.plain.finish
+        return reported(z[:, :-1])[0], self.labels
+
+    def opening(self, z: Tensor, attempt: int) -> Tensor:
+        """The start of an attempt at samples that another defense changed before they were mixed."""
+        return z if self.plain.opening is None else self.plain.opening(z, attempt)
 
 
 def _mixed(tensor: Tensor, weight: Tensor) -> Tensor:

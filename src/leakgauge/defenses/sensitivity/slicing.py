@@ -107,7 +107,7 @@ class SliceRule(Settings):
 
 @dataclass(frozen=True)
 class NoisedSlices(SliceRule):
-    """All that is public about slices of which some are noised: what an attacker is told, as one text."""
+    """All that is public about slices of which some are noised: what an attacker knows."""
 
     noised: int = setting(3, "number of slices that carry noise", low=1)
     std: float = setting(0.1, "standard deviation of their noise", low=0)
@@ -115,21 +115,6 @@ class NoisedSlices(SliceRule):
     use: str = setting("slices", "tell noised slices from clean ones, or take noise out first", choices=USES)
     q: float = setting(6.0, "aspect of the matrix that noise is taken out of (use=compensate)", low=1)
     keep: str = setting("outside", "eigenvalues that are no noise (use=compensate)", choices=KEEPS)
-
-    @classmethod
-    def from_field(cls, text: str) -> NoisedSlices:
-        """Read what `text` wrote."""
-        return cls.from_text(text.replace("/", ","))
-
-    @property
-    def text(self) -> str:
-        """Without a comma, so that it can be the value of one field: `noised=3/std=0.1`."""
-        return "/".join((f"noised={self.noised}", f"std={self.std}", *self._changed()))
-
-    def _changed(self) -> list[str]:
-        given = {"noised", "std"}
-        fields = self.spec.partition(":")[2].split(",")
-        return [field for field in fields if field and field.partition("=")[0] not in given]
 
     def chosen(self, seeds: Sequence[int]) -> Tensor:
         """(T, d) the slices each client's seed chooses; the same ones for all where the choice is no secret."""

@@ -15,6 +15,7 @@ from leakgauge.errors import BadInput
 from leakgauge.lab.recipes._measurement import Measurement
 from leakgauge.matching.gradient_matching import GradientMatching
 from leakgauge.settings import unknown_name
+from leakgauge.setup.plan import parse_assumed
 from leakgauge.types import Scenario
 
 SEED_STRIDE = 1000  # between base seeds: more than the trials of any run, so no trial's seed is used twice
@@ -190,7 +191,8 @@ def scenarios_of(tables: Iterable[Table]) -> tuple[Scenario, ...]:
 def most_evaluations(scenario: Scenario) -> int:
     """Gradient evaluations if no victim is solved early: what a scenario can cost at most."""
     attack = catalog.build("attacks", scenario.attacks[0])
-    each = getattr(attack, "steps", 1) * getattr(attack, "restarts", 1)
+    assumed = parse_assumed(scenario.assume)[0] if scenario.assume else ()
+    each = getattr(attack, "steps", 1) * max([getattr(attack, "restarts", 1), *(d.guesses for d in assumed)])
     if isinstance(attack, GradientMatching) and attack.optimizer == "lbfgs":
         each *= INNER
     elif scenario.local.kind == "fedavg":  # the client's steps are unrolled

@@ -243,6 +243,8 @@ def describe(piece: Piece) -> str:
     trained = f" after {scenario.training.rounds} rounds" if scenario.training.rounds else ""
     batch = f" x {scenario.batch_size}" if scenario.batch_size > 1 else ""
     against = f" against {' '.join(scenario.defenses)}" if scenario.defenses else ""
+    if scenario.variants == "adaptive":
+        against += f", taken for {scenario.assume}" if scenario.assume else ", known"
     return (
         f"{' '.join(scenario.attacks)}{against} on {scenario.model}{trained}, {scenario.data}{local}: "
         f"{scenario.trials} victims{batch}, seed {scenario.seed}"

@@ -21,7 +21,7 @@ from leakgauge.engine.randomness import generator
 from leakgauge.execution.batching import reconstruct
 from leakgauge.lab.recipes._measurement import Figures, Measurement
 from leakgauge.lab.recipes._recipe import Cell, Study, Table
-from leakgauge.lab.recipes.drabent2022ats._set_up import AFTERWARDS, HYBRID, LENET, PLAIN, variant
+from leakgauge.lab.recipes.drabent2022ats._set_up import AFTERWARDS, HYBRID, LENET, PLAIN, WAYS
 from leakgauge.metrics.psnr import PSNR
 from leakgauge.models import load_model
 from leakgauge.setup.setup import pick_device
@@ -73,7 +73,7 @@ class ExposedPictures(Measurement):
         batch, seeds = Batch(own[:, None], labels[:, None]), [self.seed + trial for trial in range(len(own))]
         step = ATS(policy=self.policy).wrap(fedsgd()) if self.policy else fedsgd()
         facts = facts_about(model, batch, samples.spec, LocalTraining(), None, _TOLD.facts)
-        known = (Known(ATS(policy=self.policy), self.attacker),) if variant(self.attacker) == "adaptive" else ()
+        known = (Known(ATS(policy=self.policy), WAYS[self.attacker]),) if self.attacker in WAYS else ()
         attack = catalog.build("attacks", self.attack)
         seen = observe(model, step(model, batch, seeds), _TOLD, facts)
         claimed = reconstruct(attack, seen, seeds, lambda share: watch(0, 1, "", share), known).inputs

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from leakgauge.defenses.ats import undoing
 from leakgauge.lab.recipes._recipe import Cell, Run
 from leakgauge.types import Scenario, Training
 
@@ -48,6 +49,7 @@ PLAIN, THROUGH, AFTERWARDS, BETTER = ATTACKERS = (
     "undone afterwards",
     "the better informed one",
 )
+WAYS = {THROUGH: undoing.THROUGH, AFTERWARDS: undoing.AFTERWARDS}  # how those who know the policy use that
 
 Printed = tuple[float, float] | None  # PSNR and standard deviation over six pictures; None: not in the document
 KNOWN: Mapping[str, float | None] = {"psnr": None, "ssim": None, "recognised": None, "psnr_largest": None}
@@ -80,14 +82,13 @@ def training(policy: str, rounds: int = ROUNDS) -> Training:
 
 def variant(attacker: str) -> str:
     """Does this attacker know the policy?"""
-    return "adaptive" if attacker in (THROUGH, AFTERWARDS) else "plain"
+    return "adaptive" if attacker in WAYS else "plain"
 
 
 def attacked(
     policy: str, attack: str, attacker: str = PLAIN, *, model: str = LENET, data: str = "cifar100", **more: Any
 ) -> Run:
     """One attacker, and how it uses the policy if it knows it. TF32 is enough for the signs of larger networks."""
-    known = variant(attacker)
     given: dict[str, Any] = {
         "model": model,
         "data": data,
@@ -95,8 +96,8 @@ def attacked(
         "trials": VICTIMS,
         "defenses": (f"ats:policy={policy}",) if policy else (),
         "threat_model": "honest-but-curious+labels",
-        "assume": f"ats:policy={policy}@{attacker}" if known == "adaptive" else "",
-        "variants": known,
+        "assume": f"ats:policy={policy}@{WAYS[attacker]}" if attacker in WAYS else "",
+        "variants": variant(attacker),
         "precision": "float32" if model == LENET else "tf32",
     }
     return Run(Scenario(**given | more))

@@ -99,8 +99,8 @@ def _defended() -> tuple[Cell, ...]:
 TABLE_DEFENSES = Table(
     "defenses",
     f"batches of {_BATCH} from CIFAR-10 under each defence, the same network",
-    "as table sizes. Knows the defence: what samples left in the units is solved for from the update "
-    "(`coefficients=solved`), because the network behind the layer no longer says it.",
+    "as table sizes. Knows the defence: what samples left in the units is solved for from the update, "
+    "because the network behind the layer no longer says it.",
     "Whoever alters every entry of the first layer's gradient stops it: noise, however small beside the gradient, "
     "compression, several local steps. Whoever does not touch that layer stops nothing (Soteria, BatchNorm only, "
     "and PRECODE for whoever knows it). Noise on some slices leaves whole rows clean. Under mixup what is certified"
