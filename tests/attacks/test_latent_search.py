@@ -11,7 +11,7 @@ from leakgauge.attacks.ggl import GGL
 from leakgauge.client.observe import observe
 from leakgauge.errors import NotApplicable
 from leakgauge.generators.loading import load_generator
-from leakgauge.matching.problem import repainted
+from leakgauge.matching.problem import innermost
 from leakgauge.types import Batch, Fact, threat_model
 
 SETTINGS = {"attack": "ggl", "generator": "public", "distance": "l2", "transform": "none", "reach": 2.5}
@@ -101,7 +101,7 @@ def test_own_weights_begin_as_the_generators(drawn):
     own = GeneratorWeights(problem.source.generator, problem.labels, problem.source.latents(z))
     torch.testing.assert_close(own(own.start, None)[0], problem.split(z)[0], rtol=1e-4, atol=1e-5)
     grey = dataclasses.replace(own, latents=problem.source.latents(torch.zeros_like(z)))
-    value, slope = repainted(problem, problem.source, grey).evaluator(rows)(grey.start)
+    value, slope = innermost(problem, lambda inside: inside.replace(painter=grey)).evaluator(rows)(grey.start)
     torch.testing.assert_close(value, problem.values(rows)(torch.zeros_like(z)), rtol=1e-4, atol=1e-7)
     assert (slope != 0).any(1).all()
 

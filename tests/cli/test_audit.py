@@ -190,18 +190,10 @@ def test_attack_that_does_not_fit_stays_in_the_table_as_failed(leakgauge):
 def test_two_settings_of_one_attack_stay_two_rows(leakgauge, small):
     """Otherwise trials are counted twice and two different attacks share one mean."""
     outcome = leakgauge(
-        "audit",
-        *small,
-        "--attacks",
-        "linear linear:combine=least-squares",
-        "--defenses",
-        "none",
-        "--json",
-        "--out",
-        "run",
+        "audit", *small, "--attacks", "dlg:steps=1 dlg:steps=2", "--defenses", "none", "--json", "--out", "run"
     )
     trials = {row["attack"]: row["trials"] for row in outcome.json["summary"] if row["floor"]}
-    assert trials == {"linear": 2, "linear:combine=least-squares": 2}
+    assert trials == {"dlg:steps=1": 2, "dlg:steps=2": 2}
 
 
 def test_configuration_named_twice_is_not_counted_twice(leakgauge, small):

@@ -1,7 +1,6 @@
 """Rotation: every layer's update is turned by a rotation that all clients share, and may be mirrored.
 
-The rotation is drawn from a public key, and whether a layer is mirrored from the client's own randomness. An example of
-a defense with a way of its own to be beaten; the page on adding a defense shows this file.
+The rotation is drawn from a public key; whether a layer is mirrored is drawn from the client's own randomness.
 
 How to beat it: turn the update back. What is left to guess is one sign per layer, and a wrong sign is always farther
 from the update than the right one: a layer's sign is the one that fits the guess better. Labels cannot be read off a
@@ -26,7 +25,7 @@ from leakgauge.types import Batch, Defense, Fact, Observation, SharedUpdate, Ste
 
 @dataclass(frozen=True)
 class Rotation(Defense):
-    """Example: `--defense rotation_defense.py:Rotation:key=7`"""
+    """Example: `--defense rotation:key=7`"""
 
     name: ClassVar[str] = "rotation"
     summary: ClassVar[str] = "turn every layer's update by a shared rotation, mirrored at random"

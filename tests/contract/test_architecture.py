@@ -45,8 +45,6 @@ ORDER = (  # of the packages: each may import what stands above it, and itself
     "entry",
     "__main__",
 )
-# Ways that a defence is undone, until they lie with their defence.
-UNTIL_DEFENSES_INFORM = {("matching", "defenses")}
 RANK = {part: rank for rank, part in enumerate(ORDER)}
 MIRRORED = tuple(part for part in ORDER if (SOURCE / part).is_dir() and part != "types")
 FILES = sorted(p for p in SOURCE.rglob("*.py") if "__pycache__" not in p.parts)
@@ -91,9 +89,7 @@ def test_imports_point_one_way(path: Path) -> None:
     assert own in RANK, f"{own} has no place among the layers; give it one"
     for part in imported_parts(path):
         assert part in RANK, f"{relative(path)} imports the unknown part {part}"
-        assert RANK[part] <= RANK[own] or (own, part) in UNTIL_DEFENSES_INFORM, (
-            f"{relative(path)} imports {part}, which stands above it"
-        )
+        assert RANK[part] <= RANK[own], f"{relative(path)} imports {part}, which stands above it"
 
 
 def test_no_two_parts_import_each_other_in_a_circle() -> None:

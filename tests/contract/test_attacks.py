@@ -20,6 +20,11 @@ from leakgauge.types import Attack, Fact, TamperingServer
 
 ATTACKS = catalog.find("attacks")
 Cases = Callable[[str], AttackCase]
+MOST_FIELDS = {"dlg": 15, "inverting-gradients": 17}
+SAID_BY_DEFENSES = """
+skip bottleneck unlock stretch unmix policy undo repeats repeat_lr compression clipping noise_std noise_on noised_slices
+clients match_nonzero read_dropout combine fit_scale coefficients
+"""
 every_attack = pytest.mark.parametrize("name", ATTACKS)
 
 
@@ -44,6 +49,14 @@ def test_describes_itself(name: str) -> None:
     assert isinstance(attack.needs, frozenset)
     assert all(isinstance(fact, Fact) for fact in attack.needs)
     assert f"leakgauge attack {name}" in attack.__doc__
+
+
+@every_attack
+def test_has_few_fields_and_none_for_a_defense(name: str) -> None:
+    fields = {field.name for field in dataclasses.fields(ATTACKS[name])}
+    assert len(fields) <= MOST_FIELDS.get(name, 17)
+    if name != "mkor":  # there `noise_on` says where the server puts noise of its own
+        assert not fields & set(SAID_BY_DEFENSES.split())
 
 
 @every_attack

@@ -6,6 +6,7 @@ import importlib.util
 import re
 import shlex
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
@@ -13,6 +14,9 @@ import pytest
 
 from leakgauge import catalog
 from leakgauge.cli import main
+from leakgauge.setup.plan import informed_by
+from leakgauge.testing import check_attack
+from leakgauge.types import Attack, Known
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGES = sorted(DOCS.glob("*.md"))
@@ -111,3 +115,52 @@ def test_the_table_of_who_knows_what_has_every_attack_and_every_defense(settings
     assert cells["`dlg`"][defenses.index("key-lock")] == "2"
     assert cells["`mean-image`"] == ["–"] * len(defenses)
     assert cells["`labels`"][defenses.index("prune")] == "?"
+
+
+@pytest.fixture
+def shown(tmp_path: Path) -> Callable[[str, str], type]:
+    """shown(page, "Class"): the class out of the page's own block, saved as a user would save it."""
+
+    def saved(page: str, name: str) -> type:
+        (text,) = [block for block in blocks(page, "python") if f"\nclass {name}(" in block]
+        (tmp_path / f"{name.lower()}.py").write_text(text, encoding="utf-8")
+        return catalog.own(f"{tmp_path / name.lower()}.py:{name}")
+
+    return saved
+
+
+def test_the_attacks_that_are_shown_hold_to_the_contract(shown):
+    check_attack(shown("adding-an-attack", "Nearest"))
+    check_attack(shown("adding-an-attack", "Descent")(steps=2))
+
+
+def test_the_test_that_is_shown_passes(shown, monkeypatch):
+    nearest = shown("adding-an-attack", "Nearest")
+    (block,) = [block for block in blocks("adding-an-attack", "python") if "def test_" in block]
+    home = ModuleType("leakgauge.attacks.nearest")
+    home.Nearest = nearest
+    monkeypatch.setitem(sys.modules, home.__name__, home)
+    names = {"__name__": "shown"}
+    exec(compile(block, "shown", "exec"), names)
+    tests = [value for name, value in names.items() if name.startswith("test_")]
+    assert tests
+    for test in tests:
+        test()
+
+
+def test_the_defense_that_is_shown_is_the_one_that_is_tested():
+    (block,) = [block for block in blocks("adding-a-defense", "python") if "class Rotation" in block]
+    assert block == Path(__file__).with_name("rotation_defense.py").read_text(encoding="utf-8")
+
+
+def test_the_attack_that_is_shown_is_informed_of_the_defense_that_is_shown(shown):
+    attack, defense = shown("adding-an-attack", "Descent")(), shown("adding-a-defense", "Rotation")()
+    assert informed_by(attack, (defense,)) == ((Known(defense),),)
+
+
+@pytest.mark.parametrize(("page", "row"), [("adding-an-attack", "`matching"), ("adding-a-defense", "`informs_")])
+def test_the_attacks_of_each_kind_of_problem_are_listed(page, row):
+    listed = re.findall(rf"^\| {row}.*\| (`[^|]*`) \|$", text_of(page), re.MULTILINE)
+    named = [name for names in listed for name in re.findall(r"`([a-z-]+)`", names)]
+    posing = [name for name, attack in catalog.find("attacks").items() if attack.kind is not Attack.kind]
+    assert sorted(named) == sorted(posing)

@@ -38,7 +38,7 @@ WRITTEN_SHORT = ("audit", "setup", "recording", "execution", "cli/audit.py", "cl
 def way(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The modules of ours that called the attack, from the command on, each once."""
     seen: list[str] = []
-    original = Linear.reconstruct
+    original = Linear.solve
 
     def noting(self, observation, seeds, progress):
         frame = sys._getframe(1)
@@ -50,7 +50,7 @@ def way(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         seen[:] = dict.fromkeys(reversed(names))
         return original(self, observation, seeds, progress)
 
-    monkeypatch.setattr(Linear, "reconstruct", noting)
+    monkeypatch.setattr(Linear, "solve", noting)
     return seen
 
 

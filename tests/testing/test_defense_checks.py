@@ -11,8 +11,8 @@ import pytest
 import torch
 from torch import nn
 
+from leakgauge import catalog
 from leakgauge.defenses.gaussian import Gaussian
-from leakgauge.defenses.prune import Prune
 from leakgauge.matching.problem import Matching
 from leakgauge.settings import setting
 from leakgauge.testing import check_defense
@@ -149,7 +149,10 @@ class OtherKind(Longer):
         return Matching(**vars(problem))
 
 
-@pytest.mark.parametrize("defense", [Longer, Prune, Gaussian(std=0.1)])
+HELD = {"longer": Longer, "gaussian, stronger": Gaussian(std=0.1), **catalog.find("defenses")}
+
+
+@pytest.mark.parametrize("defense", HELD.values(), ids=HELD)
 def test_a_defense_that_holds_to_it_passes(defense: type[Defense] | Defense) -> None:
     check_defense(defense)
 
