@@ -33,6 +33,7 @@ from leakgauge.matching.first_layer import PeeledLayer
 from leakgauge.matching.problem import Generated, Latent, Matching
 from leakgauge.servers.imprint import Imprint
 from leakgauge.servers.mkor import MKOR
+from leakgauge.setup.capability import INFORMED, NO_HELP, NO_RULE, capability
 from leakgauge.setup.plan import Cell
 from leakgauge.setup.setup import load_setup
 from leakgauge.types import (
@@ -65,7 +66,8 @@ EVERY_KIND: tuple[Attack, ...] = (  # one attack for each kind of problem
     Peeling(),
     RandomGuess(),
 )
-HEARD_THROUGH = ("gaussian", "laplace", "sensitivity")  # noise that larger gradients drown
+DROWNED = ("gaussian", "laplace", "sensitivity")  # noise, by larger gradients
+BOUNDED = ("clip", "dp-sgd", "fed-cdp", "fed-sdp")  # whatever a server makes large is shortened
 PEELED = ("clip", "dp-sgd", "dropout", "fed-cdp", "fed-sdp", "mixup", "precode", "sensitivity")
 DOES_NOT_HELP: dict[type, tuple[str, ...]] = {
     Matching: ("mixing",),  # a cosine is blind to the scale that guessed weights leave open
@@ -265,7 +267,7 @@ def test_every_way_to_know_it_says_something_to_the_attack(name: str, model: nn.
     defense = DEFENSES[name]()
     seen = seen_behind(defense, model)
     for attack in EVERY_KIND:
-        ways = defense.ways(attack)
+        ways = (*defense.ways(attack), *defense.weaker_ways(attack))
         assert len(set(ways)) == len(ways)
         assert ways == ("",) or all(ways), "of several ways each has a name"
         assert not any(sign in way for way in ways for sign in "@+"), "these part the ways of an assumed chain"
@@ -279,20 +281,18 @@ def test_every_way_to_know_it_says_something_to_the_attack(name: str, model: nn.
 @pytest.mark.parametrize("attack", ATTACKS)
 @every_defense
 def test_it_is_declared_for_every_attack_whether_knowing_the_defense_helps(name: str, attack: str) -> None:
-    """Informed in these ways, or knowing does not help, or there is no rule: never by silence."""
-    defense, kind = DEFENSES[name], ATTACKS[attack]
-    informed, has_rule = bool(defense().ways(kind())), defense.has_rule_for(kind)
-    of_a_server = issubclass(kind, TamperingServer)
-    if not of_a_server and kind.kind is Observation:
-        expected = "no rule"
-    elif of_a_server:
-        louder = kind().louder() is not None
-        expected = ("informed" if louder else "does not help") if name in HEARD_THROUGH else "no rule"
-    elif kind.kind is PeeledLayer and name not in PEELED:
-        expected = "no rule"
+    """Informed, or knowing does not help, or there is no rule yet: never by silence."""
+    kind = ATTACKS[attack]
+    if kind.baseline:
+        expected = NO_HELP
+    elif issubclass(kind, TamperingServer):
+        louder = INFORMED if kind().louder() is not None else NO_HELP
+        expected = louder if name in DROWNED else NO_HELP if name in BOUNDED else NO_RULE
+    elif kind.kind is Observation or (kind.kind is PeeledLayer and name not in PEELED):
+        expected = NO_RULE
     else:
-        expected = "does not help" if name in DOES_NOT_HELP.get(kind.kind, ()) else "informed"
-    assert ("informed" if informed else "does not help" if has_rule else "no rule") == expected
+        expected = NO_HELP if name in DOES_NOT_HELP.get(kind.kind, ()) else INFORMED
+    assert capability(kind(), DEFENSES[name]()).verdict == expected
 
 
 NAMES = {  # of defenses whose names are no common words: how the source would say them, and where it may

@@ -140,6 +140,15 @@ def test_the_attacker_who_knows_searches_for_scale_and_shift(scene, attack):
     assert joint.observed.keys() - behind.observed.keys() == {"conv1.layer.weight", "conv1.layer.bias"}
 
 
+def test_the_weaker_ways_are_the_same_without_the_stretching(scene):
+    made = scene(SMALL, local=TRAIN, model="lenet-dlg:filters=6")
+    assert SMALL.weaker_ways(DLG()) == ("joint, not stretched", "behind the lock, not stretched")
+    for way, weaker in zip(SMALL.ways(DLG()), SMALL.weaker_ways(DLG()), strict=True):
+        one, other = (made.posed(DLG(), Known(SMALL, name)) for name in (way, weaker))
+        assert (other.stretch, other.begin) == (False, "")
+        assert (other.hidden, other.observed.keys()) == (one.hidden, one.observed.keys())
+
+
 def test_a_first_layer_is_fitted_to_all_rows_and_a_floor_has_nothing_to_know(first_layer):
     assert first_layer(SMALL).combine == "least-squares"
     assert SMALL.ways(RandomGuess()) == ()

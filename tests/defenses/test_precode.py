@@ -178,6 +178,14 @@ def test_the_attacker_who_knows_reads_the_noise_or_searches_for_it(scene, attack
         assert {name.split(".")[0] for name in posed.observed} == {"conv1", "conv2", "conv3"}
 
 
+def test_the_weaker_way_takes_the_noise_as_zero(scene):
+    (weaker,) = SMALL.weaker_ways(DLG())
+    made = scene(SMALL)
+    posed = made.posed(DLG(), Known(SMALL, weaker))
+    assert (weaker, posed.masks, posed.hidden) == ("taken as zero", {}, {})
+    assert {name.split(".")[0] for name in posed.observed} == {"conv1", "conv2", "conv3"}
+
+
 def test_a_first_layer_is_fitted_to_all_rows_and_a_floor_has_nothing_to_know(first_layer):
     assert first_layer(SMALL).combine == "least-squares"
     assert SMALL.ways(RandomGuess()) == ()
