@@ -27,11 +27,10 @@ from typing import Any
 import torch
 
 from leakgauge.audit.run import run_audit
-from leakgauge.execution.in_process import InProcess
 from leakgauge.execution.quiet_ray import quiet_ray
 from leakgauge.execution.ray import OnRay
 from leakgauge.execution.ray_cluster import connected, ray_module
-from leakgauge.execution.scheduler import Loss, Scheduler
+from leakgauge.execution.scheduler import InProcess, Loss, Scheduler
 from leakgauge.execution.work_units import Callbacks, Part, WorkUnit, units_of
 from leakgauge.execution.worker import Message
 from leakgauge.setup.plan import plan

@@ -8,9 +8,8 @@ from leakgauge.attacks.dlg import DLG
 from leakgauge.attacks.linear import Linear
 from leakgauge.errors import BadInput
 from leakgauge.execution import work_units as units
-from leakgauge.execution.in_process import InProcess
 from leakgauge.execution.resume import Resume, Work
-from leakgauge.execution.scheduler import Scheduler
+from leakgauge.execution.scheduler import InProcess, Scheduler
 from leakgauge.execution.store import Store
 from leakgauge.setup.plan import Cell
 from leakgauge.setup.setup import load_setup

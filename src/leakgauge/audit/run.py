@@ -21,10 +21,9 @@ from leakgauge.audit.early_stop import why_stopped
 from leakgauge.audit.ledger import CHANGEABLE, ledger
 from leakgauge.engine.batchnorm import has_batchnorm
 from leakgauge.errors import BadInput
-from leakgauge.execution.in_process import InProcess
 from leakgauge.execution.local import Workers
 from leakgauge.execution.resume import Resume, Watch, Work
-from leakgauge.execution.scheduler import Scheduler, Transport
+from leakgauge.execution.scheduler import InProcess, Scheduler, Transport
 from leakgauge.execution.store import Store, in_place, shown
 from leakgauge.execution.table_cell import compared
 from leakgauge.reading.keys import key_of

@@ -2,14 +2,16 @@
 
 Three limits, from the outside in. A work unit holds at most `SIZES` trials: its bounds are the same in every run, so
 that numbers do not depend on who runs it. Within it as many trials run at once as fit into the memory that is free
-(`at_once`). If memory runs out all the same, the batch is halved and the run goes on (`in_batches`). An interrupt keeps
+(`at_once`). If memory runs out all the same, the batch is halved and the run goes on (`Batches`). An interrupt keeps
 the finished trials.
 """
 
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 
 import torch
@@ -19,37 +21,77 @@ from leakgauge.engine.memory import fitting, is_out_of_memory
 from leakgauge.types import Attack, Fact, Known, Observation, Progress, Reconstruction, TamperingServer
 
 SIZES = {"cpu": 32, "cuda": 512}  # of a work unit: more gain little there, and would be lost with a killed process
-Play = Callable[[Attack, Sequence[int], Progress], Reconstruction]  # the attack, with its share of time, on some trials
 
 
-def in_batches(
-    attack: Attack, trials: Sequence[int], size: int, device: torch.device, play: Play, progress: Progress
-) -> Reconstruction:
-    """`play` on all trials, `size` at once; after an interrupt, on those up to it, with `finished` saying which."""
-    parts: list[Reconstruction] = []
-    begin = 0
-    while begin < len(trials):
-        rows = trials[begin : begin + size]
+class Batches:
+    """The trials of one attack, batch after batch, and what becomes of them:
+
+        batches = Batches(attack, trials, size, device, progress)
+        for batch in batches:
+            with batches.kept(batch) as result:
+                result.append(batch.attack(observation_of(batch.trials), ..., batch.progress))
+        batches.joined()
+
+    An interrupt ends them, and leaves what was finished. A batch that memory does not hold comes again in halves.
+    """
+
+    def __init__(
+        self, attack: Attack, trials: Sequence[int], size: int, device: torch.device, progress: Progress
+    ) -> None:
+        self._attack = attack
+        self._trials = trials
+        self._size = size
+        self._device = device
+        self._progress = progress
+        self._done = 0
+        self._parts: list[Reconstruction] = []
+        self._interrupted = False
+        self._too_many = False
+
+    def __iter__(self) -> Iterator[TrialBatch]:
+        while self._done < len(self._trials) and not self._interrupted:
+            if self._too_many:  # by now nobody holds the tensors that did not fit
+                _free(self._device)
+                self._too_many = False
+            rows, every = self._trials[self._done : self._done + self._size], len(self._trials)
+            share = _with_share_of_time(self._attack, self._parts, len(rows), every - self._done)
+            yield TrialBatch(rows, share, partial(within, self._progress, self._done / every, len(rows) / every))
+
+    @contextmanager
+    def kept(self, batch: TrialBatch) -> Iterator[list[Reconstruction]]:
+        """Where the batch's result goes; the place to run it."""
+        result: list[Reconstruction] = []
         try:
-            told = partial(within, progress, begin / len(trials), len(rows) / len(trials))
-            share = _with_share_of_time(attack, parts, len(rows), len(trials) - begin)
-            parts.append(play(share, rows, told))
+            yield result
         except KeyboardInterrupt:
-            if not parts:
+            if not self._parts:
                 raise
-            return joined(parts, interrupted=True)
+            self._interrupted = True
+            return
         except (RuntimeError, MemoryError) as error:
-            if not is_out_of_memory(error) or len(rows) == 1:
+            if not is_out_of_memory(error) or len(batch.trials) == 1:
                 raise
-            size = -(-len(rows) // 2)
+            self._size, self._too_many = -(-len(batch.trials) // 2), True
             error.__traceback__ = None  # its frames hold the tensors that did not fit
-            del error
-            _free(device)
-            continue
-        if parts[-1].finished is not None:
-            return joined(parts, interrupted=True)
-        begin += len(rows)
-    return parts[0] if len(parts) == 1 else joined(parts)
+            return
+        self._parts += result
+        self._interrupted = result[0].finished is not None
+        self._done += len(batch.trials)
+
+    def joined(self) -> Reconstruction:
+        """What came of all of them; `finished` says which are whole after an interrupt."""
+        if len(self._parts) == 1 and not self._interrupted:
+            return self._parts[0]
+        return joined(self._parts, self._interrupted)
+
+
+@dataclass(frozen=True)
+class TrialBatch:
+    """Trials that run side by side."""
+
+    trials: Sequence[int]
+    attack: Attack  # with its share of the time
+    progress: Progress
 
 
 def reconstruct(
@@ -58,12 +100,12 @@ def reconstruct(
     """The attack on all trials of one observation."""
     device = next(iter(observation.update.tensors.values())).device
     size = fitting(bytes_per_trial(attack, observation, known), device)
-
-    def play(share: Attack, rows: Sequence[int], told: Progress) -> Reconstruction:
-        seen = observation.take(rows) if len(rows) < len(seeds) else observation
-        return share(seen, [seeds[t] for t in rows], told, known)
-
-    return in_batches(attack, range(len(seeds)), size, device, play, progress)
+    batches = Batches(attack, range(len(seeds)), size, device, progress)
+    for batch in batches:
+        with batches.kept(batch) as result:
+            seen = observation.take(batch.trials) if len(batch.trials) < len(seeds) else observation
+            result.append(batch.attack(seen, [seeds[t] for t in batch.trials], batch.progress, known))
+    return batches.joined()
 
 
 def at_once(attack: Attack, bytes_of_updates: int, bytes_of_attack: int, device: torch.device) -> int:

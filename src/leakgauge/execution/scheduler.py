@@ -5,7 +5,7 @@ drawn, so processes that share a run directory share the work. It yields `(unit,
 any order, and each trial once. What a lost worker had not finished is run by another one. After so many losses over one
 unit its trials come back as failed, with the reason.
 
-How workers are started and spoken to is a `Transport`: `in_process.InProcess` has one worker, this process;
+How workers are started and spoken to is a `Transport`: `InProcess` has one worker, this process;
 `local.Workers` has processes of this machine, and `ray.OnRay` those of a cluster. To run elsewhere, write another one:
 it sends `worker.packed(SetupSource.of(setup, data_root))` there once and units after it. Where a unit begins and ends
 depends on the kind of device alone, because only trials that run beside the same others round alike: so the numbers of
@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from leakgauge.errors import LeakgaugeError
-from leakgauge.execution.work_units import Callbacks, Part, WorkUnit, failed_part
+from leakgauge.execution.work_units import Callbacks, Part, UnitRunner, WorkUnit, failed_part
 from leakgauge.execution.worker import Finished, Message, Notice, Progress, Ready, Refused
 from leakgauge.setup.setup import Setup
 
@@ -64,6 +64,41 @@ class Transport(Protocol):
 
     def end(self, workers: Sequence[Handle]) -> None:
         """They end at once, whatever they are at; also those that were lost, which may only be out of reach."""
+
+
+class InProcess:
+    """A `Transport` whose one worker is this process. It is ready at once, and never lost."""
+
+    slots = 1
+    environment: Mapping[str, str] = {}
+
+    def __init__(self) -> None:
+        self._setup: Setup | None = None
+        self._parts: Iterator[Part] | None = None  # of the unit that was sent last
+
+    def load(self, setup: Setup) -> None:
+        self._setup = setup
+
+    def start(self) -> UnitRunner:
+        assert self._setup is not None, "load comes first"
+        return UnitRunner(self._setup)
+
+    def send(self, worker: UnitRunner, unit: WorkUnit, callbacks: Callbacks) -> None:
+        self._parts = worker.parts(unit, callbacks)
+
+    def messages(self, workers: Sequence[UnitRunner]) -> Iterator[tuple[UnitRunner, Message]]:
+        (worker,) = workers
+        if self._parts is None:
+            yield worker, Ready()
+            return
+        for part in self._parts:
+            yield worker, part
+            if not part.whole:
+                raise KeyboardInterrupt
+        yield worker, Finished()
+
+    def end(self, _: Sequence[UnitRunner]) -> None:
+        self._setup, self._parts = None, None
 
 
 @dataclass

@@ -15,7 +15,7 @@ from torch import nn
 from leakgauge.client.chain import prepared
 from leakgauge.client.observe import observe
 from leakgauge.errors import LeakgaugeError, NotApplicable
-from leakgauge.execution.batching import at_once, bytes_per_trial, in_batches
+from leakgauge.execution.batching import Batches, at_once, bytes_per_trial
 from leakgauge.setup.setup import Setup
 from leakgauge.setup.suites import ALLOWED
 from leakgauge.types import (
@@ -63,7 +63,7 @@ class TrialRun:
         if not isinstance(self.played, TamperingServer):
             return self.setup.model
         if self.setup.victims.shared is not None:
-            raise NotApplicable(f"{self.attack.name} changes the model that a client gets, and this update was saved")
+            raise NotApplicable(f"{self.played.name} changes the model that a client gets, and this update was saved")
         if self.played.changes not in ALLOWED[self.setup.threat_model.may_change]:
             raise NotApplicable(
                 f"{self.played.name} changes the model's {self.played.changes}, which "
@@ -79,7 +79,12 @@ class TrialRun:
 
     def of(self, trials: Sequence[int], progress: Progress) -> Reconstruction:
         """What the attack makes of these trials; after an interrupt, of those up to it."""
-        return in_batches(self.played, trials, self.at_once(trials), self.setup.device, self._play, progress)
+        batches = Batches(self.played, trials, self.at_once(trials), self.setup.device, progress)
+        for batch in batches:
+            with batches.kept(batch) as result:
+                seeds = [self.setup.scenario.seeds[t] for t in batch.trials]
+                result.append(batch.attack(self._final(batch.trials), seeds, batch.progress, self.known))
+        return batches.joined()
 
     def at_once(self, trials: Sequence[int]) -> int:
         """How many of these trials one call of the attack takes, by the memory that is free now."""
@@ -87,9 +92,6 @@ class TrialRun:
             return 1
         updates = (_COPIES + self._rounds) * self._update_bytes()
         return at_once(self.played, updates, self._attack_bytes, self.setup.device)
-
-    def _play(self, attack: Attack, rows: Sequence[int], progress: Progress) -> Reconstruction:
-        return attack(self._final(rows), [self.setup.scenario.seeds[t] for t in rows], progress, self.known)
 
     @cached_property
     def defense_did_nothing(self) -> bool:

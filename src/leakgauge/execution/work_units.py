@@ -16,14 +16,12 @@ import torch
 
 from leakgauge.engine.memory import is_out_of_memory
 from leakgauge.errors import LeakgaugeError
-from leakgauge.execution.batching import within
+from leakgauge.execution.batching import SIZES, asks_again, within
 from leakgauge.execution.store import Trial
 from leakgauge.execution.table_cell import LastTrialRun, failed, run_cell
 from leakgauge.setup.plan import Cell, OnDecoy
 from leakgauge.setup.setup import Setup
-from leakgauge.types import Attack, TamperingServer
-
-SIZES = {"cpu": 32, "cuda": 512}  # trials side by side: more gain little there, and would be lost with a killed process
+from leakgauge.types import Attack
 
 
 @dataclass(frozen=True)
@@ -137,6 +135,6 @@ def _with_time(cell: Cell, share: float) -> Cell:
 
 def _shared(attack: Attack, share: float) -> Attack:
     budget = getattr(attack, "time_budget", None)
-    if budget is None or share == 1.0 or (isinstance(attack, TamperingServer) and attack.asks_again):
+    if budget is None or share == 1.0 or asks_again(attack):
         return attack
     return attack.with_fields(time_budget=budget * share) or attack

@@ -8,8 +8,7 @@ import pytest
 import torch
 
 from leakgauge.attacks.dlg import DLG
-from leakgauge.execution.in_process import InProcess
-from leakgauge.execution.scheduler import Scheduler
+from leakgauge.execution.scheduler import InProcess, Scheduler
 from leakgauge.execution.work_units import Callbacks, WorkUnit
 from leakgauge.setup.plan import Cell
 from leakgauge.setup.setup import load_setup
