@@ -40,8 +40,8 @@ def test_a_unit_is_drawn_when_the_one_before_it_is_done(setup):
 def test_an_interrupt_gives_what_was_finished_and_goes_on(setup, monkeypatch):
     original = DLG.solve
 
-    def cut_off(self, observation, seeds, progress):
-        result = original(self, observation, seeds, progress)
+    def cut_off(self, problem, seeds, progress):
+        result = original(self, problem, seeds, progress)
         return dataclasses.replace(result, finished=torch.arange(len(seeds)) < 2)
 
     monkeypatch.setattr(DLG, "solve", cut_off)

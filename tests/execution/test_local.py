@@ -186,7 +186,7 @@ class Grey(Attack):
     paper: ClassVar[str] = "none"
     needs: ClassVar[frozenset] = frozenset()
 
-    def solve(self, observation, seeds, progress):
+    def solve(self, problem, seeds, progress):
         count = torch.ones(len(seeds), dtype=torch.long)
         inputs = torch.stack([torch.full((1, 1, 8, 8), seed / 10) for seed in seeds])
         return Reconstruction(inputs, None, torch.tensor([float(s) for s in seeds]), count, count)

@@ -32,8 +32,8 @@ class Looking(Attack):
     seen: ClassVar[list] = []
     stop: ClassVar[int | None] = None
 
-    def solve(self, observation, seeds, progress):
-        self.seen.append((observation, list(seeds)))
+    def solve(self, problem, seeds, progress):
+        self.seen.append((problem, list(seeds)))
         if self.stop in seeds:
             raise KeyboardInterrupt
         progress(1.0)
@@ -63,7 +63,7 @@ class Asking(TamperingServer):
     def ask_again(self, observation, asked):
         return None if asked >= self.queries else observation.model
 
-    def solve(self, observation, seeds, progress):
+    def solve(self, problem, seeds, progress):
         return blank(len(seeds))
 
 
