@@ -155,9 +155,9 @@ TABLE_5 = Table(
     "GGL, one image per update",
     CONVENTION,
     "The thesis has ImageNet and a generator for it; ours draws on principal components of public samples of "
-    "CIFAR-10. GGL knows no lock: it runs with the public guess of scale and shift. What the generator draws from any "
-    "update is measured on decoys, see the attack's page. Cannot tell: another generator, network and data set, ten "
-    "pictures, and none of the columns is recovered beyond what the generator draws anyway.",
+    "CIFAR-10. GGL ignores the lock here: it runs with the public guess of scale and shift. What the generator draws "
+    "from any update is measured on decoys, see the attack's page. Cannot tell: another generator, network and data "
+    "set, ten pictures, and none of the columns is recovered beyond what the generator draws anyway.",
     tuple(
         Cell(
             row,

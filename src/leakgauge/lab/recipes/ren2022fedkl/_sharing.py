@@ -67,7 +67,7 @@ TABLE_7 = Table(
     "*key* are one case: the claim that the lock alone does not help holds only for an attacker who does not divide. "
     "The linear lock is the text's. DLG never succeeds in the thesis; matching here is that attack with the label "
     "read off the last layer, from a repeated tile, 100 steps. GGL on ImageNet is not here: its generator is not ours "
-    "to give, and it has no use for a key. Contradicts the thesis for LeNet: with the first lock known, matching "
+    "to give. Contradicts the thesis for LeNet: with the first lock known, matching "
     "finds as much whatever is shared, nothing included, on MNIST, CIFAR-10 and CIFAR-100, and the lock's gradient is "
     "as good as the key; supports it for the attacker who does not divide. GRNN finds every picture of MNIST where "
     "nothing is shared; for its other cells and the ResNets it cannot tell, they were not run.",
