@@ -39,7 +39,12 @@ def run_attack_case(case: AttackCase) -> tuple[Document, Arrays]:
             arrays |= {f"{number}/{field}{part}": array for part, array in _kept(tensor).items()}
     informed = {row.trials[0]["defense"] for row in rows if row.adaptive}
     missing = [d for d in case.defenses if d not in informed and d not in refused]
-    document = {"scenario": case.scenario(case.defenses), "not_informed": missing, "refused": refused, "rows": told}
+    document = {
+        "scenario_then": case.scenario(case.defenses),
+        "not_informed": missing,
+        "refused": refused,
+        "rows": told,
+    }
     return document, arrays
 
 
@@ -103,7 +108,8 @@ def run_command_case(case: CommandCase, folder: Path) -> Document:
         written = {
             name: path for name, (path, stamp) in _stamps(folder).items() if before.get(name, (0, 0))[1] != stamp
         }
-        told[f"{number} {line}"] = {
+        told[f"command {number}"] = {
+            "line_then": line,
             "code": outcome.code,
             "out": _output(outcome.out, folder),
             "err": _normal.text(outcome.err, folder),

@@ -30,14 +30,15 @@ with warnings.catch_warnings():  # typer 0.20 imports names that click 8.5 depre
 __all__ = ["LeakgaugeError", "Outcome", "Row", "audit", "command", "names_of", "record_federation"]
 
 # --- names of the first building -> names of the second -------------------------------------------------------------
-# Whole words in golden texts, row names, flags and JSON keys, translated before they are compared: {"stage": "setup"}.
+# Whole words in texts, row names, flags and JSON keys, translated before they are compared: {"stage": "setup"}.
 RENAMED: dict[str, str] = {
     "leakgauge reproduce": "leakgauge lab reproduce",  # in what a recipe's page says
     "reproduce ren2022fedboosting": "lab reproduce ren2022fedboosting",  # in the command lines of these files
     "recipes/ren2022fedboosting": "results/ren2022fedboosting",  # where measured figures are kept
 }
-# Rows "attack | defence | variant", JSON keys "case: path" and files "case: name" that the second building adds or
-# drops on purpose, as shell patterns. Each entry wants a comment that says why.
+# What comes or goes on purpose: shell patterns for the paths that a failing test prints, such as
+# "grnn-dense / rows / grnn | mixup:*". Each wants a comment that says why. A page whose sentences change on purpose
+# is made again instead (`make.py --only`), in the commit that changes them.
 ADDED: tuple[str, ...] = (
     "lists / * / fields",  # `list --json` has the fields of what has some
     "* / is_decoy",  # a finding's `control` has this name now, and the golden files of attacks leave it out
