@@ -78,28 +78,37 @@ def _is_text(value: Any) -> bool:
 
 def _of_lines(then: list[str], now: list[str], where: str) -> Iterator[str]:
     """The lines of a page that changed, went or came."""
-    if len(then) == len(now):
-        for number, (old, new) in enumerate(zip(then, now, strict=True), start=1):
-            if not same_text(old, new):
-                yield f"{where}, line {number}: {_short(old)} -> {_short(new)}"
-        return
+    then = [line for line in then if not _listed(f"{where} / {line}", DROPPED)]
+    now = [line for line in now if not _listed(f"{where} / {line}", ADDED)]
+    for number, old, new in _paired(then, now):
+        if not _same_lines(old, new) and not _listed(place := f"{where}, line {number}", CHANGED):
+            yield f"{place}: {_short(old)} -> {_short(new)}"
+
+
+def _paired(then: list[str], now: list[str]) -> Iterator[tuple[int, list[str], list[str]]]:
+    """Number of the old line, old lines and new lines: one and one, or blocks that have no counterpart."""
     blank = [[_NUMBER.sub("#", line) for line in lines] for lines in (then, now)]
-    for kind, a, b, c, d in SequenceMatcher(None, *blank, autojunk=False).get_opcodes():
+    as_long = [("equal", 0, len(then), 0, len(now))]
+    blocks = as_long if len(then) == len(now) else SequenceMatcher(None, *blank, autojunk=False).get_opcodes()
+    for kind, a, b, c, d in blocks:
         if kind != "equal":
-            yield f"{where}, line {a + 1}: {_short(then[a:b])} -> {_short(now[c:d])}"
+            yield a + 1, then[a:b], now[c:d]
             continue
         for number, (old, new) in enumerate(zip(then[a:b], now[c:d], strict=True), start=a + 1):
-            if not same_text(old, new):
-                yield f"{where}, line {number}: {_short(old)} -> {_short(new)}"
+            yield number, [old], [new]
 
 
-def without_ties(document: dict[str, Any]) -> dict[str, Any]:
-    """The same with nothing but the effort in rows that hang on rounding."""
+def _same_lines(then: list[str], now: list[str]) -> bool:
+    return len(then) == len(now) and all(same_text(old, new) for old, new in zip(then, now, strict=True))
+
+
+def comparable(document: dict[str, Any]) -> dict[str, Any]:
+    """The same with nothing but the effort in rows that hang on rounding, and what is not informed by name."""
     rows = dict(document["rows"])
     for name in rows.keys() & unstable():
         kept = ("trial", "steps", "evaluations", "error")
         rows[name] = rows[name] | {"trials": [{k: t[k] for k in kept if k in t} for t in rows[name]["trials"]]}
-    return document | {"rows": rows}
+    return document | {"rows": rows, "not_informed": dict.fromkeys(document["not_informed"], "not informed")}
 
 
 def _of_tables(then: Mapping[str, Any], now: Mapping[str, Any], where: str, tolerance: float) -> Iterator[str]:
