@@ -143,7 +143,7 @@ def test_concerns_are_asked_of_one_trial_and_only_of_an_attack_that_has_any(setu
 
 
 def test_as_many_trials_at_once_as_fit_and_progress_over_all_of_them(setup, monkeypatch):
-    monkeypatch.setattr(module, "fitting", lambda *_: 2)
+    monkeypatch.setattr("leakgauge.execution.batching.fitting", lambda *_: 2)
     shares = []
     result = run_of(setup, Looking()).of(range(TRIALS), shares.append)
     assert [len(seeds) for _, seeds in Looking.seen] == [2, 2, 1]
@@ -162,7 +162,7 @@ def test_one_trial_or_a_server_that_asks_again_is_one_at_once(setup, tampered):
 
 
 def test_an_interrupt_keeps_the_trials_before_it(setup, monkeypatch):
-    monkeypatch.setattr(module, "fitting", lambda *_: 2)
+    monkeypatch.setattr("leakgauge.execution.batching.fitting", lambda *_: 2)
     Looking.stop = setup.scenario.seeds[3]
     result = run_of(setup, Looking()).of(range(TRIALS), quiet)
     assert result.finished.tolist() == [True, True]

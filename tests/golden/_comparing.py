@@ -10,7 +10,7 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 import numpy as np
-from _surface import ADDED, CHANGED, DROPPED, RENAMED
+from _surface import ADDED, CHANGED, DROPPED, RENAMED, in_schema_2
 
 # Attacks run in float64 for a few steps: another order of the same sums moves the last digits and no others.
 FLOAT64 = 1e-6
@@ -32,12 +32,10 @@ _LONGEST = 300  # characters of a value in a message
 
 def renamed(value: Any) -> Any:
     """A golden value with the first building's words translated into those of the second."""
-    if not RENAMED:
-        return value
     if isinstance(value, str):
-        return _WORDS.sub(lambda found: RENAMED[found[0]], value)
+        return _WORDS.sub(lambda found: RENAMED[found[0]], value) if RENAMED else value
     if isinstance(value, Mapping):
-        return {renamed(key): renamed(inner) for key, inner in value.items()}
+        return {renamed(key): renamed(inner) for key, inner in in_schema_2(value).items()}
     return [renamed(inner) for inner in value] if isinstance(value, list) else value
 
 
@@ -57,6 +55,8 @@ def differences(then: Any, now: Any, where: str, tolerance: float) -> Iterator[s
         yield from _of_tables(then, now, where, tolerance)
     elif _is_text(then) and _is_text(now):
         yield from _of_lines(then, now, where)
+    elif (old := _by_name(then)) and (new := _by_name(now)):
+        yield from _of_tables(old, new, where, tolerance)
     elif isinstance(then, (list, tuple)) and isinstance(now, (list, tuple)):
         if len(then) != len(now):
             yield f"{where}: {len(then)} entries became {len(now)}: {_short(then)} -> {_short(now)}"
@@ -70,6 +70,14 @@ def differences(then: Any, now: Any, where: str, tolerance: float) -> Iterator[s
             yield f"{where}: {_short(then)} -> {_short(now)}"
     elif then != now:
         yield f"{where}: {_short(then)} -> {_short(now)}"
+
+
+def _by_name(value: Any) -> dict[str, Any]:
+    """A list of things that are told apart by their names, such as a catalogue; empty for any other value."""
+    if not isinstance(value, list) or not all(isinstance(one, Mapping) and "name" in one for one in value):
+        return {}
+    named = {str(one["name"]): one for one in value}
+    return named if len(named) == len(value) else {}
 
 
 def _is_text(value: Any) -> bool:

@@ -104,7 +104,7 @@ DROPPED: tuple[str, ...] = tuple(f"{attack}-* / not_informed / {defense}" for at
 CHANGED: tuple[str, ...] = (
     "recipe / command 1 / files / run/README.md, line 20",  # one more sentence each, on `learned-proportions`
     "recipe / command 1 / files / run/README.md, line 45",
-    "ways / command 1 / files / run/report.html, line 197",  # a legend names the first way beside the plain attack
+    "ways / command 1 / files / run/report.html, line 19[78]",  # a legend names the first way beside the plain attack
 )
 
 # A blind audit, and `attack --update`, write the report that every audit writes: the same kind of finding, a verdict
@@ -156,6 +156,14 @@ CHANGED += (
     "recorded / command 3 / err",
     "recorded / command [45] / *",
 )
+ADDED += tuple(f"{place} / out / {key}" for place in _BLIND for key in ("findings[[]*] / is_decoy", "setup", "clients"))
+CHANGED += tuple(f"{place} / out / schema" for place in _BLIND)
+CHANGED += (
+    "recorded / command 1 / * / clients",  # their names stand in the report now
+    "recorded / command 1 / out / clients",
+    "lists / command 5 / out / convnet9 / paper",  # a defense is named in its own file alone
+)
+DROPPED += ("property / command 1 / * / scenario / assume",)  # a scenario of its own, which assumes nothing
 
 
 def in_schema_2(value: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -210,15 +218,31 @@ def audit(scenario: Mapping[str, Any], undefended: bool) -> list[Row]:
         report, _ = run_audit(Scenario.from_mapping(scenario), undefended=undefended, device="cpu")
     plain = report.as_dict()["findings"]
     rows: dict[str, list[dict[str, Any]]] = {}
+    numbered: dict[tuple[str, str], list[str]] = {}
     for finding in plain:
         variant = "adaptive" if finding["adaptive"] else "plain"
-        rows.setdefault(f"{finding['attack']} | {finding['defense']} | {variant}", []).append(finding)
+        label = finding["attack"]
+        if finding["adaptive"]:
+            label = _as_numbered(label, numbered, finding["defense"])
+        rows.setdefault(f"{label} | {finding['defense']} | {variant}", []).append(finding)
     found = []
     for name, trials in rows.items():
         ran = sum(finding["error"] is None for finding in trials)
         found.append(Row(name, trials[0]["adaptive"], trials, _next_rows(calls, ran, name)))
     assert not calls, f"{len(calls)} calls of an attack belong to no row: mend _surface.audit"
     return found
+
+
+def _as_numbered(label: str, known: dict[tuple[str, str], list[str]], defense: str) -> str:
+    """The first building numbered the ways to use a defense, "dlg #2"; the second one names them: "dlg (way)"."""
+    decoy = " on a decoy" if label.endswith(" on a decoy") else ""
+    label = label.removesuffix(decoy)
+    base = label.partition(" (")[0]
+    ways = known.setdefault((base, defense), [])
+    if label not in ways:
+        ways.append(label)
+    number = ways.index(label) + 1
+    return (base if number == 1 else f"{base} #{number}") + decoy
 
 
 def _next_rows(calls: list[Any], wanted: int, name: str) -> dict[str, Tensor]:

@@ -15,7 +15,7 @@ from torch import nn
 from leakgauge.client.chain import prepared
 from leakgauge.client.observe import observe
 from leakgauge.errors import LeakgaugeError, NotApplicable
-from leakgauge.execution.batching import Batches, at_once, bytes_per_trial
+from leakgauge.execution.batching import Batches, asks_again, at_once, bytes_per_trial
 from leakgauge.setup.setup import Setup
 from leakgauge.setup.suites import ALLOWED
 from leakgauge.types import (
@@ -88,7 +88,7 @@ class TrialRun:
 
     def at_once(self, trials: Sequence[int]) -> int:
         """How many of these trials one call of the attack takes, by the memory that is free now."""
-        if len(trials) == 1:
+        if len(trials) == 1 or asks_again(self.played):
             return 1
         updates = (_COPIES + self._rounds) * self._update_bytes()
         return at_once(self.played, updates, self._attack_bytes, self.setup.device)

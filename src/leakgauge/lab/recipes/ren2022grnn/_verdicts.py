@@ -9,7 +9,7 @@ from leakgauge.lab.recipes._recipe import Table
 _NOTHING = "Cannot tell: nothing here was measured yet."
 VERDICTS = {
     "F3.3": _NOTHING,
-    "3.4": "On the same 50 victims of an untrained LeNet, contradicts that GRNN's single images are better than DLG's "
+    "3.4": "Contradicts, on the same 50 victims of an untrained LeNet, that GRNN's single images are better than DLG's "
     "on MNIST and CIFAR-100, where they are alike, and supports it by little on LFW; both recognise nearly all. "
     "Supports that training makes pictures worse, and that GRNN then finds more of CIFAR-100 and LFW than DLG; on "
     "MNIST neither finds much, and Inverting Gradients, weak on CIFAR-100, recognises most. Cannot tell for ResNet-18: "
