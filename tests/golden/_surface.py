@@ -104,7 +104,7 @@ DROPPED: tuple[str, ...] = tuple(f"{attack}-* / not_informed / {defense}" for at
 CHANGED: tuple[str, ...] = (
     "recipe / command 1 / files / run/README.md, line 20",  # one more sentence each, on `learned-proportions`
     "recipe / command 1 / files / run/README.md, line 45",
-    "ways / command 1 / files / run/report.html, line 197",  # a legend names the first way beside the plain attack
+    "ways / command 1 / files / run/report.html, line 19[78]",  # a legend names the first way beside the plain attack
 )
 
 
