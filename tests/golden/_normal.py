@@ -29,7 +29,7 @@ _DATE = re.compile(r"\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d)?(?:\.\d+)?(?:Z|[+-
 _PROPERTY = re.compile(r'(<property name="(?:' + "|".join(_HOST) + r')" value=")[^"]*"')
 _LIST_ENTRY = re.compile(r"^([-*] (?:" + "|".join(_HOST) + r"): ).*$", re.IGNORECASE | re.MULTILINE)
 _NAMED_HOST = re.compile(r"\b(" + "|".join(_HOST) + r"): [^·\n]+(?= ·|$)")
-_COMMIT = re.compile(r"\bcommit [0-9a-f]{7,40}\b|\binstalled package\b")
+_COMMIT = re.compile(r"\bcommit [0-9a-f]{7,40}\b(?:\+changes)?|\binstalled package\b")
 _VERSION = re.compile(r"\b([Ll]eakgauge|torch|[Pp]ython) v?\d+(?:\.\d+)+\S*")
 _BOUND = re.compile(r"\\?<<time>")  # "<0.01 s"
 _QUARTILES = re.compile(r"<time> *\[[^\]]*\](?:  +[-+]?\d+ %)?")
