@@ -150,7 +150,7 @@ def recorded(
 ) -> int:
     """Old name of `leakgauge audit --recorded DIR --all-rounds`, and of `--list` where no model is named.
 
-    Example: `leakgauge audit --recorded recorded --all-rounds --model mlp --data digits --attacks "linear labels"`
+    Example: `leakgauge recorded recorded --model mlp --data digits`
     """
     new = "--list" if model is None else "--all-rounds"
     if (model is None) != (data is None):
