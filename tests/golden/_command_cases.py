@@ -112,9 +112,16 @@ def command_cases() -> tuple[CommandCase, ...]:
             "simulated",
             (
                 f"audit {LENET} --trials 2 {EXACT} --attacks 'labels inverting-gradients:steps=3 ggl:steps=2'"
-                " --defenses 'gaussian:std=0.01 clip:norm=1+prune:share=0.5 key-lock:length=8' --out run --json",
+                " --defenses 'gaussian:std=0.01 clip:norm=1' --out run --json",
                 "report run --to markdown --out again.md",
                 "report run --to json --out again.json",
+            ),
+        ),
+        CommandCase(
+            "ways",
+            (
+                f"audit {LENET} --trials 2 {EXACT} --attacks 'labels inverting-gradients:steps=3'"
+                " --defenses 'clip:norm=1+prune:share=0.5 key-lock:length=8' --out run --json",
             ),
         ),
         CommandCase(

@@ -10,7 +10,7 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 import numpy as np
-from _surface import ADDED, CHANGED, DROPPED, RENAMED
+from _surface import ADDED, CHANGED, DROPPED, RENAMED, in_schema_2
 
 # Attacks run in float64 for a few steps: another order of the same sums moves the last digits and no others.
 FLOAT64 = 1e-6
@@ -32,12 +32,10 @@ _LONGEST = 300  # characters of a value in a message
 
 def renamed(value: Any) -> Any:
     """A golden value with the first building's words translated into those of the second."""
-    if not RENAMED:
-        return value
     if isinstance(value, str):
-        return _WORDS.sub(lambda found: RENAMED[found[0]], value)
+        return _WORDS.sub(lambda found: RENAMED[found[0]], value) if RENAMED else value
     if isinstance(value, Mapping):
-        return {renamed(key): renamed(inner) for key, inner in value.items()}
+        return {renamed(key): renamed(inner) for key, inner in in_schema_2(value).items()}
     return [renamed(inner) for inner in value] if isinstance(value, list) else value
 
 
@@ -57,6 +55,8 @@ def differences(then: Any, now: Any, where: str, tolerance: float) -> Iterator[s
         yield from _of_tables(then, now, where, tolerance)
     elif _is_text(then) and _is_text(now):
         yield from _of_lines(then, now, where)
+    elif (old := _by_name(then)) and (new := _by_name(now)):
+        yield from _of_tables(old, new, where, tolerance)
     elif isinstance(then, (list, tuple)) and isinstance(now, (list, tuple)):
         if len(then) != len(now):
             yield f"{where}: {len(then)} entries became {len(now)}: {_short(then)} -> {_short(now)}"
@@ -72,34 +72,51 @@ def differences(then: Any, now: Any, where: str, tolerance: float) -> Iterator[s
         yield f"{where}: {_short(then)} -> {_short(now)}"
 
 
+def _by_name(value: Any) -> dict[str, Any]:
+    """A list of things that are told apart by their names, such as a catalogue; empty for any other value."""
+    if not isinstance(value, list) or not all(isinstance(one, Mapping) and "name" in one for one in value):
+        return {}
+    named = {str(one["name"]): one for one in value}
+    return named if len(named) == len(value) else {}
+
+
 def _is_text(value: Any) -> bool:
     return isinstance(value, list) and bool(value) and all(isinstance(line, str) for line in value)
 
 
 def _of_lines(then: list[str], now: list[str], where: str) -> Iterator[str]:
     """The lines of a page that changed, went or came."""
-    if len(then) == len(now):
-        for number, (old, new) in enumerate(zip(then, now, strict=True), start=1):
-            if not same_text(old, new):
-                yield f"{where}, line {number}: {_short(old)} -> {_short(new)}"
-        return
+    then = [line for line in then if not _listed(f"{where} / {line}", DROPPED)]
+    now = [line for line in now if not _listed(f"{where} / {line}", ADDED)]
+    for number, old, new in _paired(then, now):
+        if not _same_lines(old, new) and not _listed(place := f"{where}, line {number}", CHANGED):
+            yield f"{place}: {_short(old)} -> {_short(new)}"
+
+
+def _paired(then: list[str], now: list[str]) -> Iterator[tuple[int, list[str], list[str]]]:
+    """Number of the old line, old lines and new lines: one and one, or blocks that have no counterpart."""
     blank = [[_NUMBER.sub("#", line) for line in lines] for lines in (then, now)]
-    for kind, a, b, c, d in SequenceMatcher(None, *blank, autojunk=False).get_opcodes():
+    as_long = [("equal", 0, len(then), 0, len(now))]
+    blocks = as_long if len(then) == len(now) else SequenceMatcher(None, *blank, autojunk=False).get_opcodes()
+    for kind, a, b, c, d in blocks:
         if kind != "equal":
-            yield f"{where}, line {a + 1}: {_short(then[a:b])} -> {_short(now[c:d])}"
+            yield a + 1, then[a:b], now[c:d]
             continue
         for number, (old, new) in enumerate(zip(then[a:b], now[c:d], strict=True), start=a + 1):
-            if not same_text(old, new):
-                yield f"{where}, line {number}: {_short(old)} -> {_short(new)}"
+            yield number, [old], [new]
 
 
-def without_ties(document: dict[str, Any]) -> dict[str, Any]:
-    """The same with nothing but the effort in rows that hang on rounding."""
+def _same_lines(then: list[str], now: list[str]) -> bool:
+    return len(then) == len(now) and all(same_text(old, new) for old, new in zip(then, now, strict=True))
+
+
+def comparable(document: dict[str, Any]) -> dict[str, Any]:
+    """The same with nothing but the effort in rows that hang on rounding, and what is not informed by name."""
     rows = dict(document["rows"])
     for name in rows.keys() & unstable():
         kept = ("trial", "steps", "evaluations", "error")
         rows[name] = rows[name] | {"trials": [{k: t[k] for k in kept if k in t} for t in rows[name]["trials"]]}
-    return document | {"rows": rows}
+    return document | {"rows": rows, "not_informed": dict.fromkeys(document["not_informed"], "not informed")}
 
 
 def _of_tables(then: Mapping[str, Any], now: Mapping[str, Any], where: str, tolerance: float) -> Iterator[str]:

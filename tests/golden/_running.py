@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 import shlex
@@ -45,6 +46,20 @@ def run_attack_case(case: AttackCase) -> tuple[Document, Arrays]:
         "refused": refused,
         "rows": told,
     }
+    return document, arrays
+
+
+def run_as_known_then(case: AttackCase) -> tuple[Document, Arrays]:
+    """The same, but of the chains in KNOWN_THEN an informed attack is told what the first building told it."""
+    document, arrays = run_attack_case(case)
+    for index, (chain, known) in enumerate(_surface.KNOWN_THEN.get(case.name, {}).items()):
+        setting = {**case.setting, "assume": known}
+        told, its_arrays = run_attack_case(dataclasses.replace(case, defenses=(chain,), setting=setting))
+        rows = {name: {**row, "number": f"{row['number']} of {index}"} for name, row in told["rows"].items()}
+        document["rows"] |= rows
+        for key, array in its_arrays.items():
+            number, _, field = key.partition("/")
+            arrays[f"{number} of {index}/{field}"] = array
     return document, arrays
 
 

@@ -16,12 +16,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import _normal
 import torch
 from torch import Tensor, nn
 
 from leakgauge import Attack, Scenario, catalog, run_audit
 from leakgauge.errors import LeakgaugeError
 from leakgauge.recording.recorder import Recorder
+from leakgauge.types.report import AuditReport
 
 with warnings.catch_warnings():  # typer 0.20 imports names that click 8.5 deprecates
     warnings.simplefilter("ignore", DeprecationWarning)
@@ -31,72 +33,151 @@ __all__ = ["LeakgaugeError", "Outcome", "Row", "audit", "command", "names_of", "
 
 # --- names of the first building -> names of the second -------------------------------------------------------------
 # Whole words in texts, row names, flags and JSON keys, translated before they are compared: {"stage": "setup"}.
-RENAMED: dict[str, str] = {}
+RENAMED: dict[str, str] = {
+    "leakgauge reproduce": "leakgauge lab reproduce",  # in what a recipe's page says
+    "recipes/ren2022fedboosting": "results/ren2022fedboosting",  # where measured figures are kept
+    "metrics = [] variants =": 'metrics = [] assume = "" variants =',  # the settings at the end of a page
+    r"inverting-gradients \#2": "inverting-gradients #2",  # a way's name is not escaped in Markdown
+    # A page lists the attacks that were tried: a way has a name of its own now, also the first.
+    "inverting-gradients, inverting-gradients #2.": "inverting-gradients, inverting-gradients, inverting-gradients #2.",
+    "6 of 131 cells": "6 of 150 cells",  # the recipe has the cells of `learned-proportions`, merged since
+}
+# The first building numbered the ways to use a defense, the second one names them: what is said now -> as then.
+WAYS = {" (joint)": "", " (behind the lock)": " #2"}
+# Attacks that the first building left uninformed without a word, though the second one informs them: defenses as
+# shell patterns. These rows are new, and such a defense is no longer in `not_informed`, in which none may come.
+INFORMED_NOW: dict[str, tuple[str, ...]] = {
+    "gradinversion": ("ats:*", "batchnorm-only", "key-lock:*", "secure-aggregation:*", "sensitivity:*"),
+    "grnn": ("ats:*", "mixup:alpha=1", "secure-aggregation:*", "sensitivity:*"),
+    # They knew of clipping and of `mixing` only.
+    **dict.fromkeys(
+        ("ggl", "gias"),
+        (
+            "ats:*",
+            "batchnorm-only",
+            "dgc:*",
+            "dropout:*",
+            "key-lock:*",
+            "local-steps:*",
+            "low-rank:*",
+            "mixup:alpha=1",
+            "precode:*",
+            "prune:*",
+            "quantize:*",
+            "random-mask:*",
+            "secure-aggregation:*",
+            "sensitivity:*",
+            "sign*",
+            "sketch:*",
+            "soteria:*",
+            "mixup:alpha=1+gaussian:std=0.01",
+        ),
+    ),
+}
+_NOW = tuple((attack, defense) for attack, defenses in INFORMED_NOW.items() for defense in defenses)
+# Chains of which the attack now knows a member that it did not know: case -> {chain: what it knew of it}. It gives
+# other numbers when it is told all; told that much (`assume`), it must give the numbers of then.
+_CLIP, _CLIPPED = "clip:norm=1+gaussian:std=0.01+prune:share=0.5", "clip:norm=1+gaussian:std=0.01"
+KNOWN_THEN: dict[str, dict[str, str]] = {
+    "gradinversion-dense": {"key-lock:length=8+sketch:size=0.25": "sketch:size=0.25"},
+    "grnn-dense": {"mixup:alpha=1+gaussian:std=0.01": "gaussian:std=0.01"},
+    "ggl-alone": {_CLIP: _CLIPPED},
+    "ggl-local": {_CLIP: _CLIPPED},
+    "gias-alone": {_CLIP: _CLIPPED},
+    "gias-local": {_CLIP: _CLIPPED},
+}
 # What comes or goes on purpose: shell patterns for the paths that a failing test prints, such as
-# "grnn-dense / rows / grnn | mixup:*". Each wants a comment that says why. A page whose sentences change on purpose
-# is made again instead (`make.py --only`), in the commit that changes them.
+# "grnn-dense / rows / grnn | mixup:*"; for a line of a page, its path and its words. Each wants a comment that says
+# why. A page whose sentences change on purpose is made again instead (`make.py --only`), in the commit that does it.
 ADDED: tuple[str, ...] = (
-    "* / is_decoy",  # a finding's `control` has this name now
-    "* / findings[[]*] / labels",  # null where there are samples to score them against
-    "* / verdict / proven",  # null where there are samples
-    "* / clients",  # names of the clients, where a recorder knows them
-    "* / setup",  # the `stage` of old
+    *(f"{attack}-* / rows / {attack}* | {defense} | adaptive" for attack, defense in _NOW),
+    "lists / * / fields",  # `list --json` has the fields of what has some
+    "lists / command 7 / out / ssim_uniform7",  # a function that nobody called is a metric to ask for
+    "lists / command 3 / out / learned-proportions",  # an aggregator that was merged after these files were made
+    "recipe / command 1 / files / run/README.md / | learned?proportions*",  # the same in the recipe's tables
+    "recipe / command 1 / out / left_for_want_of_time",  # `lab reproduce --time-budget` was merged since, too
+    '* / files / *.md / assume = ""',  # a key of the scenario
+    "settings / command 1 / files / scenario.toml / # assume = *",  # the same in the commented template
 )
-DROPPED: tuple[str, ...] = ("* / findings[[]*] / control", "* / stage")
-# Values that are others on purpose, in the same notation.
-CHANGED: tuple[str, ...] = ()
+DROPPED: tuple[str, ...] = tuple(f"{attack}-* / not_informed / {defense}" for attack, defense in _NOW)
+# Values, and lines by their number then, that may be other ones.
+CHANGED: tuple[str, ...] = (
+    "recipe / command 1 / files / run/README.md, line 20",  # one more sentence each, on `learned-proportions`
+    "recipe / command 1 / files / run/README.md, line 45",
+    "ways / command 1 / files / run/report.html, line 19[78]",  # a legend names the first way beside the plain attack
+)
 
 # A blind audit, and `attack --update`, write the report that every audit writes: the same kind of finding, a verdict
 # that says what is proven, in place of blind.json and blind.html. Objective, proofs, labels and steps are compared.
 _BLIND = ("blind / command *", "recorded / command 2", "saved-update / command 3")
-ADDED += tuple(
-    f"{place} / {what}"
-    for place in _BLIND
-    for what in (
-        *(
-            f"out / findings[[]*] / {key}"
-            for key in ("records", "note", "credible", "solved", "ranks", "film", "trace")
-        ),
-        *(
-            f"out / {key}"
-            for key in ("interrupted", "ledger", "exposure", "triage", "data", "skipped", "told", "costs")
-        ),
-        "out / flags",
-        "out / environment / engine",
-        "files / */report.*",
-        "files / */summary.md",
-        "files / */officer.html",
-        "files / */truth.safetensors",  # it holds no sample
-        "files / */reconstruction*.safetensors / claimed",
-    )
+_KEYS = ("records", "note", "credible", "solved", "ranks", "film", "trace", "is_decoy")
+_PARTS = ("interrupted", "ledger", "exposure", "triage", "data", "skipped", "facts", "costs", "flags", "setup")
+ADDED += (
+    "* / findings[[]*] / labels",  # null where there are samples to score them against
+    "* / verdict / proven",  # null where there are samples
+    "* / clients",  # names of the clients, where somebody knows them
+    *(f"{place} / out / findings[[]*] / {key}" for place in _BLIND for key in _KEYS),
+    *(f"{place} / out / {part}" for place in _BLIND for part in (*_PARTS, "environment / engine", "scenario / assume")),
+    *(f"{place} / files / */{file}" for place in _BLIND for file in ("report.*", "summary.md", "officer.html")),
+    *(f"{place} / files / */truth.safetensors" for place in _BLIND),  # it holds no sample
+    *(f"{place} / files / */reconstruction*.safetensors / claimed" for place in _BLIND),
 )
 DROPPED += tuple(f"{place} / {what}" for place in _BLIND for what in ("out / update", "files / */blind.*"))
 CHANGED += tuple(
     f"{place} / {what}"
     for place in _BLIND
     for what in (
+        "out / schema",
         "out / findings[[]*] / defense",  # "unknown" is "none": nothing was declared
         "out / findings[[]*] / flags*",
         "out / scenario / *",  # an attack's scenario names the update that it was played on
         "out / summary",
         "out / verdict",
         "out / flags*",
-        "err",
+        "err*",
         "others",  # finished trials, which are kept and reused
     )
 )
 # `recorded` is the old name of `audit --recorded DIR --all-rounds`: one report for each round in place of one for all.
 # Command 4 claims a defense that the clients did not apply, which is refused as it is by `audit`.
-DROPPED += tuple(f"recorded / command [45] / {what}" for what in ("out / *", "files / *"))
-ADDED += tuple(f"recorded / command [45] / {what}" for what in ("out / *", "files / *"))
-CHANGED += (
-    "blind / command 2 / out",
-    "recorded / command 3 / out",
-    "recorded / command 3 / err",
-    "recorded / command [45] / *",
-)
-# The results of the recipes lie in results/.
-CHANGED += ("recipe / command 1 / files / run/README.md",)
+_ROUNDS = tuple(f"recorded / command [45] / {what}" for what in ("out / *", "files / *"))
+ADDED += _ROUNDS
+DROPPED += _ROUNDS
+CHANGED += ("blind / command 2 / out*", "recorded / command 3 / out*", "recorded / command 3 / err*")
+CHANGED += ("recorded / command [45] / *", "recorded / command 1 / * / clients")
+DROPPED += ("property / command 1 / * / scenario / assume",)  # property inference assumes nothing
+CHANGED += ("lists / command 5 / out / convnet9 / paper",)  # a model's page names no defense
+
+
+def in_schema_2(value: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A report of schema 1 as this version reads and writes it, other documents with the scenario's new key."""
+    if value.get("schema") == 1 and {"told", "stage"} <= value.keys():
+        report = AuditReport.from_dict({key: _timed(inner) for key, inner in value.items() if key != "digest"})
+        written = _normal.document(report.as_dict(), Path("<folder>"))
+        return written | {key: inner for key, inner in value.items() if key == "digest"}
+    if isinstance(scenario := value.get("scenario"), Mapping):
+        return {**value, "scenario": {"assume": "", **scenario}}
+    return value
+
+
+def _timed(value: Any) -> Any:
+    """The same with a number where a time was blotted out."""
+    if isinstance(value, Mapping):
+        return {key: _timed(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_timed(inner) for inner in value]
+    return 0.0 if value == "<time>" else value
+
+
+def as_numbered(value: Any) -> Any:
+    """What a command says now with the ways numbered, as the first building did."""
+    if isinstance(value, str):
+        for way, number in WAYS.items():
+            value = value.replace(way, number)
+        return value
+    if isinstance(value, Mapping):
+        return {as_numbered(key): as_numbered(inner) for key, inner in value.items()}
+    return [as_numbered(inner) for inner in value] if isinstance(value, list) else value
 
 
 @dataclass(frozen=True)
@@ -120,15 +201,31 @@ def audit(scenario: Mapping[str, Any], undefended: bool) -> list[Row]:
         report, _ = run_audit(Scenario.from_mapping(scenario), undefended=undefended, device="cpu")
     plain = report.as_dict()["findings"]
     rows: dict[str, list[dict[str, Any]]] = {}
+    numbered: dict[tuple[str, str], list[str]] = {}
     for finding in plain:
         variant = "adaptive" if finding["adaptive"] else "plain"
-        rows.setdefault(f"{finding['attack']} | {finding['defense']} | {variant}", []).append(finding)
+        label = finding["attack"]
+        if finding["adaptive"]:
+            label = _as_numbered(label, numbered, finding["defense"])
+        rows.setdefault(f"{label} | {finding['defense']} | {variant}", []).append(finding)
     found = []
     for name, trials in rows.items():
         ran = sum(finding["error"] is None for finding in trials)
         found.append(Row(name, trials[0]["adaptive"], trials, _next_rows(calls, ran, name)))
     assert not calls, f"{len(calls)} calls of an attack belong to no row: mend _surface.audit"
     return found
+
+
+def _as_numbered(label: str, known: dict[tuple[str, str], list[str]], defense: str) -> str:
+    """The first building numbered the ways to use a defense, "dlg #2"; the second one names them: "dlg (way)"."""
+    decoy = " on a decoy" if label.endswith(" on a decoy") else ""
+    label = label.removesuffix(decoy)
+    base = label.partition(" (")[0]
+    ways = known.setdefault((base, defense), [])
+    if label not in ways:
+        ways.append(label)
+    number = ways.index(label) + 1
+    return (base if number == 1 else f"{base} #{number}") + decoy
 
 
 def _next_rows(calls: list[Any], wanted: int, name: str) -> dict[str, Tensor]:

@@ -14,10 +14,10 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from _attack_cases import AttackCase, attack_cases
 from _command_cases import CommandCase, command_cases
-from _comparing import FLOAT32, FLOAT64, array_differences, differences, renamed, unstable, without_ties
+from _comparing import FLOAT32, FLOAT64, array_differences, comparable, differences, renamed, unstable
 from _files import ATTACKS, COMMANDS, read_arrays, read_document
-from _running import run_attack_case, run_command_case
-from _surface import names_of
+from _running import run_as_known_then, run_command_case
+from _surface import as_numbered, names_of
 
 _SHOWN = 20  # differences in one message
 CASES, COMMAND_LINES = attack_cases(), command_cases()
@@ -32,8 +32,8 @@ def check(found: list[str], file: Path) -> None:
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_attack_gives_what_it_gave(case: AttackCase) -> None:
     file = ATTACKS / f"{case.name}.json"
-    then, (now, arrays) = renamed(read_document(file)), run_attack_case(case)
-    found = list(differences(without_ties(then), without_ties(now), case.name, FLOAT64))
+    then, (now, arrays) = renamed(read_document(file)), run_as_known_then(case)
+    found = list(differences(comparable(then), comparable(now), case.name, FLOAT64))
     stored = read_arrays(file.with_suffix(".npz"))
     for name, row in then["rows"].items():
         if name in now["rows"]:
@@ -47,7 +47,7 @@ def test_attack_gives_what_it_gave(case: AttackCase) -> None:
 @pytest.mark.parametrize("case", COMMAND_LINES, ids=lambda case: case.name)
 def test_command_line_says_and_writes_what_it_did(case: CommandCase, tmp_path: Path) -> None:
     file = COMMANDS / f"{case.name}.json.gz"
-    then, now = renamed(read_document(file)), run_command_case(case, tmp_path)
+    then, now = renamed(read_document(file)), as_numbered(run_command_case(case, tmp_path))
     check(list(differences(then, now, case.name, FLOAT32)), file)
 
 
