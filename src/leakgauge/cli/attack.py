@@ -17,6 +17,7 @@ from leakgauge.cli import options
 from leakgauge.cli.running import run
 from leakgauge.errors import BadInput, LeakgaugeError
 from leakgauge.settings import plain_type
+from leakgauge.setup.plan import check_assumed, knowledge
 from leakgauge.types import Attack, Scenario
 
 
@@ -121,6 +122,9 @@ def _attack(
                 got=" and ".join(given),
                 do="the file already is what was shared",
             )
+        if scenario.assume:
+            _refuse_several_ways(attack, scenario)
+            scenario = dataclasses.replace(scenario, variants="plain" if adaptive is False else "adaptive")
         scenario = dataclasses.replace(scenario, update=str(update), blind=True)  # audit --update scores what it can
     return run(
         scenario,
@@ -132,3 +136,17 @@ def _attack(
         fresh=fresh,
         keep_private=keep_private,
     )
+
+
+def _refuse_several_ways(attack: Attack, scenario: Scenario) -> None:
+    """One file is attacked once, so in one way to use what is assumed."""
+    check_assumed(scenario, [attack])
+    ways = knowledge(scenario, attack, ())
+    if len(ways) != 1:
+        named = ", ".join(repr(known.way) for way in ways for known in way)
+        raise BadInput(
+            "--assume",
+            allowed=f"with one of these ways, as NAME@WAY: {named}" if ways else f"something that helps {attack.name}",
+            got=scenario.assume,
+            do="choose one" if ways else "leave it out",
+        )

@@ -73,12 +73,17 @@ def plan(scenario: Scenario, undefended: bool = True) -> list[Cell]:
         defenses = parse_chain(configuration)
         for attack in attacks:
             label = attack.name if names[attack.name] == 1 else attack.spec
-            if scenario.variants != "adaptive" or not defenses:
+            if scenario.variants != "adaptive" or not (defenses or _assumed_of_saved(scenario)):
                 cells += _with_control(Cell(attack, configuration, False, label))
             if scenario.variants != "plain":
                 for known in knowledge(scenario, attack, defenses):
                     cells += _with_control(Cell(attack, configuration, True, label + way_of(known), known))
     return cells
+
+
+def _assumed_of_saved(scenario: Scenario) -> bool:
+    """Is it a saved update of which a defense is assumed? An informed attacker then needs no declared one."""
+    return scenario.update is not None and bool(scenario.assume)
 
 
 def knowledge(scenario: Scenario, attack: Attack, defenses: Sequence[Defense]) -> tuple[tuple[Known, ...], ...]:
