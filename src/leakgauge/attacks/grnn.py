@@ -1,8 +1,8 @@
 """GRNN: train a generator, from scratch for each victim, until its pictures and labels have the observed gradient.
 
 Ren, Deng and Xie, "GRNN: Generative Regression Neural Network", ACM TIST 2022. Fixed noise goes through a small network
-of two branches, pictures and labels (`_parts/grnn_generator.py`); its weights are what is searched, by RMSprop with
-momentum 0.99 and a constant rate. Loss (Eq. 3.4 of Ren's thesis, `_parts/grnn_loss.py`): sum of squared gradient
+of two branches, pictures and labels (`_grnn_generator.py`); its weights are what is searched, by RMSprop with
+momentum 0.99 and a constant rate. Loss (Eq. 3.4 of Ren's thesis, `_grnn_loss.py`): sum of squared gradient
 differences + Wasserstein distance between the gradients' values, both as sums, + a little total variation of absolute
 differences.
 
@@ -13,7 +13,7 @@ variation=squared`, whose Wasserstein distance weighs next to nothing. The relea
 no effect, so torch's own is used here too. Pictures whose side is no power of two are cut out of the next larger one.
 The point with the lowest loss is kept, not the last one. If the threat model reveals labels they are used. Victims run
 side by side, each with its own generator, of which a quarter is enough where an update has one sample
-(`_parts/grnn_one_sample.py`).
+(`_grnn_one_sample.py`).
 """
 
 from __future__ import annotations

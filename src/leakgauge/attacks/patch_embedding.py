@@ -8,7 +8,7 @@ the unknowns, which is one equation less to invert.
 
 One sample: a batch's position embedding holds the sum over its samples, and then it says nothing. As many places as the
 embedding is wide can be told apart; what more there are leaves open is about mid-grey. The pair of tensors is found by
-what their gradients on made-up samples are, not by the layer's type (`_parts/patch_rows.py`).
+what their gradients on made-up samples are, not by the layer's type (`_patch_rows.py`).
 
 A sample is certified where the known client gives the update back from it but for rounding, or where there are more
 equations than unknowns and they hold, and where the expected error is small.

@@ -2,23 +2,23 @@
 
 Where a unit is active for one sample of the batch only, its row of the weight gradient over its bias gradient is that
 sample (`linear`). Candidates are checked, those that hold are subtracted from all rows, and rows that held two samples
-now hold one; see `_parts/row_peeling.py`. No optimisation, and no knowledge of the truth: what is claimed is certified.
+now hold one; see `_row_peeling.py`. No optimisation, and no knowledge of the truth: what is claimed is certified.
 
 The certificate has two parts. The known network says for each label what the candidate alone would leave in the unit's
 bias gradient, and one label must give what was observed. And what the candidate leaves in all units must lie in the
-space that the update's columns span (`_parts/coefficient_space.py`). The first alone is not enough: among thousands of
+space that the update's columns span (`_coefficient_space.py`). The first alone is not enough: among thousands of
 mixtures some fit by chance. Where the batch is larger than the layer or the sample, there is no such space, and two
 units have to name the same sample instead.
 
 Where no row with one sample is left, units that are on for the whole batch give rows over the samples that leave a unit
-off (`_parts/always_on_units.py`), and it goes on with those.
+off (`_always_on_units.py`), and it goes on with those.
 
 Who knows that something behind the layer was changed does without the network there: what a sample left in the units
 is the one vector of that space with zeros where the sample leaves units off. It holds whatever is drawn, hidden,
 clipped or mixed behind the layer.
 
 An update of 16-bit numbers (float16, bfloat16) may be too coarse to prove much. What rows agree on is then claimed and
-not certified (`_parts/row_clusters.py`).
+not certified (`_row_clusters.py`).
 
 Where we depart. The published attacks search the space for sparse vectors, which costs more than exponentially many
 tries in the batch size; rows of one sample are there by themselves where inputs are not centred, as pictures in [0, 1].

@@ -3,7 +3,7 @@
 For one sample the gradient of such a map's weights is one product: what came back times what went in. Its right factor
 is the sample's direction (Aono et al. 2018 divide by the bias's gradient; without a bias no ratio is left). LoRA's A
 (Hu et al., "LoRA", ICLR 2022) is such a map as soon as its B is not zero. The map is found by the rank of its gradient
-on made-up samples, not by the layer's type (`_parts/first_map.py`).
+on made-up samples, not by the layer's type (`_first_map.py`).
 
 Where a bias, or anything whose gradient is the other factor, was shared, nothing is missing. Otherwise the sample's
 length and sign are: one number, searched for within the range of the data, that makes the known client's update the

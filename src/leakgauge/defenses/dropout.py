@@ -10,7 +10,7 @@ that no draw kept would show: read a result for a batch as the easier case for t
 The last linear layer is the last in the order in which the model lists its modules.
 
 How to beat it: the weight gradient of the last layer has exact zeros in the column of a dropped feature, so the mask
-stands in the update. Gradient matching that reads it there (`read_dropout`) runs the client's own network. In the
+stands in the update. Gradient matching that reads it there runs the client's own network. In the
 first-layer ratio the dropped units are rows of zeros: the other rows are fitted together.
 """
 

@@ -24,7 +24,7 @@ its rules for eigenvalues (`leakgauge.defenses.sensitivity.compensation`). No ac
 the update is sent as it is. `guarantee` stays None.
 
 How to beat it. What is not noised is exact. Gradient matching that knows the bounds fits the slices that agree and
-drops the rest (`noised_slices`). Or it takes the noise out first, as the server does. In a first linear layer the clean
+drops the rest. Or it takes the noise out first, as the server does. In a first linear layer the clean
 rows are parallel to one another and no noised row is parallel to anything.
 """
 
