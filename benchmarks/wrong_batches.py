@@ -3,7 +3,7 @@
     python benchmarks/wrong_batches.py [--trials 100] [--only PART ...] [--out benchmarks/wrong_batches.md]
 
 Clients of six networks, three of them at torch's own initialisation, share one gradient or the weight difference of
-three shuffled epochs, in three types of numbers and under defences that were applied as declared, not at all, or at
+three shuffled epochs, in three types of numbers and under defenses that were applied as declared, not at all, or at
 another strength. Each update is then given to an audit with its own batch and with another one of the same labels.
 """
 
@@ -118,7 +118,7 @@ def gradient(model: nn.Module, case: Case, applied: str) -> dict[str, Tensor]:
 
 
 def ways() -> Iterator[tuple[str, tuple[int, ...], LocalTraining, str, str, torch.dtype]]:
-    """Name of the row, sizes of batches, training, defence applied, defence declared, type of the shared numbers."""
+    """Name of the row, sizes of batches, training, defense applied, defense declared, type of the shared numbers."""
     plain = LocalTraining()
     for dtype in (torch.float32, torch.float16, torch.bfloat16):
         yield f"one gradient, {str(dtype)[6:]}", (1, 8), plain, "", "", dtype
@@ -177,7 +177,7 @@ def page(rows: Sequence[str]) -> str:
             "",
             f"Six networks in turn ({', '.join(f'`{n}`' for n in NETWORKS)}),",
             "CIFAR-10, batches of 1 and 8, in three epochs 16 and 32. The wrong batch has other samples of the same",
-            "labels. Where a defence was not applied as declared, the right batch is rightly refused. *Cannot tell*",
+            "labels. Where a defense was not applied as declared, the right batch is rightly refused. *Cannot tell*",
             "gives no verdict of safety. Nothing public is lent: there is nothing to compare with but what the program",
             "brings. Noise that hides one batch from another hides it from everybody. CPU, seed 0. A row's counts are",
             "its trials; rows come from several runs.",

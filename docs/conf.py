@@ -1,6 +1,6 @@
 """Sphinx settings, and the tables that are written from the code at build time.
 
-A table in these pages that lists attacks, defences, models, data sets, metrics, flags, threat models, options or
+A table in these pages that lists attacks, defenses, models, data sets, metrics, flags, threat models, options or
 public names is generated into `_generated/` when the documentation is built, so that it cannot fall behind the code.
 """
 
@@ -97,7 +97,7 @@ def generate() -> None:
 
 
 def _page(kind: str, name: str, thing: Any) -> str:
-    """One attack or defence: what it is, what it has to know, its fields, and what becomes of it against each other."""
+    """One attack or defense: what it is, what it has to know, its fields, and what becomes of it against each other."""
     home = inspect.getmodule(thing)
     texts = [_prose(inspect.cleandoc(t)) for t in (home.__doc__ if home else "", thing.__doc__) if t]
     parts = [f"# {name}", f"{_plain(thing.summary[0].upper() + thing.summary[1:])}.", f"From: {_plain(thing.paper)}."]

@@ -65,7 +65,7 @@ def test_base_classes_and_borrowed_classes_are_not_listed():
     ("kind", "name", "message"),
     [
         ("attacks", "idgl", "attack must be one of .*got 'idgl'; did you mean 'idlg'"),
-        ("defenses", "gausian", "defence must be .*did you mean 'gaussian'"),
+        ("defenses", "gausian", "defense must be .*did you mean 'gaussian'"),
         ("models", "lenetdlg", "model must be .*did you mean 'lenet-dlg'"),
         ("data", "cifar", "data set must be .*did you mean 'cifar10"),
         ("metrics", "sim", "metric must be .*did you mean 'ssim'"),

@@ -11,7 +11,7 @@ SEARCH = "inverting-gradients:steps=150,restarts=1"
 EPSILON_ONE = f"dp-sgd:sigma={sigma_for(1.0, 1e-5, 1.0, 1):.4g},q=1,rounds=1,delta=1e-5"
 CASES = {
     "leaky": (Scenario(data="digits", model="lenet-dlg", attacks=(SEARCH,)), "leaks"),
-    "leaky through a broken defence": (
+    "leaky through a broken defense": (
         Scenario(data="digits", model="lenet-dlg", attacks=(SEARCH,), defenses=("soteria:share=0.8",)),
         "leaks",
     ),
@@ -51,8 +51,8 @@ def test_the_standing_is_right(verdicts, name):
     assert verdicts[name].leaks == (CASES[name][1] == "leaks")
 
 
-def test_the_broken_defence_falls_to_who_knows_it(verdicts):
-    entry = verdicts["leaky through a broken defence"].configurations[-1]
+def test_the_broken_defense_falls_to_who_knows_it(verdicts):
+    entry = verdicts["leaky through a broken defense"].configurations[-1]
     assert entry.adaptive
     assert not entry.upper.guaranteed
 

@@ -51,7 +51,7 @@ def test_the_variance_of_fresh_noise_falls_by_the_number_of_rounds(chain):
 
 
 @pytest.mark.parametrize("chain", ["prune", "sign", "quantize:bits=2", "soteria", "low-rank", "clip"])
-def test_a_defence_without_randomness_sends_the_same_again(chain):
+def test_a_defense_without_randomness_sends_the_same_again(chain):
     one, combined, _ = both(chain)
     assert distance(one, combined) == 0
 

@@ -130,7 +130,7 @@ def test_map_keeps_kind_and_buffers_and_the_original():
     assert update.tensors["w"].tolist() == [[1, 1]]
 
 
-# --- attacks and defences ---------------------------------------------------------------------------
+# --- attacks and defenses ---------------------------------------------------------------------------
 
 
 def test_an_attack_without_what_it_needs_is_refused_by_name():
@@ -165,7 +165,7 @@ def test_the_bases_are_abstract():
         Server().prepare(nn.Linear(1, 1), None)
 
 
-def test_a_defence_that_overrides_nothing_changes_nothing():
+def test_a_defense_that_overrides_nothing_changes_nothing():
     class Idle(Defense):
         name = "idle"
 
@@ -284,6 +284,6 @@ def test_a_report_of_another_schema_is_refused():
         AuditReport.from_dict({"schema": 99})
 
 
-def test_a_cells_name_says_attack_defence_and_variant():
+def test_a_cells_name_says_attack_defense_and_variant():
     assert cell_name("dlg", "none", False) == "dlg | none | plain"
     assert cell_name("dlg", "prune", True) == "dlg | prune | adaptive"

@@ -110,7 +110,7 @@ AUDIT = f"audit --trials {TRIALS} --data cifar10"
 OWN = "audit --model lenet-dlg"
 CASES = (
     Case("leaky", "leaks", f"{AUDIT} --model lenet-dlg --defenses none", suite=True),
-    Case("broken defence", "leaks", f"{AUDIT} --model lenet-cpl --defenses soteria:share=0.8", suite=True),
+    Case("broken defense", "leaks", f"{AUDIT} --model lenet-cpl --defenses soteria:share=0.8", suite=True),
     Case("guarantee", "protected", f"{AUDIT} --model lenet-dlg --defenses {EPSILON_ONE}", suite=True),
     Case("unknown", "unknown", f"{AUDIT} --model resnet18 --batch-size 32 --defenses gaussian:std=0.001", suite=True),
     Case("wide layer", "leaks", f"{AUDIT} --model {MLP} --batch-size 128 --attacks peeling --defenses none"),

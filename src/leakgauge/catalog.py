@@ -61,7 +61,7 @@ def get(kind: str, name: str) -> Any:
         raise unknown_name(
             {
                 "attacks": "attack",
-                "defenses": "defence",
+                "defenses": "defense",
                 "models": "model",
                 "data": "data set",
                 "metrics": "metric",
@@ -80,7 +80,7 @@ def baselines() -> frozenset[str]:
 
 
 def build(kind: str, spec: str) -> Any:
-    """An attack, defence or model from `name:field=value,...`, or from `file.py:Class:field=value,...`."""
+    """An attack, defense or model from `name:field=value,...`, or from `file.py:Class:field=value,...`."""
     if is_own(spec):
         path, _, rest = spec.partition(":")
         thing_name, _, fields = rest.partition(":")

@@ -28,7 +28,7 @@ class HiddenFact(LeakgaugeError):
 
 
 class NotApplicable(LeakgaugeError):
-    """An attack or defence does not fit this model; says why and what would fit."""
+    """An attack or defense does not fit this model; says why and what would fit."""
 
 
 class MissingExtra(LeakgaugeError):

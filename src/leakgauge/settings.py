@@ -37,7 +37,7 @@ def setting(
 
 @dataclass(frozen=True)
 class Settings:
-    """Base of everything that is configured by name and fields: attacks, defences, models."""
+    """Base of everything that is configured by name and fields: attacks, defenses, models."""
 
     name: ClassVar[str]  # as on the command line
     summary: ClassVar[str]  # one line

@@ -1,4 +1,4 @@
-"""GGL: what the generator can draw is found, by slope and by evolution; the guessed defence is what makes it work."""
+"""GGL: what the generator can draw is found, by slope and by evolution; the guessed defense is what makes it work."""
 
 import pytest
 import torch
@@ -70,7 +70,7 @@ def clip(update):
     [({"defenses": (Prune(share=0.9),)}, "compress"), ({"change": clip}, "clip")],
     ids=["prune", "clip"],
 )
-def test_who_repeats_the_defence_recovers_more(scene, defended, transform):
+def test_who_repeats_the_defense_recovers_more(scene, defended, transform):
     scenes = scene("lenet-dlg", trials=3, **defended)
     plain, named, auto = (
         scenes.psnr(GGL(steps=120, restarts=1, transform=t)(scenes.seen, (0, 1, 2)))

@@ -1,4 +1,4 @@
-"""The defence is read off the update, and at the true sample its repetition changes nothing."""
+"""The defense is read off the update, and at the true sample its repetition changes nothing."""
 
 import pytest
 import torch
@@ -28,7 +28,7 @@ def pruned(update, share=0.5):
     return {n: drop_smallest(t.flatten(1), share).view_as(t) for n, t in update.items()}
 
 
-def test_the_largest_entries_stay_as_the_defence_keeps_them():
+def test_the_largest_entries_stay_as_the_defense_keeps_them():
     rows = torch.tensor([[3.0, -1.0, 2.0, -4.0], [0.0, 5.0, -6.0, 1.0]])
     assert largest(rows, torch.tensor([2, 3])).tolist() == [[3, 0, 0, -4], [0, 5, -6, 1]]
     assert torch.equal(largest(rows, torch.tensor([4, 4])), rows)
@@ -40,7 +40,7 @@ def test_the_largest_entries_stay_as_the_defence_keeps_them():
     ("transform", "defend"),
     [("clip", lambda u: clipped(u, 1.5)), ("compress", pruned), ("columns", soteria), ("none", dict)],
 )
-def test_at_the_truth_the_guess_repeats_the_defence(transform, defend):
+def test_at_the_truth_the_guess_repeats_the_defense(transform, defend):
     true = gradients()
     sent = defend(true)
     again = guess(sent, transform, "fc.weight").applied(true, ALL)

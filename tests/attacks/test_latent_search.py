@@ -1,4 +1,4 @@
-"""The cost of a latent: zero at the truth, with the defence or without, the same alone or among others."""
+"""The cost of a latent: zero at the truth, with the defense or without, the same alone or among others."""
 
 import dataclasses
 

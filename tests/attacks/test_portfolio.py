@@ -71,7 +71,7 @@ def test_an_interrupt_keeps_nothing_that_was_not_finished(monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["soteria", "prune:share=0.9", "gaussian:std=0.01", "dp-sgd", "sign", "precode"])
-def test_it_learns_of_defences_as_inverting_gradients_does(name):
+def test_it_learns_of_defenses_as_inverting_gradients_does(name):
     from leakgauge import catalog
 
     defense = catalog.build("defenses", name)

@@ -50,7 +50,7 @@ def test_each_is_listed_once_for_all_configurations():
     assert {"mean-image", "random-guess"} <= {c.attack.name for c in cells}
 
 
-def test_equations_that_a_defence_breaks_are_not_solved():
+def test_equations_that_a_defense_breaks_are_not_solved():
     made = setup(model="lenet-dlg", defenses=("prune",))
     cells, skipped = sorted_out(made, plan(made.scenario))
     assert [c.defense for c in cells if c.attack.name == "rgap"] == ["none"]

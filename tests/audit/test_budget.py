@@ -51,7 +51,7 @@ def test_what_suits_the_network_gets_more(smooth, more, less):
     assert Budget(8, 0.0, smooth).allotted(less, [more]).attack.time_budget == pytest.approx(2, abs=0.1)
 
 
-def test_who_knows_the_defence_gets_more():
+def test_who_knows_the_defense_gets_more():
     plain = cell(InvertingGradients(), "prune")
     informed = Cell(InvertingGradients(), "prune", True, "inverting-gradients")
     assert Budget(9, 0.0, False).allotted(plain, [informed]).attack.time_budget == pytest.approx(3, abs=0.1)

@@ -36,7 +36,7 @@ def test_every_configuration_has_its_price_in_every_report():
     again = AuditReport.from_dict(json.loads(json.dumps(priced.as_dict())))
     assert again.costs == priced.costs
     page, text = to_html(priced), to_markdown(priced)
-    for said in ("What each defence buys, and what it costs", "3 rounds, 4 of 20 clients in each"):
+    for said in ("What each defense buys, and what it costs", "3 rounds, 4 of 20 clients in each"):
         assert said in page
         assert said in text
 

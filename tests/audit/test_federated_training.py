@@ -1,4 +1,4 @@
-"""Training with and without a defence in lock step, kept and resumed."""
+"""Training with and without a defense in lock step, kept and resumed."""
 
 import dataclasses
 import json
@@ -150,7 +150,7 @@ def test_another_aggregator_is_compared_with_plain_fedavg():
     assert shown["encryption"] == "ckks"
 
 
-def test_defences_and_aggregators_combine():
+def test_defenses_and_aggregators_combine():
     report = train_federation(SCENARIO, Federation(rounds=1, per_round=5, aggregator="fedadam"), baseline=False)
     assert [t.name for t in report.trained] == ["gaussian:std=0.05, fedadam", "dgc:share=0.9, fedadam"]
     assert [t.defense for t in report.trained] == ["gaussian:std=0.05", "dgc:share=0.9"]

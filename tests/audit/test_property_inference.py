@@ -24,7 +24,7 @@ def patched():
     return ask("patch:4", noisy, share=1.0)
 
 
-def test_a_patch_is_told_without_a_defence(patched):
+def test_a_patch_is_told_without_a_defense(patched):
     (row,) = [r for r in patched.rows if r.defense == "none"]
     assert row.attacker == "plain"
     assert row.auc.value > 0.95
@@ -57,7 +57,7 @@ def test_a_victim_is_judged_alike_among_fewer():
     assert ask("class:3").rows[0].probabilities == many.rows[0].probabilities, "the same command, the same answer"
 
 
-def test_who_knows_the_defence_beats_who_does_not():
+def test_who_knows_the_defense_beats_who_does_not():
     """Pruning leaves a pattern that an attacker sees only if it has pruned its own updates too."""
     pruned = dataclasses.replace(SMALL, defenses=("prune:share=0.9",), trials=40)
     rows = {r.attacker: r for r in ask("class:3", pruned).rows if r.defense != "none"}

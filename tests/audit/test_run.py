@@ -49,7 +49,7 @@ def test_an_undefended_mlp_leaks_every_digit():
     assert row.success_rate.recovered == row.success_rate.records == 3
     assert row.metrics["psnr_mean_per_image"].value > 60
     assert report.verdict.leaks
-    assert "Without defence, linear recovers 3 of 3 records" in report.verdict.sentence
+    assert "Without defense, linear recovers 3 of 3 records" in report.verdict.sentence
     recovered = pictures.recovered["linear | none | plain"]
     torch.testing.assert_close(recovered, pictures.true, rtol=0, atol=1e-3)
 
@@ -194,14 +194,14 @@ def test_labels_alone_can_be_claimed(monkeypatch):
 
 
 @pytest.mark.parametrize("defense", ["gaussian:std=0", "prune:share=0", "laplace:scale=0"])
-def test_a_declared_defence_without_effect_is_flagged(defense):
+def test_a_declared_defense_without_effect_is_flagged(defense):
     report, _ = run_audit(scenario(defenses=(defense,)))
     assert "defense-without-effect" in rows(report)[f"linear | {defense} | plain"].flags
     assert "defense-without-effect" not in rows(report)["linear | none | plain"].flags
     assert "defense-without-effect" in {f.id for f in report.flags}
 
 
-def test_a_working_defence_is_not_flagged():
+def test_a_working_defense_is_not_flagged():
     report, _ = run_audit(scenario(defenses=("gaussian:std=0.001",)))
     assert "defense-without-effect" not in {f.id for f in report.flags}
 
@@ -318,14 +318,14 @@ def own(tmp_path):
     return write
 
 
-def test_an_own_attack_against_an_own_defence(own):
+def test_an_own_attack_against_an_own_defense(own):
     path = own(2.0)
     report, _ = run_audit(scenario(attacks=(f"{path}:Mine",), defenses=(f"{path}:Scaled",)))
     assert rows(report)[f"mine | {path}:Scaled | plain"].success_rate.recovered == 3  # a ratio does not see a factor
     assert report.verdict.leaks
 
 
-def test_an_edit_to_an_own_defence_makes_new_results(own, tmp_path):
+def test_an_edit_to_an_own_defense_makes_new_results(own, tmp_path):
     audited = scenario(defenses=(f"{own(2.0)}:Scaled",))
     first, _ = run_audit(audited, out=tmp_path / "run")
     own(0.0)
@@ -403,7 +403,7 @@ def test_a_changed_scenario_never_meets_an_old_cell(tmp_path, monkeypatch):
     assert len(ran) == 3
 
 
-def test_another_defence_reuses_the_undefended_cells(tmp_path, monkeypatch):
+def test_another_defense_reuses_the_undefended_cells(tmp_path, monkeypatch):
     run_audit(TINY, out=tmp_path)
     ran = count_runs(monkeypatch)
     run_audit(scenario(defenses=("prune",)), out=tmp_path)
@@ -448,7 +448,7 @@ def test_what_could_not_run_is_tried_again(tmp_path, monkeypatch):
     assert report.verdict.leaks
 
 
-def test_a_first_defence_beside_the_default_suite_reuses_the_undefended_cells(tmp_path, monkeypatch, small_suite):
+def test_a_first_defense_beside_the_default_suite_reuses_the_undefended_cells(tmp_path, monkeypatch, small_suite):
     small_suite("quick", 1, ("linear",), ())
     monkeypatch.setattr("leakgauge.audit.run.why_stopped", lambda *_: "")
     run_audit(scenario(attacks=()), out=tmp_path)
@@ -465,7 +465,7 @@ def test_two_versions_of_one_attack_have_rows_and_pictures_of_their_own():
 
 
 def test_two_rows_that_come_to_the_same_attack_are_both_run(tmp_path, monkeypatch):
-    """Which has happened where a defence tells two versions of an attack the same."""
+    """Which has happened where a defense tells two versions of an attack the same."""
     monkeypatch.setattr(audit, "_key", lambda setup, cell: f"{cell.attack.name}-{cell.defense}")
     for out in (None, tmp_path):
         report, pictures = run_audit(scenario(attacks=("linear", "dlg:steps=2")), out=out)

@@ -154,7 +154,7 @@ def test_default_folder_is_named_by_the_scenario(leakgauge, small, tmp_path):
 @pytest.mark.parametrize(
     ("choice", "variants"), [((), [False, True]), (("--plain",), [False]), (("--adaptive",), [True])]
 )
-def test_attacker_knows_the_defence_or_not_as_asked(leakgauge, small, choice, variants):
+def test_attacker_knows_the_defense_or_not_as_asked(leakgauge, small, choice, variants):
     outcome = leakgauge("attack", "linear", *small, "--defense", "prune:share=0.5", *choice, "--json", "--out", "run")
     assert [row["adaptive"] for row in outcome.json["summary"]] == variants
     assert {row["defense"] for row in outcome.json["summary"]} == {"prune:share=0.5"}
@@ -177,7 +177,7 @@ def test_defenses_chain_in_the_order_given(leakgauge, small):
     assert outcome.json["scenario"]["defenses"] == ["prune:share=0.5+gaussian"]
 
 
-def test_defence_without_effect_is_flagged(leakgauge, small):
+def test_defense_without_effect_is_flagged(leakgauge, small):
     outcome = leakgauge("attack", "linear", *small, "--defense", "gaussian:std=0", "--json", "--out", "run")
     assert "defense-without-effect" in outcome.json["findings"][0]["flags"]
 

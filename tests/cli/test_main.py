@@ -145,7 +145,7 @@ BAD = {
     "letters that changed places": (("audit", "--attacks", "dgl"), ["did you mean 'dlg'?"]),
     "commas between attacks": (("audit", "--attacks", "idlg,dlg"), ["put spaces between several: 'idlg dlg'"]),
     "own attack without needs": (("audit", "--attacks", "attacks.py:NoNeeds"), ["one without 'needs'"]),
-    "unknown defence": ((*ATTACK, "--defense", "gausian"), ["defence", "did you mean 'gaussian'?"]),
+    "unknown defense": ((*ATTACK, "--defense", "gausian"), ["defense", "did you mean 'gaussian'?"]),
     "unknown model": ((*ATTACK, "--model", "lenet-dgl"), ["model must be one of", "did you mean 'lenet-dlg'?"]),
     "unknown data": ((*ATTACK, "--data", "digit"), ["data set must be one of", "did you mean 'digits'?"]),
     "unknown field": ((*ATTACK, "--defense", "gaussian:sdt=1"), ["field of gaussian", "did you mean 'std'?"]),
@@ -179,7 +179,7 @@ BAD = {
     "gate without a number": (("audit", "--gate", "ssim=high"), ["ssim=NUMBER"]),
     "gate at nan": (("audit", "--gate", "ssim=nan"), ["ssim=NUMBER"]),
     "gate that nothing reaches": (("audit", "--gate", "ssim=2"), ["from -1 to 1"]),
-    "a defence that does not fit the data": (
+    "a defense that does not fit the data": (
         ("audit", "--model", "mlp", "--data", "breast-cancer", "--defenses", "ats:policy=3-1-7"),
         ["defenses must be", "transforms pictures"],
     ),
@@ -239,7 +239,7 @@ BAD = {
     "text for an update": ((*REPLAY, "text.txt"), ["text.txt"]),
     "update with code in it": ((*REPLAY, "code.pt"), ["tensors and nothing else"]),
     "update that is not there": ((*REPLAY, "no.safetensors"), ["no such file"]),
-    "update and a defence": ((*REPLAY, "nan.safetensors", "--defense", "gaussian"), ["--update"]),
+    "update and a defense": ((*REPLAY, "nan.safetensors", "--defense", "gaussian"), ["--update"]),
     # other commands
     "no run to report": (("report", "broken"), ["broken", "report.json"]),
     "unknown data set to fetch": (("data", "fetch", "minst"), ["did you mean 'mnist'?"]),

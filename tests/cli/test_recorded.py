@@ -45,7 +45,7 @@ def test_with_model_and_data_it_attacks_and_writes(
     given = ["recorded", str(folder), "--model", "mlp", "--data", "digits", "--out", str(out)]
     assert main(given) == 0
     told = capsys.readouterr()
-    assert "Without defence, linear recovers 2 of 2 records" in told.out
+    assert "Without defense, linear recovers 2 of 2 records" in told.out
     assert "a search may find" in told.out
     assert f"is now 'audit --recorded {folder} --all-rounds'" in told.err
     assert (out / "rounds.md").stat().st_mode & 0o077 == 0

@@ -68,7 +68,7 @@ def test_a_wrong_learning_rate_is_said(leakgauge, save):
     assert "0.001 is claimed" in outcome.err
 
 
-def test_a_defence_does_not_go_with_a_file(leakgauge, save):
+def test_a_defense_does_not_go_with_a_file(leakgauge, save):
     outcome = leakgauge(*COMMAND, *save(), "--defense", "sign")
     assert outcome.code == 2
     assert "--defense" in outcome.err

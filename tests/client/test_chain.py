@@ -1,4 +1,4 @@
-"""Defences act in the order written."""
+"""Defenses act in the order written."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -39,7 +39,7 @@ def test_the_first_written_touches_the_update_first(model, victims):
         torch.testing.assert_close(double_then_shift.tensors[name], 2 * g + 1)
 
 
-def test_no_defence_leaves_the_step_alone(model, victims):
+def test_no_defense_leaves_the_step_alone(model, victims):
     step = client_step(LocalTraining())
     assert chain(step) is step
 
@@ -59,7 +59,7 @@ def test_client_step_follows_local_training(model, victims):
     assert client_step(LocalTraining(kind="fedavg"))(net, batch, (0,)).kind == "weight_delta"
 
 
-def test_prepared_changes_a_network_through_every_defence(model):
+def test_prepared_changes_a_network_through_every_defense(model):
     net = model()
     assert prepared(net) is net
     assert prepared(net, Affine(factor=3.0)) is net
@@ -68,6 +68,6 @@ def test_prepared_changes_a_network_through_every_defence(model):
 
 
 def test_the_undefended_step_shows_its_training():
-    """So that a defence can act inside it."""
+    """So that a defense can act inside it."""
     local = LocalTraining(kind="fedavg", epochs=2)
     assert client_step(local).local == local

@@ -1,4 +1,4 @@
-"""What was trained on is scored beside the client's own samples, and only where a defence changed them."""
+"""What was trained on is scored beside the client's own samples, and only where a defense changed them."""
 
 import torch
 

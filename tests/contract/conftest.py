@@ -1,4 +1,4 @@
-"""What the contract tests share: a small client whose update every attack and defence can be tried on."""
+"""What the contract tests share: a small client whose update every attack and defense can be tried on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every defence must hold to, whoever wrote it: the folder is walked, a new file is covered by itself."""
+"""What every defense must hold to, whoever wrote it: the folder is walked, a new file is covered by itself."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def test_zero_strength_is_the_identity(name: str, kind: str, model: nn.Module, v
 
 @every_defense
 def test_default_strength_does_something(name: str, model: nn.Module) -> None:
-    """With two samples each: a defence may mix them."""
+    """With two samples each: a defense may mix them."""
     victims = draw_victims(load("digits", "test"), trials=len(SEEDS), batch_size=2, seed=5)
     defense = DEFENSES[name]()
     if type(defense).aggregate is not Defense.aggregate or defense.prepare(model) is not model or defense.fellows:

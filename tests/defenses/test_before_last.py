@@ -26,7 +26,7 @@ def test_the_last_listed_linear_layer_is_replaced_in_a_copy():
     assert type(with_last_linear(nn.Linear(4, 2), "this", masked)) is MaskedLinear
 
 
-def test_a_model_without_one_is_refused_by_the_defences_name():
+def test_a_model_without_one_is_refused_by_the_defenses_name():
     with pytest.raises(NotApplicable, match=r"this needs a model with an nn\.Linear layer"):
         with_last_linear(nn.Conv2d(1, 2, 3), "this", masked)
 

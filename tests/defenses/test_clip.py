@@ -126,7 +126,7 @@ def test_batchnorm_that_mixes_samples_is_refused_by_name(local):
         chain(client_step(local), Clip())(net, batch, SEEDS)
 
 
-def test_behind_another_defence_each_samples_own_message_is_clipped(model, victims):
+def test_behind_another_defense_each_samples_own_message_is_clipped(model, victims):
     update = chain(client_step(LocalTraining()), Prune(0.9), Clip(0.1))(model, victims, SEEDS)
     rows = [chain(client_step(LocalTraining()), Prune(0.9))(model, victims_of(victims, n), SEEDS) for n in range(3)]
     for name, tensor in update.tensors.items():
@@ -138,7 +138,7 @@ def victims_of(batch, sample):
     return type(batch)(batch.inputs[:, [sample]], batch.labels[:, [sample]])
 
 
-def test_behind_another_defence_local_steps_and_batchnorm_cannot_be_seen(model, victims):
+def test_behind_another_defense_local_steps_and_batchnorm_cannot_be_seen(model, victims):
     with pytest.raises(NotApplicable, match="write it first"):
         chain(client_step(LocalTraining("fedavg")), Prune(0.5), Clip())(model, victims, SEEDS)
     net = nn.Sequential(nn.Flatten(), nn.BatchNorm1d(64), nn.Linear(64, 10)).eval()

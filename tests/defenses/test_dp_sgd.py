@@ -53,7 +53,7 @@ def test_noise_belongs_to_its_seed():
 
 
 def test_its_promise_is_to_a_sample_and_needs_noise_a_rate_and_steps():
-    """G15 through the defence's own fields."""
+    """G15 through the defense's own fields."""
     told = {"sigma": 6, "q": 0.01, "rounds": 10_000}
     assert DPSGD(**told).guarantee() == Guarantee(pytest.approx(0.65925, abs=1e-4), 1e-5, "sample")
     assert DPSGD().guarantee() is None

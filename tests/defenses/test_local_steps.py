@@ -1,4 +1,4 @@
-"""METHODS D10: real local steps, written out by hand; one step is no defence; who replays them sees through it."""
+"""METHODS D10: real local steps, written out by hand; one step is no defense; who replays them sees through it."""
 
 import copy
 

@@ -173,7 +173,7 @@ def test_it_helps_gradinversion_too(scene):
 
 
 @pytest.mark.parametrize("attack", [CPL(steps=3), InvertingGradients(steps=5)], ids=lambda a: a.name)
-def test_with_muting_the_defence_is_not_there_bit_for_bit(attack, model):
+def test_with_muting_the_defense_is_not_there_bit_for_bit(attack, model):
     """G11: the defended update without the tensor is the undefended one without it, and so is the attack."""
     batch, data = draw_victims(load("digits"), trials=2, batch_size=1, seed=0), load("digits").spec
     facts = facts_about(model, batch, data, LocalTraining(), None)

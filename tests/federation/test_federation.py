@@ -1,4 +1,4 @@
-"""A federation against the plain loop over its clients, and what defences do in it."""
+"""A federation against the plain loop over its clients, and what defenses do in it."""
 
 import copy
 import dataclasses
@@ -101,7 +101,7 @@ class _Twice(Defense):
         return updates.map(lambda _, t: 2 * t.mean(0, keepdim=True))
 
 
-def test_a_defence_may_aggregate_but_only_one_of_them():
+def test_a_defense_may_aggregate_but_only_one_of_them():
     plain, doubled = federated(), federated(_Twice())
     start = copy.deepcopy(plain.model.get_parameter("fc1.weight").detach())
     plain.run_round(1)

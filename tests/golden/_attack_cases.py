@@ -1,4 +1,4 @@
-"""Which attacks meet which defences in the golden files, on which networks: a few steps each, two victims."""
+"""Which attacks meet which defenses in the golden files, on which networks: a few steps each, two victims."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-# Every defence, and every setting of one that makes another informed attack.
+# Every defense, and every setting of one that makes another informed attack.
 DEFENSES = (
     "ats:policy=3-1-7",
     "batchnorm-only",
@@ -58,7 +58,7 @@ EVERY = DEFENSES + CHAINS
 
 @dataclass(frozen=True)
 class AttackCase:
-    """One attack in one setting against some defences; `variants` as in a scenario."""
+    """One attack in one setting against some defenses; `variants` as in a scenario."""
 
     name: str
     attack: str
@@ -72,7 +72,7 @@ class AttackCase:
         return shared | dict(self.setting) | {"defenses": list(defenses)}
 
     def alone(self, defense: str, first: bool) -> AttackCase:
-        """The same against one defence."""
+        """The same against one defense."""
         return dataclasses.replace(self, defenses=(defense,), undefended=self.undefended and first)
 
 
@@ -172,7 +172,7 @@ _TOLD_SERVERS = (
     "sensitivity:std=0.01,root=4,clip=1",
     "clip:norm=1+gaussian:std=0.01+prune:share=0.5",
 )
-# What attacks meet that no defence informs, or few: each way in which a defence changes an update once.
+# What attacks meet that no defense informs, or few: each way in which a defense changes an update once.
 _PLAIN_DEFENSES = (
     "ats:policy=3-1-7",
     "clip:norm=0.1",
@@ -210,7 +210,7 @@ def attack_cases() -> tuple[AttackCase, ...]:
         return {name: SEARCHING[name] for name in names}
 
     both: dict[str, Any] = {"variants": "both", "undefended": True}
-    # Every search, informed of every defence; and each of them uninformed.
+    # Every search, informed of every defense; and each of them uninformed.
     add("dense", DENSE, MATCHING, EVERY)
     add("alone", PICTURE, GENERATING, EVERY)
     add("plain", DENSE, MATCHING, ("gaussian:std=0.01",), variants="plain", undefended=True)

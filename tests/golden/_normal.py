@@ -83,7 +83,7 @@ def document(value: Any, folder: Path) -> Any:
             elif key in _HOST and isinstance(inner, str):
                 plain[key] = "<host>"
             elif key == "spec" and value.get("adaptive"):
-                plain[key] = "<informed>"  # how it is told belongs to its defence
+                plain[key] = "<informed>"  # how it is told belongs to its defense
             elif _TIMES.search(key) and isinstance(inner, dict):
                 plain[key] = dict.fromkeys(inner, "<time>")
             else:

@@ -34,7 +34,7 @@ def run_attack_case(case: AttackCase) -> tuple[Document, Arrays]:
         rows = [row for row in rows if row.name.partition(" | ")[0] not in _FLOORS]  # they stand in the plain cases
     for number, row in enumerate(rows):
         told[row.name] = {"number": number, "trials": [_plain(trial) for trial in row.trials]}
-        # What an informed attack is given is nobody's business but its defence's: kept for the reader, not compared.
+        # What an informed attack is given is nobody's business but its defense's: kept for the reader, not compared.
         told[row.name]["spec_then" if row.adaptive else "spec"] = row.trials[0]["spec"]
         for field, tensor in row.returned.items():
             arrays |= {f"{number}/{field}{part}": array for part, array in _kept(tensor).items()}
@@ -64,7 +64,7 @@ def run_as_known_then(case: AttackCase) -> tuple[Document, Arrays]:
 
 
 def _rows_of(case: AttackCase) -> tuple[list[_surface.Row], dict[str, str]]:
-    """All defences in one audit; where one of them is refused outright, an audit for each."""
+    """All defenses in one audit; where one of them is refused outright, an audit for each."""
     try:
         return _surface.audit(case.scenario(case.defenses), case.undefended or not case.defenses), {}
     except _surface.LeakgaugeError as error:

@@ -34,6 +34,10 @@ __all__ = ["LeakgaugeError", "Outcome", "Row", "audit", "command", "names_of", "
 # --- names of the first building -> names of the second -------------------------------------------------------------
 # Whole words in texts, row names, flags and JSON keys, translated before they are compared: {"stage": "setup"}.
 RENAMED: dict[str, str] = {
+    "defence": "defense",
+    "defences": "defenses",
+    "Defence": "Defense",
+    "Defences": "Defenses",
     "leakgauge reproduce": "leakgauge lab reproduce",  # in what a recipe's page says
     "recipes/ren2022fedboosting": "results/ren2022fedboosting",  # where measured figures are kept
     "metrics = [] variants =": 'metrics = [] assume = "" variants =',  # the settings at the end of a page

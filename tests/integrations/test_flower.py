@@ -1,4 +1,4 @@
-"""Every defence inside a Flower client, and its server side inside a strategy; with Flower's own messages."""
+"""Every defense inside a Flower client, and its server side inside a strategy; with Flower's own messages."""
 
 from __future__ import annotations
 
@@ -112,13 +112,13 @@ def test_draws_are_fresh_unless_a_seed_is_given() -> None:
     assert not torch.equal(first(seeded), first(seeded, node=8))
 
 
-def test_defences_act_in_the_order_written() -> None:
+def test_defenses_act_in_the_order_written() -> None:
     reply = replied(as_mod(Gaussian(std=1.0), Clip(norm=0.1, unit="client")))
     length = torch.cat([t.flatten() for t in moved(reply, network()).values()]).norm()
     assert float(length) == pytest.approx(0.1, rel=1e-3)
 
 
-def test_no_defence_changes_nothing_but_rounding() -> None:
+def test_no_defense_changes_nothing_but_rounding() -> None:
     for name, tensor in moved(replied(as_mod()), network()).items():
         assert torch.allclose(tensor, plain()[name], atol=1e-7)
 
@@ -164,7 +164,7 @@ def _refusal(defense: Defense) -> str:
 
 
 @pytest.mark.parametrize("name", list(catalog.find("defenses")))
-def test_every_defence_is_a_mod_around_the_app_or_in_its_place(name: str) -> None:
+def test_every_defense_is_a_mod_around_the_app_or_in_its_place(name: str) -> None:
     defense: Defense = catalog.find("defenses")[name]()
     model = prepared(network(), defense)
     refused = _refusal(defense)
@@ -250,7 +250,7 @@ def test_the_plain_mean_is_fedavgs_weighted_one() -> None:
         assert torch.allclose(tensor, 1.75 * plain()[name], atol=1e-6)
 
 
-def test_the_server_side_of_a_defence_takes_its_place() -> None:
+def test_the_server_side_of_a_defense_takes_its_place() -> None:
     for name, tensor in aggregated(SecureAggregation(clients=2)).items():
         assert torch.allclose(tensor, 1.5 * plain()[name], atol=1e-6)
     for name, tensor in aggregated(RandomMask(share=0.5)).items():

@@ -46,7 +46,7 @@ def private(accountant: str = "rdp", steps: int = 3) -> tuple[Any, Any, Any]:
 
 
 @pytest.mark.parametrize("accountant", ["rdp", "prv"])
-def test_the_defence_and_its_promise_are_read_off(accountant: str) -> None:
+def test_the_defense_and_its_promise_are_read_off(accountant: str) -> None:
     _, optimizer, engine = private(accountant)
     found = dp_sgd_of(optimizer, engine.accountant, delta=1e-3)
     assert (found.defense.norm, found.defense.sigma, found.defense.rounds) == (0.7, 1.3, 3)

@@ -190,7 +190,7 @@ def test_a_slow_client_is_replayed_less_often(digits, monkeypatch):
         ("sign", "sign:scale=none"),
     ],
 )
-def test_a_declared_defence_has_to_be_the_one_that_was_applied(digits, declared, really):
+def test_a_declared_defense_has_to_be_the_one_that_was_applied(digits, declared, really):
     inputs, labels, others = drawn(digits, 4, seed=2)
     model = load_model(NETWORKS[1], digits.spec, 1)
     as_declared = gradient(model, inputs, labels, declared)
@@ -204,7 +204,7 @@ def test_a_declared_defence_has_to_be_the_one_that_was_applied(digits, declared,
 def test_a_guarantee_is_not_given_to_an_update_without_its_noise(digits):
     inputs, labels, _ = drawn(digits, 4)
     model = load_model(NETWORKS[1], digits.spec, 1)
-    with pytest.raises(BadInput, match="the declared defence was not applied"):
+    with pytest.raises(BadInput, match="the declared defense was not applied"):
         belonging(model, gradient(model, inputs, labels), inputs, labels, "dp-sgd:norm=1,sigma=20,q=0.01,rounds=100")
 
 

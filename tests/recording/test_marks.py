@@ -1,4 +1,4 @@
-"""Without the batch an update still shows whether its declared defence was at work."""
+"""Without the batch an update still shows whether its declared defense was at work."""
 
 import pytest
 import torch
@@ -41,13 +41,13 @@ def seen(applied, declared, samples=4, seed=1):
 
 @pytest.mark.parametrize("declared", DECLARED)
 @pytest.mark.parametrize("samples", [1, 8])
-def test_a_defence_that_was_applied_is_believed(declared, samples):
+def test_a_defense_that_was_applied_is_believed(declared, samples):
     refuse_unmarked(seen(declared, declared, samples), parse_chain(declared), declared)
 
 
 @pytest.mark.parametrize("declared", SHOWS)
 def test_one_that_was_not_is_refused_with_what_is_missing(declared):
-    with pytest.raises(BadInput, match=r"went through --defenses .* should be; the declared defence was not applied"):
+    with pytest.raises(BadInput, match=r"went through --defenses .* should be; the declared defense was not applied"):
         refuse_unmarked(seen("", declared), parse_chain(declared), declared)
 
 

@@ -163,7 +163,7 @@ def test_other_weights_than_the_clients_are_noticed(client):
         scored_setup(scenario(weights=None, seed=5), None, "cpu")
 
 
-def test_a_declared_defence_may_have_changed_it_and_who_knows_it_is_played(client):
+def test_a_declared_defense_may_have_changed_it_and_who_knows_it_is_played(client):
     saved({n: t + torch.randn_like(t) for n, t in client[1].items()})
     report, _ = run_audit(scenario(defenses=("gaussian:std=1",), attacks=("inverting-gradients:steps=2",)))
     assert {(r.defense, r.adaptive) for r in report.summary if r.floor or r.adaptive} >= {("gaussian:std=1", True)}

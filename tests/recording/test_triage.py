@@ -68,7 +68,7 @@ def test_labels_and_batchnorm():
         ("gaussian:std=0.01", "directions", "noise"),
     ],
 )
-def test_what_a_defence_left_behind_is_seen(defense, id, says):
+def test_what_a_defense_left_behind_is_seen(defense, id, says):
     found = clues_of(defense=defense, batch_size=4)[id]
     assert found.severity == CAUTION
     assert says in found.meaning

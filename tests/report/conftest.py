@@ -239,7 +239,7 @@ def _verdict(rows: tuple[Summary, ...]) -> Verdict:
 
     return Verdict(
         leaks=True,
-        sentence="1 of 2 configurations gives private records away: without a defence, inverting-gradients "
+        sentence="1 of 2 configurations gives private records away: without a defense, inverting-gradients "
         "recovers most of them.",
         configurations=(
             configuration("none", "inverting-gradients", False, True),

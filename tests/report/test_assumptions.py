@@ -28,7 +28,7 @@ def test_the_target_is_described_by_the_scenario_and_the_data(made):
         "Data": "photos32 (image, 3 × 8 × 8, 10 classes)",
         "Samples per update": "2 (labels within a batch: distinct)",
         "Local training": local_training(report.scenario),
-        "Defences": "gaussian:std=0.1",
+        "Defenses": "gaussian:std=0.1",
         "Attacks": "dlg, inverting-gradients",
         "Trials": "3 victims per cell",
         "Seed": "41",
@@ -45,7 +45,7 @@ def test_what_informed_attackers_take_for_the_defense_is_said_where_they_were_no
 def test_what_was_left_to_the_defaults_is_said_in_words(made):
     said = dict(attacked(with_scenario(made.report, weights=None, defenses=(), attacks=())))
     assert said["Weights"] == "freshly initialised from the seed"
-    assert said["Defences"] == "none"
+    assert said["Defenses"] == "none"
     assert said["Attacks"] == "the suite quick"
 
 

@@ -52,11 +52,11 @@ def test_a_cell_is_named_as_its_pictures_are(made):
 
 
 @pytest.mark.parametrize(("adaptive", "style"), [(True, "adaptive"), (False, "plain")])
-def test_style_says_whether_the_attack_knew_the_defence(made, adaptive, style):
+def test_style_says_whether_the_attack_knew_the_defense(made, adaptive, style):
     assert Cell(dataclasses.replace(made.report.summary[0], adaptive=adaptive), ()).style == style
 
 
-def test_attacks_are_grouped_by_defence_and_baselines_left_out(made):
+def test_attacks_are_grouped_by_defense_and_baselines_left_out(made):
     groups = by_defense(made.report)
     assert {defense: [(c.row.attack, c.style) for c in group] for defense, group in groups.items()} == {
         "none": [("dlg", "plain"), ("inverting-gradients", "plain")],
@@ -74,7 +74,7 @@ def test_a_configuration_without_rows_is_an_empty_group(made):
     assert by_defense(dataclasses.replace(made.report, summary=())) == {"none": [], "gaussian:std=0.1": []}
 
 
-def test_a_defence_that_the_verdict_does_not_know_comes_last(made):
+def test_a_defense_that_the_verdict_does_not_know_comes_last(made):
     verdict = dataclasses.replace(made.report.verdict, configurations=made.report.verdict.configurations[1:])
     groups = by_defense(dataclasses.replace(made.report, verdict=verdict))
     assert list(groups) == ["gaussian:std=0.1", "none"]

@@ -31,12 +31,12 @@ def test_a_doubt_begins_with_the_configuration_and_the_attack_it_is_about(made):
     (said,) = doubts(flagged(made.report, ("inverting-gradients", "gaussian:std=0.1")))
     assert said.startswith("With gaussian:std=0.1 (inverting-gradients knowing of it): ")
     (said,) = doubts(flagged(made.report, ("dlg", "none")))
-    assert said.startswith("Without any defence (dlg): ")
+    assert said.startswith("Without any defense (dlg): ")
 
 
 def test_a_doubt_about_every_attack_says_so_once(made):
     both = flagged(made.report, ("dlg", "none"), ("inverting-gradients", "none"), ("dlg", "gaussian:std=0.1"))
-    where = "Without any defence (every attack) and with gaussian:std=0.1 (dlg not knowing of it)"
+    where = "Without any defense (every attack) and with gaussian:std=0.1 (dlg not knowing of it)"
     assert about(both, "diverged") == where
     assert about(made.report, "bound-exceeded") == "The whole audit"
 

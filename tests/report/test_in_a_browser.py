@@ -171,7 +171,7 @@ def test_the_table_sorts_by_numbers_and_back_to_its_groups(browser, page):
     browser.open(page)
     before = shown_rows(browser, "r.dataset.attack + r.dataset.defense")
     head = "[...document.querySelectorAll('.results thead th')].find(h => h.textContent.startsWith('SSIM'))"
-    key = "Number(r.cells[6].dataset.key)"  # attack, defence, rate, trials, failed, PSNR, SSIM
+    key = "Number(r.cells[6].dataset.key)"  # attack, defense, rate, trials, failed, PSNR, SSIM
     browser.ask(f"{head}.querySelector('button').click()")
     keys = shown_rows(browser, key)
     assert keys == sorted(keys, reverse=True)
@@ -191,7 +191,7 @@ def choose(browser: Browser, name: str, value: str) -> None:
     )
 
 
-def test_rows_are_filtered_by_attack_defence_and_attacker(browser, page):
+def test_rows_are_filtered_by_attack_defense_and_attacker(browser, page):
     browser.open(page)
     assert len(shown_rows(browser, "1")) == 6
     choose(browser, "defense", "gaussian:std=0.1")

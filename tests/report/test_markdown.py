@@ -9,7 +9,7 @@ from leakgauge.types import GateResult, Scenario
 
 def test_verdict_stands_above_everything_else(made):
     text = to_markdown(made.report)
-    assert text.index("**Leaks.**") < text.index("## What was attacked") < text.index("## Attacks and defences")
+    assert text.index("**Leaks.**") < text.index("## What was attacked") < text.index("## Attacks and defenses")
     assert "Most exposed record: SSIM" in text
     assert "The true labels were not given" in text
     assert "ε = 8, δ = 1e-05 per sample" in text
@@ -31,7 +31,7 @@ def test_each_row_says_what_it_spent(made):
     assert all(line.endswith("| 3.8 s · 300 steps · 6,000 evaluations |") for line in lines[2:])
 
 
-def test_quality_against_seconds_is_told_per_defence(made):
+def test_quality_against_seconds_is_told_per_defense(made):
     part = to_markdown(made.report).split("## Quality against seconds")[1].split("##")[0]
     none, defended, floors = (line for line in part.splitlines() if line.startswith("- "))
     assert none.startswith("- none: dlg, plain: ")

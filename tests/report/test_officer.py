@@ -35,7 +35,7 @@ def words(page: str) -> str:
 
 def test_the_answer_comes_first(leaking, guarded, noisy):
     for report, state, tone, said in (
-        (leaking, "leaks", "bad", "Without any defence, private records could be rebuilt"),
+        (leaking, "leaks", "bad", "Without any defense, private records could be rebuilt"),
         (guarded, "protected", "good", "carries a mathematical guarantee"),
         (noisy, "unknown", "warn", "whether the records are safe is not known"),
     ):
@@ -75,7 +75,7 @@ def test_each_sentence_of_the_answer_is_about_the_configurations_it_names(leakin
     assert answer(mixed)[0].startswith("With prune:share=0.9, private records could be rebuilt")
     assert answer(mixed)[-1] == "With gaussian:std=5, labels of records were read."
     assert next_steps(mixed, "leaks") == [
-        "Do not deploy prune:share=0.9 as it is; ask for a defence with an accounted guarantee."
+        "Do not deploy prune:share=0.9 as it is; ask for a defense with an accounted guarantee."
     ]
 
 
@@ -203,7 +203,7 @@ def test_attacks_that_were_skipped_are_listed_with_the_reason(leaking):
     said = words(page)
     assert "rgap, &lt;script&gt;: cannot work on this model and these updates." in said
     assert "imprint: beyond what this attacker may do." in said
-    assert "idlg (with prune, without any defence): not needed, as every record had been rebuilt before." in said
+    assert "idlg (with prune, without any defense): not needed, as every record had been rebuilt before." in said
     assert said.index("What was tried") < said.index("What was not run, and why") < said.index("What came out")
     assert "<script" not in page
     assert "What was not run" not in to_officer(leaking)

@@ -36,7 +36,7 @@ def test_each_point_is_its_rows_mean_and_interval(make, kind, shape, metric):
             assert Interval(p.score, p.low, p.high) == rows[p.attack, group.defense, p.adaptive]
 
 
-def test_points_are_grouped_by_defence_and_the_floors_stand_apart(made):
+def test_points_are_grouped_by_defense_and_the_floors_stand_apart(made):
     assert labels(made.report) == {
         "none": ["dlg, plain", "inverting-gradients, plain"],
         DEFENDED: ["dlg, plain", "inverting-gradients, adaptive"],

@@ -1,4 +1,4 @@
-"""The table: one value per column, attacks by defence, the floors beside and below them."""
+"""The table: one value per column, attacks by defense, the floors beside and below them."""
 
 import dataclasses
 
@@ -87,7 +87,7 @@ def test_every_column_has_a_number_to_sort_by_or_none(made, labels_only):
     assert next(r for r in table_rows(labels_only) if r.attack == "labels").keys[0] is None
 
 
-def test_rows_are_grouped_by_defence_and_baselines_come_last(made):
+def test_rows_are_grouped_by_defense_and_baselines_come_last(made):
     report = dataclasses.replace(made.report, summary=made.report.summary[::-1])
     assert [(r.defense, r.attack, r.style, r.baseline) for r in table_rows(report)] == [
         ("none", "inverting-gradients", "plain", False),
@@ -185,14 +185,14 @@ def test_the_most_exposed_record_of_all_is_the_best_recovered_one(made):
     report = exposed(made.report, "inverting-gradients", "gaussian:std=0.1", ssim=0.9999, psnr=50.0, mse=1e-5)
     assert most_exposed(report) == (
         "Most exposed record: SSIM 1.000, PSNR 50.0, trial 2, record 0, "
-        "by inverting-gradients, adaptive, against defence gaussian:std=0.1."
+        "by inverting-gradients, adaptive, against defense gaussian:std=0.1."
     )
 
 
 def test_for_tables_the_smallest_error_is_the_most_exposed(make):
     report = exposed(make("tabular", (30,)).report, "dlg", "gaussian:std=0.1", mse=1e-9)
     assert most_exposed(report).startswith("Most exposed record: MSE 1.00e−09, trial 2")
-    assert "by dlg, plain, against defence gaussian:std=0.1" in most_exposed(report)
+    assert "by dlg, plain, against defense gaussian:std=0.1" in most_exposed(report)
 
 
 def undefended(report):
@@ -205,9 +205,9 @@ def undefended(report):
 def test_the_most_exposed_record_is_looked_for_in_the_comparison_too(made):
     report = exposed(made.report, "dlg", "none", ssim=1.0, psnr=99.0)
     assert most_exposed(report) == (
-        "Most exposed record: SSIM 1.000, PSNR 99.0, trial 2, record 0, by dlg, plain, without defence, for comparison."
+        "Most exposed record: SSIM 1.000, PSNR 99.0, trial 2, record 0, by dlg, plain, without defense, for comparison."
     )
-    assert most_exposed(undefended(report)).endswith("by dlg, plain, without defence.")
+    assert most_exposed(undefended(report)).endswith("by dlg, plain, without defense.")
 
 
 def with_credible(report, attack, defense, worth):
@@ -227,7 +227,7 @@ def test_a_score_that_is_no_evidence_exposes_no_one(made):
     for worth, why in ((False, "no evidence of a recovery"), (None, "too few other samples to tell whether by chance")):
         doubted = with_credible(with_credible(report, "dlg", "none", worth), "inverting-gradients", "none", worth)
         assert most_exposed(doubted) == (
-            f"Nearest to any record: SSIM 1.000, PSNR 99.0, trial 2, record 0, by dlg, plain, without defence: {why}."
+            f"Nearest to any record: SSIM 1.000, PSNR 99.0, trial 2, record 0, by dlg, plain, without defense: {why}."
         )
 
 
@@ -252,7 +252,7 @@ def test_scores_that_do_not_count_stand_beside_those_that_do(made, recovered, me
 def test_neither_a_baseline_nor_a_failed_attack_exposes_anyone(made):
     report = exposed(undefended(made.report), "mean-image", "none", ssim=1.0, psnr=99.0)
     report = with_row(exposed(report, "dlg", "none", ssim=1.0, psnr=99.0), "dlg", "none", error="lost")
-    assert "by inverting-gradients, plain, without defence." in most_exposed(report)
+    assert "by inverting-gradients, plain, without defense." in most_exposed(report)
 
 
 def test_a_record_without_a_score_exposes_no_one(made):

@@ -1,4 +1,4 @@
-"""Which attacks meet which configurations: floors first, each defence with its adaptive attacks."""
+"""Which attacks meet which configurations: floors first, each defense with its adaptive attacks."""
 
 import pytest
 
@@ -18,7 +18,7 @@ def cells(scenario: Scenario, *args, **kwargs):
     return [(c.attack.name, c.defense, c.adaptive) for c in plan(scenario, *args, **kwargs)]
 
 
-def test_floors_come_first_then_the_undefended_update_then_each_defence_twice():
+def test_floors_come_first_then_the_undefended_update_then_each_defense_twice():
     assert cells(Scenario(attacks=("dlg",), defenses=("prune",))) == [
         ("mean-image", "none", False),
         ("random-guess", "none", False),

@@ -69,7 +69,7 @@ def test_a_mistake_is_found_before_anything_runs(values, message):
         key(**values)
 
 
-def test_naming_a_first_built_in_attack_or_defence_leaves_the_key_alone():
+def test_naming_a_first_built_in_attack_or_defense_leaves_the_key_alone():
     assert key() == key(attacks=("dlg",), defenses=("prune",))
 
 
@@ -87,7 +87,7 @@ def test_the_key_changes_with_what_a_cell_depends_on():
 
 
 @pytest.mark.parametrize("field", ["attacks", "defenses"])
-def test_the_key_changes_with_an_edit_to_the_users_own_attack_or_defence(tmp_path, field):
+def test_the_key_changes_with_an_edit_to_the_users_own_attack_or_defense(tmp_path, field):
     path = tmp_path / "own.py"
     keys = set()
     for text in ("first", "second"):
@@ -264,7 +264,7 @@ def test_an_own_model_that_only_knows_float32_is_told_so(tmp_path):
     ],
 )
 @pytest.mark.parametrize("rounds", [0, 2])
-def test_attacks_defences_and_scores_run_in_float64_and_resume_from_disk(tmp_path, model, attack, rounds):
+def test_attacks_defenses_and_scores_run_in_float64_and_resume_from_disk(tmp_path, model, attack, rounds):
     scenario = dataclasses.replace(
         TINY,
         model=model,

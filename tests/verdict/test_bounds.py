@@ -55,7 +55,7 @@ def test_the_stated_training_has_a_bound_of_its_own():
         ([DPSGD(sigma=0)], KAPPA, "no accounted noise"),
         ([DPSGD(norm=0)], KAPPA, "no accounted noise"),
         ([FedCDP(noise="tensor")], KAPPA, "no accounted noise"),
-        ([DPSGD(), Gaussian()], KAPPA, "other defences stand in the chain"),
+        ([DPSGD(), Gaussian()], KAPPA, "other defenses stand in the chain"),
         ([DPSGD()], None, "blind guess could not be measured"),
     ],
 )

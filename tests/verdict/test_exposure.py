@@ -17,7 +17,7 @@ def setup_of(**changes):
     return load_setup(dataclasses.replace(BATCH, **changes), None, "cpu")
 
 
-def test_one_record_without_a_defence_is_the_whole_update():
+def test_one_record_without_a_defense_is_the_whole_update():
     assert torch.allclose(alignment(setup_of(batch_size=1), ()), torch.ones(3, 1).double(), atol=1e-6)
 
 

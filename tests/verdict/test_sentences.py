@@ -71,7 +71,7 @@ def test_why_good_scores_do_not_count_is_told_as_it_was_found(control, said):
 
 def test_one_record_is_told_in_the_singular():
     assert conclusion("none", [row(records=1)], None, 1).sentence.startswith(
-        "Without defence, no attack recovered the one record (ssim>=0.6; at most 98"
+        "Without defense, no attack recovered the one record (ssim>=0.6; at most 98"
     )
     assert "dlg recovers 1 of 1 record (" in conclusion("none", [row(recovered=1, records=1)], None, 1).sentence
     one = Control(39, True, 6, 1, 9.0, 1e-4, 0.5, True)

@@ -155,7 +155,7 @@ def test_the_worst_attack_decides_adaptive_ones_included():
     (entry,) = verdict.configurations
     assert (entry.attack, entry.adaptive, entry.leaks) == ("dlg", True, True)
     assert verdict.sentence.startswith(
-        "With prune, dlg (knowing the defence) recovers 1 of 2 records (ssim>=0.6; 95 %:"
+        "With prune, dlg (knowing the defense) recovers 1 of 2 records (ssim>=0.6; 95 %:"
     )
 
 
@@ -163,7 +163,7 @@ def test_all_recovered_is_given_a_lower_bound_and_none_an_upper_one():
     assert "recovers 10 of 10 records (ssim>=0.6; at least 69% at 95 %)" in concluded(found("dlg", [0.9] * 10)).sentence
     held = concluded(found("dlg", [0.1] * 10), flagged=("dlg",))
     assert not held.leaks
-    assert held.sentence == "Without defence, no attack recovered any of 10 records (ssim>=0.6; at most 31% at 95 %)."
+    assert held.sentence == "Without defense, no attack recovered any of 10 records (ssim>=0.6; at most 31% at 95 %)."
 
 
 def test_the_configurations_under_test_decide_and_the_comparison_does_not():
@@ -171,7 +171,7 @@ def test_the_configurations_under_test_decide_and_the_comparison_does_not():
     verdict = concluded(findings, ("none", "prune"))
     assert not verdict.leaks
     assert [c.leaks for c in verdict.configurations] == [True, False]
-    assert "Without defence" not in verdict.sentence
+    assert "Without defense" not in verdict.sentence
 
 
 def test_nothing_scored_is_said_and_is_no_leak():
@@ -223,7 +223,7 @@ def test_labels_alone_are_told_in_records_and_are_no_recovered_record():
     assert not verdict.leaks
     assert verdict.configurations[0].rate is None
     assert verdict.sentence == (
-        "Without defence, no attack of this run claims records. "
+        "Without defense, no attack of this run claims records. "
         "The attack labels reads the labels of 3 of 4 records (guessing: 25%)."
     )
     assert headline(verdict) == "No record recovered, but labels read"
@@ -231,7 +231,7 @@ def test_labels_alone_are_told_in_records_and_are_no_recovered_record():
 
 def test_labels_that_are_no_better_than_a_guess_are_not_told():
     verdict = concluded(guessed([0.5, 0.5]) + counted([0.5, 0.5]))
-    assert verdict.sentence == "Without defence, no attack of this run claims records."
+    assert verdict.sentence == "Without defense, no attack of this run claims records."
     assert headline(verdict) == "No leak found, and no guarantee"
 
 
@@ -386,7 +386,7 @@ def of_three():
 def test_the_configuration_that_leaks_comes_first_in_one_short_sentence():
     sentences = of_three().sentence.split(". ")
     assert sentences[0] == (
-        "With prune:share=0.9, idlg (knowing the defence) recovers 6 of 6 records (ssim>=0.6; at least 54% at 95 %)"
+        "With prune:share=0.9, idlg (knowing the defense) recovers 6 of 6 records (ssim>=0.6; at least 54% at 95 %)"
     )
     assert len(sentences[0].split()) <= 25
     assert [s.split(",")[0] for s in sentences if s.startswith("With ")] == [

@@ -1,4 +1,4 @@
-"""What an update itself gives away about the defence behind it, and the same defence for the attacker's own gradients.
+"""What an update itself gives away about the defense behind it, and the same defense for the attacker's own gradients.
 
 Li et al. 2022 (GGL), section 3.3: a clipping bound is the norm of the update, pruning shows in its exact zeros, and
 a muted layer in the empty columns of the last weight. A gradient that the attacker simulates goes through the guess
@@ -41,7 +41,7 @@ class Guess:
 
 
 def guess(observed: Mapping[str, Tensor], transform: str, last_weight: str, usual: Tensor | None = None) -> Guess:
-    """Read the defence off the update (T first).
+    """Read the defense off the update (T first).
 
     "auto" takes what is visible: exact zeros, and a norm below every one in `usual` (T, S), the norms of gradients that
     the attacker's own samples give. At the true sample a wrong guess of this kind costs nothing either.

@@ -1,8 +1,8 @@
 """GGL, generative gradient leakage: search the latents of a generator for the picture behind the update.
 
 Li et al., "Auditing Privacy Defenses in Federated Learning via Generative Gradient Leakage", CVPR 2022. The label is
-read off the last layer, the defence off the update (clipping bound, share of zeros, empty columns), and a latent is
-sought whose picture, sent through the same defence, gives the observed gradient: the mean over tensors of the squared
+read off the last layer, the defense off the update (clipping bound, share of zeros, empty columns), and a latent is
+sought whose picture, sent through the same defense, gives the observed gradient: the mean over tensors of the squared
 distance. The search never leaves what the generator can draw, so a picture may look right and be nobody's: beside it
 runs the same search on a decoy.
 
@@ -42,7 +42,7 @@ class GGL(Attack):
     """
 
     name: ClassVar[str] = "ggl"
-    summary: ClassVar[str] = "search a generator's latents for the picture whose gradient fits, defence and all"
+    summary: ClassVar[str] = "search a generator's latents for the picture whose gradient fits, defense and all"
     paper: ClassVar[str] = "Li et al. 2022, Generative Gradient Leakage, CVPR"
     tier: ClassVar[str] = "standard"
     cost: ClassVar[float] = 9.0
@@ -61,7 +61,7 @@ class GGL(Attack):
     lr: float = setting(0.1, "step length of adam", above=0)
     population: int = setting(50, "candidates in a generation of cma-es", low=4)
     distance: str = setting("l2", "how gradients are compared", choices=("l2", "l1", "cosine"))
-    transform: str = setting("auto", "the defence that simulated gradients go through", choices=TRANSFORMS)
+    transform: str = setting("auto", "the defense that simulated gradients go through", choices=TRANSFORMS)
     reach: float = setting(2.5, "latents stay within plus or minus this; 0 leaves them free", low=0)
     kl: float = setting(0.1, "pull of free latents towards N(0, 1)", low=0)
 

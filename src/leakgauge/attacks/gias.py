@@ -4,7 +4,7 @@ Jeon et al., "Gradient Inversion with Generative Image Prior", NeurIPS 2021. The
 generator can draw and that fits the update best; then the weights of a copy of the generator, one copy per victim, are
 changed in small steps, which leads out of its range to what it could not draw. Cost is 1 - cosine.
 
-Where we depart. The label is read off the last layer and the defence off the update as in `ggl`, total variation is
+Where we depart. The label is read off the last layer and the defense off the update as in `ggl`, total variation is
 left out, and all victims run side by side, each with its own weights. As for `ggl` a decoy runs beside it.
 """
 
@@ -54,7 +54,7 @@ class GIAS(Attack):
     lr: float = setting(0.1, "step length on the latents", above=0)
     weight_lr: float = setting(1e-3, "step length on the weights", above=0)
     distance: str = setting("cosine", "how gradients are compared", choices=("cosine", "l2", "l1"))
-    transform: str = setting("auto", "the defence that simulated gradients go through", choices=TRANSFORMS)
+    transform: str = setting("auto", "the defense that simulated gradients go through", choices=TRANSFORMS)
     reach: float = setting(2.5, "latents stay within plus or minus this; 0 leaves them free", low=0)
 
     @property

@@ -137,7 +137,7 @@ class Portfolio(InputSearch):
         """The members' problems; of those that come to the same, one."""
         found: dict[Member, Matching] = {}
         for member in MEMBERS[: self.members]:
-            own = isinstance(problem.distance, str)  # else a defence's distance has taken their place
+            own = isinstance(problem.distance, str)  # else a defense's distance has taken their place
             member = Member(member.distance if own else "the defense's", max(member.tv, problem.variation or 0.0))
             distance = member.distance if own else problem.distance
             found.setdefault(member, problem.replace(distance=distance, variation=member.tv))

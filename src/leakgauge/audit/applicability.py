@@ -24,11 +24,11 @@ from leakgauge.types import (
 )
 
 EVERYWHERE = "all"
-_BROKEN = "its equations hold for an update that no defence has changed"
+_BROKEN = "its equations hold for an update that no defense has changed"
 
 
 def refuse_unfit(setup: Setup) -> None:
-    """A defence that cannot be applied here is bad input, unless others that were named can: its rows then say why."""
+    """A defense that cannot be applied here is bad input, unless others that were named can: its rows then say why."""
     if setup.victims.shared is not None:  # whatever was applied was applied
         return
     reasons = {chain: _why_unfit(setup, chain) for chain in setup.scenario.defenses if chain != UNDEFENDED}
@@ -38,7 +38,7 @@ def refuse_unfit(setup: Setup) -> None:
 
 
 def _why_unfit(setup: Setup, chain: str) -> str:
-    """What the first client, with two samples at most, says when it is to share under these defences."""
+    """What the first client, with two samples at most, says when it is to share under these defenses."""
     defenses = parse_chain(chain)
     held = setup.behind(defenses)
     if in_sum(defenses) == 1:

@@ -27,7 +27,7 @@ _HALVING = 0.6  # what searches side by side cost beside as many to the end, the
 _FEWEST = 60  # steps below which a search shows nothing; the time budget stops it even so
 _SHORTEST = 0.5  # seconds of any search
 _SUITED = 3.0  # how much more time a search gets that suits the network
-_INFORMED = 2.0  # and one that knows the defence
+_INFORMED = 2.0  # and one that knows the defense
 
 
 class Budget:
@@ -56,7 +56,7 @@ class Budget:
     def _weight(self, cell: Cell) -> float:
         """L-BFGS goes far on a smooth network and gets stuck on one with kinks, where first-order rules go on.
 
-        Who knows the defence is the stronger attacker, and decides the verdict.
+        Who knows the defense is the stronger attacker, and decides the verdict.
         """
         if not searches(cell.attack):
             return 0.0

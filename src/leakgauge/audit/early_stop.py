@@ -44,6 +44,6 @@ def stopped_by(
         found = {(f.trial, i) for i in range(len(f.records)) if is_recovered(setup.data, f, i)} & wanted
         if found:
             wanted -= found
-            name = f.attack + (" (knowing the defence)" if f.adaptive else "")
+            name = f.attack + (" (knowing the defense)" if f.adaptive else "")
             names += [name] if name not in names else []
     return () if wanted else tuple(names)

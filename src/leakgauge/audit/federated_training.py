@@ -1,6 +1,6 @@
-"""A federation with a defence beside the same one without: accuracy per round, seconds per round, bytes, guarantee.
+"""A federation with a defense beside the same one without: accuracy per round, seconds per round, bytes, guarantee.
 
-The one it is compared with has no defence, plain FedAvg and no encryption. Both run in lock step, round by round, so
+The one it is compared with has no defense, plain FedAvg and no encryption. Both run in lock step, round by round, so
 that a busy machine slows both alike. What is finished is kept, and the same call goes on from there.
 """
 
@@ -67,7 +67,7 @@ class Trained:
 
     @property
     def name(self) -> str:
-        """The defence, and what else differs from plain FedAvg."""
+        """The defense, and what else differs from plain FedAvg."""
         if self.aggregator == CENTRALISED:
             return CENTRALISED
         return _label(self.defense, self.aggregator, self.encryption)
@@ -201,7 +201,7 @@ def _centralised(
 
 
 def _configurations(scenario: Scenario, asked: Federation, baseline: bool) -> dict[str, tuple[str, Federation]]:
-    """Defence and settings of each federation by its name: the plain one first, then each defence as asked."""
+    """Defense and settings of each federation by its name: the plain one first, then each defense as asked."""
     plain = dataclasses.replace(asked, aggregator="fedavg", encryption="none")
     chains = tuple(dict.fromkeys(d for d in scenario.defenses if d != UNDEFENDED))
     wanted = [(chain, asked) for chain in chains or ((UNDEFENDED,) if asked != plain else ())]

@@ -45,7 +45,7 @@ from leakgauge.types import SCHEMA, Batch, Defense, Fact, Interval, Partition, R
 NEEDS = (Fact.INPUT_SPEC, Fact.NUM_SAMPLES, Fact.LOCAL_TRAINING, Fact.PUBLIC_DATA)
 LEVELS = 4
 SHUFFLES = 10
-_OWN_SEEDS = 2**32  # the attacker's draws of a defence's noise are never a victim's
+_OWN_SEEDS = 2**32  # the attacker's draws of a defense's noise are never a victim's
 _SIDE_BY_SIDE = 64  # updates at a time, at most: more bring nothing and hold memory
 Told = Callable[[str], None]
 Features = dict[str, Tensor]  # way of pooling -> (rows, F)
@@ -74,7 +74,7 @@ class PropertyRow:
     """One attacker against one configuration, over all victims."""
 
     defense: str
-    attacker: str  # "plain", or "adaptive": its own updates went through the same defence
+    attacker: str  # "plain", or "adaptive": its own updates went through the same defense
     auc: Interval
     control: Interval  # mean AUC of the same attacker taught with shuffled labels: about a half, or do not believe it
     accuracy: Rate  # the batch is said to have the property if its probability is above a half
@@ -127,7 +127,7 @@ def infer_property(
     device: str = "auto",
     told: Told = lambda _: None,
 ) -> PropertyReport:
-    """Play the attack on every configuration of `scenario`: the bare update, and behind each defence."""
+    """Play the attack on every configuration of `scenario`: the bare update, and behind each defense."""
     if scenario.trials < 2:
         raise BadInput("trials", allowed="at least 2, one victim with and one without", got=1, do="use more")
     wanted = [(configuration, parse_chain(configuration)) for configuration in configurations(scenario)]
@@ -182,7 +182,7 @@ class _Game:
     carriers: int
 
     def play(self, configuration: str, defenses: tuple[Defense, ...]) -> list[PropertyRow]:
-        """The attacker who knows nothing of the defence and, where there is one, the attacker who does."""
+        """The attacker who knows nothing of the defense and, where there is one, the attacker who does."""
         began = time.perf_counter()
         model = prepared(self.setup.model, *defenses)
         seen = self._victims(model, defenses)
@@ -191,7 +191,7 @@ class _Game:
         for attacker, known in ways:
             if known or model is not self.setup.model:
                 features, has = self._own_updates(model, known)
-            else:  # the same for every defence that leaves the network as it is
+            else:  # the same for every defense that leaves the network as it is
                 features, has = self.undefended
             said, kept = self._said(features, has, seen)
             control = [
@@ -231,7 +231,7 @@ class _Game:
 
     @cached_property
     def undefended(self) -> tuple[Features, Tensor]:
-        """What an attacker learns from who knows of no defence."""
+        """What an attacker learns from who knows of no defense."""
         return self._own_updates(self.setup.model, ())
 
     def _victims(self, model: nn.Module, defenses: Sequence[Defense]) -> Features:
@@ -240,7 +240,7 @@ class _Game:
         return self._features(model, defenses, self.theirs, carriers, self.scenario.seeds, "property/victim")
 
     def _own_updates(self, model: nn.Module, known: Sequence[Defense]) -> tuple[Features, Tensor]:
-        """(B, F) features of updates that the attacker computes itself, behind the defences it knows of; (B,) has."""
+        """(B, F) features of updates that the attacker computes itself, behind the defenses it knows of; (B,) has."""
         carriers = attackers_carriers(self.inference.share, self.scenario.batch_size, self.inference.batches)
         seeds = [_OWN_SEEDS + self.scenario.seed + b for b in range(len(carriers))]
         features = self._features(model, known, self.mine, carriers, seeds, "property/attacker", repeat=True)

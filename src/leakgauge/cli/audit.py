@@ -22,7 +22,7 @@ from leakgauge.recording.own_update import holds_batch, is_recording
 from leakgauge.recording.recorded_clients import left_aside
 from leakgauge.types import Federation, Scenario
 
-# What a bare `leakgauge audit` shows: a leak, a defence that holds, and one that only seems to.
+# What a bare `leakgauge audit` shows: a leak, a defense that holds, and one that only seems to.
 DEFAULT_DEFENSES = ("gaussian:std=1", "prune:share=0.9")
 _NESTED = 100  # dots or brackets in a line of a scenario file: each level costs the parser as much as all before it
 
@@ -249,7 +249,7 @@ def _saved(update: str | None, recorded: str | None) -> str | None:
 
 
 def _named(words: list[str]) -> tuple[str, ...]:
-    """The configurations that were asked for; `all` stands for every defence with its usual fields."""
+    """The configurations that were asked for; `all` stands for every defense with its usual fields."""
     every = list(catalog.find("defenses"))
     return tuple(d for word in words for d in (every if word == "all" else [word]) if d != "none")
 

@@ -112,7 +112,7 @@ TREE: dict[str, Node] = {
     "triage": Command("triage", "triage"),
     "property": Command("property", "infer"),
     "train": Group(
-        "Train a federation with defences, or what attacks need: a model, a generator. Alone it means the federation.",
+        "Train a federation with defenses, or what attacks need: a model, a generator. Alone it means the federation.",
         "leakgauge train --data digits --model mlp --defense gaussian:std=0.01 --rounds 20",
         {
             "federation": Command("train.federation", "train", KEPT_IN_OUT),

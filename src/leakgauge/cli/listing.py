@@ -25,7 +25,7 @@ def listing(
     ] = None,
     as_json: options.JSON = False,
 ) -> None:
-    """List attacks, defences, aggregators, encryptions, models, data sets, metrics, threat models or recipes.
+    """List attacks, defenses, aggregators, encryptions, models, data sets, metrics, threat models or recipes.
 
     Example: `leakgauge list attacks --json`
     """

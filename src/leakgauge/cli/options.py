@@ -73,7 +73,7 @@ GPUS_PER_TASK = Annotated[
 VARIANTS = Annotated[
     bool | None,
     typer.Option(
-        "--adaptive/--plain", help="Only attackers who know the defence, or only those who do not. Default: both."
+        "--adaptive/--plain", help="Only attackers who know the defense, or only those who do not. Default: both."
     ),
 ]
 ASSUME = Annotated[

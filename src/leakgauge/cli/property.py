@@ -53,7 +53,7 @@ def infer(
     out: Annotated[Path | None, typer.Option("--out", help="Folder for property.json. Default: none.")] = None,
     as_json: options.JSON = False,
 ) -> None:
-    """Ask of each update whether its batch has a property: AUC and accuracy beside guessing, with and without defences.
+    """Ask of each update whether its batch has a property: AUC and accuracy beside guessing, with and without defenses.
 
     Example: `leakgauge property --property bright --data photos32 --trials 20 --defenses "gaussian:std=0.001"`
     """
@@ -110,7 +110,7 @@ def _show(report: PropertyReport) -> None:
                 f"{row.seconds:.0f} s",
             ]
         )
-    show_table(["defence", "attacker", "AUC [95 %]", "shuffled labels", "accuracy [95 %]", "time"], rows)
+    show_table(["defense", "attacker", "AUC [95 %]", "shuffled labels", "accuracy [95 %]", "time"], rows)
     show("")
     for configuration in dict.fromkeys(row.defense for row in report.rows):
         show(_sentence(report, configuration))

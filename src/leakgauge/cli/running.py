@@ -171,13 +171,13 @@ def _refusal(report: AuditReport) -> str | None:
     """Why the one attack that was asked for could not run at all, if so."""
     asked = [row for row in without_floors(report).summary if row.attack not in decoys_in(report.findings)]
     if not asked and not report.interrupted:
-        return f"{' '.join(report.scenario.attacks)} gains nothing by knowing the defence: use --plain, or neither flag"
+        return f"{' '.join(report.scenario.attacks)} gains nothing by knowing the defense: use --plain, or neither flag"
     why = asked[0].error if asked and all(row.error for row in asked) else None
     return why.removeprefix(NOT_APPLICABLE) if why and not report.scored else why
 
 
 def show_summary(report: AuditReport) -> None:
-    """The table attack x defence, floors included."""
+    """The table attack x defense, floors included."""
     first, digits, title = ("psnr", 1, "PSNR dB [95 %]") if report.data.kind == "image" else ("mse", 5, "MSE [95 %]")
     rows, decoys = [], decoys_in(report.findings)
     more = [m for m in report.scenario.metrics if m not in ("psnr", "ssim", "mse")]  # asked for by name
@@ -205,7 +205,7 @@ def show_summary(report: AuditReport) -> None:
         )
     asked = [f"{heading(m)[0]} [95 %]" for m in more]
     show_table(
-        ["attack", "defence", "attacker", title, "SSIM [95 %]", *asked, "labels [95 %]", "recovered", "time"], rows
+        ["attack", "defense", "attacker", title, "SSIM [95 %]", *asked, "labels [95 %]", "recovered", "time"], rows
     )
 
 
@@ -229,7 +229,7 @@ def show_costs(report: AuditReport) -> None:
         for c in found.choices
     ]
     show_table(
-        ["  defence", "strongest attack", "recovered", "accuracy", "round", "slower", "bytes up", "guarantee"], rows
+        ["  defense", "strongest attack", "recovered", "accuracy", "round", "slower", "bytes up", "guarantee"], rows
     )
     show(f"trained for {found.setting}; *: no other configuration leaks less and is as accurate")
     for defense, why in found.left_out:
@@ -242,7 +242,7 @@ def show_ledger(report: AuditReport) -> None:
         return
     show("")
     rows = [[a.defense, a.attack, a.fact, a.audit, a.instead or "-", a.sentence] for a in report.ledger]
-    show_table(["defence", "strongest attack", "assumption", "in the audit", "instead", "what it changed"], rows)
+    show_table(["defense", "strongest attack", "assumption", "in the audit", "instead", "what it changed"], rows)
     show("")
 
 

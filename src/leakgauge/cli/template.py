@@ -17,7 +17,7 @@ data = "digits"             # a name (leakgauge list data), FOLDER, FILE.npz or 
 batch_size = 1              # private samples behind one update
 batch_labels = "any"        # labels within one batch: "any", "distinct" or "same"
 trials = 2                  # victims, attacked side by side; more trials, narrower intervals
-seed = 0                    # of the model, the victims, the defences and the attacks
+seed = 0                    # of the model, the victims, the defenses and the attacks
 precision = "float32"       # "float32", "tf32" (a GPU's rounded products) or "float64"
 
 # --- An update of your own system, instead of a simulated client ------------------------------------
@@ -32,7 +32,7 @@ threat_model = "honest-but-curious"  # or eavesdropper, malicious-parameters, ma
 shared_layers = "all"       # layers whose tensors are seen: "first:2", "last:1" or names, "conv1+fc"
 suite = "quick"             # about 1 minute; "standard" 10 minutes, "full" 2 hours
 # attacks = ["linear", "inverting-gradients:steps=2000"]  # these instead of a suite
-variants = "both"           # attackers who know the defence ("adaptive"), who do not ("plain"), or "both"
+variants = "both"           # attackers who know the defense ("adaptive"), who do not ("plain"), or "both"
 # assume = "prune:share=0.5"  # what informed attackers take for the defense; left out: they know the true one
 ledger = false              # true: run the strongest attack again with each assumption changed
 

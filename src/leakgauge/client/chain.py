@@ -1,4 +1,4 @@
-"""From local training and defences to the one step a client runs."""
+"""From local training and defenses to the one step a client runs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from leakgauge.types import Batch, Defense, LocalTraining, SharedUpdate, Step
 
 @dataclass(frozen=True)
 class ClientStep:
-    """The undefended step. It shows the training it runs, so that a defence can act inside it, not only around it."""
+    """The undefended step. It shows the training it runs, so that a defense can act inside it, not only around it."""
 
     local: LocalTraining
     shuffled: bool = False  # does it draw the order of its samples anew in every epoch?
@@ -31,14 +31,14 @@ def client_step(local: LocalTraining) -> Step:
 
 
 def chain(step: Step, *defenses: Defense) -> Step:
-    """`step` with the defences around it; they act in the order written: the first touches the update first."""
+    """`step` with the defenses around it; they act in the order written: the first touches the update first."""
     for defense in defenses:
         step = defense.wrap(step)
     return step
 
 
 def prepared(model: nn.Module, *defenses: Defense) -> nn.Module:
-    """`model` with whatever the defences put into the network."""
+    """`model` with whatever the defenses put into the network."""
     for defense in defenses:
         model = defense.prepare(model)
     return model

@@ -14,12 +14,12 @@ from leakgauge.types import Batch, Defense, SharedUpdate, Step
 
 
 def in_sum(defenses: Sequence[Defense]) -> int:
-    """Clients behind one update that is seen: 1 unless a defence of the chain adds them up."""
+    """Clients behind one update that is seen: 1 unless a defense of the chain adds them up."""
     return max((d.in_sum for d in defenses), default=1)
 
 
 def fellows(defenses: Sequence[Defense]) -> int:
-    """Other clients whose updates are mixed into the one that is seen: 0 unless a defence of the chain mixes."""
+    """Other clients whose updates are mixed into the one that is seen: 0 unless a defense of the chain mixes."""
     return max((d.fellows for d in defenses), default=0)
 
 

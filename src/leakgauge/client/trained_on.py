@@ -1,4 +1,4 @@
-"""Scores against what the client trained on, where a defence changed its samples before the local step.
+"""Scores against what the client trained on, where a defense changed its samples before the local step.
 
 An update gives away the samples behind it. Whoever recovers those exactly has lost nothing, however unlike the client's
 own samples they are; so both are scored: the transformed sample, and the client's own after the transformation was

@@ -1,1 +1,1 @@
-"""One public module = one defence, its adaptive attack beside it."""
+"""One public module = one defense, its adaptive attack beside it."""

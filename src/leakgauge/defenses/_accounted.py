@@ -1,4 +1,4 @@
-"""What every defence with an accounted promise is told: the noise it adds, and how often it does so."""
+"""What every defense with an accounted promise is told: the noise it adds, and how often it does so."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Accounted(KnownClipping):
 
     unit: ClassVar[str]  # to whom the promise is made: "sample" or "client"
 
-    norm: float = setting(1.0, "C, the largest length that passes; 0 turns the defence off", low=0)
+    norm: float = setting(1.0, "C, the largest length that passes; 0 turns the defense off", low=0)
     sigma: float = setting(1.0, "standard deviation of the noise in units of C; 0 adds none", low=0)
     q: float = setting(
         0.0,

@@ -3,7 +3,7 @@
 The slow loop it must equal: for each sample on its own, its gradient, its norm, its factor min(1, C / norm); their sum,
 plus noise, divided by their number. Here every sample is a trial of its own, as many side by side as memory allows.
 
-For FedAvg this happens at every local step. Behind a defence that was written earlier in the chain the training cannot
+For FedAvg this happens at every local step. Behind a defense that was written earlier in the chain the training cannot
 be seen, only what it shares: one gradient per sample is still well defined there, several local steps are not.
 """
 
@@ -34,7 +34,7 @@ EachGradient = Callable[[Tensor, Tensor, Sequence[int], int], Rows]  # (R, 1, ..
 
 @dataclass(frozen=True)
 class SampleRule:
-    """What a defence does to the samples' gradients of one step."""
+    """What a defense does to the samples' gradients of one step."""
 
     defense: str  # its name: in messages, and in the role of its randomness
     norm: float  # C
@@ -76,14 +76,14 @@ class SampleRule:
         return SharedUpdate("weight_delta", {n: w - before[n] for n, w in weights.items()})
 
     def _behind_another(self, step: Step, model: nn.Module, batch: Batch, seeds: Sequence[int]) -> SharedUpdate:
-        """Each sample's gradient as the earlier defence shares it."""
+        """Each sample's gradient as the earlier defense shares it."""
         self._refuse_mixing(model, "unknown")
 
         def as_shared(inputs: Tensor, labels: Tensor, repeated: Sequence[int], _: int) -> Rows:
             shared = step(model, Batch(inputs, labels), repeated)
             if shared.kind != "gradient":
                 raise NotApplicable(
-                    f"{self.defense} clips at every local step, and an earlier defence hides those; write it first"
+                    f"{self.defense} clips at every local step, and an earlier defense hides those; write it first"
                 )
             return dict(shared.tensors)
 

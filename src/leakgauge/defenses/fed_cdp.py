@@ -43,7 +43,7 @@ class FedCDP(Accounted):
     paper: ClassVar[str] = "Wei et al. 2021 (Fed-CDP), ICDCS"
     unit: ClassVar[str] = "sample"
 
-    norm: float = setting(4.0, "C, the largest length of one tensor; 0 turns the defence off", low=0)
+    norm: float = setting(4.0, "C, the largest length of one tensor; 0 turns the defense off", low=0)
     sigma: float = setting(6.0, "noise multiplier; 0 adds none", low=0)
     noise: str = setting(
         "joint", "in units of what a sample can move: all tensors together, or one", choices=("joint", "tensor")
@@ -79,7 +79,7 @@ class FedSDP(Accounted):
     paper: ClassVar[str] = "Wei et al. 2021 (Fed-CDP), ICDCS; McMahan et al. 2018"
     unit: ClassVar[str] = "client"
 
-    norm: float = setting(4.0, "C, the largest length of the update as it is shared; 0 turns the defence off", low=0)
+    norm: float = setting(4.0, "C, the largest length of the update as it is shared; 0 turns the defense off", low=0)
     sigma: float = setting(6.0, "standard deviation of the noise in units of C; 0 adds none", low=0)
 
     def wrap(self, step: Step) -> Step:

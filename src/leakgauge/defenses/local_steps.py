@@ -1,6 +1,6 @@
 """Local steps: the client goes through its training several times and shares only where that led.
 
-McMahan et al. 2017; Wei et al. 2020 (CPL), Table 9, as a defence: an attacker who takes the average for one gradient at
+McMahan et al. 2017; Wei et al. 2020 (CPL), Table 9, as a defense: an attacker who takes the average for one gradient at
 the weights it sent is wrong, the more so the longer the steps. Where single gradients are shared (FedSGD) the client
 moves by `lr` times its gradient between them and shares their mean, the weight difference divided by -lr x steps. A
 FedAvg client repeats its whole local training and shares the sum. One step changes nothing.

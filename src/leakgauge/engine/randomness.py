@@ -13,7 +13,7 @@ from torch import Tensor
 
 
 def generator(seed: int, role: str) -> torch.Generator:
-    """A generator of its own for each (seed, role), so that an attack never shares a defence's noise."""
+    """A generator of its own for each (seed, role), so that an attack never shares a defense's noise."""
     digest = hashlib.sha256(f"{seed}/{role}".encode()).digest()
     return torch.Generator().manual_seed(int.from_bytes(digest[:8], "little") >> 1)
 

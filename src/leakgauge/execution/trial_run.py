@@ -34,7 +34,7 @@ from leakgauge.verdict.flags import is_unchanged
 
 _COPIES = 4  # of an update: the client's, the defended one, and what an attack makes of it
 _LARGE = 2**26  # bytes of an update from which one trial must speak for all
-_SPEAKERS = 32  # trials that are asked whether a defence does anything
+_SPEAKERS = 32  # trials that are asked whether a defense does anything
 _MOST_QUERIES = 100  # a server that is still not content by then never will be
 
 
@@ -47,7 +47,7 @@ class TrialRun:
     defenses: tuple[Defense, ...]
     told: ThreatModel
     behind: Batch | None  # the samples behind the updates; None in a blind audit
-    informed: bool = False  # does the attacker know of the defences, and what several rounds say together?
+    informed: bool = False  # does the attacker know of the defenses, and what several rounds say together?
     known: tuple[Known, ...] = ()  # what it knows of them
 
     @cached_property
@@ -95,7 +95,7 @@ class TrialRun:
 
     @cached_property
     def defense_did_nothing(self) -> bool:
-        """Is the first update what it would have been without the defences? The first trials speak for all."""
+        """Is the first update what it would have been without the defenses? The first trials speak for all."""
         if self.setup.victims.shared is not None:
             return False  # nobody knows what it would have been
         few = range(1 if self._update_bytes() > _LARGE else min(_SPEAKERS, self.setup.scenario.trials))

@@ -1,7 +1,7 @@
 """What a federation is held against: the same rounds with the samples of a round's clients in one place.
 
 One model trains on them with the clients' own settings, so it takes as many steps as they do together. Nothing is
-hidden from anybody; nobody is poisoned, and no defence acts.
+hidden from anybody; nobody is poisoned, and no defense acts.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Federated training: clients are drawn, train side by side, and the server takes its step. Defences act as they do
+"""Federated training: clients are drawn, train side by side, and the server takes its step. Defenses act as they do
 in an update that is attacked.
 """
 
@@ -48,7 +48,7 @@ def clients_of(samples: Dataset, partition: Partition, most: int, seed: int) -> 
 class Federated:
     """A federation in the middle of its training. `run_round` moves it on; everything else stays as it is."""
 
-    model: nn.Module  # the global model, with what the defences put into it
+    model: nn.Module  # the global model, with what the defenses put into it
     samples: Dataset
     clients: Sequence[Tensor]
     federation: Federation

@@ -1,10 +1,10 @@
-"""Defences inside a Flower app: `as_mod` at the client, `with_aggregate` at the server.
+"""Defenses inside a Flower app: `as_mod` at the client, `with_aggregate` at the server.
 
     app = ClientApp(mods=[as_mod(Gaussian(std=0.01))])
     strategy = with_aggregate(FedAvg(), RandomMask())
 
 A mod sees the model that came and the model that goes back; their difference is the update that is defended. Noise,
-clipping of the whole update, pruning, quantising and the other changes of an update need no more. A defence that acts
+clipping of the whole update, pruning, quantising and the other changes of an update need no more. A defense that acts
 on the samples, on each local step or on the network itself cannot do so from outside the app's own training: for those
 give `training=`, and the mod trains in the app's place.
 
@@ -39,9 +39,9 @@ Mod = Callable[[Any, Any, Callable[[Any, Any], Any]], Any]  # (message, context,
 
 @dataclass(frozen=True)
 class Training:
-    """How the mod trains in the app's place, for defences that act inside the training."""
+    """How the mod trains in the app's place, for defenses that act inside the training."""
 
-    model: Callable[[], nn.Module]  # as the app builds it, before any defence is put into it
+    model: Callable[[], nn.Module]  # as the app builds it, before any defense is put into it
     batch: Callable[
         [Any], tuple[Tensor, Tensor]
     ]  # Flower's Context -> this client's inputs (N, *shape) and labels (N,)
@@ -50,7 +50,7 @@ class Training:
 
 
 def as_mod(*defenses: Defense, training: Training | None = None, seed: int | None = None) -> Mod:
-    """A Flower client mod that applies the defences, in the order written, to what `train` sends back.
+    """A Flower client mod that applies the defenses, in the order written, to what `train` sends back.
 
     Example: `ClientApp(mods=[as_mod(Clip(norm=1.0, unit="client"), Gaussian(std=0.01))])`. A defense that changes the
     network needs `training`, and a server that starts from `prepared(model, defense)`.
@@ -79,7 +79,7 @@ def as_mod(*defenses: Defense, training: Training | None = None, seed: int | Non
 
 
 def with_aggregate(strategy: Any, defense: Defense, weighted_by: str = "num-examples") -> Any:
-    """A copy of a Flower strategy in which the defence's `aggregate` takes the place of the plain weighted mean.
+    """A copy of a Flower strategy in which the defense's `aggregate` takes the place of the plain weighted mean.
 
     The strategy then sees the same aggregated model from each client, and goes on with it by its own rule.
     """
@@ -126,7 +126,7 @@ def _weight(reply: Any, key: str) -> float:
 
 
 def _defended(update: SharedUpdate, defenses: Sequence[Defense], seed: int, context: Any) -> SharedUpdate:
-    """The defences around an update that is there already."""
+    """The defenses around an update that is there already."""
     for defense in defenses:
         if defense.keeps:
             update = _remembered(defense, update, context)
@@ -150,7 +150,7 @@ def _remembered(defense: Defense, update: SharedUpdate, context: Any) -> SharedU
 def _trained_reply(
     message: Any, context: Any, key: str, record: Any, training: Training, defenses: Sequence[Defense], seed: int
 ) -> Any:
-    """One client step of ours on the received weights, with the defences around and inside it."""
+    """One client step of ours on the received weights, with the defenses around and inside it."""
     app, before = flower(), tensors_in(record)
     model = prepared(training.model(), *defenses).eval()
     model.load_state_dict(before)

@@ -1,4 +1,4 @@
-"""Opacus' optimiser, recognised as the defence it is, with what it has promised so far.
+"""Opacus' optimiser, recognised as the defense it is, with what it has promised so far.
 
     recognised = dp_sgd_of(optimizer, privacy_engine.accountant, delta=1e-5)
     recognised.defense.spec      # dp-sgd:norm=..., for --defense
@@ -25,12 +25,12 @@ _UNLIKE = ("AdaClip", "PerLayer")  # optimisers that move their bound, or clip e
 
 @dataclass(frozen=True)
 class Recognised:
-    """The defence as audits know it, and what was promised for the steps taken."""
+    """The defense as audits know it, and what was promised for the steps taken."""
 
     defense: DPSGD
     guarantee: Guarantee | None
     steps: int  # noised steps that the accountant has seen
-    note: str = ""  # what the defence cannot say in its fields
+    note: str = ""  # what the defense cannot say in its fields
 
 
 def dp_sgd_of(optimizer: Any, accountant: Any = None, delta: float = 1e-5) -> Recognised:
@@ -80,5 +80,5 @@ def _refuse_others(optimizer: Any) -> None:
     if any(word in name for word in _UNLIKE) or not isinstance(optimizer.max_grad_norm, (int, float)):
         raise NotApplicable(
             f"{name} does not clip each sample's whole gradient to one fixed bound, which dp-sgd stands for; "
-            "record its updates and attack them without a defence's name"
+            "record its updates and attack them without a defense's name"
         )

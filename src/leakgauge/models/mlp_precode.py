@@ -16,10 +16,10 @@ from leakgauge.types import DataSpec
 
 @dataclass(frozen=True)
 class MLPPrecode(ModelSpec):
-    """M9: flatten, 2 x [Linear, ReLU] of 1024 units, Linear. The bottleneck itself is the defence `precode`."""
+    """M9: flatten, 2 x [Linear, ReLU] of 1024 units, Linear. The bottleneck itself is the defense `precode`."""
 
     name: ClassVar[str] = "mlp-precode"
-    summary: ClassVar[str] = "two hidden layers of 1024 units; the defence precode adds the bottleneck"
+    summary: ClassVar[str] = "two hidden layers of 1024 units; the defense precode adds the bottleneck"
     paper: ClassVar[str] = "Scheliga et al. 2022 (PRECODE)"
 
     hidden: int = setting(1024, "units of each hidden layer", low=1)

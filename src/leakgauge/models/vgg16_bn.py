@@ -19,7 +19,7 @@ class VGG16BN(ModelSpec):
     """13 x [Conv k3 p1, BatchNorm, ReLU] with 2x2 max-pooling after each stage, then 4096-4096-C.
 
     Zero padding and biases as in the published network D with BatchNorm. Two departures: the features go into fc1 as
-    they are (at 224 px that is no difference), and there is no dropout, which the defence of that name puts in.
+    they are (at 224 px that is no difference), and there is no dropout, which the defense of that name puts in.
     """
 
     name: ClassVar[str] = "vgg16-bn"

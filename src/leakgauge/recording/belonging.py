@@ -1,8 +1,8 @@
-"""Does a saved update come from the batch that stands beside it, under the training and the defences that are claimed?
+"""Does a saved update come from the batch that stands beside it, under the training and the defenses that are claimed?
 
 An attack that is scored against the wrong batch finds nothing, and the audit would call that safety. So the client is
 replayed with the batch. What may be left between its update and the one that was shared is rounding, in the precision
-of the numbers that were shared and of the arithmetic behind them, and what the client or a defence drew: the order of
+of the numbers that were shared and of the arithmetic behind them, and what the client or a defense drew: the order of
 mini-batches, dropout, noise. Anything else is refused, with what would fit. An angle alone is no test: on some networks
 every picture of a label gives the same update to a cosine of 0.999.
 
@@ -90,7 +90,7 @@ class _Check:
         drawing = self.client.drawing(self.batch.take([0]), self.seeds[:1])
         if not drawing and (arithmetic := self.matching.explained(self.exact, self.client)) is not None:
             return self._told_apart(arithmetic)
-        self._refuse_defence_that_did_nothing(drawing)
+        self._refuse_defense_that_did_nothing(drawing)
         size = self.batch.labels.shape[1]
         if drawing or self.client.shuffles(size) or self.client.drops():
             return self._drawn(drawing, order=self.client.shuffles(size), drops=self.client.drops())
@@ -198,8 +198,8 @@ class _Check:
 
     # --- what to say ---------------------------------------------------------------------------------
 
-    def _refuse_defence_that_did_nothing(self, drawing: Sequence[Defense]) -> None:
-        """Is it the update without the defences, or without what they draw?"""
+    def _refuse_defense_that_did_nothing(self, drawing: Sequence[Defense]) -> None:
+        """Is it the update without the defenses, or without what they draw?"""
         chain = self.client.defenses
         if not chain:
             return
@@ -212,12 +212,12 @@ class _Check:
             if not _alike(made, self.seen):
                 continue
             if self.matching.explained(made, plain, unlike=self.exact) is not None:
-                missing = "the defence" if not kept else "what it draws"
+                missing = "the defense" if not kept else "what it draws"
                 raise BadInput(
                     "update",
                     allowed=f"what the batch gives under --defenses {declared}",
                     got=f"what the batch gives without {missing}",
-                    do="the declared defence was not applied: check the client, or leave it out of --defenses",
+                    do="the declared defense was not applied: check the client, or leave it out of --defenses",
                 )
 
     def _contradiction(self, trial: int, how: str) -> BadInput:
@@ -227,7 +227,7 @@ class _Check:
             f"update{which}",
             allowed=f"what the batch gives under --defenses {declared}",
             got=f"another one: {how}",
-            do="check the batch, --weights, --local, and the strength of the defence as the client applied it",
+            do="check the batch, --weights, --local, and the strength of the defense as the client applied it",
         )
 
     def _refusal(self) -> BadInput:
@@ -248,7 +248,7 @@ class _Check:
             steps = local_steps(self.batch.labels.shape[1], local)
             claimed = f" (claimed: lr={local.lr:g}, epochs={local.epochs}, batch_size={local.batch_size}, no momentum"
             claimed += f"; {steps} steps)"
-        named = "" if self.setup.scenario.defenses else "; name a defence that changed it with --defenses"
+        named = "" if self.setup.scenario.defenses else "; name a defense that changed it with --defenses"
         return BadInput(
             "update",
             allowed=allowed,

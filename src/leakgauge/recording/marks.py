@@ -1,7 +1,7 @@
-"""Without the batch: does an update bear the marks that its declared defence leaves on any update?
+"""Without the batch: does an update bear the marks that its declared defense leaves on any update?
 
 Noise shows in the last layer of a cross-entropy, whose columns add up to zero without it; pruning and masks leave
-zeros, compression few sizes of entries. What the declared defence leaves is seen on made-up batches.
+zeros, compression few sizes of entries. What the declared defense leaves is seen on made-up batches.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class _Marks:
 
 
 def refuse_unmarked(observation: Observation, defenses: Sequence[Defense], declared: str) -> None:
-    """For a saved update: raise BadInput where it cannot have gone through the defences. `declared` names them."""
+    """For a saved update: raise BadInput where it cannot have gone through the defenses. `declared` names them."""
     if not defenses or behind_one(defenses) > 1:
         return
     try:
@@ -49,7 +49,7 @@ def refuse_unmarked(observation: Observation, defenses: Sequence[Defense], decla
                 f"update{which}",
                 allowed=f"one that went through --defenses {declared}",
                 got=how,
-                do="the declared defence was not applied: check the client, or leave it out of --defenses",
+                do="the declared defense was not applied: check the client, or leave it out of --defenses",
             )
 
 
@@ -57,7 +57,7 @@ def _contradiction(seen: _Marks, expected: Sequence[_Marks], plain: Sequence[_Ma
     noise = [m.noise for m in expected if m.noise is not None]
     if seen.noise is not None and noise and min(noise) > _QUIETER * max(seen.noise, _LEAST):
         return f"one with noise of {seen.noise:.1g} of an entry in its last layer, where {min(noise):.1g} should be"
-    # Dead units leave zeros too, in other batches others: only what the defence turns to zero of the rest is expected.
+    # Dead units leave zeros too, in other batches others: only what the defense turns to zero of the rest is expected.
     zeros = min((m.zeros - p.zeros) / max(1 - p.zeros, 1e-9) for m, p in zip(expected, plain, strict=True))
     if zeros - seen.zeros > _FEWER_ZEROS:
         return f"one in which {seen.zeros:.0%} of the entries are zero, where {zeros:.0%} should be"

@@ -33,7 +33,7 @@ class OtherTraining:
     optimiser: Optimiser | None = None  # plain SGD
 
     def replay(self, client: Client, batch: Batch) -> Rows:
-        """In double precision, without defences, one client after another."""
+        """In double precision, without defenses, one client after another."""
         rows = [self._one(client, x, y) for x, y in zip(batch.inputs.double(), batch.labels, strict=True)]
         return {n: torch.stack([row[n] for row in rows]).flatten(1) for n in client.names if n in rows[0]}
 

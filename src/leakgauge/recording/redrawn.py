@@ -1,6 +1,6 @@
 """Could a client have drawn this update? Its replays, with everything drawn anew, beside what was shared.
 
-The order of mini-batches, dropout and a defence's noise are drawn. What was shared has to lie as far from the middle of
+The order of mini-batches, dropout and a defense's noise are drawn. What was shared has to lie as far from the middle of
 the replays as they do themselves, and it has to be nearer to them than to replays of other batches. Everything is
 measured in units of what the draws and rounding move in each tensor.
 """

@@ -60,7 +60,7 @@ class Client:
         return self._shared(copy.deepcopy(self.model).float(), Batch(batch.inputs.float(), batch.labels), seeds)
 
     def drawing(self, batch: Batch, seeds: Sequence[int]) -> tuple[Defense, ...]:
-        """The defences that answer two seeds in two ways."""
+        """The defenses that answer two seeds in two ways."""
         found = []
         for defense in self.defenses:
             alone = dataclasses.replace(self, defenses=(defense,))

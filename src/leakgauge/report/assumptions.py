@@ -35,7 +35,7 @@ def attacked(report: AuditReport) -> list[tuple[str, str]]:
         ("Local training", local_training(s)),
         ("Layers that are seen", s.shared_layers),
         ("Precision", s.precision),
-        ("Defences", ", ".join(s.defenses) or "none"),
+        ("Defenses", ", ".join(s.defenses) or "none"),
         *([("Informed attackers take the defense for", s.assume)] if s.assume else []),
         ("Attacks", ", ".join(s.attacks) or f"the suite {s.suite}"),
         ("Trials", f"{counted('victim', s.trials)} per cell" if simulated else counted("update", s.trials)),
@@ -63,7 +63,7 @@ def local_training(scenario: Scenario) -> str:
     mode = "running" if local.batchnorm == "eval" else "batch"
     norm = f"BatchNorm, if any, uses {mode} statistics"
     if local.seen > 1:
-        norm += f"; an attacker who knows the defence sees {local.seen} rounds with the same samples and weights"
+        norm += f"; an attacker who knows the defense sees {local.seen} rounds with the same samples and weights"
     if local.kind == "fedsgd":
         return f"fedsgd: one gradient is shared; {norm}"
     batch = f"mini-batches of {local.batch_size}" if local.batch_size else "all samples at once"

@@ -1,4 +1,4 @@
-"""The report seen as cells of the attack x defence table: a summary row with its findings."""
+"""The report seen as cells of the attack x defense table: a summary row with its findings."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Cell:
 
     @property
     def style(self) -> str:
-        """Whether the attack knew that the defence was there, or saw a decoy in place of the update."""
+        """Whether the attack knew that the defense was there, or saw a decoy in place of the update."""
         return "control" if self.control else "adaptive" if self.row.adaptive else "plain"
 
     @property

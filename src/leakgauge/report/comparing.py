@@ -1,4 +1,4 @@
-"""Two audits set beside one another: what differs in the set-up, and per attack and defence what differs in the result.
+"""Two audits set beside one another: what differs in the set-up, and per attack and defense what differs in the result.
 
 Every difference is the second audit less the first, with a 95 % interval. For the share of recovered records it is
 Newcombe's (1998, method 10), which joins the two Wilson intervals and holds for none and for all. For a mean score the
@@ -22,7 +22,7 @@ _Z = 1.959964  # of a two-sided 95 % interval
 _RESAMPLES = 2000
 _SCORE = {"image": "ssim", "tabular": "mse"}
 
-Key = tuple[str, str, bool]  # attack, defence, adaptive
+Key = tuple[str, str, bool]  # attack, defense, adaptive
 
 
 @dataclass(frozen=True)

@@ -14,11 +14,11 @@ _PLAIN: Mapping[str, str] = {
     "labels-given": f"the attacker was handed the true labels, which a real one does not have, {_OVERSTATED}",
     "batchnorm-given": "the attacker was handed statistics of the private records, which a real one does not have, "
     + _OVERSTATED,
-    "defense-without-effect": "a defence was declared, but the update is the same without it: it protected nothing",
-    "objective-did-not-fall": "the attack failed at its own task, which is no credit to the defence: another one may "
+    "defense-without-effect": "a defense was declared, but the update is the same without it: it protected nothing",
+    "objective-did-not-fall": "the attack failed at its own task, which is no credit to the defense: another one may "
     "get further",
-    "never-moved": "the attack stopped where it began, which is no credit to the defence: another one may get further",
-    "diverged": "the attack broke down, which is no credit to the defence: what it did not finish counts as not "
+    "never-moved": "the attack stopped where it began, which is no credit to the defense: another one may get further",
+    "diverged": "the attack broke down, which is no credit to the defense: what it did not finish counts as not "
     "rebuilt",
     "no-better-than-mean": "what came out is no nearer to the true records than an average of public ones: by itself "
     "it shows nothing of them",
@@ -67,7 +67,7 @@ def about(report: AuditReport, flag: str) -> str:
             cell.row.attack + ("" if defense == UNDEFENDED else f" {'' if cell.row.adaptive else 'not '}knowing of it")
             for cell in raised
         ]
-        where = "without any defence" if defense == UNDEFENDED else f"with {defense}"
+        where = "without any defense" if defense == UNDEFENDED else f"with {defense}"
         claiming = [cell for cell in ran if cell.claims_records]
         if len(raised) > 1 and raised in (ran, claiming):
             names = ["every attack" if raised == ran else "every attack on records"]

@@ -68,7 +68,7 @@ def to_html(report: AuditReport, pictures: Pictures | None = None) -> str:
         "report": report,
         "script": SCRIPT,
         "title": title_of(report),
-        "heading": "Attacks and defences",
+        "heading": "Attacks and defenses",
         "banner": _banner(report),
         "lead": lead,
         "rest": rest,

@@ -31,7 +31,7 @@ def to_junit(report: AuditReport) -> str:
     for defense, group in by_defense(report).items():
         verdict = verdicts.get(defense, ConfigurationVerdict(defense, False, ""))
         if defense == UNDEFENDED and len(verdicts) > 1:
-            verdict = replace(verdict, leaks=False)  # there for comparison; the defences are what is tested
+            verdict = replace(verdict, leaks=False)  # there for comparison; the defenses are what is tested
         suite = ET.SubElement(root, "testsuite", name=_clean(f"defense: {defense}"))
         for cell in (c for c in group if not c.control):
             _attack_case(suite, cell, verdict, gate_passed)

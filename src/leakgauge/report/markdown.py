@@ -103,7 +103,7 @@ def _table(report: AuditReport) -> str:
     if not report.scored:
         return _clients(report)
     heads = [c.heading + (f" ({c.note})" if c.note else "") for c in columns(report)]
-    lines = ["## Attacks and defences", "", table_line(["Defence", "Attack", *heads])]
+    lines = ["## Attacks and defenses", "", table_line(["Defense", "Attack", *heads])]
     lines.append(table_line(["---", "---", *["---:"] * len(heads)]))
     for row in table_rows(report):
         name = f"{row.attack} (floor)" if row.baseline else f"{row.attack}, {row.style}"
@@ -138,10 +138,10 @@ def _ledger(report: AuditReport) -> str:
     """One line for each assumption that was changed, or could not be."""
     if not report.ledger:
         return ""
-    heads = ["Defence", "Strongest attack", "Assumption", "In the audit", "Instead", "What it changed"]
+    heads = ["Defense", "Strongest attack", "Assumption", "In the audit", "Instead", "What it changed"]
     lines = [table_line(heads), table_line(["---"] * len(heads))]
     for a in report.ledger:
-        name = f"{a.attack} (knowing the defence)" if a.adaptive else a.attack
+        name = f"{a.attack} (knowing the defense)" if a.adaptive else a.attack
         lines.append(table_line(list(map(one_line, (a.defense, name, a.fact, a.audit, a.instead or "-", a.sentence)))))
     note = "The strongest attack of each configuration again, same victims and seeds, with one fact changed at a time."
     return "\n".join(["## What each assumption was worth", "", note, "", *lines])
@@ -181,7 +181,7 @@ def _tradeoff(report: AuditReport) -> str:
     if found is None:
         return ""
     heads = [
-        "Defence",
+        "Defense",
         "Strongest attack",
         "Recovered",
         found.score_name,
@@ -193,7 +193,7 @@ def _tradeoff(report: AuditReport) -> str:
         "Guarantee",
     ]
     lines = [
-        "## What each defence buys, and what it costs",
+        "## What each defense buys, and what it costs",
         "",
         f"Trained for {one_line(found.setting)}.",
         "",

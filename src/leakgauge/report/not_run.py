@@ -44,5 +44,5 @@ def _kind(why: str) -> str:
 
 
 def _places(defenses: Sequence[str]) -> str:
-    named = ["without any defence" if d == UNDEFENDED else f"with {d}" for d in defenses if d != "all"]
+    named = ["without any defense" if d == UNDEFENDED else f"with {d}" for d in defenses if d != "all"]
     return f" ({', '.join(named)})" if named else ""

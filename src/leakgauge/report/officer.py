@@ -50,7 +50,7 @@ def to_officer(report: AuditReport) -> str:
         "came_out": [
             (
                 name_of(c, len(report.verdict.configurations) > 1),
-                [*_defence(c.defense), *came_out(c, drawn=kind_of_update(report.scenario) == SIMULATED)],
+                [*_defense(c.defense), *came_out(c, drawn=kind_of_update(report.scenario) == SIMULATED)],
             )
             for c in report.verdict.configurations
         ],
@@ -82,7 +82,7 @@ def _tone(report: AuditReport, state: str) -> str:
 def name_of(configuration: ConfigurationVerdict, several: bool) -> str:
     if configuration.defense != UNDEFENDED:
         return f"With {configuration.defense}"
-    return "Without any defence, for comparison" if several else "Without any defence"
+    return "Without any defense, for comparison" if several else "Without any defense"
 
 
 def answer(report: AuditReport) -> list[str]:
@@ -124,17 +124,17 @@ def _kind(configuration: ConfigurationVerdict) -> str:
 
 
 def _with(names: Sequence[str]) -> str:
-    return "Without any defence" if list(names) == [UNDEFENDED] else f"With {in_a_row(names)}"
+    return "Without any defense" if list(names) == [UNDEFENDED] else f"With {in_a_row(names)}"
 
 
-def _defence(chain: str) -> list[str]:
-    """What the defence does, in its own words; nothing for one that cannot be named."""
+def _defense(chain: str) -> list[str]:
+    """What the defense does, in its own words; nothing for one that cannot be named."""
     if chain == UNDEFENDED:
         return []
     known = catalog.find("defenses")
     names = [part.partition(":")[0] for part in chain.split("+")]
     told = [known[name].summary for name in names if name in known]
-    return [f"This defence: {', then '.join(told)}."] if len(told) == len(names) else []
+    return [f"This defense: {', then '.join(told)}."] if len(told) == len(names) else []
 
 
 def bar(report: AuditReport) -> str:
@@ -160,7 +160,7 @@ def most_exposed_words(report: AuditReport) -> str:
     row = found.cell.row
     score = number(rule.metric, row.worst.get(rule.metric))
     scale = {"ssim": f"a similarity of {score}, where 1 is identical", "mse": f"a mean squared error of {score}"}
-    where = "without any defence" if row.defense == UNDEFENDED else f"with {row.defense}"
+    where = "without any defense" if row.defense == UNDEFENDED else f"with {row.defense}"
     return (
         f"The record that came out best has {scale.get(rule.metric, f'{rule.metric} {score}')}: it was rebuilt by the "
         f"attack {row.attack}, {where}. A person whose record is rebuilt is not helped by an average."
@@ -197,7 +197,7 @@ def tried(report: AuditReport) -> list[str]:
     if missing := [a for a in attacks if a not in fitted]:
         lines.append(f"{', '.join(missing)} could not run here; nothing is known from {_them(missing)}.")
     if any(r.adaptive for r in report.summary):
-        lines.append("Where a defence was in place, attackers who know of it were played as well as those who do not.")
+        lines.append("Where a defense was in place, attackers who know of it were played as well as those who do not.")
     return lines
 
 
@@ -323,8 +323,8 @@ def next_steps(report: AuditReport, state: str) -> list[str]:
     tested = under_test(report.verdict)
     lines = []
     if leaking := [c.defense for c in tested if c.leaks]:
-        named = "without a defence" if leaking == [UNDEFENDED] else f"{' or '.join(leaking)} as it is"
-        lines.append(f"Do not deploy {named}; ask for a defence with an accounted guarantee.")
+        named = "without a defense" if leaking == [UNDEFENDED] else f"{' or '.join(leaking)} as it is"
+        lines.append(f"Do not deploy {named}; ask for a defense with an accounted guarantee.")
     if state == "leaks":
         return lines
     if not report.scored:
@@ -336,7 +336,7 @@ def next_steps(report: AuditReport, state: str) -> list[str]:
             f"Ask for at least {enough} attacked records: fewer cannot show that less than {percent(_ENOUGH)} leak."
         )
     if state == "unknown":
-        lines.append("Ask for a defence with an accounted guarantee, or for stronger and longer attacks.")
+        lines.append("Ask for a defense with an accounted guarantee, or for stronger and longer attacks.")
     return lines
 
 

@@ -1,4 +1,4 @@
-"""The attack x defence table as words: the same columns and digits on the page and in Markdown."""
+"""The attack x defense table as words: the same columns and digits on the page and in Markdown."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def columns(report: AuditReport) -> list[Column]:
 
 
 def table_rows(report: AuditReport) -> list[Row]:
-    """Grouped by defence; the baselines' own rows come last."""
+    """Grouped by defense; the baselines' own rows come last."""
     ordered = [cell for group in by_defense(report).values() for cell in group] + baselines(report)
     return [_row(report, cell) for cell in ordered]
 
@@ -93,8 +93,8 @@ def most_exposed(report: AuditReport) -> str:
     if found is None:
         return ""
     row, others = found.cell.row, len(report.verdict.configurations) > 1
-    bare = "without defence" + (", for comparison" if others else "")
-    where = bare if row.defense == UNDEFENDED else f"against defence {row.defense}"
+    bare = "without defense" + (", for comparison" if others else "")
+    where = bare if row.defense == UNDEFENDED else f"against defense {row.defense}"
     said = f"{', '.join((*found.scores, found.place))}, by {row.attack}, {found.cell.style}, {where}"
     if found.credible:
         return f"Most exposed record: {said}."

@@ -46,7 +46,7 @@ def to_summary(report: AuditReport) -> str:
 
 def _row(configuration: ConfigurationVerdict) -> list[str]:
     lower, upper = configuration.lower, configuration.upper
-    style = " (knows the defence)" if configuration.adaptive else ""
+    style = " (knows the defense)" if configuration.adaptive else ""
     unsure = f", {configuration.undecided} undecided" if configuration.undecided else ""
     return [
         configuration.defense,

@@ -51,7 +51,7 @@ class Tradeoff:
     """Rows of the table, and the same as coordinates of one plot."""
 
     choices: tuple[Choice, ...]
-    left_out: tuple[tuple[str, str], ...]  # defence, why
+    left_out: tuple[tuple[str, str], ...]  # defense, why
     setting: str
     score_name: str
     marks: tuple[Mark, ...] = ()

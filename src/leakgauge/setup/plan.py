@@ -60,7 +60,7 @@ class Cell:
 
 
 def plan(scenario: Scenario, undefended: bool = True) -> list[Cell]:
-    """The floors first, then per configuration each attack, plain and as one who knows the defence.
+    """The floors first, then per configuration each attack, plain and as one who knows the defense.
 
     The control of an attack that wants one comes right before it.
     """
@@ -104,7 +104,7 @@ def configurations(scenario: Scenario, undefended: bool = True) -> tuple[str, ..
 
 
 def parse_chain(configuration: str) -> tuple[Defense, ...]:
-    """`clip:norm=1+gaussian:std=0.1` -> the defences in the order they act."""
+    """`clip:norm=1+gaussian:std=0.1` -> the defenses in the order they act."""
     if configuration == UNDEFENDED:
         return ()
     return tuple(catalog.build("defenses", part) for part in split_chain(configuration))

@@ -54,7 +54,7 @@ class Setup:
     public: Batch | None
     threat_model: ThreatModel
     metrics: tuple[Metric, ...]
-    key: str  # of all that a cell depends on besides its attack and defence
+    key: str  # of all that a cell depends on besides its attack and defense
     state: str  # of the model, in words: untrained, from a checkpoint, or after so many rounds
     engine: str = "side by side"  # how the trials run, and why if it is not the fast way
     others: Batch | None = None  # (1, K): private samples that nobody attacks, to compare recoveries with
@@ -111,7 +111,7 @@ class Setup:
         trials: Sequence[int] = (),
         informed: bool = True,
     ) -> SharedUpdate:
-        """What an attacker who knows the defences makes of all rounds it sees; the last one that can says how."""
+        """What an attacker who knows the defenses makes of all rounds it sees; the last one that can says how."""
         rounds = range(self.scenario.local.seen)
         updates = [self._update([d.in_round(r) for d in defenses], model, batch, trials, r, informed) for r in rounds]
         combining = [d for d in defenses if type(d).combined is not Defense.combined]

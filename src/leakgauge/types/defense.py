@@ -1,4 +1,4 @@
-"""What a client does against it: the base of every defence, and the promise it may make."""
+"""What a client does against it: the base of every defense, and the promise it may make."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Guarantee:
 
 @dataclass(frozen=True)
 class Defense(Settings):
-    """One defence: where it acts, how to beat it, what it promises. Override what applies."""
+    """One defense: where it acts, how to beat it, what it promises. Override what applies."""
 
     paper: ClassVar[str]
     keeps: ClassVar[bool] = False  # True if a client keeps something back between rounds: see `remembering`
@@ -62,7 +62,7 @@ class Defense(Settings):
         return self
 
     def remembering(self, shared: SharedUpdate, memory: Mapping[str, Tensor]) -> tuple[SharedUpdate, dict[str, Tensor]]:
-        """For defences that `keeps`: what is sent, and what the client keeps for its next round; all (T, ...).
+        """For defenses that `keeps`: what is sent, and what the client keeps for its next round; all (T, ...).
 
         `memory` is empty in a client's first round.
         """
@@ -88,7 +88,7 @@ class Defense(Settings):
     def received(self, updates: SharedUpdate, seeds: Sequence[int], informed: bool) -> SharedUpdate:  # noqa: ARG002
         """What a fellow client has of the victims: (T x (1 + fellows), ...) -> (T, ...), groups in a row, victim first.
 
-        `informed` is the fellow client that knows this defence and puts together all that it received.
+        `informed` is the fellow client that knows this defense and puts together all that it received.
         """
         return updates
 
@@ -142,11 +142,11 @@ class Defense(Settings):
         return problem if rule is None or self.idle else getattr(self, rule)(problem, observation, way)
 
     def in_round(self, number: int) -> Self:  # noqa: ARG002
-        """As it acts `number` rounds later on the same samples; the same but for defences that keep something back."""
+        """As it acts `number` rounds later on the same samples; the same but for defenses that keep something back."""
         return self
 
     def combined(self, updates: Sequence[SharedUpdate]) -> SharedUpdate:
-        """What an attacker who knows this defence makes of the updates of several rounds, on the same samples at the
+        """What an attacker who knows this defense makes of the updates of several rounds, on the same samples at the
         same weights. The first one alone unless overridden: right where one update tells as much as many.
         """
         return updates[0]

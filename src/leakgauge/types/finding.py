@@ -9,7 +9,7 @@ from typing import Any, Self
 from leakgauge.types.plain import read
 
 NOT_APPLICABLE = "not applicable: "  # how the error of an attack begins that does not fit the model
-UNDEFENDED = "none"  # the configuration without any defence
+UNDEFENDED = "none"  # the configuration without any defense
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Finding:
 
     attack: str  # its row in the table; a number, or "on a decoy", tells rows of one attack apart
     defense: str  # "none" or the chain as written
-    adaptive: bool  # does the attack know the defence?
+    adaptive: bool  # does the attack know the defense?
     trial: int  # from 0
     seed: int  # of the trial
     scores: Mapping[str, float | None]  # metric -> mean over the trial's records, null where none is claimed
@@ -126,11 +126,11 @@ class Exposure:
 
 @dataclass(frozen=True)
 class Summary:
-    """One row of the table: an attack against a defence, over all trials; failures are counted in."""
+    """One row of the table: an attack against a defense, over all trials; failures are counted in."""
 
     attack: str  # as in the findings
     defense: str  # "none" or the chain as written
-    adaptive: bool  # does the attack know the defence?
+    adaptive: bool  # does the attack know the defense?
     trials: int  # all of them, failed ones too
     failed: int  # trials that raised or diverged
     metrics: Mapping[str, Interval]  # "psnr_mean_per_image" -> interval; reduction is in the name
@@ -150,5 +150,5 @@ class Summary:
 
 
 def cell_name(attack: str, defense: str, adaptive: bool) -> str:
-    """What identifies one cell of the attack x defence table."""
+    """What identifies one cell of the attack x defense table."""
     return f"{attack} | {defense} | {'adaptive' if adaptive else 'plain'}"

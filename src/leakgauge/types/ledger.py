@@ -11,7 +11,7 @@ class Skipped:
 
     attack: str  # by name
     defense: str  # the configuration, or "all"
-    adaptive: bool  # does the attack know the defence?
+    adaptive: bool  # does the attack know the defense?
     why: str  # "not applicable: ..." or "settled by ..."
 
 
@@ -21,7 +21,7 @@ class Ablation:
 
     defense: str  # the configuration
     attack: str  # the strongest one on it
-    adaptive: bool  # does the attack know the defence?
+    adaptive: bool  # does the attack know the defense?
     fact: str  # "labels"
     audit: str  # as it was in the audit: "inferred"
     instead: str  # as it was here: "told"

@@ -43,7 +43,7 @@ class Scenario:
     ledger: bool = False  # rerun the strongest attack without each fact that it was given
     metrics: tuple[str, ...] = ()  # scores besides mse, psnr and ssim: "lpips", "mae" ...
     assume: str = ""  # a chain that informed attackers take for the true one; empty: they know the true one
-    variants: str = "both"  # attackers who know the defence ("adaptive"), who do not ("plain"), or both
+    variants: str = "both"  # attackers who know the defense ("adaptive"), who do not ("plain"), or both
     gate: str | None = (
         None  # "ssim=0.5": the audit fails if any record under test reaches this; see `leakgauge.verdict.gate`
     )

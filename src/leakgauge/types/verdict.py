@@ -72,9 +72,9 @@ class ConfigurationVerdict:
     undecided: int = 0  # records that may be recovered or chance: there are too few others to tell
     traces: Traces | None = None  # of records that were not recovered
     attack: str | None = None  # the strongest one; null where none claims records
-    adaptive: bool = False  # does the strongest attack know the defence?
+    adaptive: bool = False  # does the strongest attack know the defense?
     rate: Rate | None = None  # records that the strongest attack recovered
-    guarantee: Guarantee | None = None  # that the defence carries
+    guarantee: Guarantee | None = None  # that the defense carries
     labels: LabelsRead | None = None  # where more were read than a guess names
     tested: bool = True  # did any attack run?
     lower: LowerSide = LowerSide()  # what was certainly recovered

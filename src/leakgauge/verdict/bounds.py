@@ -9,7 +9,7 @@ that a sample is used in counts, mu = sqrt(steps) / sigma. For the whole trainin
 and number of steps), the accountant's curve of (epsilon, delta) is used instead, or mu = sqrt(rounds) / sigma where q
 is 1. Nothing here rests on a limit theorem.
 
-A chain of several defences gets no bound: one that mixes samples or repeats steps would change what the noise covers.
+A chain of several defenses gets no bound: one that mixes samples or repeats steps would change what the noise covers.
 """
 
 from __future__ import annotations
@@ -50,12 +50,12 @@ def upper_side(defenses: Sequence[Defense], local: LocalTraining, kappa: Rate | 
 
 
 def accounted_mechanism(defenses: Sequence[Defense]) -> tuple[Accounted | None, str]:
-    """The one defence whose noise is accounted, if it stands alone; else why there is none."""
+    """The one defense whose noise is accounted, if it stands alone; else why there is none."""
     found = [d for d in defenses if isinstance(d, Accounted)]
     if not found:
         return None, NOT_ACCOUNTED
     if len(defenses) > 1:
-        return None, "other defences stand in the chain, and the accounting does not cover what they change"
+        return None, "other defenses stand in the chain, and the accounting does not cover what they change"
     return found[0], ""
 
 

@@ -82,7 +82,7 @@ def exposures(setup: Setup, rows: Sequence[Summary], findings: Sequence[Finding]
         try:
             aligned = alignment(setup, parse_chain(defense))
         except LeakgaugeError:
-            continue  # the defence does not fit the model; its row says so
+            continue  # the defense does not fit the model; its row says so
         if aligned is None:
             continue
         tried = [r for r in attacks if r.defense == defense and r.success_rate.records]

@@ -28,8 +28,8 @@ FLAGS: Mapping[str, Flag] = {
         ),
         Flag(
             "defense-without-effect",
-            "a defence is declared, but the update is exactly the undefended one",
-            "check the defence's strength and its place in the chain",
+            "a defense is declared, but the update is exactly the undefended one",
+            "check the defense's strength and its place in the chain",
         ),
         Flag(
             "objective-did-not-fall",
@@ -127,7 +127,7 @@ def generator_flags(attack: Attack, batch: Batch) -> tuple[str, ...]:
 
 
 def is_unchanged(defended: SharedUpdate, undefended: SharedUpdate) -> bool:
-    """Bit for bit the same update, though a defence was declared?"""
+    """Bit for bit the same update, though a defense was declared?"""
     same_kind = defended.kind == undefended.kind and defended.tensors.keys() == undefended.tensors.keys()
     return same_kind and all(torch.equal(defended.tensors[n], t) for n, t in undefended.tensors.items())
 

@@ -43,13 +43,13 @@ def conclusion(
 
 
 def _where(defense: str) -> str:
-    return "Without defence" if defense == UNDEFENDED else f"With {defense}"
+    return "Without defense" if defense == UNDEFENDED else f"With {defense}"
 
 
 def _of_records(defense: str, worst: Summary) -> str:
     """The first sentence: what became of the records under the strongest attack."""
     found = worst.success_rate
-    name = f"{worst.attack}{' (knowing the defence)' if worst.adaptive else ''}"
+    name = f"{worst.attack}{' (knowing the defense)' if worst.adaptive else ''}"
     if found.recovered:
         share = (
             f"at least {found.low:.0%} at 95 %"

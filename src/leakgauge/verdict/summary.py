@@ -41,7 +41,7 @@ _NOT_TESTED = UpperSide(why="nothing of this configuration was run")
 def summarise(
     findings: Sequence[Finding], data: DataSpec, controls: Mapping[str, Control] | None = None
 ) -> tuple[Summary, ...]:
-    """One row per (attack, defence, plain or adaptive), in the order they were run; failures stay in.
+    """One row per (attack, defense, plain or adaptive), in the order they were run; failures stay in.
 
     `controls` is by `cell_name`. What a score is worth is in the findings; see `leakgauge.verdict.credible`.
     """
@@ -73,7 +73,7 @@ def conclude(
     attacks, entries = attacks_in(findings), []
     for c in configurations:
         mine = [r for r in judged if r.defense == c]
-        tested = bool(mine)  # a promise counts for nothing where the defence that makes it never ran
+        tested = bool(mine)  # a promise counts for nothing where the defense that makes it never ran
         entry = conclusion(c, mine, guarantees.get(c) if tested else None, size, data.classes)
         upper = (uppers or {}).get(c, _NO_BOUND) if tested else _NOT_TESTED
         lower = _lower([f for f in attacks if f.defense == c], data)

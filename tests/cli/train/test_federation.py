@@ -9,7 +9,7 @@ from leakgauge.cli.main import main
 SHORT = ["train", "--data", "digits", "--model", "mlp", "--rounds", "2", "--partition", "kind=iid,clients=20"]
 
 
-def test_a_table_with_and_without_the_defence(capsys):
+def test_a_table_with_and_without_the_defense(capsys):
     assert main([*SHORT, "--defense", "gaussian:std=0.01"]) == 0
     shown = capsys.readouterr().out
     assert "none" in shown

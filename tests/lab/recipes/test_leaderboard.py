@@ -1,4 +1,4 @@
-"""The leaderboard: every defence is on it, every row meets who knows it, and the ranking follows its rules."""
+"""The leaderboard: every defense is on it, every row meets who knows it, and the ranking follows its rules."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from leakgauge.types import UNDEFENDED
 MNIST = RECIPE.table("mnist")
 
 
-def test_every_defence_of_the_house_is_on_the_board_or_left_out_with_a_reason():
+def test_every_defense_of_the_house_is_on_the_board_or_left_out_with_a_reason():
     assert STRENGTHS.keys() | LEFT_OUT.keys() <= catalog.find("defenses").keys()
     assert not STRENGTHS.keys() & LEFT_OUT.keys()
     for fixed in FIXED:
@@ -32,13 +32,13 @@ def test_every_defence_of_the_house_is_on_the_board_or_left_out_with_a_reason():
         assert all(names.count(name) == 2 for name in STRENGTHS if name not in fixed.left_out)
 
 
-def test_a_new_defence_has_its_row_at_once(monkeypatch):
+def test_a_new_defense_has_its_row_at_once(monkeypatch):
     monkeypatch.delitem(STRENGTHS, "sign")
     assert defenses(FIXED[0])[-1] == "sign"
 
 
 @pytest.mark.parametrize("fixed", FIXED, ids=lambda f: f.data)
-def test_accounted_defences_have_the_least_noise_that_keeps_their_promise(fixed):
+def test_accounted_defenses_have_the_least_noise_that_keeps_their_promise(fixed):
     for sigma, epsilon in zip(fixed.sigmas, (8, 1), strict=True):
         promised, less = (plain_epsilon(fixed.q, s, fixed.rounds, DELTA) for s in (sigma, sigma - 0.001))
         assert promised <= epsilon < less

@@ -15,7 +15,7 @@ def test_counts_certificates_and_checks_each_against_the_private_samples():
     assert all(len(sample) == 2 for sample in found.values())
 
 
-def test_who_knows_the_defence_solves_and_whoever_gains_nothing_is_refused():
+def test_who_knows_the_defense_solves_and_whoever_gains_nothing_is_refused():
     known = PeeledBatches(data="digits", batch_size=4, batches=1, hidden=200, defense="precode", informed=True)
     plain = PeeledBatches(data="digits", batch_size=4, batches=1, hidden=200, defense="precode")
     assert sum(plain.figures("cpu", None, lambda *_: None)["certified"]) == 0

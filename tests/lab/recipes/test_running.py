@@ -94,7 +94,7 @@ def test_a_run_is_there_when_all_its_seeds_are(small_scenario, tmp_path):
     assert [f.seed for f in findings_of(Cell("", "", run, {}), both)] == [0, 1, 1000, 1001]
 
 
-def test_the_adaptive_cell_reads_those_who_know_the_defence(victim, small_scenario, tmp_path):
+def test_the_adaptive_cell_reads_those_who_know_the_defense(victim, small_scenario, tmp_path):
     """Of several that do, the one that recovers most."""
     run = Run(small_scenario())
     weak, strong = (

@@ -21,7 +21,7 @@ _USUAL = "key-lock:told=gradient"
 
 def read_keys(
     lock: Annotated[
-        str, typer.Option("--lock", help="key-lock with told=gradient and further fields, perhaps +other defences.")
+        str, typer.Option("--lock", help="key-lock with told=gradient and further fields, perhaps +other defenses.")
     ] = _USUAL,
     model: options.MODEL = None,
     data: options.DATA = None,

@@ -101,7 +101,7 @@ def _show(report: ReidentificationReport) -> None:
     ]
     rows.append([*([""] if several else []), "chance", "", "", "", "", *(f"{c:.2f}" for c in report.chance.values())])
     top = [f"{name.replace('_', '-')} [95 %]" for name in report.chance]
-    show_table([*(["run"] if several else []), "attack", "defence", "attacker", "records", "failed", *top], rows)
+    show_table([*(["run"] if several else []), "attack", "defense", "attacker", "records", "failed", *top], rows)
     trained, right = report.classifier, report.held_out["top_1"]
     show("")
     show(

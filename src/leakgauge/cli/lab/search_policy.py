@@ -1,4 +1,4 @@
-"""`leakgauge lab search-policy`: transformation policies that promise privacy and accuracy, for the defence `ats`."""
+"""`leakgauge lab search-policy`: transformation policies that promise privacy and accuracy, for the defense `ats`."""
 
 from __future__ import annotations
 

@@ -136,7 +136,7 @@ def _checked(locks: list[str]) -> list[str]:
         chain = parse_chain(spec)
         if len(chain) != 1 or not isinstance(chain[0], KeyLock):
             raise BadInput(
-                "--lock", allowed="key-lock[:field=value,...]", got=repr(spec), do="other defences: leakgauge train"
+                "--lock", allowed="key-lock[:field=value,...]", got=repr(spec), do="other defenses: leakgauge train"
             )
         if chain[0].rounds > 1 or chain[0].told != "nothing":  # what an attacker has; in a training there is none
             raise BadInput("--lock", allowed="without rounds and told", got=repr(spec), do="they are for attacks")

@@ -1,4 +1,4 @@
-"""`leakgauge train`: federated training with and without a defence: accuracy, seconds per round, bytes, guarantee."""
+"""`leakgauge train`: federated training with and without a defense: accuracy, seconds per round, bytes, guarantee."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def train(
         list[str] | None, typer.Option("--poison", help="Clients that harm: kind=flip or noise,clients=1,lies=true ...")
     ] = None,
     baseline: Annotated[
-        bool, typer.Option("--baseline/--no-baseline", help="Train without defence too (plain FedAvg), in lock step.")
+        bool, typer.Option("--baseline/--no-baseline", help="Train without defense too (plain FedAvg), in lock step.")
     ] = True,
     centralised: Annotated[
         bool, typer.Option("--centralised", help="Train one model on each round's samples in one place too.")
@@ -61,7 +61,7 @@ def train(
     fresh: options.FRESH = False,
     as_json: options.JSON = False,
 ) -> None:
-    """Train a federation with defences and without, side by side: what a defence costs in accuracy, time and bytes.
+    """Train a federation with defenses and without, side by side: what a defense costs in accuracy, time and bytes.
 
     Example: `leakgauge train federation --data digits --model mlp --defense gaussian:std=0.01 --rounds 20`
     """

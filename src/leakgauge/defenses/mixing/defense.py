@@ -2,7 +2,7 @@
 
 Ren 2022, section 4.2.3 and Eq. 4.5, and see `leakgauge.defenses.mixing.weights` for the three ways to share a mixture
 out. It is a protection among clients. The server of the paper sees ciphertexts; every client holds the key, tries every
-mixture of its round, and is the attacker here. `clients` of them train apart, with the other defences of the chain
+mixture of its round, and is the attacker here. `clients` of them train apart, with the other defenses of the chain
 acting at each; the first is the victim, the last the attacker, and the samples of the others are nobody's target.
 
 It is not differential privacy: its randomness is not calibrated to anything and nothing is accounted for.
@@ -10,7 +10,7 @@ It is not differential privacy: its randomness is not calibrated to anything and
 How to beat it: T mixtures are T equations. An attacker who knows the weights (`known=true`, and always with
 `fusing=fixed`, where the protocol says them) solves them. One who does not reads them off the zeros of ReLU networks,
 or takes the middle of what they may be (see `leakgauge.defenses.mixing.guessing_weights`). An attacker who does not
-know the defence takes the victim's mixture for its update. Only what several mixtures say together is used; earlier
+know the defense takes the victim's mixture for its update. Only what several mixtures say together is used; earlier
 rounds are not.
 """
 

@@ -1,12 +1,12 @@
 """Mixup: the client trains on mixtures of two of its samples each, and of their labels, instead of on the samples.
 
-Zhang et al., "mixup: Beyond Empirical Risk Minimization", ICLR 2018; as a defence see Huang et al. 2020 (InstaHide) and
+Zhang et al., "mixup: Beyond Empirical Risk Minimization", ICLR 2018; as a defense see Huang et al. 2020 (InstaHide) and
 Carlini et al. 2021, who broke it. Sample i becomes w x_i + (1 - w) x_j, its label w y_i + (1 - w) y_j, with one
 w ~ Beta(alpha, alpha) per update.
 
 Where we depart. The partners are those of a random shift of the batch, so that no sample is left alone; published code
 takes any permutation. Mixtures are made once per update, and all local steps train on them. A client with one sample
-has no partner: nothing changes, and the report says that the defence was without effect.
+has no partner: nothing changes, and the report says that the defense was without effect.
 
 How to beat it: every sample is in two mixtures, so nothing is lost. The informed attacker searches for the samples and
 for w, mixes them as the client does and compares the mixtures' gradients. The sum of the labels is that of the samples,

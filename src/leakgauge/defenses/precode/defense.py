@@ -50,7 +50,7 @@ class Precode(Defense):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.beta < 0:  # `low` would say that 0 turns the defence off, and it does not
+        if self.beta < 0:  # `low` would say that 0 turns the defense off, and it does not
             raise BadInput("precode: beta", allowed="at least 0", got=self.beta, do="choose a value in that range")
 
     def prepare(self, model: nn.Module) -> nn.Module:

@@ -2,7 +2,7 @@
 
 Bonawitz et al. 2017. Each client rounds its update to whole numbers and adds a mask for every other client of the sum;
 the masks cancel (see `leakgauge.defenses.secure_aggregation.masking`). Here m clients with as many samples each train
-apart, with the other defences of the chain acting at each of them, and what is attacked is their mean.
+apart, with the other defenses of the chain acting at each of them, and what is attacked is their mean.
 
 Where we depart. Nobody drops out and nobody lies: what the protocol adds for that (shares of the secrets, a second
 mask, signatures) is not played, and its bytes are not counted. Clients weigh the same.
@@ -77,7 +77,7 @@ class SecureAggregation(Defense):
         return problem.replace(combine=LEAST_SQUARES)  # all that there is to fit
 
     def bytes_up(self, tensors: Mapping[str, torch.Size], number_bytes: int = 4) -> int:  # noqa: ARG002
-        """A word for every entry, also for those that an earlier defence left out, and the client's public key."""
+        """A word for every entry, also for those that an earlier defense left out, and the client's public key."""
         return sum(-(-self.bits * shape.numel() // 8) for shape in tensors.values()) + _KEY_BYTES
 
     def bytes_down(self, tensors: Mapping[str, torch.Size], number_bytes: int, clients: int) -> int:

@@ -86,7 +86,7 @@ class Cell:
     column: str
     run: Run | Study
     reported: Mapping[str, float | None]  # statistic -> the paper's figure; None: measured, but not in the paper
-    variant: str = "plain"  # or "adaptive": the attacker who knows the defence
+    variant: str = "plain"  # or "adaptive": the attacker who knows the defense
     quick: int = 0  # victims under --quick, or the size of a measurement; 0: not part of it
     quick_attack: str | None = None  # the attack under --quick, where the full one takes minutes for a single victim
 

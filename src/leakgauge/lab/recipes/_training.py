@@ -1,4 +1,4 @@
-"""A federated training as a cell: what a defence costs in accuracy, time and bytes, and what it promises."""
+"""A federated training as a cell: what a defense costs in accuracy, time and bytes, and what it promises."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from leakgauge.types import UNDEFENDED, Federation, LocalTraining, Partition, Sc
 
 @dataclass(frozen=True, kw_only=True)
 class FederatedTraining(Measurement):
-    """A federation with a defence, in lock step with the same one without; or that one alone."""
+    """A federation with a defense, in lock step with the same one without; or that one alone."""
 
     unit: ClassVar[str] = "rounds"
 

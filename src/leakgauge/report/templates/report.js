@@ -4,7 +4,7 @@
 for (const element of document.querySelectorAll(".scripted")) element.hidden = false;
 
 function makeSortable(table) {
-  const home = [...table.tBodies].map((body) => [body, [...body.rows]]); // as it was written: grouped by defence
+  const home = [...table.tBodies].map((body) => [body, [...body.rows]]); // as it was written: grouped by defense
   const rows = home.flatMap(([, own]) => own).filter((row) => !row.classList.contains("group"));
   const flat = document.createElement("tbody");
   const heads = [...table.tHead.rows[0].cells];
@@ -51,7 +51,7 @@ function makeFilter(form, table) {
   function apply() {
     const wanted = Object.entries(Object.fromEntries(new FormData(form))).filter(([, value]) => value);
     for (const row of rows) {
-      // A floor stands for every defence and every attacker: only a chosen attack can hide it.
+      // A floor stands for every defense and every attacker: only a chosen attack can hide it.
       const asked = row.classList.contains("baseline") ? wanted.filter(([name]) => name === "attack") : wanted;
       row.hidden = !asked.every(([name, value]) => row.dataset[name] === value);
     }

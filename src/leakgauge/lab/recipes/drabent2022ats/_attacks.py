@@ -1,4 +1,4 @@
-"""Tables 2 and 3: other defences (experiment 4) and other attacks (experiment 5)."""
+"""Tables 2 and 3: other defenses (experiment 4) and other attacks (experiment 5)."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ TABLE_3 = Table(
     heavy="the trained network and sixteen starts take a GPU.",
 )
 
-_OTHERS: dict[str, tuple[Printed, float | None]] = {  # defence -> PSNR and std, accuracy
+_OTHERS: dict[str, tuple[Printed, float | None]] = {  # defense -> PSNR and std, accuracy
     **{
         f"gaussian:std={std:g}": figures
         for std, figures in ((0.001, ((12.11, 2.98), 0.7289)), (0.01, ((12.13, 1.14), 0.3625)), (0.1, (None, None)))
@@ -199,7 +199,7 @@ TABLE_2 = Table(
     "In the released code of both studies noise and pruning act in training only and the attacked gradient is clean, "
     "so the printed PSNR speaks of another network, not of a protected gradient; ours is protected. The two larger "
     "scales of noise are those of the released code. Accuracy: 1,173 rounds of plain SGD on 128 pictures, a tenth of "
-    "the document's training, beside the same without the defence. The claim that all of these protect less than the "
+    "the document's training, beside the same without the defense. The claim that all of these protect less than the "
     "hybrid is contradicted in part on LeNet: pruning and the largest noise leave the plain attacker less, and pruning "
     "of 99 % and the largest noise leave the informed one less; on ResNet20-4 we cannot tell before it is measured.",
     _beside_others(),

@@ -1,1 +1,1 @@
-"""All defences at two strengths on one fixed scenario per data set, ranked by what the strongest attacker recovers."""
+"""All defenses at two strengths on one fixed scenario per data set, ranked by what the strongest attacker recovers."""

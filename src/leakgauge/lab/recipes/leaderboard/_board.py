@@ -1,6 +1,6 @@
 """From measured cells to standings: the strongest attacker of each row, its price, and what another row does better.
 
-A row counts only when every attacker of its scenario was measured, those who know the defence among them. It is ranked
+A row counts only when every attacker of its scenario was measured, those who know the defense among them. It is ranked
 by the share of records that its strongest attacker recovers, then by accuracy. What it costs may be measured later.
 """
 
@@ -13,9 +13,9 @@ from leakgauge.lab.recipes._measured import Entry
 from leakgauge.lab.recipes._recipe import Recipe, Table
 from leakgauge.types import UNDEFENDED
 
-INFORMED = ", knowing the defence"  # how the column of an adaptive attacker ends
+INFORMED = ", knowing the defense"  # how the column of an adaptive attacker ends
 TRAINING, BLIND = "training", "without the update"  # the other columns
-BEATEN = 0.5  # share of records from which a defence counts as beaten
+BEATEN = 0.5  # share of records from which a defense counts as beaten
 _GUESS = "mean-image"
 
 
@@ -40,7 +40,7 @@ class Attacker:
 
 @dataclass(frozen=True)
 class Row:
-    """A defence as it is set, or a floor; what it costs where that was measured."""
+    """A defense as it is set, or a floor; what it costs where that was measured."""
 
     defense: str
     attackers: tuple[Attacker, ...]
@@ -57,7 +57,7 @@ class Row:
 
     @property
     def unaware(self) -> Attacker | None:
-        """The strongest of those who do not know the defence."""
+        """The strongest of those who do not know the defense."""
         plain = [a for a in self.attackers if not a.name.endswith(INFORMED)]
         return max(plain, key=lambda a: (a.recovered, a.closeness), default=None)
 
@@ -172,7 +172,7 @@ def _grid(rows: Sequence[Row]) -> str:
     score = "SSIM" if rows[0].strongest.picture else "MSE"
     heads = [
         "",
-        "defence",
+        "defense",
         "recovered [95 %]",
         "by",
         "by who does not know",
@@ -216,7 +216,7 @@ def _standing(row: Row, rows: Sequence[Row], guess: Attacker) -> str:
 
 
 def _name(row: Row) -> str:
-    return f"**{'no defence' if row.defense == UNDEFENDED else row.defense}**" if _bold(row) else f"`{row.defense}`"
+    return f"**{'no defense' if row.defense == UNDEFENDED else row.defense}**" if _bold(row) else f"`{row.defense}`"
 
 
 def _bold(row: Row) -> bool:

@@ -1,6 +1,6 @@
-"""Which defence holds, and at what price? Every defence at two strengths, on one fixed scenario per data set.
+"""Which defense holds, and at what price? Every defense at two strengths, on one fixed scenario per data set.
 
-A row is a defence as it is set, a column one attacker or the training. Each cell runs by itself and is kept by itself,
+A row is a defense as it is set, a column one attacker or the training. Each cell runs by itself and is kept by itself,
 so a row can be measured alone, and another attack is another column. `_board` makes the ranking of it.
 """
 
@@ -23,7 +23,7 @@ _PROMISES = (8, 1)  # epsilon over the whole training: weak and strong
 
 @dataclass(frozen=True)
 class Fixed:
-    """A data set's scenario: what is attacked, by whom, and the federation that shows what a defence costs."""
+    """A data set's scenario: what is attacked, by whom, and the federation that shows what a defense costs."""
 
     data: str
     title: str
@@ -37,7 +37,7 @@ class Fixed:
     most: int = 0  # samples of each label that a client holds at most; 0 for its whole share
     per_round: int = 10
     pictures: bool = True
-    left_out: tuple[str, ...] = ()  # defences that do not fit this data
+    left_out: tuple[str, ...] = ()  # defenses that do not fit this data
     remark: str = ""  # what a reader of the board has to know besides
 
     @property
@@ -47,7 +47,7 @@ class Fixed:
 
 
 # The network is one that both leaks and learns: with the sigmoids and U(-0.5, 0.5) of the papers it does not learn in
-# so many rounds, and with ReLU the searches within this budget fail on colour pictures without any defence.
+# so many rounds, and with ReLU the searches within this budget fail on colour pictures without any defense.
 _NETWORK = "lenet-dlg:activation=tanh,init=default"
 _SEARCHES = ("cpl:steps=60", "inverting-gradients:steps=600")
 FIXED = (
@@ -74,7 +74,7 @@ _LOCAL = LocalTraining(batchnorm="train")  # nobody but key-lock has a BatchNorm
 
 @dataclass(frozen=True)
 class Strengths:
-    """The settings of one defence, and where they come from."""
+    """The settings of one defense, and where they come from."""
 
     weak: str
     strong: str
@@ -92,7 +92,7 @@ STRENGTHS = {
     "low-rank": Strengths("rank=4", "rank=1", "the ranks of PowerSGD"),
     "quantize": Strengths("bits=8", "bits=2", "a byte, and four levels"),
     "sign": Strengths("scale=mean", "scale=none", "with each tensor's size sent along, and without (signSGD)"),
-    "clip": Strengths("norm=1", "norm=0.1", "the bound of dp-sgd without its noise; the defence's default"),
+    "clip": Strengths("norm=1", "norm=0.1", "the bound of dp-sgd without its noise; the defense's default"),
     "dp-sgd": Strengths(_ACCOUNTED, _ACCOUNTED, "epsilon 8 and 1 by the plain conversion"),
     "fed-cdp": Strengths(_ACCOUNTED, _ACCOUNTED, "epsilon 8 and 1 by the plain conversion, noise for all tensors"),
     "fed-sdp": Strengths(_ACCOUNTED, _ACCOUNTED, "epsilon 8 and 1 by the plain conversion, promised to a client"),
@@ -117,13 +117,13 @@ STRENGTHS = {
 }
 LEFT_OUT = {
     "mixing": "hides a client from the other clients of its round, and from no server",
-    "batchnorm-only": "an ablation of key-lock, no defence",
+    "batchnorm-only": "an ablation of key-lock, no defense",
     "mixup": "needs a batch: a client with one sample has nobody to mix it with",
 }
 
 
 def defenses(fixed: Fixed) -> tuple[str, ...]:
-    """Every row of a board but the floors: no defence, each that fits at two strengths, new ones at their defaults."""
+    """Every row of a board but the floors: no defense, each that fits at two strengths, new ones at their defaults."""
     rows = [UNDEFENDED]
     for name, strengths in STRENGTHS.items():
         if name in fixed.left_out:
@@ -139,7 +139,7 @@ def _as_measured(defense: str) -> str:
 
 
 def _attacked(fixed: Fixed, defense: str) -> list[Cell]:
-    """Each attacker, and its versions who know the defence, where knowing changes anything."""
+    """Each attacker, and its versions who know the defense, where knowing changes anything."""
     chain = () if defense == UNDEFENDED else (_as_measured(defense),)
     scores = ("ssim", "ssim_largest", "psnr") if fixed.pictures else ("mse", "mse_smallest")
     figures = dict.fromkeys(("recognised", *scores, "label_accuracy"))
@@ -203,9 +203,9 @@ def _table(fixed: Fixed) -> Table:
         fixed.title,
         f"Scenario: `{fixed.model}`, untrained; one gradient of one of {fixed.title}'s {kind}; honest-but-curious "
         f"server, which reads the label itself; {fixed.victims} victims, seed 0. Budget: "
-        f"{', '.join(f'`{a}`' for a in fixed.attackers)}, each plain and knowing the defence. Training: "
+        f"{', '.join(f'`{a}`' for a in fixed.attackers)}, each plain and knowing the defense. Training: "
         f"{fixed.rounds} rounds of FedSGD from the same start, {fixed.per_round} of {fixed.clients} clients in each, "
-        f"rate {fixed.server_lr:g}, seed 0, beside the same federation without a defence.",
+        f"rate {fixed.server_lr:g}, seed 0, beside the same federation without a defense.",
         f"Left out: {'; '.join(f'`{n}`, {w}' for n, w in {**LEFT_OUT, **_unfit(fixed)}.items())}.{fixed.remark}",
         (*_floors(fixed), *rows),
         heavy="" if fixed.victims >= 50 else "ten victims, so that all rows fit into an evening of one core",
@@ -221,8 +221,8 @@ def _unfit(fixed: Fixed) -> dict[str, str]:
 
 
 def _strengths() -> str:
-    """The settings of every defence as a table of the page."""
-    lines = ["| defence | weak | strong | why |", "|---|---|---|---|"]
+    """The settings of every defense as a table of the page."""
+    lines = ["| defense | weak | strong | why |", "|---|---|---|---|"]
     for name, each in STRENGTHS.items():
         settings = ("norm=1", "norm=1") if each.weak == _ACCOUNTED else (each.weak, each.strong)
         lines.append(f"| `{name}` | {' | '.join(f'`{s}`' for s in settings)} | {each.why} |")
@@ -231,10 +231,10 @@ def _strengths() -> str:
 
 RECIPE = Recipe(
     name="leaderboard",
-    summary="Every defence at two strengths, one fixed scenario per data set, ranked by its strongest attacker",
+    summary="Every defense at two strengths, one fixed scenario per data set, ranked by its strongest attacker",
     paper="no paper: our own comparison, in the manner of RobustBench",
     note="Network, rates and budgets were chosen before any row was measured, after trying sigmoid, tanh and ReLU and "
-    "a few rates without a defence, so that the bare update leaks and the bare federation learns. No strength was "
+    "a few rates without a defense, so that the bare update leaks and the bare federation learns. No strength was "
     "changed after its row was measured. The rules, and what the columns mean, are in `docs/leaderboard.md`. Weak and "
     "strong:\n\n" + _strengths(),
     tables=tuple(_table(fixed) for fixed in FIXED),

@@ -35,7 +35,7 @@ class PeeledBatches(Measurement):
     hidden: int = 1000
     training: str = ""  # behind the model, such as "rounds=20,optimizer=sgd"
     defense: str = UNDEFENDED
-    informed: bool = False  # does the attacker know the defence?
+    informed: bool = False  # does the attacker know the defense?
 
     @property
     def size(self) -> int:

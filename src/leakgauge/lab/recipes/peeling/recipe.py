@@ -1,4 +1,4 @@
-"""How far exact, certified recovery of batches carries: by batch size, data, training and defence. Our own tables."""
+"""How far exact, certified recovery of batches carries: by batch size, data, training and defense. Our own tables."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ _BATCH = 16
 def _defended() -> tuple[Cell, ...]:
     cells = []
     for defense in _DEFENSES:
-        for column, informed in (("plain", False), ("knows the defence", True)):
+        for column, informed in (("plain", False), ("knows the defense", True)):
             if informed and defense not in _KNOWN:
                 continue
             batches = PeeledBatches(
@@ -98,8 +98,8 @@ def _defended() -> tuple[Cell, ...]:
 
 TABLE_DEFENSES = Table(
     "defenses",
-    f"batches of {_BATCH} from CIFAR-10 under each defence, the same network",
-    "as table sizes. Knows the defence: what samples left in the units is solved for from the update, "
+    f"batches of {_BATCH} from CIFAR-10 under each defense, the same network",
+    "as table sizes. Knows the defense: what samples left in the units is solved for from the update, "
     "because the network behind the layer no longer says it.",
     "Whoever alters every entry of the first layer's gradient stops it: noise, however small beside the gradient, "
     "compression, several local steps. Whoever does not touch that layer stops nothing (Soteria, BatchNorm only, "

@@ -10,7 +10,7 @@ from leakgauge.types import Scenario
 _TRIALS = 50
 _DATA = {"cifar10": "CIFAR-10", "mnist": "MNIST"}
 _WAYS = {"plain": "", "muted": "without the layer", "visible columns": "visible columns"}  # attacker -> how it uses it
-_NOTHING = "no defence"
+_NOTHING = "no defense"
 _CPL = "cpl"
 _DLG = "dlg:restarts=1"  # one attempt, as published
 _COSINE = "inverting-gradients:steps=800"
@@ -40,7 +40,7 @@ def _figures(psnr: float | None = None) -> dict[str, float | None]:
     return {"psnr_median": None, "psnr_above(20)": None, "psnr": psnr, "recognised": None}
 
 
-_SHARES = {  # row -> the defence and where its values come from
+_SHARES = {  # row -> the defense and where its values come from
     "60 %, eps 0.1": "soteria:share=0.6,eps=0.1",
     "60 %, eps 0": "soteria:share=0.6,eps=0",
     "60 %, eps 1e-10": "soteria:share=0.6,eps=1e-10",
@@ -52,7 +52,7 @@ _THE_THREE = tuple(_SHARES)[:3]  # the published values of eps at one share
 
 
 def _by_knowledge(model: str, data: str, attack: str, rows: Sequence[str], quick: int = 0) -> tuple[Cell, ...]:
-    """The update without the defence, then every row of it under the three attackers."""
+    """The update without the defense, then every row of it under the three attackers."""
     bare = Cell(_NOTHING, f"{_DATA[data]}, plain", _run(model, data, attack), _figures(), quick=quick)
     return (
         bare,
@@ -147,7 +147,7 @@ TABLE_3 = Table(
             ),
         )
     ),
-    heavy="a victim-step of this network takes a quarter of a second on two cores, and the defence needs 2,304 slopes.",
+    heavy="a victim-step of this network takes a quarter of a second on two cores, and the defense needs 2,304 slopes.",
 )
 
 RECIPE = Recipe(

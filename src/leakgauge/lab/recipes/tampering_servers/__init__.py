@@ -1,1 +1,1 @@
-"""Servers that tamper with the model against the defences of this version: a study of our own."""
+"""Servers that tamper with the model against the defenses of this version: a study of our own."""

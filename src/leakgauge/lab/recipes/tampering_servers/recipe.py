@@ -1,4 +1,4 @@
-"""What the gradient defences of this version do against a server that tampers. No paper has this table."""
+"""What the gradient defenses of this version do against a server that tampers. No paper has this table."""
 
 from __future__ import annotations
 
@@ -56,12 +56,12 @@ def _cells() -> tuple[Cell, ...]:
 
 TABLE = Table(
     "1",
-    "tampering servers against gradient defences: CIFAR-100, batches of 16",
+    "tampering servers against gradient defenses: CIFAR-100, batches of 16",
     "recognised is the share of records with an SSIM of 0.6 or more after the best matching; best is the mean over "
     "batches of the batch's best record. A record that was not found counts as mid-grey. The fishing servers fish for "
     "one record of sixteen, so 0.062 is all they can have.",
     "A louder server knows that there is noise of a fixed size and sends a model whose gradients are larger by 10,000; "
-    "nothing in these defences bounds the size of an update. Imprint modules are loud by themselves; trap weights are "
+    "nothing in these defenses bounds the size of an update. Imprint modules are loud by themselves; trap weights are "
     "not, and noise of 0.001 already leaves nothing of them. Pruning leaves the largest entries exact. The search "
     "behind the fishing servers is cut at 400 steps here, too short to recognise anything (2,000 gave 24.8 and 25.4 dB "
     "on two batches of 64); their best record is often a grey picture that was not fished at all (16.8 dB), so these "
@@ -71,7 +71,7 @@ TABLE = Table(
 
 RECIPE = Recipe(
     name="tampering_servers",
-    summary="Servers that tamper with the model, against the gradient defences of this version",
+    summary="Servers that tamper with the model, against the gradient defenses of this version",
     paper="no paper: our own comparison of Wang et al. 2023, Fowl et al. 2022, Boenisch et al. 2023, Wen et al. 2022",
     note="Each server on a model that it can prepare, untrained, with real cross-entropy.",
     tables=(TABLE,),

@@ -10,11 +10,11 @@ _GAUSSIAN, _LAPLACE = "gaussian:std=0.1", "laplace:scale=0.07071"  # both of var
 _OURS_DGA, _OURS_GIA = "sensitivity:gamma=0.2,std=0.1", "sensitivity:gamma=0.3,std=0.1"
 _FIRST = ",keep=above,recut=true,root=10,probes=1"  # as it was when the table of costs was measured
 
-# Row, defence, attacker -> PSNR and SSIM on the three data sets.
+# Row, defense, attacker -> PSNR and SSIM on the three data sets.
 _Leak = tuple[tuple[float | None, float | None], ...]
 _NOTHING: _Leak = ((None, None),) * 3
 _TABLE_2A: tuple[tuple[str, str, str, _Leak], ...] = (
-    ("no defence", UNDEFENDED, "plain", _NOTHING),
+    ("no defense", UNDEFENDED, "plain", _NOTHING),
     ("Gaussian noise, variance 0.01", _GAUSSIAN, "plain", ((9.36, 0.041), (9.57, 0.071), (9.55, 0.023))),
     ("Gaussian noise, variance 0.01, known", _GAUSSIAN, "adaptive", _NOTHING),
     ("Laplace noise, variance 0.01", _LAPLACE, "plain", ((9.39, 0.043), (9.62, 0.065), (9.52, 0.024))),
@@ -26,7 +26,7 @@ _TABLE_2A: tuple[tuple[str, str, str, _Leak], ...] = (
     ("theirs, gamma 20 %, slices known", _OURS_DGA, "adaptive", _NOTHING),
 )
 _TABLE_2B: tuple[tuple[str, str, str, _Leak], ...] = (
-    ("no defence", UNDEFENDED, "plain", _NOTHING),
+    ("no defense", UNDEFENDED, "plain", _NOTHING),
     ("Gaussian noise, variance 0.01", _GAUSSIAN, "plain", ((9.66, 0.044), (9.74, 0.068), (9.95, 0.030))),
     ("Gaussian noise, variance 0.01, known", _GAUSSIAN, "adaptive", _NOTHING),
     ("Laplace noise, variance 0.01", _LAPLACE, "plain", ((9.59, 0.046), (9.80, 0.067), (9.86, 0.034))),
@@ -44,14 +44,14 @@ def _leaks(gia: bool) -> tuple[Cell, ...]:
     for row, defense, variant, figures in _TABLE_2B if gia else _TABLE_2A:
         for (data, column), (psnr, ssim) in zip(DATA.items(), figures, strict=True):
             run: Run = by_gia(data, variant, defense) if gia else by_dga(data, defense)
-            quick = 2 if data == "mnist" and row == "no defence" and not gia else 0
+            quick = 2 if data == "mnist" and row == "no defense" and not gia else 0
             reported = {"psnr": psnr, "ssim": ssim, "psnr_median": None, "recognised": None}
             cells.append(Cell(row, column, run, reported, variant, quick))
     return tuple(cells)
 
 
 _COSTS = (
-    ("no defence", UNDEFENDED),
+    ("no defense", UNDEFENDED),
     ("Gaussian noise, variance 0.01", _GAUSSIAN),
     ("pruning 80 %", "prune:share=0.8"),
     ("pruning 90 %", "prune:share=0.9"),
@@ -72,9 +72,9 @@ def _costs() -> tuple[Cell, ...]:
             cells.append(Cell(row, column, trained(data, defense), figures))
     clean = dict.fromkeys(("accuracy", "round_ms"))
     whole = averaged("mnist", 0.1, 0, seeds=3)
-    cells.append(Cell("no defence, two local epochs, rate 0.1", "MNIST", whole, clean, quick=3))
+    cells.append(Cell("no defense, two local epochs, rate 0.1", "MNIST", whole, clean, quick=3))
     cells.append(
-        Cell("no defence, two local epochs, rate 0.01, one sample a step", "MNIST", averaged("mnist", 0.01, 1), clean)
+        Cell("no defense, two local epochs, rate 0.01, one sample a step", "MNIST", averaged("mnist", 0.01, 1), clean)
     )
     return tuple(cells)
 
@@ -88,11 +88,11 @@ TABLE_2A = Table(
     "2A",
     "Table II[A]: PSNR and SSIM under DGA (squared distance, L-BFGS), sigmoid LeNet of four convolutions",
     _ATTACKED,
-    "The paper attacks its own defence only without knowledge of it; the last row is an attacker who knows the public "
+    "The paper attacks its own defense only without knowledge of it; the last row is an attacker who knows the public "
     "slices and not the choice among them. The network's weights and biases are U(-0.5, 0.5). Up to 1,500 iterations; "
     "the paper has 500. *Muted* is the attack that its Table I shows in pictures. Accuracy and round time of II[A] "
-    "stand in table 2-training. The paper's finding that an attack without knowledge sees nothing of its defence is "
-    "supported: no picture is recognised. That the defence protects is contradicted: told the slices, the same attack "
+    "stand in table 2-training. The paper's finding that an attack without knowledge sees nothing of its defense is "
+    "supported: no picture is recognised. That the defense protects is contradicted: told the slices, the same attack "
     "recovers every picture.",
     _leaks(gia=False),
 )
@@ -117,7 +117,7 @@ TABLE_COST = Table(
     "variance 0.01 means the same here as where it is attacked, and the server's rate is 0.2. The last two rows are "
     "the paper's federation undefended; its rate of 0.01 needs steps on single samples to get there, and on whole "
     "shares a rate of 0.1 does the same sooner: that rate was chosen after seeing it. On CIFAR-10 nothing has begun to "
-    "learn after 100 rounds. Their defence cut its slices anew in each round here, with 10 root samples and one probe, "
+    "learn after 100 rounds. Their defense cut its slices anew in each round here, with 10 root samples and one probe, "
     "and kept the eigenvalues above the band alone: the round times say nothing about the paper's, which cuts once. "
     "Most rows are one seed, and a look at round 200 of a training on two labels a client is a lottery. Cannot tell: "
     "what an earlier version of this page concluded from these rows about the paper's own accuracy is withdrawn.",

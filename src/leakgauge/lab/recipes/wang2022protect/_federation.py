@@ -52,10 +52,10 @@ def _curve(data: str, network: str, defense: str, local: LocalTraining, seeds: i
 
 
 _Row = tuple[str, dict[str, str], dict[str, tuple[tuple[float, float | None], ...]]]
-# Row, defence by network -> accuracy and round time of MNIST, Fashion-MNIST and CIFAR-10.
+# Row, defense by network -> accuracy and round time of MNIST, Fashion-MNIST and CIFAR-10.
 _TABLE_2: tuple[_Row, ...] = (
     (
-        "no defence",
+        "no defense",
         dict.fromkeys(("LeNet", "ConvNet"), UNDEFENDED),
         {
             "LeNet": ((0.9169, None), (0.9180, None), (0.5415, None)),
@@ -112,12 +112,12 @@ def _training() -> tuple[Cell, ...]:
             for (data, column), (accuracy, time) in zip(DATA.items(), triple, strict=True):
                 local = _PAPER if data != "cifar10" else _FAST
                 reported: dict[str, float | None] = {"accuracy": accuracy}
-                if row != "no defence":
+                if row != "no defense":
                     reported |= {"accuracy_lost": None, "slower": time}
                 study = _curve(data, network, defenses[network], local)
-                quick = 2 if (row, network, data) == ("no defence", "LeNet", "mnist") else 0
+                quick = 2 if (row, network, data) == ("no defense", "LeNet", "mnist") else 0
                 cells.append(Cell(row, f"{column}, {network}", study, reported, quick=quick))
-        if row != "no defence":
+        if row != "no defense":
             timed = _curve("mnist", "LeNet", defenses["LeNet"], _PAPER, seeds=1, rounds=_TIMED)
             cells.append(Cell(row, "round time, MNIST, LeNet", timed, {"slower": figures["LeNet"][0][1]}))
     for row, more in (("theirs, not compensated", ",compensate=false"), ("theirs, clip=1", ",clip=1")):
@@ -135,7 +135,7 @@ _LENET = _COMPENSATED["LeNet"]
 # Noise that a client adds to its weight difference has one scale, noise on the gradients behind it another: times the
 # rate. The paper says the former adds up to sharing gradients, and does not give its scale.
 _WAYS = (
-    ("no defence", UNDEFENDED),
+    ("no defense", UNDEFENDED),
     ("compensated", _LENET),
     ("not compensated", f"{_LENET},compensate=false"),
     ("compensated, eigenvalues above the band only", f"{_LENET},keep=above"),
@@ -156,7 +156,7 @@ def _figure_2() -> tuple[Cell, ...]:
         if row.endswith("by their samples"):
             study = _weighted(study)
         reported: dict[str, float | None] = dict.fromkeys(("accuracy", "accuracy_quarter", "accuracy_half"))
-        if row != "no defence":
+        if row != "no defense":
             reported |= {"accuracy_lost": None}
         cells.append(Cell(row, "MNIST, LeNet, rate 0.1", study, reported, quick=4 if row == "compensated" else 0))
     for data in ("mnist", "cifar10"):
@@ -176,7 +176,7 @@ def _weighted(study: Study) -> Study:
 
 
 def with_convnet(data: str, more: str) -> Study:
-    """Their defence at gamma 30 % on the large network, with further settings."""
+    """Their defense at gamma 30 % on the large network, with further settings."""
     return _curve(data, "ConvNet", _COMPENSATED["ConvNet"] + more, _PAPER if data != "cifar10" else _FAST)
 
 

@@ -1,4 +1,4 @@
-"""What the tables share: the two attacks, the defences as the paper sets them, and the federations that train."""
+"""What the tables share: the two attacks, the defenses as the paper sets them, and the federations that train."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def trained(data: str, defense: str = UNDEFENDED, *, rounds: int = 200, seeds: i
 
 
 def averaged(data: str, lr: float, batch_size: int, *, seeds: int = 1) -> Study:
-    """The paper's federation for MNIST without a defence: two local epochs, weights averaged."""
+    """The paper's federation for MNIST without a defense: two local epochs, weights averaged."""
     local = LocalTraining(kind="fedavg", epochs=2, lr=lr, batch_size=batch_size)
     return federated(data, UNDEFENDED, OF_MNIST, Federation(rounds=200, per_round=10, most=10), local, seeds)
 

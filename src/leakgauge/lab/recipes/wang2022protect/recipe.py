@@ -1,7 +1,7 @@
 """Wang et al., "Protect Privacy from Gradient Leakage Attack in Federated Learning", INFOCOM 2022.
 
 Tables II and III; the paper's federation and its Figure 2; the attacker who knows the slices; and how much
-time every defence of ours takes.
+time every defense of ours takes.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ _DEFENSES = (
 
 TABLE_TIME = Table(
     "time",
-    "round time (ART) and bytes of every defence",
+    "round time (ART) and bytes of every defense",
     "MNIST, 10 of 100 clients in a round, one gradient each; 21 rounds after a first that sets everything up. The "
     "median round with its quartiles, and the median over rounds of its ratio to the undefended round right beside it.",
-    "The paper reports +8 to +9 % for its defence and +13 to +16 % for Soteria, with the risk measured once, and "
+    "The paper reports +8 to +9 % for its defense and +13 to +16 % for Soteria, with the risk measured once, and "
     "clients that train for two epochs. Here a client takes one gradient of a few samples on a small network, so what "
-    "a defence adds weighs most: read the ratios as upper ends. Clients of a round are simulated side by side in one "
+    "a defense adds weighs most: read the ratios as upper ends. Clients of a round are simulated side by side in one "
     "process: a real client pays its own part of it only. Bytes are those of one client in one round. The rows of "
     "`sensitivity` with recut=true cut their slices anew in each round, by 10 root samples and one probe or by 50 and "
     "four; the paper, and the row without, cut once. Table 2-training has round times in the paper's federation. "

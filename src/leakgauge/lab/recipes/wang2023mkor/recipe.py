@@ -347,7 +347,7 @@ TABLE_6 = Table(
 
 TABLE_7 = Table(
     "7",
-    "defences against MKOR: MNIST, random batches of 100",
+    "defenses against MKOR: MNIST, random batches of 100",
     _CONVENTION,
     "The paper's own figures are in its supplement, which we do not have. Noise is relative to each gradient tensor's "
     "deviation. Soteria mutes columns of one dense layer's gradient: the last, its default, or the first, which MKOR "

@@ -100,7 +100,7 @@ TABLE_7B = Table(
     "already the sum of squares of what was cut off, which may be all of the reason (not measured). The "
     "pictures are recognised longer than that on all sets but CIFAR-10 at 40 %, where the paper succeeds always and "
     "we recognise 42 %; the reason was not found. The informed attacker at 90 % recognises 94 to 100 % of the victims, "
-    "the plain one none. Against accumulated messages neither works, see the defence's description. The claim "
+    "the plain one none. Against accumulated messages neither works, see the defense's description. The claim "
     "that more classes leak under more compression: supported for the plain attacker, as CIFAR-100 holds out to 80 % "
     "and CIFAR-10 to 40 %; contradicted for the informed one, who recognises nearly all everywhere.",
     tuple(

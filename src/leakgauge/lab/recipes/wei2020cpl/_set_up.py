@@ -10,7 +10,7 @@ from leakgauge.types import UNDEFENDED, Federation, LocalTraining, Partition, Sc
 
 DATA = {"mnist": "MNIST", "cifar10": "CIFAR-10", "cifar100": "CIFAR-100", "lfw": "LFW"}
 TRIALS = 100  # the paper: 100 images x 10 seeds
-FEWER = 50  # where a defence makes every victim use up its steps
+FEWER = 50  # where a defense makes every victim use up its steps
 CPL = "cpl:absolute_threshold=0.0001"  # one reading: of the squared distance, whatever the gradient's size
 DLG = "dlg:restarts=1,absolute_threshold=0.0001"
 INVERTING = "inverting-gradients:sign=hard,decay=steps"  # as published
@@ -22,7 +22,7 @@ def cpl(start: str = "patterned-2") -> str:
 
 
 def started(data: str, start: str = "patterned-2") -> Run:
-    """CPL without any defence; the claim about the two main starts is tested at three seeds."""
+    """CPL without any defense; the claim about the two main starts is tested at three seeds."""
     claimed = data in ("cifar10", "lfw") and start in ("patterned-2", "random")
     return attacked(data, cpl(start), seeds=3 if claimed else 1)
 

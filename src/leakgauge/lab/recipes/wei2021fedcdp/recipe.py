@@ -47,9 +47,9 @@ TABLE_ACCOUNTING = Table(
 
 
 def _defenses() -> dict[str, str]:
-    """Row -> the defence with all that its promise rests on."""
+    """Row -> the defense with all that its promise rests on."""
     told = f"q={_Q},rounds={_ROUNDS}"
-    rows = {"no defence": UNDEFENDED}
+    rows = {"no defense": UNDEFENDED}
     rows |= {f"DP-SGD, epsilon {e}": f"dp-sgd:norm=1,sigma={s},{told}" for e, s in SIGMAS.items()}
     rows |= {f"DP-SGD, sigma {s}": f"dp-sgd:norm=1,sigma={s},{told}" for s in _BEYOND}
     rows |= {f"Fed-CDP, epsilon {e}": f"fed-cdp:norm=1,sigma={SIGMAS[e]},{told}" for e in (1, 8, 50)}
@@ -64,7 +64,7 @@ def _leaks(row: str, defense: str) -> list[Cell]:
     for name, attack in _ATTACKS.items():
         chains = () if defense == UNDEFENDED else (defense,)
         run = Run(Scenario(model=_MODEL, data=_DATA, attacks=(attack,), defenses=chains, trials=_VICTIMS))
-        quick = 4 if attack == "linear" and row in ("no defence", "DP-SGD, epsilon 8") else 0
+        quick = 4 if attack == "linear" and row in ("no defense", "DP-SGD, epsilon 8") else 0
         figures = {"psnr": None, "recognised": None}
         cells.append(Cell(row, f"{name}, plain", run, figures, "plain", quick))
         if chains:
@@ -91,7 +91,7 @@ TABLE_PROMISES = Table(
     "leak, accuracy and the accountant's figure side by side: MNIST, one hidden layer of 128 units",
     "leak: means over victims with one sample behind an update, untrained network; *informed* knows clipping and "
     "noise. Training: 300 rounds of FedSGD, 10 of 1000 clients with 10 samples each, one per label, server's rate "
-    "0.5. Epsilon is what the defence promises by our own bound at delta = 1e-5, q = 0.01 and 300 steps; none where "
+    "0.5. Epsilon is what the defense promises by our own bound at delta = 1e-5, q = 0.01 and 300 steps; none where "
     "nothing is promised.",
     "Epsilon of DP-SGD and Fed-CDP is a promise to a sample, of Fed-SDP to a client. It counts a sampling that is "
     "secret: a client is drawn with probability 0.01, and all of its samples with it. A server that sees who takes "
