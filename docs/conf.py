@@ -6,6 +6,7 @@ public names is generated into `_generated/` when the documentation is built, so
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import inspect
 import json
@@ -22,6 +23,7 @@ from leakgauge import catalog
 from leakgauge.cli.audit import DEFAULT_DEFENSES
 from leakgauge.cli.commands import every, loaded
 from leakgauge.federation.poisoning import Poison
+from leakgauge.lab import recipes
 from leakgauge.lab.recipes import _measured
 from leakgauge.lab.words.training import Reading
 from leakgauge.metrics.criterion import CRITERIA
@@ -38,15 +40,19 @@ version = release = leakgauge.__version__
 extensions = ["myst_parser"]
 myst_enable_extensions = ["colon_fence", "deflist"]
 myst_heading_anchors = 3
-exclude_patterns = ["_build", "_generated/*.md"]  # pages include those; the folders below hold pages
+exclude_patterns = ["_build", "_generated/*.md"]  # other pages include these; folders below hold whole pages
 html_theme = "furo"
 html_title = f"Leakgauge {release}"
 html_show_sourcelink = False
 html_copy_source = False
+html_static_path = ["_static"]
+html_css_files = ["kinds.css"]
 nitpicky = True
 smartquotes = False  # two dashes are an option, not a dash
 
-GENERATED = Path(__file__).parent / "_generated"
+DOCS = Path(__file__).parent
+GENERATED = DOCS / "_generated"
+sys.path[:0] = [str(DOCS), str(DOCS.parent / "tools")]  # modules of this folder, and the order of packages
 
 
 def generate() -> None:
@@ -82,10 +88,13 @@ def generate() -> None:
         "report-keys": _report_keys(),
         "suites": _suites(),
         "api": _api(),
+        "packages": _packages(),
+        "way": _way(),
         **{f"cli-{name}": _options(command) for name, command in _commands().items()},
     }
     for kind in ("attacks", "defenses"):
         pages |= {f"{kind}/{name}": _page(kind, name, thing) for name, thing in catalog.find(kind).items()}
+    pages |= {f"recipes/{name}": _recipe(name) for name in recipes.find() if name != "leaderboard"}
     for old in GENERATED.glob("*/*.md"):  # of something that was renamed or removed
         if old.relative_to(GENERATED).with_suffix("").as_posix() not in pages:
             old.unlink(missing_ok=True)
@@ -96,6 +105,38 @@ def generate() -> None:
             path.write_text(text, encoding="utf-8")
 
 
+def _packages() -> str:
+    """The picture of packages and imports, in a file of its own; in words what each holds and imports."""
+    import layers
+    from package_picture import drawn
+
+    imports = layers.without_implied(layers.package_graph())
+    order = [part for part in layers.ORDER if part in imports and part not in ("entry", "__main__")]
+    (GENERATED / "packages.svg").write_text(drawn(order, imports), encoding="utf-8")
+    rows = []
+    for part in reversed(order):
+        folder = layers.SOURCE / part
+        home = folder / "__init__.py" if folder.is_dir() else folder.with_suffix(".py")
+        below = sorted(imports[part], key=layers.RANK.__getitem__, reverse=True)
+        imported = f" Imports {_codes(below)}." if below else ""
+        rows.append(f"{_code(part)}\n: {_prose(layers.said_by(home))}.{imported}\n")
+    return "\n".join(rows)
+
+
+def _way() -> str:
+    """The modules between a command and what an attack does, as `tests/contract/test_one_audit.py` holds them."""
+    import layers
+
+    tree = ast.parse((DOCS.parent / "tests" / "contract" / "test_one_audit.py").read_text(encoding="utf-8"))
+    (way,) = (
+        ast.literal_eval(node.value)
+        for node in tree.body
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "WAY"
+    )
+    paths = [layers.SOURCE.parent / (name.replace(".", "/") + ".py") for name in way]
+    return "".join(f"1. {_code(n)}: {_prose(layers.said_by(path))}.\n" for n, path in zip(way, paths, strict=True))
+
+
 def _page(kind: str, name: str, thing: Any) -> str:
     """One attack or defense: what it is, what it has to know, its fields, and what becomes of it against each other."""
     home = inspect.getmodule(thing)
@@ -103,7 +144,7 @@ def _page(kind: str, name: str, thing: Any) -> str:
     parts = [f"# {name}", f"{_plain(thing.summary[0].upper() + thing.summary[1:])}.", f"From: {_plain(thing.paper)}."]
     if kind == "attacks":
         needs = _codes(sorted(f.value for f in thing.needs)) or "nothing besides the model and the update"
-        texts.append(f"Needs to know: {needs}; see [threat models](../../threat-models.md).")
+        texts.append(f"Needs to know: {needs}; see [threat models](../../explanation/threat-models.md).")
     parts += [*texts, "## Fields", _fields(thing) or "None."]
     other = "defenses" if kind == "attacks" else "attacks"
     rows = []
@@ -117,6 +158,11 @@ def _page(kind: str, name: str, thing: Any) -> str:
     heads = [other.removesuffix("s"), "how an attacker who knows the defense uses that"]
     known = _table(heads, rows) if rows else "Nothing here is changed by it."
     return "\n\n".join([*parts, "## Knowing the defense", known])
+
+
+def _recipe(name: str) -> str:
+    """The page that `leakgauge lab reproduce` wrote of a recipe."""
+    return f"```{{include}} ../../../results/{name}/README.md\n:relative-images:\n```\n"
 
 
 _SIGNS = {NO_HELP: "–", NO_RULE: "?"}  # in the table of all; where one is informed stands the number of ways
@@ -393,7 +439,6 @@ def _codes(values: Iterable[object]) -> str:
 
 def setup(app: Any) -> None:
     """Figures on the pages of papers are read from the recipes."""
-    sys.path.insert(0, str(Path(__file__).parent))
     from paper_figures import filled  # stands beside this file
 
     def fill(_: Any, page: str, source: list[str]) -> None:

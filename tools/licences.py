@@ -2,8 +2,8 @@
 
     python tools/licences.py
 
-writes the tables in docs/dependencies.md anew from what is installed. Only metadata is read: libraries of others that a
-wheel carries inside (OpenBLAS, compilers' run-time libraries) have their licences in that wheel.
+writes the tables in docs/reference/dependencies.md anew from what is installed. Only metadata is read: libraries of
+others that a wheel carries inside (OpenBLAS, compilers' run-time libraries) have their licences in that wheel.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[1]
-PAGE = ROOT / "docs" / "dependencies.md"
+PAGE = ROOT / "docs" / "reference" / "dependencies.md"
 # May be used, changed and given on beside a work under Apache-2.0; MPL-2.0 asks for changes to its own files alone.
 PERMISSIVE = {
     "0BSD",

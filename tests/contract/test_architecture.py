@@ -3,84 +3,38 @@
 from __future__ import annotations
 
 import ast
+import importlib.util
 import re
 import subprocess
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
 import leakgauge
 
-SOURCE = Path(leakgauge.__file__).parent
 ROOT = Path(__file__).parents[2]
-ORDER = (  # of the packages: each may import what stands above it, and itself
-    "errors",
-    "settings",
-    "reading",
-    "types",
-    "catalog",
-    "outline",
-    "metrics",
-    "engine",
-    "models",
-    "data",
-    "generators",
-    "client",
-    "matching",
-    "attacks",
-    "servers",
-    "defenses",
-    "federation",
-    "checks",
-    "setup",
-    "verdict",
-    "recording",
-    "execution",
-    "audit",
-    "report",
-    "integrations",
-    "testing",
-    "lab",
-    "cli",
-    "entry",
-    "__main__",
+
+
+def _layers() -> ModuleType:
+    """`tools/layers.py`, which the documentation draws too."""
+    spec = importlib.util.spec_from_file_location("layers", ROOT / "tools" / "layers.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+layers = _layers()
+SOURCE, ORDER, RANK, FILES = layers.SOURCE, layers.ORDER, layers.RANK, layers.FILES
+relative, part_of, imported_parts, package_graph = (
+    layers.relative,
+    layers.part_of,
+    layers.imported_parts,
+    layers.package_graph,
 )
-RANK = {part: rank for rank, part in enumerate(ORDER)}
 MIRRORED = tuple(part for part in ORDER if (SOURCE / part).is_dir() and part != "types")
-FILES = sorted(p for p in SOURCE.rglob("*.py") if "__pycache__" not in p.parts)
-
-
-def relative(path: Path) -> str:
-    return path.relative_to(SOURCE).as_posix()
-
-
-def part_of(path: Path) -> str:
-    """`attacks/dlg.py` -> "attacks", `types.py` -> "types"."""
-    return path.relative_to(SOURCE).parts[0].removesuffix(".py")
-
-
-def imported_parts(path: Path) -> set[str]:
-    """The parts of leakgauge that a file imports, also inside functions."""
-    found: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        names: list[str] = []
-        if isinstance(node, ast.Import):
-            names = [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{relative(path)}: relative import; write it out"
-            names = [node.module or ""]
-            if node.module == "leakgauge":
-                names = [f"leakgauge.{alias.name}" for alias in node.names]
-        found |= {name.split(".")[1] for name in names if name.startswith("leakgauge.")}
-    return found
-
-
-def package_graph() -> dict[str, set[str]]:
-    graph: dict[str, set[str]] = {}
-    for path in FILES:
-        if path != SOURCE / "__init__.py":
-            graph.setdefault(part_of(path), set()).update(imported_parts(path) - {part_of(path)})
-    return graph
 
 
 @pytest.mark.parametrize("path", [p for p in FILES if p != SOURCE / "__init__.py"], ids=relative)
@@ -90,6 +44,20 @@ def test_imports_point_one_way(path: Path) -> None:
     for part in imported_parts(path):
         assert part in RANK, f"{relative(path)} imports the unknown part {part}"
         assert RANK[part] <= RANK[own], f"{relative(path)} imports {part}, which stands above it"
+
+
+def test_the_tests_and_the_picture_look_at_the_package_that_is_imported() -> None:
+    assert Path(leakgauge.__file__).parent == SOURCE
+
+
+def test_the_picture_leaves_out_what_follows_and_nothing_else() -> None:
+    graph = {"errors": set(), "settings": {"errors"}, "types": {"errors", "settings"}, "catalog": {"types", "errors"}}
+    assert layers.without_implied(graph) == {
+        "errors": set(),
+        "settings": {"errors"},
+        "types": {"settings"},
+        "catalog": {"types"},
+    }
 
 
 def test_no_two_parts_import_each_other_in_a_circle() -> None:

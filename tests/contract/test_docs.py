@@ -19,8 +19,19 @@ from leakgauge.testing import check_attack
 from leakgauge.types import Attack, Known
 
 DOCS = Path(__file__).parents[2] / "docs"
-PAGES = sorted(DOCS.glob("*.md"))
-RUN = ("tutorial", "quickstart", "report", "reproducing", "threat-models")  # they need no data set but embedded ones
+KINDS = ("tutorial", "how-to", "reference", "explanation")
+FOLDERS = (*KINDS, "results", "papers")
+PAGES = {p.relative_to(DOCS).with_suffix("").as_posix(): p for folder in FOLDERS for p in (DOCS / folder).glob("*.md")}
+RUN = (  # they need no data set but embedded ones
+    "tutorial/ten-minutes",
+    "tutorial/one-command-at-a-time",
+    "how-to/compare-two-audits",
+    "how-to/look-before-you-attack",
+    "how-to/reproduce-a-paper",
+    "how-to/train-a-generator",
+    "explanation/threat-models",
+)
+DIARY = re.compile(r"seed 0\b|\b[A-Z0-9]\w* victims of\b|H200|on a CPU|dB \[")  # what a measurement is told with
 CODES = {"exits with 1": 1, "exits with 2": 2}  # said in a comment behind the command
 
 
@@ -53,21 +64,36 @@ def test_commands_and_python_of_a_page_run_in_their_order(page, tmp_path, monkey
         exec(compile(block, page, "exec"), {"__name__": page})
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.stem)
+@pytest.mark.parametrize("page", ["index", *PAGES])
 def test_links_to_other_pages_lead_somewhere(page):
-    for target in re.findall(r"\]\(([\w./-]+\.md)(?:#[\w-]+)?\)", page.read_text(encoding="utf-8")):
-        assert (page.parent / target).is_file(), target
+    for target in re.findall(r"\]\(([\w./-]+\.md)(?:#[\w-]+)?\)", text_of(page)):
+        assert ((DOCS / page).parent / target).is_file(), target
+
+
+def contents(page: str) -> set[str]:
+    """The pages that its tables of contents name."""
+    names = re.findall(r"^([\w/-]+)$", "\n".join(re.findall(r"```{toctree}(.*?)```", text_of(page), re.DOTALL)), re.M)
+    return {(Path(page).parent / name).as_posix() for name in names}
 
 
 def test_every_page_has_its_place_in_the_contents():
-    listed = set(
-        re.findall(r"^([a-z-]+)$", "\n".join(re.findall(r"```{toctree}(.*?)```", text_of("index"), re.DOTALL)), re.M)
-    )
-    assert {p.stem for p in PAGES} - {"index"} == listed
+    listed = contents("index").union(*(contents(page) for page in PAGES if page.endswith("/index")))
+    assert set(PAGES) == listed
+
+
+def test_the_four_kinds_stand_apart_on_the_first_page():
+    for kind in KINDS:
+        assert re.search(rf"^\*\*\[.*\]\({kind}/[\w-]+\.md\)\*\*: \*I want to .*\*", text_of("index"), re.M), kind
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page.startswith(("how-to/", "reference/"))])
+def test_a_page_that_is_looked_up_tells_no_measurement(page):
+    prose = re.sub(r"^```.*?^```", "", text_of(page), flags=re.M | re.DOTALL)
+    assert not DIARY.search(prose), f"what was measured belongs to docs/results: {DIARY.search(prose)}"
 
 
 def test_words_of_the_glossary_are_in_order_and_explained_once():
-    words = re.findall(r"^([a-z ]+)\n: ", text_of("glossary"), re.MULTILINE)
+    words = re.findall(r"^([a-z ]+)\n: ", text_of("reference/glossary"), re.MULTILINE)
     assert len(words) > 20
     assert words == sorted(set(words))
 
@@ -130,13 +156,13 @@ def shown(tmp_path: Path) -> Callable[[str, str], type]:
 
 
 def test_the_attacks_that_are_shown_hold_to_the_contract(shown):
-    check_attack(shown("adding-an-attack", "Nearest"))
-    check_attack(shown("adding-an-attack", "Descent")(steps=2))
+    check_attack(shown("how-to/add-an-attack", "Nearest"))
+    check_attack(shown("how-to/add-an-attack", "Descent")(steps=2))
 
 
 def test_the_test_that_is_shown_passes(shown, monkeypatch):
-    nearest = shown("adding-an-attack", "Nearest")
-    (block,) = [block for block in blocks("adding-an-attack", "python") if "def test_" in block]
+    nearest = shown("how-to/add-an-attack", "Nearest")
+    (block,) = [block for block in blocks("how-to/add-an-attack", "python") if "def test_" in block]
     home = ModuleType("leakgauge.attacks.nearest")
     home.Nearest = nearest
     monkeypatch.setitem(sys.modules, home.__name__, home)
@@ -149,16 +175,18 @@ def test_the_test_that_is_shown_passes(shown, monkeypatch):
 
 
 def test_the_defense_that_is_shown_is_the_one_that_is_tested():
-    (block,) = [block for block in blocks("adding-a-defense", "python") if "class Rotation" in block]
+    (block,) = [block for block in blocks("how-to/add-a-defense", "python") if "class Rotation" in block]
     assert block == Path(__file__).with_name("rotation_defense.py").read_text(encoding="utf-8")
 
 
 def test_the_attack_that_is_shown_is_informed_of_the_defense_that_is_shown(shown):
-    attack, defense = shown("adding-an-attack", "Descent")(), shown("adding-a-defense", "Rotation")()
+    attack, defense = shown("how-to/add-an-attack", "Descent")(), shown("how-to/add-a-defense", "Rotation")()
     assert informed_by(attack, (defense,)) == ((Known(defense),),)
 
 
-@pytest.mark.parametrize(("page", "row"), [("adding-an-attack", "`matching"), ("adding-a-defense", "`informs_")])
+@pytest.mark.parametrize(
+    ("page", "row"), [("how-to/add-an-attack", "`matching"), ("how-to/add-a-defense", "`informs_")]
+)
 def test_the_attacks_of_each_kind_of_problem_are_listed(page, row):
     listed = re.findall(rf"^\| {row}.*\| (`[^|]*`) \|$", text_of(page), re.MULTILINE)
     named = [name for names in listed for name in re.findall(r"`([a-z-]+)`", names)]

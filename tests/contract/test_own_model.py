@@ -1,4 +1,4 @@
-"""A stranger's model (GroupNorm, a skip connection, oblong pictures) by the README's instructions alone."""
+"""A stranger's model (GroupNorm, a skip connection, oblong pictures) by the instructions of one page alone."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ import pytest
 from leakgauge.cli import main
 
 ROOT = Path(__file__).parents[2]
-TEXT = (ROOT / "README.md").read_text(encoding="utf-8")
-SECTION = TEXT.partition("## Your own model and update")[2].partition("\n## ")[0]
+TEXT = (ROOT / "docs" / "how-to" / "audit-a-saved-update.md").read_text(encoding="utf-8")
+SECTION = TEXT.partition("## A complete example")[2].partition("\n## ")[0]
 
 
-def test_the_readme_shows_all_of_it() -> None:
+def test_the_page_shows_all_of_it() -> None:
     assert files().keys() == {"my.py", "client.py", "loop.py"}
     assert all(word in files()["my.py"] for word in ("GroupNorm", "x + torch", "6, 10"))
 
@@ -32,7 +32,7 @@ def files() -> dict[str, str]:
 
 @pytest.fixture
 def stranger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A folder with what the README says to write, after the client has run."""
+    """A folder with what the page says to write, after the client has run."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
     for name in ("my", "client", "loop"):

@@ -14,7 +14,7 @@ class Thresholds(Settings):
 
     Each was put between the largest score of clean models (fresh, trained, pruned, quantised, small) and the smallest
     score of tampered ones, nearer to the tampered ones where the gap is wide: a false alarm costs a client a round.
-    `docs/inspect.md` shows both ends of each gap.
+    `docs/results/inspect.md` shows both ends of each gap.
     """
 
     name: ClassVar[str] = "thresholds"

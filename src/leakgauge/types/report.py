@@ -19,7 +19,7 @@ from leakgauge.types.verdict import Verdict
 if TYPE_CHECKING:  # what only names things, such as `leakgauge list`, does not wait for torch
     from torch import Tensor
 
-REPORT_SCHEMA = 2  # of an audit's JSON: docs/report-schema.md
+REPORT_SCHEMA = 2  # of an audit's JSON: docs/reference/report-schema.md
 SCHEMA = 1  # of every other document
 _RENAMED = {"stage": "setup", "told": "facts"}  # keys of schema 1 -> keys of schema 2
 _RENAMED_IN_FINDINGS = {"control": "is_decoy"}

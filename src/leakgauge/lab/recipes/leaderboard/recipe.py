@@ -235,8 +235,8 @@ RECIPE = Recipe(
     paper="no paper: our own comparison, in the manner of RobustBench",
     note="Network, rates and budgets were chosen before any row was measured, after trying sigmoid, tanh and ReLU and "
     "a few rates without a defense, so that the bare update leaks and the bare federation learns. No strength was "
-    "changed after its row was measured. The rules, and what the columns mean, are in `docs/leaderboard.md`. Weak and "
-    "strong:\n\n" + _strengths(),
+    "changed after its row was measured. The rules, and what the columns mean, are in `docs/results/leaderboard.md`. "
+    "Weak and strong:\n\n" + _strengths(),
     tables=tuple(_table(fixed) for fixed in FIXED),
     board=_board.render,
 )
