@@ -1,6 +1,6 @@
 """Writes a bill of materials for a wheel: CycloneDX 1.6, as JSON, beside the wheel.
 
-    python tools/sbom.py dist/leakgauge-0.1.0-py3-none-any.whl
+    python tools/sbom.py dist/leakgauge-0.2.0-py3-none-any.whl
 
 It names the wheel with its hash and every project of locks/core.txt with its version, its licence and the hashes of the
 files that the lock admits. Licences and who needs whom are read from what is installed, which must be what is locked.

@@ -27,7 +27,7 @@ def sbom(monkeypatch):
 
 @pytest.fixture
 def wheel(tmp_path) -> Path:
-    path = tmp_path / "leakgauge-0.1.0-py3-none-any.whl"
+    path = tmp_path / "leakgauge-0.2.0-py3-none-any.whl"
     path.write_bytes(b"not looked into")
     return path
 
@@ -57,7 +57,7 @@ def test_every_declared_dependency_and_whoever_is_needed_is_a_component(sbom, wh
     assert len(needs) == len(told["dependencies"]) == len(refs) + 1
     assert {need for refs_of_one in needs.values() for need in refs_of_one} <= set(refs)
     declared = {canonicalize_name(Requirement(line).name) for line in sbom.licences.declared()[""]}
-    assert {refs[need] for need in needs["pkg:pypi/leakgauge@0.1.0"]} == declared
+    assert {refs[need] for need in needs["pkg:pypi/leakgauge@0.2.0"]} == declared
 
 
 def test_the_same_wheel_gives_the_same_bytes_and_a_time_only_when_told(sbom, wheel, monkeypatch):
