@@ -14,6 +14,7 @@ import pytest
 
 from leakgauge import catalog
 from leakgauge.cli import main
+from leakgauge.cli.commands import every
 from leakgauge.setup.plan import informed_by
 from leakgauge.testing import check_attack
 from leakgauge.types import Attack, Known
@@ -90,6 +91,12 @@ def test_the_four_kinds_stand_apart_on_the_first_page():
 def test_a_page_that_is_looked_up_tells_no_measurement(page):
     prose = re.sub(r"^```.*?^```", "", text_of(page), flags=re.M | re.DOTALL)
     assert not DIARY.search(prose), f"what was measured belongs to docs/results: {DIARY.search(prose)}"
+
+
+def test_every_command_has_its_section_in_the_reference():
+    sections = re.findall(r"^##+ leakgauge (.+)$", text_of("reference/cli"), re.MULTILINE)
+    wanted = {" ".join(words[:1] if words[0] in ("attack", "data") else words) for words in every()}
+    assert wanted - set(sections) == set()
 
 
 def test_words_of_the_glossary_are_in_order_and_explained_once():

@@ -1,4 +1,4 @@
-"""What the README shows works: `$ leakgauge ...` in a console block prints what is shown, and so does each Python block."""
+"""What the README shows works: `$ leakgauge ...` of a console block prints what is shown, each Python block too."""
 
 from __future__ import annotations
 
