@@ -46,7 +46,7 @@ html_title = f"Leakgauge {release}"
 html_show_sourcelink = False
 html_copy_source = False
 html_static_path = ["_static"]
-html_css_files = ["kinds.css"]
+html_css_files = ["pages.css"]
 nitpicky = True
 smartquotes = False  # two dashes are an option, not a dash
 

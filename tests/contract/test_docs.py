@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import re
 import shlex
 import sys
 from collections.abc import Callable
+from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 
@@ -19,7 +22,8 @@ from leakgauge.setup.plan import informed_by
 from leakgauge.testing import check_attack
 from leakgauge.types import Attack, Known
 
-DOCS = Path(__file__).parents[2] / "docs"
+ROOT = Path(__file__).parents[2]
+DOCS, SOURCE = ROOT / "docs", ROOT / "src" / "leakgauge"
 KINDS = ("tutorial", "how-to", "reference", "explanation")
 FOLDERS = (*KINDS, "results", "papers")
 PAGES = {p.relative_to(DOCS).with_suffix("").as_posix(): p for folder in FOLDERS for p in (DOCS / folder).glob("*.md")}
@@ -69,6 +73,28 @@ def test_commands_and_python_of_a_page_run_in_their_order(page, tmp_path, monkey
 def test_links_to_other_pages_lead_somewhere(page):
     for target in re.findall(r"\]\(([\w./-]+\.md)(?:#[\w-]+)?\)", text_of(page)):
         assert ((DOCS / page).parent / target).is_file(), target
+
+
+EXAMPLES = ("nearest", "rotation", "NAME", "VERSION")  # what the how-tos let a reader write, and placeholders
+
+
+@pytest.mark.parametrize("page", ["index", *PAGES])
+def test_modules_and_files_that_a_page_names_are_there(page):
+    paths = set(re.findall(r"`((?:[\w-]+/)+[\w.-]+\.(?:py|md|json|txt|sh))`", text_of(page)))
+    names = set(re.findall(r"\bleakgauge(?:\.[a-z_]\w*)+(?:\.[A-Z]\w*)?", text_of(page)))
+    missing = [p for p in paths if not any((root / p).exists() for root in (ROOT, SOURCE, SOURCE.parent))]
+    missing += [name for name in names if not is_there(name)]
+    assert [what for what in missing if not any(word in what for word in EXAMPLES)] == []
+
+
+def is_there(name: str) -> bool:
+    """`leakgauge.report.from_json`: a module, or something in one."""
+    parts = name.split(".")
+    for end in range(len(parts), 0, -1):
+        with suppress(ModuleNotFoundError):
+            thing = import_module(".".join(parts[:end]))
+            return functools.reduce(lambda found, part: getattr(found, part, None), parts[end:], thing) is not None
+    return False
 
 
 def contents(page: str) -> set[str]:
