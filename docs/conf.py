@@ -88,6 +88,7 @@ def generate() -> None:
         "report-keys": _report_keys(),
         "suites": _suites(),
         "api": _api(),
+        "commands": _command_list(),
         "packages": _packages(),
         "way": _way(),
         **{f"cli-{name}": _options(command) for name, command in _commands().items()},
@@ -372,6 +373,17 @@ def _commands() -> dict[str, click.Command]:
     """Every command of the command line by a file name; `attack` stands for the options all attacks share."""
     found = {"-".join(words): loaded(*words) for words in every() if words[0] != "attack"}
     return found | {"attack": loaded("attack", "mean-image")}  # which has no fields of its own
+
+
+def _command_list() -> str:
+    """Every command with the first paragraph of its help; all attacks are one."""
+    rows = [[f"`leakgauge {' '.join(words)}`", _said(loaded(*words))] for words in every() if words[0] != "attack"]
+    rows.append(["`leakgauge attack NAME`", "Run one attack: pictures and scores. Its fields are its flags."])
+    return _table(["command", "what it does"], sorted(rows))
+
+
+def _said(command: click.Command) -> str:
+    return (command.help or "").partition("\n\n")[0]
 
 
 def _options(command: click.Command) -> str:
