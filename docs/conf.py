@@ -19,7 +19,7 @@ from typing import Any
 import click
 
 import leakgauge
-from leakgauge import catalog
+from leakgauge import catalog, testing
 from leakgauge.cli.audit import DEFAULT_DEFENSES
 from leakgauge.cli.commands import every, loaded
 from leakgauge.federation.poisoning import Poison
@@ -88,6 +88,8 @@ def generate() -> None:
         "report-keys": _report_keys(),
         "suites": _suites(),
         "api": _api(),
+        "modules": _modules("settings", "matching"),
+        "testing": _testing(),
         "commands": _command_list(),
         "packages": _packages(),
         "way": _way(),
@@ -382,8 +384,10 @@ def _command_list() -> str:
     return _table(["command", "what it does"], sorted(rows))
 
 
-def _said(command: click.Command) -> str:
-    return (command.help or "").partition("\n\n")[0]
+def _said(thing: Any) -> str:
+    """The first paragraph of a command's help, or of a docstring."""
+    text = thing.help if isinstance(thing, click.Command) else thing.__doc__
+    return (text or "").partition("\n\n")[0]
 
 
 def _options(command: click.Command) -> str:
@@ -397,6 +401,21 @@ def _options(command: click.Command) -> str:
 
 def _api() -> str:
     return "\n\n".join(_public(name, getattr(leakgauge, name)) for name in leakgauge.__all__) + "\n"
+
+
+def _testing() -> str:
+    """What `leakgauge.testing` offers, with the first paragraph of each docstring."""
+    rows = [[_code(name), _said(getattr(testing, name))] for name in testing.__all__]
+    return _table(["name", "what it does"], rows)
+
+
+def _modules(*parts: str) -> str:
+    """The public modules of some packages, each with the first sentence of its docstring."""
+    import layers
+
+    public = [p for p in layers.FILES if layers.part_of(p) in parts and not p.name.startswith("_")]
+    rows = [[_code(f"leakgauge.{layers.relative(p)[:-3].replace('/', '.')}"), f"{layers.said_by(p)}."] for p in public]
+    return _table(["module", "what is in it"], rows)
 
 
 def _public(name: str, thing: Any) -> str:
