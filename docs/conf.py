@@ -22,6 +22,7 @@ import leakgauge
 from leakgauge import catalog, testing
 from leakgauge.cli.audit import DEFAULT_DEFENSES
 from leakgauge.cli.commands import every, loaded
+from leakgauge.cli.template import TEMPLATE
 from leakgauge.federation.poisoning import Poison
 from leakgauge.lab import recipes
 from leakgauge.lab.recipes import _measured
@@ -90,6 +91,7 @@ def generate() -> None:
         "api": _api(),
         "modules": _modules("settings", "matching"),
         "testing": _testing(),
+        "scenario": f"```toml\n{TEMPLATE}```\n",
         "commands": _command_list(),
         "packages": _packages(),
         "way": _way(),
