@@ -82,6 +82,8 @@ EXAMPLES = ("nearest", "rotation", "NAME", "VERSION")  # what the how-tos let a 
 def test_modules_and_files_that_a_page_names_are_there(page):
     paths = set(re.findall(r"`((?:[\w-]+/)+[\w.-]+\.(?:py|md|json|txt|sh))`", text_of(page)))
     names = set(re.findall(r"\bleakgauge(?:\.[a-z_]\w*)+(?:\.[A-Z]\w*)?", text_of(page)))
+    for module, imported in re.findall(r"^from (leakgauge[\w.]*) import ([\w, ]+)$", text_of(page), re.MULTILINE):
+        names |= {f"{module}.{name.strip()}" for name in imported.split(",")}
     missing = [p for p in paths if not any((root / p).exists() for root in (ROOT, SOURCE, SOURCE.parent))]
     missing += [name for name in names if not is_there(name)]
     assert [what for what in missing if not any(word in what for word in EXAMPLES)] == []
