@@ -31,9 +31,12 @@ RUN = (  # they need no data set but embedded ones
     "tutorial/ten-minutes",
     "tutorial/one-command-at-a-time",
     "how-to/compare-two-audits",
+    "how-to/gate-a-build",
     "how-to/look-before-you-attack",
+    "how-to/measure-the-cost-of-a-defense",
     "how-to/reproduce-a-paper",
     "how-to/train-a-generator",
+    "how-to/weigh-assumptions",
     "explanation/threat-models",
 )
 DIARY = re.compile(r"seed 0\b|\b[A-Z0-9]\w* victims of\b|H200|on a CPU|dB \[")  # what a measurement is told with
