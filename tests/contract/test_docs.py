@@ -12,6 +12,7 @@ from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
+from xml.etree import ElementTree
 
 import pytest
 
@@ -76,6 +77,17 @@ def test_commands_and_python_of_a_page_run_in_their_order(page, tmp_path, monkey
 def test_links_to_other_pages_lead_somewhere(page):
     for target in re.findall(r"\]\(([\w./-]+\.md)(?:#[\w-]+)?\)", text_of(page)):
         assert ((DOCS / page).parent / target).is_file(), target
+
+
+def test_the_model_and_data_that_are_shown_can_be_audited(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    page = "how-to/audit-your-model"
+    for block in blocks(page, "python"):
+        Path(block.splitlines()[0].removeprefix("# ")).write_text(block, encoding="utf-8")
+    (scenario,) = blocks(page, "toml")
+    Path("scenario.toml").write_text(scenario, encoding="utf-8")
+    assert main(["audit", "scenario.toml", "--out", "run"]) == 0
+    assert Path("run/report.html").is_file()
 
 
 EXAMPLES = ("nearest", "rotation", "NAME", "VERSION")  # what the how-tos let a reader write, and placeholders
@@ -179,6 +191,23 @@ def test_the_table_of_who_knows_what_has_every_attack_and_every_defense(settings
     assert cells["`dlg`"][defenses.index("key-lock")] == "2"
     assert cells["`mean-image`"] == ["–"] * len(defenses)
     assert cells["`labels`"][defenses.index("prune")] == "?"
+
+
+def test_the_picture_of_packages_has_each_package_once_and_each_import_that_does_not_follow(settings):
+    import layers  # the settings put tools/ on the path
+
+    picture = ElementTree.parse(settings.GENERATED / "packages.svg")
+    names = [text.text for text in picture.iter("{http://www.w3.org/2000/svg}text")]
+    imports = layers.without_implied(layers.package_graph())
+    assert sorted(names) == sorted(imports.keys() - {"entry", "__main__"})
+    dots = list(picture.iter("{http://www.w3.org/2000/svg}circle"))
+    assert len(dots) == sum(len(imports[name]) for name in names)
+
+
+def test_the_architecture_page_lists_the_way_from_the_command_to_the_attack(settings):
+    listed = re.findall(r"^1. `(leakgauge[\w.]+)`: .+[.]$", (settings.GENERATED / "way.md").read_text(), re.MULTILINE)
+    assert 1 < len(listed) <= 8
+    assert listed[-1] == "leakgauge.types.attack"
 
 
 @pytest.fixture
