@@ -155,7 +155,9 @@ def settings() -> ModuleType:
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
+    path = list(sys.path)
     spec.loader.exec_module(module)  # writes the generated pages
+    sys.path[:] = path
     return module
 
 
