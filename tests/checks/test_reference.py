@@ -1,4 +1,4 @@
-"""Distance to the model of the last round."""
+"""Layers that moved or are new since the reference."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import copy
 
 import pytest
 import torch
+from torch import nn
 
 from leakgauge.checks import inspect_model
 
@@ -36,3 +37,20 @@ def test_running_statistics_and_layers_that_the_reference_lacks_are_left_out(sco
     before = {"bn.running_mean": torch.zeros(3), "bn.weight": torch.ones(3), "bn.bias": torch.zeros(3)}
     now = {**before, "bn.running_mean": torch.full((3,), 90.0), "new.weight": torch.randn(4, 3)}
     assert score("drift", now, reference=before) == {"bn": 0.0}
+
+
+def test_the_same_tensors_score_zero(score, dense):
+    assert set(score("other-architecture", dense(20, 16, 5), reference=dense(20, 16, 5, seed=1)).values()) == {0.0}
+
+
+def test_a_module_in_front_is_grave_and_named(dense):
+    before = dense(20, 16, 5)
+    now = nn.Sequential(nn.Linear(20, 20), *before)
+    (said,) = [s for s in inspect_model(now, reference=before) if s.id == "other-architecture"]
+    assert said.severity == "high"
+    assert "tensors are new" in said.evidence
+    assert "1.weight" in said.evidence
+
+
+def test_needs_a_reference(score, dense):
+    assert score("other-architecture", dense(20, 16, 5)) == {}
