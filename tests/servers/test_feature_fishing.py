@@ -13,7 +13,7 @@ from leakgauge.data import load, public_batch
 from leakgauge.errors import BadInput, NotApplicable
 from leakgauge.metrics.psnr import PSNR
 from leakgauge.models import load_model
-from leakgauge.servers._fished import answer_to, asks_for, changed, fished_alone, silenced
+from leakgauge.servers._fished import answer_to, asks_for, changed, silenced
 from leakgauge.servers.feature_fishing import Cut, FeatureFishing, equal_counts
 from leakgauge.types import Batch, Fact, LocalTraining, threat_model
 
@@ -122,7 +122,7 @@ def test_the_rescaled_answer_is_the_gradient_of_that_one_image():
     row = torch.full_like(answer.weight[3], 0.5)
     weight = asks_for(answer.weight, 3, row)
     bias = silenced(weight, 3, model[:-1](batch.inputs[0]).detach(), 1000.0)
-    alone = fished_alone(seen, answer, 3, row, bias, 1)
+    alone = answer.alone(3, row, bias, 1)
     at = int(sums(model, batch).argmin())
     quiet = changed(model, "fc", weight, bias, 1)
     own = client_step(LocalTraining())(quiet, Batch(batch.inputs[:, [at]], batch.labels[:, [at]]), [0])

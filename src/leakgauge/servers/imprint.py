@@ -27,39 +27,34 @@ import torch
 from torch import Tensor, nn
 
 from leakgauge.client.fedavg import local_steps
+from leakgauge.engine.gradients import working_model
 from leakgauge.errors import NotApplicable
-from leakgauge.matching.labels import inferred_labels
 from leakgauge.matching.updates import observed_gradient
-from leakgauge.servers._parts.certificate import alone_in_bin
-from leakgauge.servers._parts.imprint_module import ONE_SHOT, VARIANTS, ImprintModule, Plan, find_imprinted, imprinted
-from leakgauge.servers._parts.imprint_reading import in_range, read_bins
-from leakgauge.servers._parts.thresholds import (
+from leakgauge.servers._first_layer import PASS, Candidates, FirstLayerServer, claim, coarseness, explained, in_range
+from leakgauge.servers._imprint_module import (
+    ONE_SHOT,
     QUERIES,
+    SPARSE,
+    VARIANTS,
+    Imprinted,
+    ImprintModule,
+    Plan,
     analytic_quantiles,
-    expected_alone,
+    find_imprinted,
+    imprinted,
     public_quantiles,
     query_vector,
 )
 from leakgauge.settings import setting
-from leakgauge.types import (
-    BLANK,
-    CROSS_ENTROPY,
-    NLL_ON_LOGITS,
-    Batch,
-    DataSpec,
-    Fact,
-    LocalTraining,
-    Observation,
-    Progress,
-    Reconstruction,
-    TamperingServer,
-)
+from leakgauge.types import Batch, DataSpec, Fact, LocalTraining, Observation, Progress, Reconstruction
 
 _RELEASED_FLOOR = -10.0  # the released first threshold, in standard deviations
+_KINKED = 4  # in roots of the precision: rounding may move the input of a deep network across a kink
+_ROUNDING = 8  # in units of the precision: by how much two rows over the same samples may differ
 
 
 @dataclass(frozen=True)
-class Imprint(TamperingServer):
+class Imprint(FirstLayerServer):
     """An imprint module in front of the network.
 
     Example: `leakgauge attack imprint --data digits --batch-size 8 --threat-model malicious-architecture`
@@ -70,10 +65,7 @@ class Imprint(TamperingServer):
         "put two layers in front that sort the batch into bins; a bin with one sample gives it away"
     )
     paper: ClassVar[str] = "Fowl et al. 2022, Robbing the Fed, ICLR"
-    tier: ClassVar[str] = "quick"
     cost: ClassVar[float] = 20.0
-    needs: ClassVar[frozenset[Fact]] = frozenset({Fact.INPUT_SPEC, Fact.NUM_SAMPLES, Fact.LOCAL_TRAINING})
-    losses: ClassVar[tuple[str, ...]] = (CROSS_ENTROPY, NLL_ON_LOGITS)
     changes: ClassVar[str] = "architecture"
 
     bins: int = setting(500, "equally likely bins; a share (1 - 1/bins)^(n - 1) of n samples sits alone", low=2)
@@ -128,7 +120,6 @@ class Imprint(TamperingServer):
 
     def solve(self, observation: Observation, seeds: tuple[int, ...], progress: Progress) -> Reconstruction:  # noqa: ARG002
         began = time.perf_counter()
-        data: DataSpec = observation.fact(Fact.INPUT_SPEC)
         samples: int = observation.fact(Fact.NUM_SAMPLES)
         local: LocalTraining = observation.fact(Fact.LOCAL_TRAINING)
         steps = local_steps(samples, local) if local.kind == "fedavg" else 1
@@ -137,71 +128,109 @@ class Imprint(TamperingServer):
         if f"{layer}.weight" not in gradient or f"{layer}.bias" not in gradient:
             raise NotApplicable(f"imprint reads the gradient of {layer!r}, which is frozen or not shared")
         weight, bias = gradient[f"{layer}.weight"], gradient[f"{layer}.bias"]  # (T, K, d), (T, K)
-        bins = read_bins(sent.imprint, weight, bias, _coarseness(sent.imprint, local, steps), self.as_released)
+        coarse = coarseness(sent.imprint.sort.bias.detach().abs().max(), local, samples)
+        bins = read_bins(sent.imprint, weight, bias, coarse, self.as_released)
         chosen = bins.most(samples, self.keep)  # (T, M), M <= N
         inputs = bins.inputs(weight, chosen)  # (T, M, d)
         hit, size = bins.hit.gather(1, chosen), bins.bias.gather(1, chosen)
         plausible = hit & bins.plausible.gather(1, chosen) & in_range(inputs)
-        alone = None
-        if steps == 1:
-            shaped = inputs.reshape(*chosen.shape, *data.shape)
-            alone = alone_in_bin(sent, shaped, size, bins.rounding, samples, local)
+        alone = _alone_in_bin(sent, inputs, size, bins.rounding, observation) if steps == 1 else None
         certified = torch.zeros_like(hit) if alone is None else plausible & alone
         sure = certified.long() + plausible + hit + 0.5 * size.abs() / size.abs().amax(1, keepdim=True).clamp_min(1e-30)
-        inputs, claimed = _surest_first(inputs, hit, sure, samples)
-        claims = inputs.reshape(len(inputs), samples, *data.shape)
-        given = (plausible if alone is None else certified).sum(1)
-        ones = torch.ones(len(inputs), dtype=torch.long)
-        return Reconstruction(
-            claims,
-            _labels(observation, local),
-            1 - given.to(claims) / samples,
-            ones,
-            0 * ones,
-            time.perf_counter() - began,
-            notes=self._notes(bins.hit.sum(1), None if alone is None else given, samples, steps),
-            certified=None if alone is None else given,
-            claimed=claimed,
-        )
+        proven = (plausible if alone is None else certified).sum(1)
+        found = Candidates(inputs, hit, sure, proven, alone is not None)
+        return claim(found, observation, self._notes(bins.hit.sum(1), found, samples, steps), began)
 
-    def _notes(self, hits: Tensor, certified: Tensor | None, samples: int, steps: int) -> tuple[str, ...]:
-        """What each trial has to say: bins hit, samples proven alone, and how many to expect."""
+    def _notes(self, hits: Tensor, found: Candidates, samples: int, steps: int) -> list[str]:
+        """One for each trial: bins hit, samples proven alone, and how many to expect."""
         bins, expected = self.bins, expected_alone(samples, self.bins)
         if self.variant == ONE_SHOT:
             bins, expected = 1, expected / self.bins
         elif self.as_released:
             expected *= 1 - 1 / self.bins  # the top bin is lost
-        proven = ["not checked"] * len(hits) if certified is None else [f"{c} certified" for c in certified.tolist()]
+        proven = [f"{c} certified" if found.checked else "not checked" for c in found.proven.tolist()]
         tail = "" if steps == 1 else f"; {steps} local steps read as one"
-        return tuple(
+        return [
             f"{hit} of {bins} bins hit, samples alone in theirs: {sure}, {expected:.1f} expected{tail}"
             for hit, sure in zip(hits.tolist(), proven, strict=True)
-        )
+        ]
 
 
-def _coarseness(module: ImprintModule, local: LocalTraining, steps: int) -> float:
-    """How far off an entry of the bias gradient may be because weights were rounded before they were subtracted."""
-    if local.kind == "fedsgd":
-        return 0.0
-    bias = module.sort.bias.detach()
-    return float(bias.abs().max()) * torch.finfo(bias.dtype).eps / (local.lr * steps)
+def expected_alone(samples: int, bins: int) -> float:
+    """How many of n independent samples sit alone in one of k equally likely bins: n (1 - 1/k)^(n - 1)."""
+    return float(samples * (1 - 1 / bins) ** (samples - 1))
 
 
-def _surest_first(inputs: Tensor, hit: Tensor, sure: Tensor, samples: int) -> tuple[Tensor, Tensor]:
-    """The inputs (T, N, d) of bins that were hit, in falling order of `sure` (T, M), and which are claimed (T, N)."""
-    trials = torch.arange(len(inputs), device=inputs.device)[:, None]
-    order = torch.where(hit, sure, -1).argsort(dim=1, descending=True, stable=True)
-    ordered = torch.where(hit[trials, order][..., None], inputs[trials, order], BLANK)
-    rest = samples - ordered.shape[1]
-    padded = nn.functional.pad(ordered, (0, 0, 0, rest), value=BLANK)
-    return padded, nn.functional.pad(hit[trials, order], (0, rest), value=False)
+def _alone_in_bin(
+    sent: Imprinted, candidates: Tensor, observed: Tensor, rounding: Tensor, observation: Observation
+) -> Tensor | None:
+    """Which of the candidates (T, M, d) explain the bias gradients (T, M) of their bins by themselves.
+
+    The network behind the module sees nothing but the statistic, and all units have the same outgoing weights.
+    """
+    module, local = sent.imprint, observation.fact(Fact.LOCAL_TRAINING)
+    flat = candidates.reshape(-1, *observation.fact(Fact.INPUT_SPEC).shape).to(module.query)
+    seen = (module.passed_on(part).requires_grad_() for part in torch.split(flat, PASS))
+    passes = ((part, part, module.outgoing.reshape(part.shape[1:]).expand_as(part)) for part in seen)
+    tolerance = _KINKED * torch.finfo(observed.dtype).eps ** 0.5
+    return explained(working_model(sent.net, local.batchnorm), passes, observed, tolerance, rounding, observation)
 
 
-def _labels(observation: Observation, local: LocalTraining) -> Tensor | None:
-    """The labels (T, N) by the rules of cross-entropy, where the last layer can be read; in no particular order."""
-    if local.loss != CROSS_ENTROPY:
-        return None
-    try:
-        return inferred_labels(observation)
-    except NotApplicable:
-        return None
+@dataclass(frozen=True)
+class Bins:
+    """What every bin holds: sums over its samples."""
+
+    first: Tensor  # (B,) the row that holds the bin's samples, and those above it where something is taken off
+    taken_off: Tensor  # (B,) bool: the following row is taken off
+    bias: Tensor  # (T, B)
+    mean_weight: Tensor  # (T, B) over the inputs
+    rounding: Tensor  # (T, 1) how far from zero an empty bin's bias may be
+    plausible: Tensor  # (T, B) bool: the mean of its samples, weighted by what they left, falls where the bin lies
+
+    @property
+    def hit(self) -> Tensor:
+        """(T, B) bool: somebody is in it."""
+        return self.bias.abs() > self.rounding
+
+    def most(self, samples: int, keep: str) -> Tensor:
+        """(T, M) the bins to read: those hit, no more than there are samples, the largest by one of two measures."""
+        size = self.bias.abs() if keep == "bias" else self.mean_weight.abs()
+        return torch.where(self.hit, size, -1.0).topk(min(samples, size.shape[1]), dim=1).indices
+
+    def inputs(self, weight: Tensor, chosen: Tensor) -> Tensor:
+        """(T, M, d) what the chosen bins (T, M) hold; zeros where nobody is."""
+        trials = torch.arange(len(chosen), device=chosen.device)[:, None]
+        first = self.first[chosen]
+        rows = weight[trials, first]  # a copy of these rows only: the whole gradient may be large
+        for trial, (where, row) in enumerate(zip(self.taken_off[chosen], first, strict=True)):
+            rows[trial, where] -= weight[trial, row[where] + 1]
+        bias = torch.where(self.hit, self.bias, torch.inf).gather(1, chosen)
+        return rows.div_(bias[..., None])
+
+
+def read_bins(module: ImprintModule, weight: Tensor, bias: Tensor, coarse: float, as_released: bool) -> Bins:
+    """Sort the gradients (T, K, d) and (T, K) of the first layer into bins.
+
+    `coarse` is what each entry may be off by besides its own precision, as a difference of weights is.
+    """
+    units = bias.shape[1]
+    first = torch.arange(1 if module.variant == ONE_SHOT else units, device=bias.device)
+    taken_off = torch.full_like(first, module.variant != SPARSE, dtype=torch.bool)
+    everybody = torch.zeros_like(taken_off)
+    if module.variant not in (SPARSE, ONE_SHOT):
+        taken_off[-1] = False  # nothing lies above the last row: it is a bin as it stands
+        if as_released:
+            first[-1], everybody[-1] = 0, True  # the first row stands as it is instead: the sum over everybody
+
+    def differences(rows: Tensor) -> Tensor:
+        return rows[:, first] - torch.where(taken_off, rows[:, (first + 1).clamp_max(units - 1)], 0.0)
+
+    own = differences(bias)
+    precision = _ROUNDING * torch.finfo(bias.dtype).eps if module.variant != SPARSE else 0.0
+    rounding = precision * own.abs().sum(1, keepdim=True) + coarse
+    query = module.query.to(weight)
+    statistic = differences(weight @ query) / torch.where(own == 0, torch.inf, own)
+    low, high = module.edges[first].to(weight), module.edges[first + 1].to(weight)
+    slack = (high - low) / 2
+    plausible = (statistic > low - slack) & (statistic < high + slack) & ~everybody
+    return Bins(first, taken_off, own, differences(weight.mean(2)), rounding, plausible)
