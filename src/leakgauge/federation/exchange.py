@@ -10,8 +10,7 @@ import torch
 from torch import Tensor
 
 from leakgauge.defenses.mixing.weights import mixed
-from leakgauge.federation.encryption._scheme import Keys, Values
-from leakgauge.federation.encryption.whole_weights import whole_weights
+from leakgauge.federation.encryption.scheme import Keys, Values, whole_weights
 from leakgauge.types import SharedUpdate
 
 

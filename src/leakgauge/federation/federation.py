@@ -22,7 +22,7 @@ from leakgauge.errors import BadInput, NotApplicable
 from leakgauge.federation.aggregators._aggregator import Aggregator, Reported
 from leakgauge.federation.aggregators.fedavg import FedAvg
 from leakgauge.federation.cross_validation import local_models, split_clients, tried
-from leakgauge.federation.encryption._scheme import Encryption, Keys
+from leakgauge.federation.encryption.scheme import Encryption, Keys
 from leakgauge.federation.exchange import EncryptedExchange, PlainExchange
 from leakgauge.federation.poisoning import Poison
 from leakgauge.models.locked_norm import locks_in

@@ -16,7 +16,7 @@ from leakgauge.errors import BadInput
 from leakgauge.federation.aggregators._aggregator import Aggregator
 from leakgauge.federation.aggregators.fedavg import FedAvg
 from leakgauge.federation.centralised import NAME as CENTRALISED
-from leakgauge.federation.encryption._scheme import Encryption
+from leakgauge.federation.encryption.scheme import Encryption
 from leakgauge.lab.words.federation import Readers
 from leakgauge.lab.words.fonts import fonts_of
 from leakgauge.lab.words.network import build

@@ -18,7 +18,7 @@ from leakgauge.client.sums import apply_update, weighted_mean
 from leakgauge.engine.randomness import generator
 from leakgauge.federation.aggregators._aggregator import Aggregator, Reported
 from leakgauge.federation.cross_validation import local_models, split_clients
-from leakgauge.federation.encryption._scheme import Encryption, Keys
+from leakgauge.federation.encryption.scheme import Encryption, Keys
 from leakgauge.federation.exchange import EncryptedExchange, PlainExchange
 from leakgauge.lab.words.training import Reading, Samples, optimizer_of, results, train_locally
 from leakgauge.types import SharedUpdate

@@ -17,6 +17,7 @@ from leakgauge.errors import BadInput, Untrusted
 from leakgauge.settings import Settings, setting
 
 Values = NDArray[np.float64]
+CHANGED = "the check value does not fit: a message, a weight or the round was changed on the way"
 
 
 @dataclass(frozen=True)
@@ -48,12 +49,16 @@ class Adder(ABC):
         """One message with sum_i w_i x_i, from fresh ones; the weights are whole and their sum fits the guard."""
         self._check(messages, weights)
         used = [(m, w) for m, w in zip(messages, weights, strict=True) if w]
+        if len({len(m.parts) for m, _ in used}) != 1:
+            raise Untrusted("messages have different numbers of ciphertexts; ask for them again")
+        whole = [w for _, w in used]
+        parts = tuple(self.added(column, whole) for column in zip(*(m.parts for m, _ in used), strict=True))
         pairs = tuple((m.weights[0][0], w) for m, w in used)
-        first = messages[0]
-        return Sealed(self.key, first.about, pairs, first.entries, self._added(used))
+        return Sealed(self.key, messages[0].about, pairs, messages[0].entries, parts)
 
     @abstractmethod
-    def _added(self, used: Sequence[tuple[Sealed, int]]) -> tuple[bytes, ...]: ...
+    def added(self, column: Sequence[bytes], weights: Sequence[int]) -> bytes:
+        """The weighted sum of one ciphertext of each message."""
 
     def _check(self, messages: Sequence[Sealed], weights: Sequence[int]) -> None:
         whole = len(messages) == len(weights) > 0 and all(isinstance(w, int) and w >= 0 for w in weights)
@@ -71,31 +76,46 @@ class Adder(ABC):
                 raise Untrusted("a message is a sum already; add fresh messages of clients only")
             if (message.entries, message.about) != (messages[0].entries, messages[0].about):
                 raise Untrusted("messages of different rounds or lengths cannot be added; ask for them again")
-        clients = [m.weights[0][0] for m in messages]
-        if len(set(clients)) != len(clients):
+        if len({m.weights[0][0] for m in messages}) != len(messages):
             raise Untrusted("two messages come from the same client; add one of each")
 
 
 class Keys(ABC):
     """A client's side: what closes and opens messages. Every client of a federation holds the same."""
 
+    scheme: Encryption
     fingerprint: str
 
-    @abstractmethod
     def seal(self, values: Values, client: int, about: str) -> Sealed:
         """(P,) finite numbers within the range -> a fresh message of this client."""
+        flat = np.ascontiguousarray(values, dtype=np.float64).reshape(-1)
+        worst, largest = float(np.abs(flat).max(initial=0.0)), self.scheme.largest
+        if not worst <= largest:  # also for nan
+            allowed = f"between -{largest:g} and {largest:g} (the overflow guard)"
+            what, do = f"{self.scheme.name}: value to encrypt", "raise largest, or clip the update"
+            raise BadInput(what, got=f"{worst:g}", do=do, allowed=allowed)
+        return Sealed(self.fingerprint, about, ((client, 1),), len(flat), tuple(self.closed(flat, client, about)))
 
-    @abstractmethod
     def open(self, message: Sealed) -> Values:
         """The weighted mean sum_i w_i x_i / sum_i w_i, (P,); raises `Untrusted` if anything was changed."""
+        if message.key != self.fingerprint:
+            raise Untrusted("this message belongs to another key; open it with the key that it was encrypted with")
+        wanted = self.scheme.ciphertexts(message.entries)
+        if len(message.parts) != wanted or not 0 < message.total <= self.scheme.pieces:
+            raise Untrusted("a message has a wrong number of ciphertexts or more weight than it may; ask for it again")
+        return self.opened(message)
+
+    @abstractmethod
+    def closed(self, values: Values, client: int, about: str) -> Sequence[bytes]:
+        """The ciphertexts of checked values (P,)."""
+
+    @abstractmethod
+    def opened(self, message: Sealed) -> Values:
+        """What a message of this key holds."""
 
     @abstractmethod
     def adder(self) -> Adder:
         """What the server gets."""
-
-    def _check(self, message: Sealed) -> None:
-        if message.key != self.fingerprint:
-            raise Untrusted("this message belongs to another key; open it with the key that it was encrypted with")
 
 
 @dataclass(frozen=True)
@@ -114,6 +134,10 @@ class Encryption(Settings):
         """How far an opened mean may be from the same mean in plain numbers, per entry."""
         raise NotImplementedError  # abstract
 
+    def ciphertexts(self, entries: int) -> int:
+        """How many stand for a vector of this length."""
+        raise NotImplementedError  # abstract
+
     def bytes_up(self, entries: int) -> int:
         """What one client sends for a vector of this length."""
         raise NotImplementedError  # abstract
@@ -129,14 +153,19 @@ class Encryption(Settings):
             "the key; it does not say who changed it, and a client with the key can send whatever it likes.",
         )
 
-    def _checked(self, values: Values) -> Values:
-        flat = np.ascontiguousarray(values, dtype=np.float64).reshape(-1)
-        worst = float(np.abs(flat).max()) if flat.size else 0.0
-        if not worst <= self.largest:  # also for nan
-            raise BadInput(
-                f"{self.name}: value to encrypt",
-                got=f"{worst:g}",
-                do="raise largest, or clip the update",
-                allowed=f"between -{self.largest:g} and {self.largest:g} (the overflow guard)",
-            )
-        return flat
+
+def whole_weights(shares: Sequence[float], pieces: int) -> list[int]:
+    """Non-negative shares -> whole numbers with the sum `pieces`, each less than one away from its share of them.
+
+    A server multiplies ciphertexts by them. Rounding each by itself need not add up: three equal clients and 100 pieces
+    make 99, and the step shrinks by 1 %. What is missing goes to the largest remainders, ties to the first.
+    """
+    share = np.asarray(shares, dtype=np.float64)
+    if share.ndim != 1 or not len(share) or not np.isfinite(share).all() or (share < 0).any() or share.sum() <= 0:
+        allowed, do = "non-negative numbers, not all zero", "give one per client"
+        raise BadInput("aggregation weights", allowed=allowed, got=list(shares), do=do)
+    exact = share / share.sum() * pieces
+    whole = np.floor(exact).astype(np.int64)
+    order = np.argsort(-(exact - whole), kind="stable")
+    whole[order[: pieces - int(whole.sum())]] += 1
+    return [int(w) for w in whole]
