@@ -7,7 +7,7 @@ import torch
 
 from leakgauge import catalog
 from leakgauge.errors import BadInput
-from leakgauge.federation.aggregators._aggregator import Reported
+from leakgauge.federation.aggregators.aggregator import Reported
 from leakgauge.federation.aggregators.fedadam import FedAdam
 from leakgauge.federation.aggregators.fedavg import FedAvg
 from leakgauge.federation.aggregators.fedboosting import FedBoosting
@@ -70,7 +70,7 @@ def test_equal_clients_weigh_the_same(aggregator):
 
 @pytest.mark.parametrize("aggregator", [*FORMS[:4], LearnedProportions()], ids=lambda a: a.spec)
 def test_a_worse_client_weighs_less(aggregator):
-    good, bad = (0.2, 2.0) if aggregator.measured_by == "loss" else (0.9, 0.1)
+    good, bad = (0.2, 2.0) if aggregator.metric == "loss" else (0.9, 0.1)
     weights = aggregator.weights(told([good] * 3, [[good] * 3, [good] * 3, [bad] * 3]))
     assert weights.sum().item() == pytest.approx(1)
     assert weights[2] < weights[0] == weights[1]
@@ -143,9 +143,9 @@ def test_others_hand_the_mean_on():
 
 
 def test_what_is_kept_back():
-    assert FedAdam().kept_back == 0
-    assert FedAdam(validation=0.1).kept_back == 0.1
-    assert (FedAvg().kept_back, FedAvg(validation=0.1).kept_back, FedBoosting().kept_back) == (0.0, 0.1, 0.1)
+    assert FedAdam().validation == 0
+    assert FedAdam(validation=0.1).validation == 0.1
+    assert (FedAvg().validation, FedAvg(validation=0.1).validation, FedBoosting().validation) == (0.0, 0.1, 0.1)
     with pytest.raises(BadInput, match="above 0"):
         FedBoosting(validation=0.0)
 

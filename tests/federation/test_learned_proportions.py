@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from leakgauge.errors import BadInput
-from leakgauge.federation.aggregators._aggregator import Reported
+from leakgauge.federation.aggregators.aggregator import Reported
 from leakgauge.federation.aggregators.learned_proportions import LearnedProportions, slopes_of_logits
 
 SAMPLES = torch.tensor([1.0, 2.0, 7.0], dtype=torch.float64)
@@ -169,7 +169,7 @@ def test_fields_out_of_range_are_named(field, value, said):
 
 def test_what_the_fields_mean_to_a_federation():
     rule = LearnedProportions(every=5, validation=0.2)
-    assert (rule.kept_back, rule.tries_every, rule.measured_by, rule.mixing) == (0.2, 5, "loss", 0.1)
+    assert (rule.validation, rule.every, rule.metric, rule.mixing) == (0.2, 5, "loss", 0.1)
     assert not rule.remembers  # what it keeps is of the weights, and the server's
 
 

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from leakgauge.errors import BadInput
-from leakgauge.federation.aggregators._aggregator import Reported
+from leakgauge.federation.aggregators.aggregator import Reported
 from leakgauge.federation.poisoning import Poison
 from leakgauge.types import SharedUpdate
 

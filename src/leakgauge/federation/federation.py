@@ -19,7 +19,7 @@ from leakgauge.data import Dataset
 from leakgauge.engine.memory import fitting
 from leakgauge.engine.randomness import generator
 from leakgauge.errors import BadInput, NotApplicable
-from leakgauge.federation.aggregators._aggregator import Aggregator, Reported
+from leakgauge.federation.aggregators.aggregator import Aggregator, Reported
 from leakgauge.federation.aggregators.fedavg import FedAvg
 from leakgauge.federation.cross_validation import local_models, split_clients, tried
 from leakgauge.federation.encryption.scheme import Encryption, Keys
@@ -73,7 +73,7 @@ class Federated:
                 "a locked normalisation leaves a lock with each client from round to round, which this federation does "
                 "not; use leakgauge lab train-locked, or leakgauge.lab.locked_training from Python"
             )
-        self.trained_on, self.kept_back = split_clients(self.clients, self.aggregator.kept_back, self.seed)
+        self.trained_on, self.kept_back = split_clients(self.clients, self.aggregator.validation, self.seed)
         self.ledger = torch.zeros(len(self.clients), 2, dtype=torch.float64)
         if self.poison is not None:
             self.poison.check(len(self.clients))
@@ -151,9 +151,9 @@ class Federated:
         """What the server weighs clients by; results of local models only where the aggregator asks for them."""
         samples = torch.tensor([len(self.trained_on[c]) for c in chosen], dtype=torch.float64)
         reported = Reported(samples, self.federation.weighting, clients=torch.tensor(chosen))
-        if not self.aggregator.cross_validates or (number - 1) % self.aggregator.tries_every:
+        if not self.aggregator.cross_validates or (number - 1) % self.aggregator.every:
             return reported
-        metric, lr = self.aggregator.measured_by, self.federation.server_lr
+        metric, lr = self.aggregator.metric, self.federation.server_lr
         own = local_models(self.model, updates, lr)
         training = [
             self._tried({n: t[[i]] for n, t in own.items()}, [c], self.trained_on) for i, c in enumerate(chosen)
@@ -169,7 +169,7 @@ class Federated:
         parts = [self._samples(holdings[c][None], [c]) for c in clients]
         inputs, labels = torch.cat([p.inputs[0] for p in parts]), torch.cat([p.labels[0] for p in parts])
         owners = torch.repeat_interleave(torch.arange(len(clients)), torch.tensor([p.labels.shape[1] for p in parts]))
-        return tried(self.model, models, inputs, labels, owners, self.aggregator.measured_by)
+        return tried(self.model, models, inputs, labels, owners, self.aggregator.metric)
 
     def _updates(self, chosen: Sequence[int], number: int) -> SharedUpdate:
         """What the chosen clients send, in their order: those with equally many samples train side by side."""

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from leakgauge.engine.randomness import generator
 from leakgauge.errors import BadInput
-from leakgauge.federation.aggregators._aggregator import Reported
+from leakgauge.federation.aggregators.aggregator import Reported
 from leakgauge.settings import Settings, setting
 from leakgauge.types import SharedUpdate
 

@@ -72,7 +72,7 @@ def test_values_come_back_to_half_a_step():
     assert max(plain) < 2**255
     back = PACKING.unpacked(plain, 100, 1)
     assert np.array_equal(back, fixed)
-    assert np.abs(PACKING.floating(back, 1) - values).max() <= 0.5 * 2.0**-16
+    assert np.abs(back / 2.0**PACKING.fraction_bits - values).max() <= 0.5 * 2.0**-16
 
 
 @pytest.mark.parametrize("value", [8.0, -8.0, 0.0])

@@ -33,7 +33,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from leakgauge.federation.aggregators._aggregator import Aggregator, Reported
+from leakgauge.federation.aggregators.aggregator import Aggregator, Reported
 from leakgauge.settings import setting
 
 _LOUDEST = 3.0  # how far a client's losses may differ, as a multiple of the median client's
@@ -67,23 +67,10 @@ class LearnedProportions(Aggregator):
     validation: float = setting(0.1, "share of a client's samples it keeps back to try models on", above=0, high=0.5)
 
     @property
-    def kept_back(self) -> float:
-        return self.validation
-
-    @property
-    def tries_every(self) -> int:
-        return self.every
-
-    @property
     def mixing(self) -> float:
         return self.own
 
-    def mixing_weights(
-        self,
-        reported: Reported,
-        memory: Mapping[str, Tensor],
-        g: torch.Generator,  # noqa: ARG002
-    ) -> Tensor | None:
+    def mixing_weights(self, reported: Reported, memory: Mapping[str, Tensor], g: torch.Generator) -> Tensor | None:  # noqa: ARG002
         """Each row the shares so far, and `own` of one client in their place."""
         if self.own == 1:
             return None
@@ -98,21 +85,19 @@ class LearnedProportions(Aggregator):
         """Remembers by client number, all (K,): `learned` (what is added to the first logits), `m`, `v` and `steps`."""
         who = torch.arange(len(reported.samples)) if reported.clients is None else reported.clients.cpu()
         kept = {n: _grown(memory.get(n), int(who.max()) + 1) for n in ("learned", "m", "v", "steps")}
-        first = reported.samples.double().cpu().log() if self.start == "samples" else torch.zeros(len(who)).double()
-        if reported.validation is not None:
-            shares = torch.softmax(first + kept["learned"][who], 0)
-            self._learn(kept, who, slopes_of_logits(reported.validation.double().cpu(), shares, self.own))
-        return torch.softmax(first + kept["learned"][who], 0), kept
-
-    def _learn(self, kept: dict[str, Tensor], who: Tensor, gradient: Tensor) -> None:
-        """One step of Adam for these clients, in place."""
-        kept["steps"][who] += 1
-        kept["m"][who] = self.beta1 * kept["m"][who] + (1 - self.beta1) * gradient
-        kept["v"][who] = self.beta2 * kept["v"][who] + (1 - self.beta2) * gradient**2
-        m = kept["m"][who] / (1 - self.beta1 ** kept["steps"][who])
-        v = kept["v"][who] / (1 - self.beta2 ** kept["steps"][who])
-        step = m / (v.sqrt() + self.eps)
-        kept["learned"][who] -= self.lr * (step - step.mean())
+        learned, m, v, steps = (tensor[who] for tensor in kept.values())
+        first = reported.samples.double().cpu().log() if self.start == "samples" else torch.zeros_like(learned)
+        if reported.validation is not None:  # one step of Adam for these clients
+            shares = torch.softmax(first + learned, 0)
+            gradient = slopes_of_logits(reported.validation.double().cpu(), shares, self.own)
+            steps = steps + 1
+            m = self.beta1 * m + (1 - self.beta1) * gradient
+            v = self.beta2 * v + (1 - self.beta2) * gradient**2
+            step = m / (1 - self.beta1**steps) / ((v / (1 - self.beta2**steps)).sqrt() + self.eps)
+            learned = learned - self.lr * (step - step.mean())
+            for tensor, new in zip(kept.values(), (learned, m, v, steps), strict=True):
+                tensor[who] = new
+        return torch.softmax(first + learned, 0), kept
 
 
 def slopes_of_logits(validation: Tensor, shares: Tensor, own: float) -> Tensor:
@@ -133,7 +118,5 @@ def slopes_of_logits(validation: Tensor, shares: Tensor, own: float) -> Tensor:
 
 def _grown(kept: Tensor | None, clients: int) -> Tensor:
     """A copy with room for so many clients; those that are new have zeros."""
-    out = torch.zeros(max(clients, 0 if kept is None else len(kept)), dtype=torch.float64)
-    if kept is not None:
-        out[: len(kept)] = kept.cpu()
-    return out
+    old = torch.zeros(0, dtype=torch.float64) if kept is None else kept.cpu().double()
+    return torch.cat([old, old.new_zeros(max(0, clients - len(old)))])

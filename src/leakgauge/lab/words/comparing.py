@@ -13,7 +13,7 @@ import torch
 from leakgauge import catalog
 from leakgauge.engine.precision import set_precision
 from leakgauge.errors import BadInput
-from leakgauge.federation.aggregators._aggregator import Aggregator
+from leakgauge.federation.aggregators.aggregator import Aggregator
 from leakgauge.federation.aggregators.fedavg import FedAvg
 from leakgauge.federation.centralised import NAME as CENTRALISED
 from leakgauge.federation.encryption.scheme import Encryption

@@ -26,29 +26,24 @@ class Reported:
 
 @dataclass(frozen=True)
 class Aggregator(Settings):
-    """One way to make the next global model. Override what applies."""
+    """One way to make the next global model. Override what applies; a property may become a field of that name."""
 
     paper: ClassVar[str]
-    cross_validates: ClassVar[bool] = (
-        False  # True if clients try each other's models: `validation` and so on are fields
-    )
-
-    remembers: ClassVar[bool] = (
-        False  # True if `step` keeps something from round to round: whoever opens the mean keeps it
-    )
+    cross_validates: ClassVar[bool] = False  # True if clients try each other's models
+    remembers: ClassVar[bool] = False  # True if `step` keeps something between rounds: who opens the mean keeps it
 
     @property
-    def kept_back(self) -> float:
+    def validation(self) -> float:
         """Share of each client's samples that it does not train on."""
         return 0.0
 
     @property
-    def measured_by(self) -> str:
+    def metric(self) -> str:
         """What clients report of a model where they try each other's: "loss" or "accuracy"."""
         return "loss"
 
     @property
-    def tries_every(self) -> int:
+    def every(self) -> int:
         """Clients try each other's models in every so many rounds, from the first on, where they try them at all."""
         return 1
 
@@ -57,12 +52,7 @@ class Aggregator(Settings):
         """Least share of a client's own update in the model that others try; 1 where they try the update itself."""
         return 1.0
 
-    def mixing_weights(
-        self,
-        reported: Reported,  # noqa: ARG002
-        memory: Mapping[str, Tensor],  # noqa: ARG002
-        g: torch.Generator,  # noqa: ARG002
-    ) -> Tensor | None:
+    def mixing_weights(self, reported: Reported, memory: Mapping[str, Tensor], g: torch.Generator) -> Tensor | None:  # noqa: ARG002
         """(T, T) float64, how much of each update is in what others try for each client; None where nothing is mixed.
 
         The server makes them anew in every round and tells nobody. Nothing is tried yet, so `reported` has no results.
@@ -71,7 +61,7 @@ class Aggregator(Settings):
 
     def weights(self, reported: Reported) -> Tensor:
         """(T,) non-negative, with the sum 1."""
-        share = reported.samples if reported.weighting == "samples" else reported.samples * 0 + 1
+        share = reported.samples if reported.weighting == "samples" else torch.ones_like(reported.samples)
         return share / share.sum()
 
     def weigh(self, reported: Reported, memory: Mapping[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
