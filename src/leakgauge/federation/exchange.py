@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -77,22 +77,18 @@ def flattened(updates: SharedUpdate) -> Values:
 
 def unflattened(rows: Values, like: SharedUpdate) -> SharedUpdate:
     """(R, P) -> an update of R rows with the shapes of `like`; its counters are averaged in the clear."""
-    flat, begin = torch.from_numpy(rows), 0
+    flat, fractions = torch.from_numpy(rows), _fractions(like)
+    sizes = [tensor[0].numel() for tensor in (*like.tensors.values(), *fractions.values())]
+    parts = iter(torch.split(flat, sizes, 1))
 
-    def shaped(tensor: Tensor) -> Tensor:
-        nonlocal begin
-        size = tensor[0].numel()
-        part = flat[:, begin : begin + size].reshape(len(flat), *tensor.shape[1:]).to(tensor)
-        begin += size
-        return part
+    def shaped(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        return {n: next(parts).reshape(len(flat), *t.shape[1:]).to(t) for n, t in tensors.items()}
 
-    tensors = {n: shaped(t) for n, t in like.tensors.items()}
-    buffers = {n: shaped(b) for n, b in _fractions(like).items()}
+    tensors, buffers = shaped(like.tensors), shaped(fractions)
     for name, counter in like.buffers.items():
         if name not in buffers:
-            buffers[name] = (
-                counter.double().mean(0, keepdim=True).to(counter.dtype).expand(len(flat), *counter.shape[1:])
-            )
+            mean = counter.double().mean(0, keepdim=True).to(counter.dtype)
+            buffers[name] = mean.expand(len(flat), *counter.shape[1:])
     return replace(like, tensors=tensors, buffers=buffers)
 
 

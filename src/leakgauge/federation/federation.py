@@ -1,5 +1,6 @@
-"""Federated training: clients are drawn, train side by side, and the server takes its step. Defenses act as they do
-in an update that is attacked.
+"""Federated training: clients are drawn, train side by side, and the server takes its step.
+
+Defenses act as they do in an update that is attacked.
 """
 
 from __future__ import annotations
@@ -35,9 +36,8 @@ _CLIENTS_APART = 1_000_003  # so that no two (round, client) pairs share a seed
 def clients_of(samples: Dataset, partition: Partition, most: int, seed: int) -> list[Tensor]:
     """Who holds which samples, as indices; with `most`, 1 to that many of each label a client has."""
     if partition.kind == "none":
-        raise BadInput(
-            "partition: kind", allowed="iid, classes or dirichlet in a federation", got="none", do="write kind=iid"
-        )
+        allowed = "iid, classes or dirichlet in a federation"
+        raise BadInput("partition: kind", allowed=allowed, got="none", do="write kind=iid")
     held = shares(samples.labels, partition, seed)
     if most:
         held = [_a_few(indices, samples.labels, most, seed, client) for client, indices in enumerate(held)]
@@ -55,9 +55,8 @@ class Federated:
     local: LocalTraining
     defenses: tuple[Defense, ...]
     seed: int
-    memory: dict[int, dict[str, Tensor]] = field(
-        default_factory=dict
-    )  # what clients keep back: client -> name -> (...)
+    # what clients keep back: client -> name -> (...)
+    memory: dict[int, dict[str, Tensor]] = field(default_factory=dict)
     aggregator: Aggregator = field(default_factory=FedAvg)
     encryption: Encryption | None = None
     poison: Poison | None = None
@@ -77,47 +76,41 @@ class Federated:
         self.ledger = torch.zeros(len(self.clients), 2, dtype=torch.float64)
         if self.poison is not None:
             self.poison.check(len(self.clients))
-        wanted = self.federation.per_round
-        if wanted > len(self.clients):
-            raise BadInput(
-                "federation: per_round",
-                allowed=f"at most {len(self.clients)}, the clients there are",
-                got=wanted,
-                do="lower it, or add clients to --partition",
+        settings, scheme, aggregator = self.federation, self.encryption, self.aggregator
+        if settings.per_round > len(self.clients):
+            allowed, do = (
+                f"at most {len(self.clients)}, the clients there are",
+                "lower it, or add clients to --partition",
             )
-        aggregating = [d.name for d in self.defenses if type(d).aggregate is not Defense.aggregate]
-        if len(aggregating) > 1:
-            raise BadInput(
-                "defenses",
-                allowed="one that changes what the server does",
-                got=" and ".join(aggregating),
-                do="leave one of them out",
-            )
-        if aggregating and (type(self.aggregator) is not FedAvg or self.encryption is not None):
-            raise BadInput(
-                "aggregator",
-                allowed=f"fedavg without encryption beside {aggregating[0]}, which aggregates itself",
-                got=self.aggregator.spec + (f" with {self.encryption.name}" if self.encryption else ""),
-                do="leave one of them out",
-            )
-        if self.aggregator.cross_validates and self.federation.weighting != "equal":
-            raise BadInput(
-                "federation: weighting",
-                allowed=f"equal with {self.aggregator.name}, which weighs clients by itself",
-                got=self.federation.weighting,
-                do="leave it out",
-            )
+            raise BadInput("federation: per_round", allowed=allowed, got=settings.per_round, do=do)
+        acting = [d.name for d in self.defenses if type(d).aggregate is not Defense.aggregate]
+        if len(acting) > 1:
+            allowed = "one that changes what the server does"
+            raise BadInput("defenses", allowed=allowed, got=" and ".join(acting), do="leave one of them out")
+        if acting and (type(aggregator) is not FedAvg or scheme is not None):
+            allowed = f"fedavg without encryption beside {acting[0]}, which aggregates itself"
+            got = aggregator.spec + (f" with {scheme.name}" if scheme else "")
+            raise BadInput("aggregator", allowed=allowed, got=got, do="leave one of them out")
+        if aggregator.cross_validates and settings.weighting != "equal":
+            allowed = f"equal with {aggregator.name}, which weighs clients by itself"
+            raise BadInput("federation: weighting", allowed=allowed, got=settings.weighting, do="leave it out")
         if any(d.keeps for d in self.defenses[:-1]):
-            raise BadInput(
-                "defenses",
-                allowed="one that keeps something back only as the last of a chain",
-                got="+".join(d.name for d in self.defenses),
-                do="write it last",
+            allowed, got = (
+                "one that keeps something back only as the last of a chain",
+                "+".join(d.name for d in self.defenses),
             )
+            raise BadInput("defenses", allowed=allowed, got=got, do="write it last")
 
     def run_round(self, number: int) -> float:
         """One round; gives its wall-clock seconds without any evaluation."""
         began = time.perf_counter()
+        self._step(number)
+        device = next(self.model.parameters()).device
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+        return time.perf_counter() - began
+
+    def _step(self, number: int) -> None:
         chosen = self.drawn(number)
         updates = self._updates(chosen, number)
         if self.poison is not None:
@@ -127,10 +120,6 @@ class Federated:
         self.ledger[chosen] += torch.stack([weights.cpu(), torch.ones(len(chosen), dtype=torch.float64)], 1)
         step, self.server = self.aggregator.step(exchange.mean(weights), memory)
         self.model = apply_update(self.model, step, self.federation.server_lr)
-        device = next(self.model.parameters()).device
-        if device.type == "cuda":
-            torch.cuda.synchronize(device)
-        return time.perf_counter() - began
 
     def drawn(self, number: int) -> list[int]:
         """The clients of this round."""
@@ -139,8 +128,8 @@ class Federated:
         return some
 
     def _exchange(self, updates: SharedUpdate, chosen: Sequence[int], number: int) -> PlainExchange | EncryptedExchange:
-        if self.encryption is None:
-            server = self._server_defense
+        if self.encryption is None:  # one defense may change what the server does
+            server = next((d for d in self.defenses if type(d).aggregate is not Defense.aggregate), _MEAN)
             return PlainExchange(updates, server.aggregate, server.aggregate_weighted)
         self._keys = self._keys or self.encryption.keys()
         return EncryptedExchange(updates, self._keys, self.encryption.pieces, chosen, number)
@@ -153,7 +142,7 @@ class Federated:
         reported = Reported(samples, self.federation.weighting, clients=torch.tensor(chosen))
         if not self.aggregator.cross_validates or (number - 1) % self.aggregator.every:
             return reported
-        metric, lr = self.aggregator.metric, self.federation.server_lr
+        lr = self.federation.server_lr
         own = local_models(self.model, updates, lr)
         training = [
             self._tried({n: t[[i]] for n, t in own.items()}, [c], self.trained_on) for i, c in enumerate(chosen)
@@ -162,7 +151,7 @@ class Federated:
         mixtures = local_models(self.model, exchange.mixtures(fusing), lr)
         validation = self._tried(mixtures, chosen, self.kept_back)
         reported = dataclasses.replace(reported, training=torch.cat(training).flatten(), validation=validation)
-        return reported if self.poison is None else self.poison.reported(reported, chosen, metric)
+        return reported if self.poison is None else self.poison.reported(reported, chosen, self.aggregator.metric)
 
     def _tried(self, models: Mapping[str, Tensor], clients: Sequence[int], holdings: Sequence[Tensor]) -> Tensor:
         """(T, clients) results of these models on what the clients hold."""
@@ -177,7 +166,7 @@ class Federated:
         step = chain(client_step(self.local), *stateless)
         found: dict[int, SharedUpdate] = {}
         for group in self._groups(chosen):
-            batch = self._batch(group)
+            batch = self._samples(torch.stack([self.trained_on[c] for c in group]), group)
             seeds = [(self.seed * _CLIENTS_APART + number * 9973 + c) % (2**31 - 1) for c in group]
             shared = step(self.model, batch, seeds)
             if stateless is not self.defenses:
@@ -193,12 +182,7 @@ class Federated:
         by_size: dict[int, list[int]] = {}
         for client in chosen:
             by_size.setdefault(len(self.trained_on[client]), []).append(client)
-        for group in by_size.values():
-            for begin in range(0, len(group), at_once):
-                yield group[begin : begin + at_once]
-
-    def _batch(self, group: Sequence[int]) -> Batch:
-        return self._samples(torch.stack([self.trained_on[c] for c in group]), group)
+        return (group[i : i + at_once] for group in by_size.values() for i in range(0, len(group), at_once))
 
     def _samples(self, indices: Tensor, clients: Sequence[int]) -> Batch:
         """(T, N) indices -> the samples as these clients have them, on the model's device."""
@@ -218,11 +202,6 @@ class Federated:
             sent.append(message)
         return _joined(sent)
 
-    @property
-    def _server_defense(self) -> Defense:
-        """The one that changes what the server does, or the plain mean."""
-        return next((d for d in self.defenses if type(d).aggregate is not Defense.aggregate), _MEAN)
-
 
 class _Mean(Defense):
     name, summary, paper = "mean", "the mean", "McMahan et al. 2017"
@@ -235,9 +214,8 @@ def _joined(parts: Sequence[SharedUpdate]) -> SharedUpdate:
     def cat(tensors: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:
         return {name: torch.cat([t[name] for t in tensors]) for name in tensors[0]}
 
-    return dataclasses.replace(
-        parts[0], tensors=cat([p.tensors for p in parts]), buffers=cat([p.buffers for p in parts])
-    )
+    tensors, buffers = cat([p.tensors for p in parts]), cat([p.buffers for p in parts])
+    return dataclasses.replace(parts[0], tensors=tensors, buffers=buffers)
 
 
 def _a_few(indices: Tensor, labels: Tensor, most: int, seed: int, client: int) -> Tensor:

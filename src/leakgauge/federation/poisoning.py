@@ -34,12 +34,8 @@ class Poison(Settings):
 
     def check(self, clients: int) -> None:
         if self.clients >= clients:
-            raise BadInput(
-                "poison: clients",
-                allowed=f"fewer than the {clients} clients there are",
-                got=self.clients,
-                do="lower it",
-            )
+            allowed = f"fewer than the {clients} clients there are"
+            raise BadInput("poison: clients", allowed=allowed, got=self.clients, do="lower it")
 
     def labels(self, labels: Tensor, clients: Sequence[int], classes: int) -> Tensor:
         """(T, N) labels of these clients, as they train and test on them."""
