@@ -38,9 +38,9 @@ MIXED = holding([0, 0, 1, 1, 1, 4, 5, 5, 8, 8, 9, 9])  # only 4 occurs once
 AT = 5  # its place
 
 
-def look(model, batch, local=FEDSGD, told="malicious-parameters"):
+def look(model, batch, local=FEDSGD, knows="malicious-parameters"):
     update = client_step(local)(model, batch, [0] * batch.trials)
-    return observe(model, update, threat_model(told), facts_about(model, batch, DATA.spec, local, PUBLIC))
+    return observe(model, update, threat_model(knows), facts_about(model, batch, DATA.spec, local, PUBLIC))
 
 
 def meet(server, model, batch, local=FEDSGD):
@@ -169,7 +169,7 @@ def test_one_sample_needs_no_fishing():
     model, one = network("lenet-dlg"), holding([3])
     seen, asked = meet(SERVER, model, one)
     assert asked == 1
-    plain = InvertingGradients(steps=3)(look(model, one, told="honest-but-curious"), [0])
+    plain = InvertingGradients(steps=3)(look(model, one, knows="honest-but-curious"), [0])
     assert torch.equal(ClassFishing(steps=3)(seen, [0]).inputs, plain.inputs)
 
 

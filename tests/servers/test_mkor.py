@@ -12,10 +12,11 @@ from leakgauge.client.observe import facts_about, observe
 from leakgauge.defenses.gaussian import Gaussian
 from leakgauge.errors import NotApplicable
 from leakgauge.models import load_model
+from leakgauge.servers._first_layer import expected_alone
 from leakgauge.servers._mkor.blueprint import blueprint
-from leakgauge.servers._mkor.copies import narrowed, plan_copies
+from leakgauge.servers._mkor.convolutions import narrowed, plan_copies
 from leakgauge.servers._mkor.regions import bounds, pictures
-from leakgauge.servers.mkor import MKOR, expected_singletons
+from leakgauge.servers.mkor import MKOR
 from leakgauge.types import (
     CROSS_ENTROPY,
     NLL_ON_LOGITS,
@@ -244,9 +245,9 @@ def test_a_batch_of_one():
         torch.testing.assert_close(result.inputs, batch.inputs, rtol=1e-6, atol=1e-6)
 
 
-def test_expected_singletons():
-    assert expected_singletons(100, 100) == pytest.approx(36.97, abs=0.01)
-    assert expected_singletons(1000, 1000) == pytest.approx(368.1, abs=0.1)
+def test_expected_alone():
+    assert expected_alone(100, 100) == pytest.approx(36.97, abs=0.01)
+    assert expected_alone(1000, 1000) == pytest.approx(368.1, abs=0.1)
 
 
 def _convnet(_: DataSpec) -> nn.Module:

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from leakgauge.data import load, public_batch
 from leakgauge.errors import BadInput, NotApplicable
 from leakgauge.models import load_model
-from leakgauge.servers._mkor.copies import offsets
+from leakgauge.servers._mkor.convolutions import offsets
 from leakgauge.servers._mkor.regions import pictures
 from leakgauge.servers.mkor import MKOR
 from leakgauge.types import DataSpec

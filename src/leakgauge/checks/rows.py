@@ -6,8 +6,7 @@ import torch
 from scipy import stats
 from torch import Tensor
 
-from leakgauge.checks._neighbours import Neighbours
-from leakgauge.checks._received import Layer, Received
+from leakgauge.checks._received import Layer, Neighbours, Received
 from leakgauge.checks.suspicion import Found, check
 
 _FINEST = 1e-8  # float32 has no more digits

@@ -54,11 +54,8 @@ class EncryptedExchange:
 
     def mixtures(self, weights: Tensor | None) -> SharedUpdate:
         """The same of what clients sent; the server adds, and who tries a mixture opens it."""
-        if weights is None:
-            rows = [self.keys.open(message) for message in self.sent]
-        else:
-            rows = [self._opened(row) for row in weights]
-        return unflattened(np.stack(rows), self.updates)
+        rows = [self.keys.open(one) for one in self.sent] if weights is None else map(self._opened, weights)
+        return unflattened(np.stack([*rows]), self.updates)
 
     def mean(self, weights: Tensor) -> SharedUpdate:
         return unflattened(self._opened(weights)[None], self.updates)

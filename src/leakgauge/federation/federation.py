@@ -78,10 +78,8 @@ class Federated:
             self.poison.check(len(self.clients))
         settings, scheme, aggregator = self.federation, self.encryption, self.aggregator
         if settings.per_round > len(self.clients):
-            allowed, do = (
-                f"at most {len(self.clients)}, the clients there are",
-                "lower it, or add clients to --partition",
-            )
+            allowed = f"at most {len(self.clients)}, the clients there are"
+            do = "lower it, or add clients to --partition"
             raise BadInput("federation: per_round", allowed=allowed, got=settings.per_round, do=do)
         acting = [d.name for d in self.defenses if type(d).aggregate is not Defense.aggregate]
         if len(acting) > 1:
@@ -95,11 +93,8 @@ class Federated:
             allowed = f"equal with {aggregator.name}, which weighs clients by itself"
             raise BadInput("federation: weighting", allowed=allowed, got=settings.weighting, do="leave it out")
         if any(d.keeps for d in self.defenses[:-1]):
-            allowed, got = (
-                "one that keeps something back only as the last of a chain",
-                "+".join(d.name for d in self.defenses),
-            )
-            raise BadInput("defenses", allowed=allowed, got=got, do="write it last")
+            allowed = "one that keeps something back only as the last of a chain"
+            raise BadInput("defenses", allowed=allowed, got="+".join(d.name for d in self.defenses), do="write it last")
 
     def run_round(self, number: int) -> float:
         """One round; gives its wall-clock seconds without any evaluation."""
@@ -129,7 +124,7 @@ class Federated:
 
     def _exchange(self, updates: SharedUpdate, chosen: Sequence[int], number: int) -> PlainExchange | EncryptedExchange:
         if self.encryption is None:  # one defense may change what the server does
-            server = next((d for d in self.defenses if type(d).aggregate is not Defense.aggregate), _MEAN)
+            server = next((d for d in self.defenses if type(d).aggregate is not Defense.aggregate), Defense())
             return PlainExchange(updates, server.aggregate, server.aggregate_weighted)
         self._keys = self._keys or self.encryption.keys()
         return EncryptedExchange(updates, self._keys, self.encryption.pieces, chosen, number)
@@ -169,11 +164,12 @@ class Federated:
             batch = self._samples(torch.stack([self.trained_on[c] for c in group]), group)
             seeds = [(self.seed * _CLIENTS_APART + number * 9973 + c) % (2**31 - 1) for c in group]
             shared = step(self.model, batch, seeds)
-            if stateless is not self.defenses:
-                shared = self._remembering(shared, group)
             for row, client in enumerate(group):
-                found[client] = shared.take([row])
-        return _joined([found[c] for c in chosen])
+                own = shared.take([row])
+                found[client] = own if stateless is self.defenses else self._remembering(own, client)
+        parts = [found[c] for c in chosen]
+        tensors, buffers = _joined([p.tensors for p in parts]), _joined([p.buffers for p in parts])
+        return dataclasses.replace(parts[0], tensors=tensors, buffers=buffers)
 
     def _groups(self, chosen: Sequence[int]) -> Iterator[list[int]]:
         parameters = [p for p in self.model.parameters() if p.requires_grad]
@@ -192,30 +188,16 @@ class Federated:
             labels = self.poison.labels(labels, clients, self.samples.spec.classes)
         return Batch(inputs.to(like), labels.to(like.device))
 
-    def _remembering(self, shared: SharedUpdate, group: Sequence[int]) -> SharedUpdate:
-        """Each client's message depends on what it kept, so they go one by one; the training above does not."""
-        sent = []
-        for row, client in enumerate(group):
-            memory = {name: t[None] for name, t in self.memory.get(client, {}).items()}
-            message, kept = self.defenses[-1].remembering(shared.take([row]), memory)
-            self.memory[client] = {name: t[0] for name, t in kept.items()}
-            sent.append(message)
-        return _joined(sent)
+    def _remembering(self, shared: SharedUpdate, client: int) -> SharedUpdate:
+        """The client's message (1, ...), which depends on what it kept back before."""
+        memory = {name: t[None] for name, t in self.memory.get(client, {}).items()}
+        message, kept = self.defenses[-1].remembering(shared, memory)
+        self.memory[client] = {name: t[0] for name, t in kept.items()}
+        return message
 
 
-class _Mean(Defense):
-    name, summary, paper = "mean", "the mean", "McMahan et al. 2017"
-
-
-_MEAN = _Mean()
-
-
-def _joined(parts: Sequence[SharedUpdate]) -> SharedUpdate:
-    def cat(tensors: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:
-        return {name: torch.cat([t[name] for t in tensors]) for name in tensors[0]}
-
-    tensors, buffers = cat([p.tensors for p in parts]), cat([p.buffers for p in parts])
-    return dataclasses.replace(parts[0], tensors=tensors, buffers=buffers)
+def _joined(parts: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:
+    return {name: torch.cat([own[name] for own in parts]) for name in parts[0]}
 
 
 def _a_few(indices: Tensor, labels: Tensor, most: int, seed: int, client: int) -> Tensor:

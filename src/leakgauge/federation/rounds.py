@@ -15,6 +15,7 @@ import copy
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -33,6 +34,11 @@ from leakgauge.types import Training
 
 _KEPT = 20  # times that the state of a training is written
 _CHUNK = 256  # samples at a time where no gradient is needed
+_RULES: dict[str, Callable[..., torch.optim.Optimizer]] = {
+    "adam": torch.optim.Adam,
+    "sgd": torch.optim.SGD,
+    "nesterov": partial(torch.optim.SGD, momentum=0.9, nesterov=True, weight_decay=5e-4),
+}
 
 
 def train(
@@ -48,8 +54,8 @@ def train(
     """A trained copy in eval mode, on the model's device and in its precision; the given model stays untouched.
 
     A round draws its samples without repetition, by its number: the first rounds of a longer training are the same.
-    With `kept` the state is written there now and then, and a training that finds it goes on from there. `watch` hears
-    of rounds done, `follow` of the same with the model after it and the loss before it, which is still on the device.
+    With `kept` the state is written there now and then, and a training that finds it goes on from there. `watch` is
+    called with the rounds done, `follow` also with the model after it and the loss before it, still on the device.
     """
     size = training.clients * training.batch_size
     if training.rounds and size > len(samples):
@@ -63,7 +69,7 @@ def train(
         if isinstance(module, _BatchNorm):
             module.train()
     learned = [p for p in worker.parameters() if p.requires_grad]
-    optimiser = _rule(training, learned)
+    optimiser = _RULES[training.optimizer](learned, lr=training.lr)
     begun = _resumed(kept, worker, optimiser)
     with _repeatable():
         for number in range(begun, training.rounds):
@@ -101,14 +107,6 @@ def _policies(training: Training, samples: Dataset) -> tuple[Triple, ...]:
         got = f"the table {samples.spec.name!r}"
         raise BadInput("training: policy and augment", allowed="given for pictures", got=got, do="leave them out")
     return parse(training.policy) if training.policy else ((),)
-
-
-def _rule(training: Training, learned: list[nn.Parameter]) -> torch.optim.Optimizer:
-    if training.optimizer == "adam":
-        return torch.optim.Adam(learned, lr=training.lr)
-    if training.optimizer == "sgd":
-        return torch.optim.SGD(learned, lr=training.lr)
-    return torch.optim.SGD(learned, lr=training.lr, momentum=0.9, nesterov=True, weight_decay=5e-4)
 
 
 def _set_rate(optimiser: torch.optim.Optimizer, training: Training, number: int) -> None:

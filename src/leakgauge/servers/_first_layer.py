@@ -30,7 +30,7 @@ _SLACK = 0.01  # of the range [0, 1]: far above rounding, far below what two sam
 
 @dataclass(frozen=True)
 class FirstLayerServer(TamperingServer):
-    """One that reads inputs off the rows of a first linear layer."""
+    """One that reads inputs off the rows of a first dense layer."""
 
     tier: ClassVar[str] = "quick"
     needs: ClassVar[frozenset[Fact]] = frozenset({Fact.INPUT_SPEC, Fact.NUM_SAMPLES, Fact.LOCAL_TRAINING})
@@ -89,6 +89,11 @@ def coarseness(size: Tensor, local: LocalTraining, samples: int) -> float:
     if local.kind == "fedsgd":
         return 0.0
     return float(size) * torch.finfo(size.dtype).eps / (local.lr * local_steps(samples, local))
+
+
+def expected_alone(samples: int, bins: int) -> float:
+    """How many of n independent samples sit alone in one of k equally likely bins: n (1 - 1/k)^(n - 1)."""
+    return float(samples * (1 - 1 / bins) ** (samples - 1))
 
 
 def explained(

@@ -116,7 +116,7 @@ class FeatureFishing(Fishing):
             labels = sorted_labels(counts, answer.samples)
             notes = [f"{self._bait(own)[1] or 'not asked again'}; nothing fished by {queries}" for own in counts]
             return self.search(answer, seeds, progress, [0] * len(seeds), lambda own, _: own.observation, labels, notes)
-        cuts = [Cut(answer.take([t]), bait) for t in range(len(seeds))]
+        cuts = [cut_of(answer.take([t]), bait) for t in range(len(seeds))]
         sent = answer.weight[bait]
         row = sent * (self.matched / sent.abs().max())
         quiet = silenced(asks_for(answer.weight, bait, row), bait, answer.features(), _RELEASED_BIAS)
@@ -143,7 +143,7 @@ class FeatureFishing(Fishing):
 
     def _further(self, model: nn.Module, answer: Answer, bait: int, queries: int) -> nn.Module | None:
         """The next cut, through the mean of those that still answer; None once one is left, or nothing moves."""
-        cut, row = Cut(answer, bait), answer.weight[bait]
+        cut, row = cut_of(answer, bait), answer.weight[bait]
         theta = cut.place - (_lift(_RELEASED_BIAS, answer.bias, cut.slope) if self.as_released else 0.0)
         still = abs(cut.mean - theta) <= _STILL * max(1.0, abs(cut.mean))
         if cut.left == 0 or (still and (self.as_released or cut.is_one)):
@@ -207,26 +207,10 @@ class Cut:
 
     answer: Answer  # of one trial
     bait: int
-
-    @property
-    def slope(self) -> float:
-        return float(self.answer.weight[self.bait].abs().max())
-
-    @property
-    def place(self) -> float:
-        """The s at which the class is as likely as all others together."""
-        bias, own = self.answer.bias, float(self.answer.bias[self.bait])
-        return _lift(float(bias[self.bait - 1]), bias, self.slope) - own / self.slope
-
-    @property
-    def mean(self) -> float:
-        """The mean of s over those that answer, each by its error."""
-        return float(self.answer.mean_features(self.bait)[0] @ (self.answer.weight[self.bait] / self.slope))
-
-    @property
-    def total(self) -> float:
-        """The sum of the errors' sizes: 1 for each sample well on the answering side, 1/2 for one at the cut."""
-        return abs(float(self.answer.answering(self.bait)[0]))
+    slope: float
+    place: float  # the s at which the class is as likely as all others together
+    mean: float  # of s over those that answer, each by its error
+    total: float  # of the errors' sizes: 1 for each sample well on the answering side, 1/2 for one at the cut
 
     @property
     def is_through_the_mean(self) -> bool:
@@ -244,6 +228,15 @@ class Cut:
         if self.total < _NONE_LEFT:
             return 0
         return min(self.answer.samples, max(1, round(2 * self.total if self.is_through_the_mean else self.total)))
+
+
+def cut_of(answer: Answer, bait: int) -> Cut:
+    """The cut behind the answer of one trial."""
+    weight, bias = answer.weight[bait], answer.bias
+    slope = float(weight.abs().max())
+    place = _lift(float(bias[bait - 1]), bias, slope) - float(bias[bait]) / slope
+    mean = float(answer.mean_features(bait)[0] @ (weight / slope))
+    return Cut(answer, bait, slope, place, mean, abs(float(answer.answering(bait)[0])))
 
 
 def equal_counts(answer: Answer) -> Tensor:

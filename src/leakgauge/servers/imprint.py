@@ -2,9 +2,11 @@
 
 Fowl et al., "Robbing the Fed: Directly Obtaining Private Data in Federated Learning with Modified Models", ICLR 2022.
 Every unit of the first layer measures the same s = q.x and switches on above its own threshold; thresholds are
-quantiles of s, so all bins are equally likely. Units share their outgoing weights, so a sample adds the same to the
-gradient of every unit it switches on. The difference of two neighbouring rows holds the samples between their
-thresholds only, and a weight gradient divided by its bias gradient is the sample, if there is one.
+quantiles of s, so all bins are equally likely. The papers know the distribution of s: Laplace for a cosine over natural
+images, normal for a random direction. Public samples say it better, because pixels are correlated. Units share their
+outgoing weights, so a sample adds the same to the gradient of every unit it switches on. The difference of two
+neighbouring rows holds the samples between their thresholds only, and a weight gradient divided by its bias gradient is
+the sample, if there is one.
 
 Three variants. `linear` is the above. `sparse` units switch off again above their bin: nothing is subtracted, and a
 sample touches no row but its own. `one-shot` has two units around one bin: a small module for one sample out of many.
@@ -12,13 +14,15 @@ sample touches no row but its own. `one-shot` has two units around one bin: a sm
 Where we depart. The released reading takes every row minus its neighbour, which loses the samples above the last
 threshold and leaves, in the first row, the sum over everybody; here the last row is read as it is, so that all k bins
 count (`as_released=True` is theirs). The network behind sees values from 0 to 1, where theirs grow with the number of
-bins and saturate a sigmoid. Quantiles come from public samples. `sparse` is the default: it is exact in float32 where
+bins and saturate a sigmoid. `sparse` is the default: it is exact in float32 where
 differences lose three digits, and with a gain of 1e-5 also after several local steps on mini-batches, because weights
 that small lose nothing when they are subtracted. A candidate is certified if some label explains its bias gradient.
 """
 
 from __future__ import annotations
 
+import copy
+import math
 import time
 from dataclasses import dataclass
 from typing import ClassVar
@@ -27,27 +31,29 @@ import torch
 from torch import Tensor, nn
 
 from leakgauge.client.fedavg import local_steps
-from leakgauge.engine.gradients import working_model
-from leakgauge.errors import NotApplicable
+from leakgauge.engine.gradients import run_one_by_one, runs_one_by_one, working_model
+from leakgauge.engine.randomness import generator
+from leakgauge.errors import BadInput, NotApplicable
 from leakgauge.matching.updates import observed_gradient
-from leakgauge.servers._first_layer import PASS, Candidates, FirstLayerServer, claim, coarseness, explained, in_range
-from leakgauge.servers._imprint_module import (
-    ONE_SHOT,
-    QUERIES,
-    SPARSE,
-    VARIANTS,
-    Imprinted,
-    ImprintModule,
-    Plan,
-    analytic_quantiles,
-    find_imprinted,
-    imprinted,
-    public_quantiles,
-    query_vector,
+from leakgauge.servers._first_layer import (
+    PASS,
+    Candidates,
+    FirstLayerServer,
+    claim,
+    coarseness,
+    expected_alone,
+    explained,
+    in_range,
 )
 from leakgauge.settings import setting
 from leakgauge.types import Batch, DataSpec, Fact, LocalTraining, Observation, Progress, Reconstruction
 
+LINEAR, SPARSE, ONE_SHOT = VARIANTS = ("linear", "sparse", "one-shot")
+QUERIES = ("randn", "fourier", "brightness")
+_FOURIER_LOW = 0.33  # stands in for the frequency 0 in the cosine's scale
+_FOURIER_SCALE = 4.0
+_BANDWIDTH = 0.5  # of Silverman's rule: with 512 public samples nearly as many single bins as with the true quantiles
+_GRID = 8192  # points at which the smoothed distribution is tabulated
 _RELEASED_FLOOR = -10.0  # the released first threshold, in standard deviations
 _KINKED = 4  # in roots of the precision: rounding may move the input of a deep network across a kink
 _ROUNDING = 8  # in units of the precision: by how much two rows over the same samples may differ
@@ -156,11 +162,6 @@ class Imprint(FirstLayerServer):
         ]
 
 
-def expected_alone(samples: int, bins: int) -> float:
-    """How many of n independent samples sit alone in one of k equally likely bins: n (1 - 1/k)^(n - 1)."""
-    return float(samples * (1 - 1 / bins) ** (samples - 1))
-
-
 def _alone_in_bin(
     sent: Imprinted, candidates: Tensor, observed: Tensor, rounding: Tensor, observation: Observation
 ) -> Tensor | None:
@@ -234,3 +235,148 @@ def read_bins(module: ImprintModule, weight: Tensor, bias: Tensor, coarse: float
     slack = (high - low) / 2
     plausible = (statistic > low - slack) & (statistic < high + slack) & ~everybody
     return Bins(first, taken_off, own, differences(weight.mean(2)), rounding, plausible)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The numbers behind a module, in float64."""
+
+    query: Tensor  # (d,)
+    edges: Tensor  # (K + 1,) rising: the thresholds, and above them the end of the last bin
+    shown: tuple[float, float]  # the statistic between which the network behind sees 0 to 1
+    variant: str
+    gain: float
+
+
+class ImprintModule(nn.Module):
+    """Flatten, Linear(d -> K), ReLU or Hardtanh, Linear(K -> d), and the input's shape again."""
+
+    edges: Tensor  # (K + 1,)
+    query: Tensor  # (d,)
+    slope: Tensor  # (K,) of the units in the statistic
+
+    def __init__(self, plan: Plan, like: Tensor, as_released: bool) -> None:
+        super().__init__()
+        size, units = len(plan.query), len(plan.edges) - 1
+        edges, query = plan.edges.to(like), plan.query.to(like)
+        width = edges[1:] - edges[:-1]
+        if not bool((width > 0).all()):
+            allowed = f"few enough for thresholds that differ in {like.dtype}"
+            raise BadInput("imprint: bins", allowed=allowed, got=units, do="use fewer bins, or --precision float64")
+        self.variant = plan.variant
+        slope = plan.gain / width if plan.variant == SPARSE else torch.full_like(width, plan.gain)  # (K,)
+        self.activation = nn.Hardtanh(0.0, plan.gain) if plan.variant == SPARSE else nn.ReLU()
+        # On the meta device nothing is drawn: with many bins and large pictures each of the two holds half a gigabyte.
+        self.sort = nn.Linear(size, units, device="meta")
+        self.sort.weight = nn.Parameter(slope[:, None] * query)
+        self.sort.bias = nn.Parameter(-slope * edges[:-1])
+        low, high = (self._summed(like.new_tensor([s]), slope, edges).item() for s in plan.shown)
+        outgoing, shift = 1 / (high - low), -low / (high - low)
+        if as_released:
+            outgoing, shift = 1 / plan.gain, -float(edges[:-1].mean())
+        self.spread = nn.Linear(units, size, device="meta")
+        self.spread.weight = nn.Parameter(like.new_full((size, units), outgoing))
+        self.spread.bias = nn.Parameter(like.new_full((size,), shift))
+        for name, buffer in (("edges", edges), ("query", query), ("slope", slope)):
+            self.register_buffer(name, buffer, persistent=False)
+
+    def _summed(self, statistic: Tensor, slope: Tensor, edges: Tensor) -> Tensor:
+        """What the units add up to (S,) at each value of the statistic (S,)."""
+        summed: Tensor = self.activation(slope * (statistic[:, None] - edges[:-1])).sum(1)
+        return summed
+
+    @property
+    def outgoing(self) -> Tensor:
+        """(d,) the weights that every unit has towards the network behind."""
+        return self.spread.weight[:, 0].detach()
+
+    def passed_on(self, inputs: Tensor) -> Tensor:
+        """What the network behind sees of `inputs` (S, *shape): `forward` without its large products."""
+        statistic = inputs.flatten(1).double() @ self.query.double()  # a bin is narrow beside the statistic's own size
+        summed = self._summed(statistic, self.slope.double(), self.edges.double()).to(inputs)
+        return (summed[:, None] * self.outgoing + self.spread.bias.detach()).reshape(inputs.shape)
+
+    def forward(self, x: Tensor) -> Tensor:
+        spread: Tensor = self.spread(self.activation(self.sort(x.flatten(1))))
+        return spread.reshape(x.shape)
+
+
+class Imprinted(nn.Module):
+    """A network behind an imprint module."""
+
+    def __init__(self, imprint: ImprintModule, net: nn.Module) -> None:
+        super().__init__()
+        self.imprint, self.net = imprint, net
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits: Tensor = self.net(self.imprint(x))
+        return logits
+
+
+def imprinted(net: nn.Module, imprint: ImprintModule) -> Imprinted:
+    """The module in front of a copy of the network, run as that network is run."""
+    sent = Imprinted(imprint, copy.deepcopy(net)).train(net.training)
+    if runs_one_by_one(net):
+        run_one_by_one(sent)
+    return sent
+
+
+def find_imprinted(model: nn.Module) -> tuple[str, Imprinted]:
+    """The imprinted network inside `model` and the prefix of its parameters' names."""
+    for path, module in model.named_modules():
+        if isinstance(module, Imprinted):
+            return f"{path}." if path else "", module
+    raise NotApplicable(
+        f"imprint reads the module that it puts in front of the network, and {type(model).__name__} has none; "
+        "attack a simulated client with --threat-model malicious-architecture"
+    )
+
+
+def query_vector(kind: str, data: DataSpec, mode: int, secret: int) -> tuple[Tensor, Tensor]:
+    """(q (d,), offset (1,)) in float64: q.x - offset is the statistic of the standardised sample x in [0, 1]."""
+    size = math.prod(data.shape)
+    if kind == "randn":
+        drawn = torch.randn(size, generator=generator(secret, "imprint/query"), dtype=torch.float64)
+        standard = (drawn - drawn.mean()) / drawn.std() if size > 1 else drawn / drawn.abs()
+        standard = standard / math.sqrt(size)
+    elif kind == "fourier":
+        place = torch.arange(size, dtype=torch.float64) + 0.5
+        standard = torch.cos(math.pi / size * place * mode) * _FOURIER_SCALE * max(mode, _FOURIER_LOW) / size
+    else:
+        standard = torch.full((size,), 1 / size, dtype=torch.float64)
+    channel = (-1, *[1] * (len(data.shape) - 1))
+    centre, unit = (
+        torch.tensor(given or (usual,), dtype=torch.float64).view(channel).expand(data.shape).flatten()
+        for given, usual in ((data.mean, 0.5), (data.std, 0.25))
+    )
+    query = standard / unit
+    return query, (query @ centre)[None]
+
+
+def analytic_quantiles(kind: str, levels: Tensor, offset: Tensor) -> Tensor:
+    """Where the statistic's published distribution reaches these levels (K,)."""
+    if kind == "randn":
+        normal: Tensor = torch.special.ndtri(levels)
+        return normal + offset
+    deviation = 1.0 if kind == "fourier" else 1 / (_FOURIER_SCALE * _FOURIER_LOW)  # brightness is a cosine of mode 0
+    laplace = torch.distributions.Laplace(levels.new_zeros(()), levels.new_tensor(deviation / math.sqrt(2)))
+    quantiles: Tensor = laplace.icdf(levels)  # type: ignore[no-untyped-call]
+    return quantiles + offset
+
+
+def public_quantiles(statistic: Tensor, levels: Tensor) -> Tensor:
+    """The same from values (S,) of public samples, each blurred by a normal kernel: no steps, and a smooth tail."""
+    quarters = torch.quantile(statistic, statistic.new_tensor([0.25, 0.75]))
+    middle = (quarters[1] - quarters[0]) / 1.349  # a normal distribution's standard deviation
+    usual = len(statistic) > 1 and middle > 0
+    spread = torch.minimum(statistic.std(), middle) if usual else statistic.std(correction=0)
+    least = 1e-6 * (1 + statistic.abs().max())  # where all samples agree
+    width = (_BANDWIDTH * 1.06 * spread * len(statistic) ** -0.2).clamp_min(least)
+    low, high = float(statistic.min() - 6 * width), float(statistic.max() + 6 * width)
+    grid = torch.linspace(low, high, _GRID, dtype=statistic.dtype, device=statistic.device)
+    parts = torch.split(grid, 512)
+    reached = torch.cat([torch.special.ndtr((part[:, None] - statistic) / width).mean(1) for part in parts])
+    right = torch.searchsorted(reached, levels).clamp(1, _GRID - 1)
+    below, above = reached[right - 1], reached[right]
+    share = ((levels - below) / (above - below).clamp_min(1e-30)).clamp(0, 1)
+    return grid[right - 1] + share * (grid[right] - grid[right - 1])

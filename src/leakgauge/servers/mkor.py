@@ -28,32 +28,14 @@ from leakgauge.engine.randomness import generator
 from leakgauge.errors import NotApplicable
 from leakgauge.matching.updates import observed_gradient
 from leakgauge.matching.whole_counts import nearest_counts, sorted_labels
+from leakgauge.servers._first_layer import FirstLayerServer, expected_alone
+from leakgauge.servers._mkor import convolutions, dense
 from leakgauge.servers._mkor.blueprint import blueprint
-from leakgauge.servers._mkor.copies import (
-    Copies,
-    add_noise,
-    narrowed,
-    offsets,
-    pass_on,
-    plan_copies,
-    write_block,
-    write_copies,
-)
-from leakgauge.servers._mkor.dense import Owners, class_rows, features_of, plan_owners, write_inconspicuous, write_naive
+from leakgauge.servers._mkor.convolutions import Copies
+from leakgauge.servers._mkor.dense import Owners
 from leakgauge.servers._mkor.regions import pictures, unscaled
 from leakgauge.settings import setting
-from leakgauge.types import (
-    BLANK,
-    CROSS_ENTROPY,
-    NLL_ON_LOGITS,
-    Batch,
-    DataSpec,
-    Fact,
-    Observation,
-    Progress,
-    Reconstruction,
-)
-from leakgauge.types.attack import TamperingServer
+from leakgauge.types import BLANK, NLL_ON_LOGITS, Batch, DataSpec, Fact, Observation, Progress, Reconstruction
 
 _LOUD = 1e4
 _FEW = 64  # public samples behind a guessed mixture where the whole network must run for it
@@ -62,7 +44,7 @@ _RELEASED_ENTRY = -1e-6  # bias gradient below which the released code takes a c
 
 
 @dataclass(frozen=True)
-class MKOR(TamperingServer):
+class MKOR(FirstLayerServer):
     """Copying convolutions and a unit for every class: whole batches in closed form.
 
     Takes chains of convolutions, with BatchNorm or without, with 2x2 pooling (VGG, LeNet-5) or strides of 2 or
@@ -74,10 +56,7 @@ class MKOR(TamperingServer):
     name: ClassVar[str] = "mkor"
     summary: ClassVar[str] = "parameters that copy the picture and keep the classes apart, read in closed form"
     paper: ClassVar[str] = "Wang et al. 2023 (MKOR)"
-    tier: ClassVar[str] = "quick"
     cost: ClassVar[float] = 22.0
-    needs: ClassVar[frozenset[Fact]] = frozenset({Fact.INPUT_SPEC, Fact.NUM_SAMPLES, Fact.LOCAL_TRAINING})
-    losses: ClassVar[tuple[str, ...]] = (CROSS_ENTROPY, NLL_ON_LOGITS)
 
     parameters: str = setting(
         "naive", "plain to see, or hidden among random values", choices=("naive", "inconspicuous")
@@ -123,22 +102,20 @@ class MKOR(TamperingServer):
         sent = copy.deepcopy(model)
         copies, owners = self._layout(sent, data)
         layers, draw = _dense(sent, owners.names), generator(self.secret, "mkor/values")
-        if self._in_block:
-            write_block(sent, copies, self.sigma, generator(self.secret, "mkor/block"))
-        else:
-            write_copies(sent, copies)
-        pass_on(sent, copies, None if public is None else public.inputs[0, :_FEW])
+        block = (self.sigma, generator(self.secret, "mkor/block")) if self._in_block else None
+        convolutions.write_copies(sent, copies, block)
+        convolutions.pass_on(sent, copies, None if public is None else public.inputs[0, :_FEW])
         if self.parameters == "naive":
-            write_naive(layers, owners)
+            dense.write_naive(layers, owners)
         elif self.dense == "text":
-            write_inconspicuous(layers, owners, 0.0, self.leak, 0.0, draw, last_biases=True)
+            dense.write_inconspicuous(layers, owners, 0.0, self.leak, 0.0, draw, last_biases=True)
         else:
-            write_inconspicuous(layers, owners, self.link, self.leak, self.pair_noise, draw)
+            dense.write_inconspicuous(layers, owners, self.link, self.leak, self.pair_noise, draw)
         with torch.no_grad():
             if len(layers) > 1:
                 layers[-1].weight.mul_(self.magnify)
             if self.noise and self.noise_on == "modified":
-                add_noise(sent, copies, self.noise, not self._in_block, draw)
+                convolutions.add_noise(sent, copies, self.noise, not self._in_block, draw)
             elif self.noise:
                 for parameter in (p for _, _, module in copies.layers(sent) for p in module.parameters()):
                     parameter.add_(self.noise * torch.randn(parameter.shape, generator=draw).to(parameter))
@@ -152,19 +129,19 @@ class MKOR(TamperingServer):
         if self._in_block and copies.places:
             still = copy.deepcopy(observation.model).eval()
             reference = self._reference(observation, next(still.parameters()), _AT_ONCE)
-            copies = dataclasses.replace(copies, offsets=offsets(still, copies, reference))
+            copies = dataclasses.replace(copies, offsets=convolutions.offsets(still, copies, reference))
         gradient = observed_gradient(observation)
         logits = gradient[f"{owners.names[-1]}.bias"]  # (T, C)
         raw = observation.fact(Fact.LOCAL_TRAINING).loss == NLL_ON_LOGITS
         counts = nearest_counts(samples * ((0 if raw else 1 / data.classes) - logits), samples)  # (T, C), by class
-        rows, entries = class_rows(gradient, observation.model, owners)
+        rows, entries = dense.class_rows(gradient, observation.model, owners)
         found = counts > 0
         if self.as_released:
             found &= entries < _RELEASED_ENTRY
         if not raw and not self.as_released and self.mixture != "none":
             row, entry = self._mixture(observation, copies, owners, rows, entries, counts)
             rows, entries = rows - row[:, None], entries - entry[:, None]
-        features = features_of(rows, entries)  # (T, C, d)
+        features = dense.features_of(rows, entries)  # (T, C, d)
         labels = sorted_labels(counts, samples)
         unseen = self._unseen(observation)
         trials = zip(features, labels, found, strict=True)
@@ -188,12 +165,12 @@ class MKOR(TamperingServer):
         draw = None if self.parameters == "naive" else generator(self.secret, "mkor/places")
         if draw is not None and len(plan.dense) < 2:
             raise NotApplicable(f"{self.name}: inconspicuous parameters need two dense layers or more; use naive")
-        copies = plan_copies(plan, self.name, draw, self.directions, self.beta if self._in_block else 1.0)
+        copies = convolutions.plan_copies(plan, self.name, draw, self.directions, self.beta if self._in_block else 1.0)
         widths = {name: layer.out_features for name, layer in zip(plan.dense, _dense(model, plan.dense), strict=True)}
         logits = widths[plan.dense[-1]]
         if logits != data.classes:
             raise NotApplicable(f"{self.name} needs {data.classes} logits out of {plan.dense[-1]!r}, not {logits}")
-        return copies, plan_owners(widths, data.classes, self.name, draw, self.paths)
+        return copies, dense.plan_owners(widths, data.classes, self.name, draw, self.paths)
 
     def _mixture(
         self, observation: Observation, copies: Copies, owners: Owners, rows: Tensor, entries: Tensor, counts: Tensor
@@ -212,7 +189,7 @@ class MKOR(TamperingServer):
     def _guessed(self, observation: Observation, copies: Copies, owners: Owners) -> tuple[Tensor, Tensor]:
         """What an absent class would show if the batch were the public samples, or one grey picture: (d,) and ()."""
         narrow = self.parameters == "naive" and not self._in_block  # else the other channels matter
-        model = narrowed(observation.model, copies) if narrow else copy.deepcopy(observation.model)
+        model = convolutions.narrowed(observation.model, copies) if narrow else copy.deepcopy(observation.model)
         model.eval().requires_grad_(False)
         named = dict(model.get_submodule(owners.names[0]).requires_grad_(True).named_parameters(owners.names[0]))
         parameters = tuple(named.values())
@@ -224,7 +201,7 @@ class MKOR(TamperingServer):
                 loss = cross_entropy(model(part), labels) * len(part) / len(guess)
             total = [before + more for before, more in zip(total, torch.autograd.grad(loss, parameters), strict=True)]
         gradient = {name: own[None] for name, own in zip(named, total, strict=True)}
-        rows, entries = class_rows(gradient, model, owners)
+        rows, entries = dense.class_rows(gradient, model, owners)
         row = rows[0, 1:].mean(0)  # of all classes but the one that was named
         if narrow:
             whole = row.new_zeros(torch.Size(copies.plan.features).numel())
@@ -269,14 +246,9 @@ def _dense(model: nn.Module, names: Sequence[str]) -> list[nn.Linear]:
     return [layer for layer in layers if isinstance(layer, nn.Linear)]
 
 
-def expected_singletons(samples: int, classes: int) -> float:
-    """How many samples of a random batch are the only one of their class, if all classes are as likely."""
-    return float(samples * (1 - 1 / classes) ** (samples - 1))
-
-
 def _note(counts: Tensor, samples: int) -> str:
     single = int((counts == 1).sum())
     return (
         f"{int((counts > 0).sum())} classes read, {single} of them with one record "
-        f"(a random batch has {expected_singletons(samples, len(counts)):.1f})"
+        f"(a random batch has {expected_alone(samples, len(counts)):.1f})"
     )

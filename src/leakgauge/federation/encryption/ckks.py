@@ -16,14 +16,15 @@ import hmac
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, ClassVar
 
 import numpy as np
 
-from leakgauge.errors import BadInput, MissingExtra, Untrusted
-from leakgauge.federation.encryption.scheme import CHANGED, Adder, Encryption, Keys, Sealed, Values
+from leakgauge.errors import BadInput, Untrusted
+from leakgauge.federation.encryption.scheme import CHANGED, Adder, Encryption, Keys, Sealed, Values, package
 
+tenseal = partial(package, "tenseal", "ckks")
 _DEGREE = 8192
 _MODULI = [60, 40, 60]  # bits; one multiplication, 160 of the 218 that 128-bit security allows at this degree
 _SCALE = 2.0**40
@@ -123,15 +124,6 @@ class CkksKeys(Keys):
     def _mask(self, client: int, about: str, place: int) -> float:
         digest = hmac.digest(self.secret, f"{client}/{about}/{place}".encode(), "sha256")
         return _MASK * (2 * int.from_bytes(digest[:8], "little") / 2**64 - 1)
-
-
-def tenseal() -> Any:
-    """The package, or one line that says how to get it."""
-    try:
-        import tenseal as found
-    except ImportError:
-        raise MissingExtra("ckks needs the package tenseal; run: pip install 'leakgauge[encryption]'") from None
-    return found
 
 
 def new_context() -> Any:

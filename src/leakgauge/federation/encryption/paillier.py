@@ -25,15 +25,17 @@ import operator
 import secrets
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from leakgauge.errors import BadInput, MissingExtra, Untrusted
-from leakgauge.federation.encryption.scheme import CHANGED, Adder, Encryption, Keys, Sealed, Values
+from leakgauge.errors import BadInput, Untrusted
+from leakgauge.federation.encryption.scheme import CHANGED, Adder, Encryption, Keys, Sealed, Values, package
 from leakgauge.settings import setting
 
+gmpy2 = partial(package, "gmpy2", "paillier")
 SECURE_BITS = (2048, 3072)
 Whole = NDArray[np.int64]
 _LEAST_BITS = 128
@@ -239,15 +241,6 @@ class CheckValues:
     def _mask(self, client: int, about: str) -> int:
         digest = hmac.digest(self.secret, f"{client}/{about}".encode(), "sha256")
         return int.from_bytes(digest, "little") % self.prime
-
-
-def gmpy2() -> Any:
-    """The package, or one line that says how to get it."""
-    try:
-        import gmpy2 as found
-    except ImportError:
-        raise MissingExtra("paillier needs the package gmpy2; run: pip install 'leakgauge[encryption]'") from None
-    return found
 
 
 def _log(value: Any, prime: Any) -> Any:

@@ -5,15 +5,16 @@ All clients hold the same keys, as in FedBoosting; the server holds what adding 
 
 from __future__ import annotations
 
+import importlib
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from leakgauge.errors import BadInput, Untrusted
+from leakgauge.errors import BadInput, MissingExtra, Untrusted
 from leakgauge.settings import Settings, setting
 
 Values = NDArray[np.float64]
@@ -152,6 +153,15 @@ class Encryption(Settings):
             "A check value exposes a changed message, sum or weight, and a message of another round, to those who hold "
             "the key; it does not say who changed it, and a client with the key can send whatever it likes.",
         )
+
+
+def package(name: str, scheme: str) -> Any:
+    """The package that a scheme stands on, or one line that says how to get it."""
+    try:
+        return importlib.import_module(name)
+    except ImportError:
+        how = "pip install 'leakgauge[encryption]'"
+        raise MissingExtra(f"{scheme} needs the package {name}; run: {how}") from None
 
 
 def whole_weights(shares: Sequence[float], pieces: int) -> list[int]:

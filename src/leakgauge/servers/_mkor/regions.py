@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from leakgauge.servers._mkor.copies import Copies
+from leakgauge.servers._mkor.convolutions import Copies
 
 _NEVER_QUITE = 3e-8  # how near to 0 and 1 a squashed value may lie: the published clamp
 

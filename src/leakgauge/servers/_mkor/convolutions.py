@@ -166,25 +166,21 @@ def _kind(plan: Blueprint, server: str) -> str:
 
 
 @torch.no_grad()
-def write_copies(model: nn.Module, copies: Copies) -> None:
-    """Set the taps, in place, and zero all else that a channel in use reads. Other channels stay as they are."""
+def write_copies(model: nn.Module, copies: Copies, block: tuple[float, torch.Generator] | None = None) -> None:
+    """Set the taps, in place, and zero all else that a channel in use reads. Other channels stay as they are.
+
+    With `block`, sigma and a generator, only pairs of channels in use change: N(0, sigma^2) beside the filters.
+    """
     for i, layer, module in copies.layers(model):
         weight, bias = copies.filters(i)
-        rows = weight.new_zeros(len(weight), layer.inputs, *weight.shape[2:])
-        rows[:, copies.sources(i)] = weight
-        module.weight[copies.places[i]] = rows.to(module.weight)
-        if module.bias is not None:
-            module.bias[copies.places[i]] = bias.to(module.bias)
-
-
-@torch.no_grad()
-def write_block(model: nn.Module, copies: Copies, sigma: float, draw: torch.Generator) -> None:
-    """In place: `copies.gain` times the filters, N(0, sigma^2) for the block's other pairs."""
-    for i, _, module in copies.layers(model):
-        weight, bias = copies.filters(i)
-        chosen = weight.flatten(2).any(2)[:, :, None, None]  # (used outputs, used inputs, 1, 1): pairs with a filter
-        edited = torch.where(chosen, copies.gain * weight, sigma * torch.randn(weight.shape, generator=draw))
-        module.weight[copies.block(i)] = edited.to(module.weight)
+        if block is not None:
+            taps = weight.flatten(2).any(2)[:, :, None, None]  # (used outputs, used inputs, 1, 1): pairs with a filter
+            edited = torch.where(taps, copies.gain * weight, block[0] * torch.randn(weight.shape, generator=block[1]))
+            module.weight[copies.block(i)] = edited.to(module.weight)
+        else:
+            rows = weight.new_zeros(len(weight), layer.inputs, *weight.shape[2:])
+            rows[:, copies.sources(i)] = weight
+            module.weight[copies.places[i]] = rows.to(module.weight)
         if module.bias is not None:
             module.bias[copies.places[i]] = (copies.gain * bias).to(module.bias)
 
