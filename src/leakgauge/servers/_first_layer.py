@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import torch
@@ -56,19 +56,11 @@ def claim(candidates: Candidates, observation: Observation, notes: Iterable[str]
     hit, rest = candidates.hit[trials, order], samples - order.shape[1]
     inputs = torch.where(hit[..., None], candidates.inputs[trials, order], BLANK)
     inputs = pad(inputs, (0, 0, 0, rest), value=BLANK).reshape(len(order), samples, *data.shape)
-    ones = torch.ones(len(order), dtype=torch.long)
     proven = candidates.proven.clamp_max(samples)
-    return Reconstruction(
-        inputs,
-        _labels(observation),
-        1 - proven.to(inputs) / samples,
-        ones,
-        0 * ones,
-        time.perf_counter() - began,
-        notes=tuple(notes),
-        certified=proven if candidates.checked else None,
-        claimed=pad(hit, (0, rest), value=False),
-    )
+    claimed = pad(hit, (0, rest), value=False)
+    labels, objective, ones = _labels(observation), 1 - proven.to(inputs) / samples, torch.ones(len(order)).long()
+    found = Reconstruction(inputs, labels, objective, ones, 0 * ones, time.perf_counter() - began, claimed=claimed)
+    return replace(found, notes=tuple(notes), certified=proven if candidates.checked else None)
 
 
 def _labels(observation: Observation) -> Tensor | None:

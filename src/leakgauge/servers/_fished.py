@@ -118,17 +118,11 @@ class Fishing(TamperingServer):
                 trace[at, : part.trace.shape[1]] = part.trace.to(trace)
             if part.finished is not None:
                 finished[at] = part.finished
+        seconds = sum(part.seconds for _, _, part in parts)
+        cut_off = finished if any(part.finished is not None for _, _, part in parts) else None
+        claimed = torch.arange(answer.samples) < torch.tensor(list(caught))[:, None]
         return Reconstruction(
-            inputs,
-            labels,
-            objective,
-            steps,
-            evaluations,
-            sum(part.seconds for _, _, part in parts),
-            trace,
-            None if all(part.finished is None for _, _, part in parts) else finished,
-            tuple(notes),
-            claimed=torch.arange(answer.samples) < torch.tensor(list(caught))[:, None],
+            inputs, labels, objective, steps, evaluations, seconds, trace, cut_off, tuple(notes), claimed=claimed
         )
 
 

@@ -87,14 +87,10 @@ class ClassFishing(Fishing):
         caught = counts[:, target].tolist()
         labels = sorted_labels(counts, samples)
         labels = labels.gather(1, (labels != target).long().argsort(dim=1, stable=True))  # the target's pictures first
+        notes = [_note(target, number, samples, queries) for number in caught]
+        row, bias = answer.weight[target], answer.bias
         return self.search(
-            answer,
-            seeds,
-            progress,
-            caught,
-            lambda own, count: own.alone(target, own.weight[target], own.bias, count),
-            labels,
-            [_note(target, number, samples, queries) for number in caught],
+            answer, seeds, progress, caught, lambda own, count: own.alone(target, row, bias, count), labels, notes
         )
 
     def _fishing_for(self, target: int, model: nn.Module, layer: str, features: Tensor, queries: int) -> nn.Module:

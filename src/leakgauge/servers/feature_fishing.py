@@ -11,11 +11,10 @@ The first query sends a last layer of zeros: predictions are then 1 / C, so the 
 feature is known. With `queries=1` there is no dialogue: the cut is the quantile 1 / `expected` of a normal distribution
 fitted to public samples of the target.
 
-What can be told apart. Any features will do, of either sign or bounded, as long as the samples differ in s: features
-that a ReLU sets to zero for several samples do not, which is why a feature is chosen that is nowhere tied on public
-samples. Samples of other classes answer above the cut, with the opposite sign, whatever the last layer: with them in
-the batch the published cut isolates nobody. A class that is absent has no samples of its own below the cut, so as long
-as one exists it is bait for all: the samples above the cut answer, and the one with the largest s is fished.
+Any features will do, as long as the samples differ in s. A ReLU sets features to zero for several samples, so a feature
+is chosen that is nowhere tied on public samples. Samples of other classes answer above the cut, whatever the last
+layer: with them in the batch the published cut isolates nobody. A class that is absent has no samples below the cut, so
+it is bait for all: the samples above the cut answer, and the one with the largest s is fished.
 
 Where we depart. The released code has biases of 1000 for the other classes, which puts the cut (1000 + ln(C - 1)) / F
 above its place, 3.35 for F = 300 and ten classes (`as_released`); here they are zero and ln(C - 1) is accounted for.
@@ -120,14 +119,10 @@ class FeatureFishing(Fishing):
         sent = answer.weight[bait]
         row = sent * (self.matched / sent.abs().max())
         quiet = silenced(asks_for(answer.weight, bait, row), bait, answer.features(), _RELEASED_BIAS)
+        own_labels, notes = self._labels(answer, bait), [_note(cut, queries) for cut in cuts]
+        caught = [cut.left for cut in cuts]
         return self.search(
-            answer,
-            seeds,
-            progress,
-            [cut.left for cut in cuts],
-            lambda own, count: own.alone(bait, row, quiet, count),
-            self._labels(answer, bait),
-            [_note(cut, queries) for cut in cuts],
+            answer, seeds, progress, caught, lambda own, count: own.alone(bait, row, quiet, count), own_labels, notes
         )
 
     def _labels(self, answer: Answer, bait: int) -> Tensor | None:

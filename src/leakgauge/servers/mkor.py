@@ -143,9 +143,12 @@ class MKOR(FirstLayerServer):
             rows, entries = rows - row[:, None], entries - entry[:, None]
         features = dense.features_of(rows, entries)  # (T, C, d)
         labels = sorted_labels(counts, samples)
-        unseen = self._unseen(observation)
+        public = _public(observation)  # its mean stands where pooling without padding leaves a border
+        unseen = public if public is None else public.mean(0)
         trials = zip(features, labels, found, strict=True)
-        inputs = torch.stack([self._pictures(*trial, copies, data, unseen) for trial in trials])
+        inputs = torch.stack(
+            [self._pictures(*trial, copies, data, 0.0 if self.as_released else unseen) for trial in trials]
+        )
         own = features
         if self._in_block:
             own = unscaled(own.reshape(-1, *copies.plan.features), copies).flatten(1).view_as(own)
@@ -210,19 +213,10 @@ class MKOR(FirstLayerServer):
 
     def _reference(self, observation: Observation, like: Tensor, most: int | None) -> Tensor:
         """Pictures that the batch may resemble, (N, *sample): public ones, or a grey one."""
-        if self.mixture != "grey" and observation.knows(Fact.PUBLIC_DATA):
-            public: Batch = observation.fact(Fact.PUBLIC_DATA)
-            return public.inputs[0, :most].to(like)
+        public = _public(observation)
+        if self.mixture != "grey" and public is not None:
+            return public[:most].to(like)
         return torch.full((1, *observation.fact(Fact.INPUT_SPEC).shape), BLANK, dtype=like.dtype, device=like.device)
-
-    def _unseen(self, observation: Observation) -> Tensor | float | None:
-        """What stands where pooling without padding leaves a border: the public mean; black as released."""
-        if self.as_released:
-            return 0.0
-        if not observation.knows(Fact.PUBLIC_DATA):
-            return None
-        public: Batch = observation.fact(Fact.PUBLIC_DATA)
-        return public.inputs[0].mean(0)
 
     def _pictures(
         self,
@@ -239,6 +233,11 @@ class MKOR(FirstLayerServer):
         if seen.shape[1:] != torch.Size(data.shape):
             seen = F.adaptive_avg_pool2d(seen, (data.shape[1], data.shape[2]))  # the network had enlarged it
         return torch.where(found[classes].view(-1, *[1] * len(data.shape)), seen, BLANK)[place]
+
+
+def _public(observation: Observation) -> Tensor | None:
+    """Public pictures (N, *sample), if there are any."""
+    return observation.fact(Fact.PUBLIC_DATA).inputs[0] if observation.knows(Fact.PUBLIC_DATA) else None
 
 
 def _dense(model: nn.Module, names: Sequence[str]) -> list[nn.Linear]:

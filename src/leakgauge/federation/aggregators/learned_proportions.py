@@ -1,8 +1,7 @@
 """Learned proportions: the server keeps a logit for each client and moves it with Adam, so that validation losses fall.
 
-Ren's thesis (Swansea 2023, section 6.2) names this as future work, in one paragraph: FedBoosting's proportions cost
-much communication and computation, and Adam might produce them instead. It gives no loss, no gradient and no formula.
-All of the following is our choice.
+Ren's thesis (Swansea 2023, section 6.2) names this as future work: FedBoosting's proportions cost much communication
+and computation, and Adam might produce them instead. It gives no loss, gradient or formula; what follows is ours.
 
 Shares are p = softmax(logits) over the round's T clients. As in FedBoosting, clients try T models on samples they kept
 back. Model i is the fused model, sum_k p_k update_k with the shares so far, moved towards client i: `own` is the share
@@ -12,16 +11,14 @@ s_i = mean_j (V_ij - sum_k p_k V_kj) / own is the derivative of the clients' mea
 for all i, and through the softmax d/d logit_k = p_k (s_k - sum_i p_i s_i). One step of Adam (Kingma and Ba 2015)
 follows that gradient in each round, before the updates are added.
 
-  With `own=1` clients try each other's models as they are, and the fused loss is taken for the mean of theirs. That
-  straight line has its least value at one end: with enough rounds or a large `lr` all weight goes to one client.
-  Adam moves a logit as fast for a small difference as for a large one, so an honest client whose model is always a
-  little worse loses its share too, only less surely than a poisoned one. A larger `eps` slows small differences down.
+  With `own=1` clients try each other's models as they are. That straight line has its least value at one end: with
+  enough rounds or a large `lr` all weight goes to one client. Adam moves a logit as fast for a small difference as for
+  a large one, so an honest client whose model is always a little worse loses its share too; a larger `eps` helps.
   A client's losses are scaled down where they differ by more than three times the median client's, so that one client
   cannot drown the others. A loss that is not finite counts as ten times the largest that is.
   Each client has its own count of Adam's steps. A client that is not drawn keeps what it has. The mean of the steps of
   a round is taken off, which leaves the shares alone, so that a client that joins late begins at a middling share.
-  `every=5` tries models in every fifth round alone, which is the saving the thesis is after; in between the learned
-  shares stay. With `every=1` a round costs what it costs with FedBoosting.
+  `every=5` tries models in every fifth round alone, which is the saving the thesis is after.
 """
 
 from __future__ import annotations

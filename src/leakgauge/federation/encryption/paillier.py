@@ -3,18 +3,16 @@
 Paillier, EUROCRYPT 1999, with g = 1 + n. Everyone who encrypts here holds the private key too, so the random n-th
 residue is drawn modulo p^2 and q^2 and put together: faster than r^n mod n^2, with the same distribution.
 
+Many numbers go into one plaintext, in fixed point and shifted to be non-negative. A slot has whole bytes for the
+largest weighted sum: sum_i w_i u_i with 0 <= u_i <= 2 q and sum_i w_i <= pieces stays below 2^(8 width).
+
+Check values survive adding (homomorphic message authentication, Agrawal and Boneh 2009). A client sends, beside its
+numbers q, the value <r, q> + f(client, round) modulo a prime; r and f come from a secret that the server does not have.
+The sum of check values with weights w must equal <r, sum> + sum_i w_i f(i, round), so a changed number, another weight,
+a left-out client or a message of another round is found out, up to a chance of one in the prime.
+
 Where we depart from FedBoosting (Ren et al. 2022): keys of 2048 bits and more (128 bits are factored in seconds), fixed
 point with a stated bound, many values per ciphertext, weights that add up, check values.
-
-Many small numbers go into one plaintext: fixed point, shifted to be non-negative, a slot of whole bytes each. A slot is
-wide enough for the weighted sum of the largest values, so slots never run into each other: sum_i w_i u_i with
-0 <= u_i <= 2 q and sum_i w_i <= pieces stays below 2^(8 width).
-
-Check values survive adding: who holds the secret sees whether a sum is what it claims to be. A client sends, beside its
-numbers q, the value <r, q> + f(client, round) modulo a prime; r and f come from a secret that the server does not have.
-The sum of check values with weights w must then equal <r, sum> + sum_i w_i f(i, round), so a changed number, another
-weight, a left-out client or a message of another round is found out, up to a chance of one in the prime. This is known
-as homomorphic message authentication (Agrawal and Boneh 2009).
 """
 
 from __future__ import annotations
