@@ -126,7 +126,7 @@ def test_labels_are_counted_exactly_however_many_classes_are_absent():
         assert torch.equal(counts[0], torch.bincount(batch.labels[0], minlength=10))
 
 
-def test_a_wrong_first_count_is_mended_by_the_exact_one():
+def test_a_wrong_first_count_is_corrected_by_the_exact_one():
     """The second query fished class 5, which occurs twice: its own update says that 4 is the one."""
     model = network(RELU)
     seen = look(ClassFishing(steps=1, target=5).prepare(model, DATA.spec, PUBLIC), MIXED)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from leakgauge.checks._received import Received
-from leakgauge.checks.suspicion import CAUTION, Found, check
+from leakgauge.checks.suspicion import Found, caution
 
 _WIDE = 2.0  # units per input from which a layer is wider than a task asks for
 
 
-@check("measure what it leaks with 'leakgauge attack linear'; a convolution in front would help", severity=CAUTION)
+@caution("measure what it leaks with 'leakgauge attack linear'; a convolution in front would help")
 def linear_first(received: Received) -> Found:
     """A linear layer that sees the raw input gives samples away to a server that does not even tamper."""
     for layer in received.layers:
@@ -18,7 +18,7 @@ def linear_first(received: Received) -> Found:
             yield layer.name, units / inputs, f"{units} units see all {inputs} raw inputs{wide}"
 
 
-@check("ask why it is that wide: a layer of the input's size can pass the input on", severity=CAUTION)
+@caution("ask why it is that wide: a layer of the input's size can pass the input on")
 def oversized_dense(received: Received) -> Found:
     """Units of a hidden linear layer for each value of a sample: the second of the three checks in Wang et al. 2023.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from leakgauge.checks._received import Received
-from leakgauge.checks.suspicion import CAUTION, Found, check
+from leakgauge.checks.suspicion import Found, caution
 from leakgauge.engine.gradients import working_model
 from leakgauge.models import input_affine
 
@@ -16,7 +16,7 @@ _FEW = 8  # of so many samples one is a few
 _UNITS = 8  # active ones; a share of fewer says nothing
 
 
-@check("send no update: it would be the gradient of few samples, whatever the size of the batch", severity=CAUTION)
+@caution("send no update: it would be the gradient of few samples, whatever the size of the batch")
 def dominant_sample(received: Received) -> Found:
     """Per hidden layer: powers of ten between the largest squared gradient of a sample and the median one.
 
@@ -47,9 +47,7 @@ def dominant_sample(received: Received) -> Found:
         yield name, min(_LARGEST, tens), evidence
 
 
-@check(
-    "compare with another batch; if the same holds, send no update: it would be that of few samples", severity=CAUTION
-)
+@caution("compare with another batch; if the same holds, send no update: it would be that of few samples")
 def dominated_gradients(received: Received) -> Found:
     """Per layer: which share of the sum of all norms the loudest eighth of the samples has.
 
@@ -64,9 +62,7 @@ def dominated_gradients(received: Received) -> Found:
             yield name, share, f"{few} of {len(norms)} samples have {share:.0%} of the sum of all gradient norms"
 
 
-@check(
-    "send no update of a small batch: a unit that one sample activates has that sample for a gradient", severity=CAUTION
-)
+@caution("send no update of a small batch: a unit that one sample activates has that sample for a gradient")
 def selective_units(received: Received) -> Found:
     """Of the units of a first linear layer that fire for any sample, the share that fires for one class alone."""
     samples, model = received.samples, received.model

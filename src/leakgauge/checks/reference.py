@@ -5,16 +5,12 @@ from __future__ import annotations
 import torch
 
 from leakgauge.checks._received import SCALE, Received
-from leakgauge.checks.suspicion import CAUTION, Found, check
+from leakgauge.checks.suspicion import Found, caution, check
 
 _STEP = 0.01  # a usual step of an optimiser per weight, so that layers that start at zero have a size too
 
 
-@check(
-    "ask what happened since the last round, and compare with what other clients received",
-    severity=CAUTION,
-    severe="wild_drift",
-)
+@caution("ask what happened since the last round, and compare with what other clients received", severe="wild_drift")
 def drift(received: Received) -> Found:
     """Distance to the reference over the size of the layer there, weights and bias together."""
     moved: dict[str, list[float]] = {}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from leakgauge.checks._received import Received
@@ -45,6 +46,9 @@ class Check:
 def check(do: str, **others: Any) -> Callable[[Callable[[Received], Found]], Check]:
     """Makes a `Check` of a function that yields scores: `drift(received)` becomes the check "drift"."""
     return lambda scores: Check(scores.__name__.replace("_", "-"), scores, do, **others)
+
+
+caution = partial(check, severity=CAUTION)  # the same, of a check that proves nothing
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from scipy import stats
 from torch import Tensor
 
 from leakgauge.checks._received import CONVOLUTION, LINEAR, SCALE, Layer, Received
-from leakgauge.checks.suspicion import CAUTION, Found, check
+from leakgauge.checks.suspicion import Found, caution, check
 
 _CHANCE = 1e-6  # that a random filter is as concentrated as the baseline
 _SMALL = 5  # weights of a filter; one with fewer is often a single tap by chance
@@ -123,7 +123,7 @@ def _may_be_pruned(quiet: int, last: Layer, received: Received) -> bool:
     return float(stats.binom.sf(quiet - 1, rows, (1 - density) ** size)) > _EMPTIED
 
 
-@check("accept it in the first round only; later it serves to count your labels", severity=CAUTION)
+@caution("accept it in the first round only; later it serves to count your labels")
 def empty_layer(received: Received) -> Found:
     """1 for a last layer of zeros: all predictions are the same, so its update says how often each label occurs."""
     for layer in received.layers:
@@ -131,7 +131,7 @@ def empty_layer(received: Received) -> Found:
             yield layer.name, float(not bool(layer.weight.any())), "all weights of the last layer are zero"
 
 
-@check("ask whether the model was pruned; zeros also sort what reaches each unit", severity=CAUTION)
+@caution("ask whether the model was pruned; zeros also sort what reaches each unit")
 def mostly_zeros(received: Received) -> Found:
     """Share of a layer's weights that are zero: the first of the three checks that Wang et al. 2023 give a client."""
     for layer in received.layers:

@@ -20,7 +20,7 @@ class PlainExchange:
 
     updates: SharedUpdate  # (T, ...)
     mean_of: Callable[[SharedUpdate], SharedUpdate]  # what the server does with equal clients: (T, ...) -> (1, ...)
-    mean_of_weighted: Callable[[SharedUpdate, Tensor], SharedUpdate] | None = None  # of scaled rows, if it asks by what
+    mean_of_weighted: Callable[[SharedUpdate, Tensor], SharedUpdate] | None = None  # the same if it needs the weights
 
     def mixtures(self, weights: Tensor | None) -> SharedUpdate:
         """What clients try: one model per client, by the rows of `weights`; without any the updates as they are."""
@@ -53,7 +53,7 @@ class EncryptedExchange:
         self.sent = [keys.seal(row, c, about) for row, c in zip(flattened(updates), clients, strict=True)]
 
     def mixtures(self, weights: Tensor | None) -> SharedUpdate:
-        """The same of what clients sent; the server adds, and who tries a mixture opens it."""
+        """The same from encrypted messages: the server adds, and the client that tries a mixture opens it."""
         rows = [self.keys.open(one) for one in self.sent] if weights is None else map(self._opened, weights)
         return unflattened(np.stack([*rows]), self.updates)
 

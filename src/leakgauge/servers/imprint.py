@@ -12,11 +12,11 @@ Three variants. `linear` is the above. `sparse` units switch off again above the
 sample touches no row but its own. `one-shot` has two units around one bin: a small module for one sample out of many.
 
 Where we depart. The released reading takes every row minus its neighbour, which loses the samples above the last
-threshold and leaves, in the first row, the sum over everybody; here the last row is read as it is, so that all k bins
-count (`as_released=True` is theirs). The network behind sees values from 0 to 1, where theirs grow with the number of
-bins and saturate a sigmoid. `sparse` is the default: it is exact in float32 where
-differences lose three digits, and with a gain of 1e-5 also after several local steps on mini-batches, because weights
-that small lose nothing when they are subtracted. A candidate is certified if some label explains its bias gradient.
+threshold and leaves, in the first row, the sum over the whole batch; here the last row is read as it is, so that all k
+bins count (`as_released=True` is theirs). The network behind sees values from 0 to 1, where theirs grow with the number
+of bins and saturate a sigmoid. `sparse` is the default: it is exact in float32 where differences lose three digits, and
+with a gain of 1e-5 also after several local steps on mini-batches, because weights that small lose nothing when they
+are subtracted. A candidate is certified if some label explains its bias gradient.
 """
 
 from __future__ import annotations
@@ -190,7 +190,7 @@ class Bins:
 
     @property
     def hit(self) -> Tensor:
-        """(T, B) bool: somebody is in it."""
+        """(T, B) bool: at least one sample is in it."""
         return self.bias.abs() > self.rounding
 
     def most(self, samples: int, keep: str) -> Tensor:
@@ -199,7 +199,7 @@ class Bins:
         return torch.where(self.hit, size, -1.0).topk(min(samples, size.shape[1]), dim=1).indices
 
     def inputs(self, weight: Tensor, chosen: Tensor) -> Tensor:
-        """(T, M, d) what the chosen bins (T, M) hold; zeros where nobody is."""
+        """(T, M, d) what the chosen bins (T, M) hold; zeros in empty bins."""
         trials = torch.arange(len(chosen), device=chosen.device)[:, None]
         first = self.first[chosen]
         rows = weight[trials, first]  # a copy of these rows only: the whole gradient may be large
@@ -217,11 +217,11 @@ def read_bins(module: ImprintModule, weight: Tensor, bias: Tensor, coarse: float
     units = bias.shape[1]
     first = torch.arange(1 if module.variant == ONE_SHOT else units, device=bias.device)
     taken_off = torch.full_like(first, module.variant != SPARSE, dtype=torch.bool)
-    everybody = torch.zeros_like(taken_off)
+    whole_batch = torch.zeros_like(taken_off)
     if module.variant not in (SPARSE, ONE_SHOT):
         taken_off[-1] = False  # nothing lies above the last row: it is a bin as it stands
         if as_released:
-            first[-1], everybody[-1] = 0, True  # the first row stands as it is instead: the sum over everybody
+            first[-1], whole_batch[-1] = 0, True  # the first row stands as it is instead: the sum over the whole batch
 
     def differences(rows: Tensor) -> Tensor:
         return rows[:, first] - torch.where(taken_off, rows[:, (first + 1).clamp_max(units - 1)], 0.0)
@@ -233,7 +233,7 @@ def read_bins(module: ImprintModule, weight: Tensor, bias: Tensor, coarse: float
     statistic = differences(weight @ query) / torch.where(own == 0, torch.inf, own)
     low, high = module.edges[first].to(weight), module.edges[first + 1].to(weight)
     slack = (high - low) / 2
-    plausible = (statistic > low - slack) & (statistic < high + slack) & ~everybody
+    plausible = (statistic > low - slack) & (statistic < high + slack) & ~whole_batch
     return Bins(first, taken_off, own, differences(weight.mean(2)), rounding, plausible)
 
 

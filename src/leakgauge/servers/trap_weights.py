@@ -154,12 +154,10 @@ def _first_layer(model: nn.Module, example: Tensor) -> tuple[str, nn.Linear, Ten
     return layer, linear, *affine
 
 
-def _alone_in_unit(
-    observation: Observation, layer: str, candidates: Tensor, bias: Tensor, coarse: float
-) -> Tensor | None:
-    """Which candidates (T, M, d), one of each unit, explain the units' bias gradients (T, M) by themselves."""
+def _alone_in_unit(observation: Observation, layer: str, ratio: Tensor, bias: Tensor, coarse: float) -> Tensor | None:
+    """Which ratios (T, M, d), one of each unit, explain the units' bias gradients (T, M) by themselves."""
     net = working_model(observation.model, observation.fact(Fact.LOCAL_TRAINING).batchnorm)
-    flat, units = candidates.reshape(-1, *observation.fact(Fact.INPUT_SPEC).shape), candidates.shape[1]
+    flat, units = ratio.reshape(-1, *observation.fact(Fact.INPUT_SPEC).shape), ratio.shape[1]
     added: list[Tensor] = []  # to the layer's output, so that its derivative is the bias's for every sample
 
     def passes() -> Iterator[tuple[Tensor, Tensor, Tensor]]:

@@ -83,20 +83,16 @@ class Copies:
         The first layer also undoes the network's own normalisation, and inverts where maxima are to come.
         """
         kernel, own = self.plan.convolutions[i].kernel, torch.arange(len(self.sources(i)))
-        weight = torch.zeros(len(self.places[i]), len(own), kernel, kernel)
+        scale, shift = torch.ones(len(own)), torch.zeros(len(own))
+        if i == 0:
+            scale, shift = torch.tensor(self.plan.std), torch.tensor(self.plan.mean)
+            if self.kind == "max":
+                own, scale, shift = own.repeat(2), torch.cat((scale, -scale)), torch.cat((shift, 1 - shift))
+        weight = torch.zeros(len(self.places[i]), len(self.sources(i)), kernel, kernel)
         bias = torch.zeros(len(weight))
         for direction, targets in enumerate(torch.arange(len(weight)).reshape(self.fans[i], -1)):
             row, column = (kernel // 2 + self.shifts[i] * step for step in divmod(direction, 2))
-            if i > 0:
-                weight[targets, own, row, column] = 1
-                continue
-            mean, std = torch.tensor(self.plan.mean), torch.tensor(self.plan.std)
-            upright, inverted = targets[: self.colours], targets[self.colours :]
-            weight[upright, own, row, column] = std
-            bias[upright] = mean
-            if self.kind == "max":
-                weight[inverted, own, row, column] = -std
-                bias[inverted] = 1 - mean
+            weight[targets, own, row, column], bias[targets] = scale, shift
         return weight, bias
 
 
