@@ -62,7 +62,8 @@ def judge(measured: Mapping[str, Mapping[str, Measured]], thresholds: Thresholds
     """The scores that reach their thresholds. Where a check needs all layers, the smallest score must."""
     found = []
     for name, layers in measured.items():
-        check, limit = checks()[name], float(getattr(thresholds, name.replace("-", "_")))
+        check = checks()[name]
+        limit = float(getattr(thresholds, check.field))
         reached = {layer: m for layer, m in layers.items() if m.score >= limit}
         if check.everywhere and len(reached) < len(layers):
             continue

@@ -99,9 +99,10 @@ class Imprint(FirstLayerServer):
 
     def prepare(self, model: nn.Module, data: DataSpec, public: Batch | None = None) -> nn.Module:
         like = next((p for p in model.parameters() if p.is_floating_point()), torch.zeros(()))
-        return imprinted(model, ImprintModule(self._plan(data, public), like.detach(), self.as_released))
+        return imprinted(model, ImprintModule(self, like.detach(), *self._edges(data, public)))
 
-    def _plan(self, data: DataSpec, public: Batch | None) -> Plan:
+    def _edges(self, data: DataSpec, public: Batch | None) -> tuple[Tensor, Tensor, tuple[float, float]]:
+        """In float64: q (d,), rising thresholds and the last bin's end (K + 1,), what the network sees as 0 and 1."""
         query, offset = query_vector(self.query, data, self.mode, self.secret)
         levels = torch.arange(1, self.bins, dtype=torch.float64) / self.bins
         if self.variant == ONE_SHOT:
@@ -122,7 +123,7 @@ class Imprint(FirstLayerServer):
             floor = torch.minimum(_RELEASED_FLOOR + offset[0], inner[0] - margin)
             ceiling = 2 * inner[-1] - (inner[-2] if len(inner) > 1 else floor)  # the last width once more
         ends = (inner, ceiling[None]) if self.variant == ONE_SHOT else (floor[None], inner, ceiling[None])
-        return Plan(query, torch.cat(ends), (low, high), self.variant, self.gain)
+        return query, torch.cat(ends), (low, high)
 
     def solve(self, observation: Observation, seeds: tuple[int, ...], progress: Progress) -> Reconstruction:  # noqa: ARG002
         began = time.perf_counter()
@@ -237,17 +238,6 @@ def read_bins(module: ImprintModule, weight: Tensor, bias: Tensor, coarse: float
     return Bins(first, taken_off, own, differences(weight.mean(2)), rounding, plausible)
 
 
-@dataclass(frozen=True)
-class Plan:
-    """The numbers behind a module, in float64."""
-
-    query: Tensor  # (d,)
-    edges: Tensor  # (K + 1,) rising: the thresholds, and above them the end of the last bin
-    shown: tuple[float, float]  # the statistic between which the network behind sees 0 to 1
-    variant: str
-    gain: float
-
-
 class ImprintModule(nn.Module):
     """Flatten, Linear(d -> K), ReLU or Hardtanh, Linear(K -> d), and the input's shape again."""
 
@@ -255,25 +245,25 @@ class ImprintModule(nn.Module):
     query: Tensor  # (d,)
     slope: Tensor  # (K,) of the units in the statistic
 
-    def __init__(self, plan: Plan, like: Tensor, as_released: bool) -> None:
+    def __init__(self, server: Imprint, like: Tensor, query: Tensor, edges: Tensor, shown: tuple[float, float]) -> None:
         super().__init__()
-        size, units = len(plan.query), len(plan.edges) - 1
-        edges, query = plan.edges.to(like), plan.query.to(like)
+        size, units, gain = len(query), len(edges) - 1, server.gain
+        edges, query = edges.to(like), query.to(like)
         width = edges[1:] - edges[:-1]
         if not bool((width > 0).all()):
             allowed = f"few enough for thresholds that differ in {like.dtype}"
             raise BadInput("imprint: bins", allowed=allowed, got=units, do="use fewer bins, or --precision float64")
-        self.variant = plan.variant
-        slope = plan.gain / width if plan.variant == SPARSE else torch.full_like(width, plan.gain)  # (K,)
-        self.activation = nn.Hardtanh(0.0, plan.gain) if plan.variant == SPARSE else nn.ReLU()
+        self.variant = server.variant
+        slope = gain / width if server.variant == SPARSE else torch.full_like(width, gain)  # (K,)
+        self.activation = nn.Hardtanh(0.0, gain) if server.variant == SPARSE else nn.ReLU()
         # On the meta device nothing is drawn: with many bins and large pictures each of the two holds half a gigabyte.
         self.sort = nn.Linear(size, units, device="meta")
         self.sort.weight = nn.Parameter(slope[:, None] * query)
         self.sort.bias = nn.Parameter(-slope * edges[:-1])
-        low, high = (self._summed(like.new_tensor([s]), slope, edges).item() for s in plan.shown)
+        low, high = (self._summed(like.new_tensor([s]), slope, edges).item() for s in shown)
         outgoing, shift = 1 / (high - low), -low / (high - low)
-        if as_released:
-            outgoing, shift = 1 / plan.gain, -float(edges[:-1].mean())
+        if server.as_released:
+            outgoing, shift = 1 / gain, -float(edges[:-1].mean())
         self.spread = nn.Linear(units, size, device="meta")
         self.spread.weight = nn.Parameter(like.new_full((size, units), outgoing))
         self.spread.bias = nn.Parameter(like.new_full((size,), shift))

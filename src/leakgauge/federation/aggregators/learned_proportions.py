@@ -81,7 +81,9 @@ class LearnedProportions(Aggregator):
     def weigh(self, reported: Reported, memory: Mapping[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
         """Remembers by client number, all (K,): `learned` (what is added to the first logits), `m`, `v` and `steps`."""
         who = torch.arange(len(reported.samples)) if reported.clients is None else reported.clients.cpu()
-        kept = {n: _grown(memory.get(n), int(who.max()) + 1) for n in ("learned", "m", "v", "steps")}
+        nothing, clients = torch.zeros(0, dtype=torch.float64), int(who.max()) + 1
+        known = {n: memory.get(n, nothing).cpu() for n in ("learned", "m", "v", "steps")}
+        kept = {n: torch.cat([t, t.new_zeros(max(0, clients - len(t)))]) for n, t in known.items()}  # zeros if new
         learned, m, v, steps = (tensor[who] for tensor in kept.values())
         first = reported.samples.double().cpu().log() if self.start == "samples" else torch.zeros_like(learned)
         if reported.validation is not None:  # one step of Adam for these clients
@@ -111,9 +113,3 @@ def slopes_of_logits(validation: Tensor, shares: Tensor, own: float) -> Tensor:
     slopes = differences.mean(1)
     gradient: Tensor = shares * (slopes - shares @ slopes)
     return gradient
-
-
-def _grown(kept: Tensor | None, clients: int) -> Tensor:
-    """A copy with room for so many clients; those that are new have zeros."""
-    old = torch.zeros(0, dtype=torch.float64) if kept is None else kept.cpu().double()
-    return torch.cat([old, old.new_zeros(max(0, clients - len(old)))])

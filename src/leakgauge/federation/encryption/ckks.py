@@ -52,7 +52,9 @@ class Ckks(Encryption):
             raise BadInput("ckks: largest", allowed=f"at most {_LARGEST:g}", got=self.largest, do="lower it")
 
     def keys(self) -> CkksKeys:
-        return CkksKeys(self, new_context(), secrets.token_bytes(32))
+        context = tenseal().context(tenseal().SCHEME_TYPE.CKKS, _DEGREE, coeff_mod_bit_sizes=_MODULI)
+        context.global_scale = _SCALE
+        return CkksKeys(self, context, secrets.token_bytes(32))
 
     def error_bound(self) -> float:
         """Not proven: ten times the largest error seen at values of 64."""
@@ -124,12 +126,6 @@ class CkksKeys(Keys):
     def _mask(self, client: int, about: str, place: int) -> float:
         digest = hmac.digest(self.secret, f"{client}/{about}/{place}".encode(), "sha256")
         return _MASK * (2 * int.from_bytes(digest[:8], "little") / 2**64 - 1)
-
-
-def new_context() -> Any:
-    context = tenseal().context(tenseal().SCHEME_TYPE.CKKS, _DEGREE, coeff_mod_bit_sizes=_MODULI)
-    context.global_scale = _SCALE
-    return context
 
 
 def read(context: Any, part: bytes) -> Any:
