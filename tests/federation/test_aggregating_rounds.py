@@ -76,7 +76,7 @@ def test_a_poisoned_client_weighs_less_than_a_third_of_an_honest_one(poison):
     assert equal.ledger[:, 0].tolist() == pytest.approx([1 / 6] * 6)
 
 
-def test_a_liar_is_believed_by_the_mean_and_not_by_the_median():
+def test_a_liar_moves_the_mean_and_not_the_median():
     assumed, doubted = (
         federated(aggregator=FedBoosting(over=over), poison=Poison(lies=True)) for over in ("mean", "median")
     )

@@ -7,7 +7,7 @@ import torch
 
 from leakgauge import catalog
 from leakgauge.errors import BadInput
-from leakgauge.federation.aggregators._aggregator import Reported
+from leakgauge.federation.aggregators.aggregator import Reported
 from leakgauge.federation.aggregators.fedadam import FedAdam
 from leakgauge.federation.aggregators.fedavg import FedAvg
 from leakgauge.federation.aggregators.fedboosting import FedBoosting
@@ -25,7 +25,7 @@ FOUR = Reported(torch.ones(4), "equal")
 EVERY = [cls() for cls in catalog.find("aggregators").values()]
 
 
-def told(own, tried, weighting="equal") -> Reported:
+def reports(own, tried, weighting="equal") -> Reported:
     return Reported(
         torch.tensor([1.0, 2.0, 7.0], dtype=torch.float64), weighting, torch.tensor(own), torch.tensor(tried)
     )
@@ -41,14 +41,14 @@ def test_all_are_found_and_show_an_example():
 
 @pytest.mark.parametrize("aggregator", [FedAvg(), FedAdam()])
 def test_plain_weights_are_equal_or_by_samples(aggregator):
-    assert aggregator.weights(told([1.0] * 3, [[1.0] * 3] * 3)).tolist() == pytest.approx([1 / 3] * 3)
-    assert aggregator.weights(told([1.0] * 3, [[1.0] * 3] * 3, "samples")).tolist() == pytest.approx([0.1, 0.2, 0.7])
+    assert aggregator.weights(reports([1.0] * 3, [[1.0] * 3] * 3)).tolist() == pytest.approx([1 / 3] * 3)
+    assert aggregator.weights(reports([1.0] * 3, [[1.0] * 3] * 3, "samples")).tolist() == pytest.approx([0.1, 0.2, 0.7])
 
 
 @pytest.mark.parametrize("aggregator", EVERY, ids=lambda a: a.name)
 def test_weights_are_shares_and_weighing_leaves_its_input_alone(aggregator):
     """Whatever it remembers: two rounds, the second with other clients; memories are tensors, so that they are kept."""
-    reported, memory = told([0.2, 0.9, 2.0], [[0.2, 0.3, 0.4], [0.9] * 3, [2.0, 1.0, 3.0]]), {}
+    reported, memory = reports([0.2, 0.9, 2.0], [[0.2, 0.3, 0.4], [0.9] * 3, [2.0, 1.0, 3.0]]), {}
     for clients in ([0, 1, 2], [4, 0, 3]):
         before = {n: t.clone() for n, t in memory.items()}
         weights, after = aggregator.weigh(replace(reported, clients=torch.tensor(clients)), memory)
@@ -64,14 +64,14 @@ def test_weights_are_shares_and_weighing_leaves_its_input_alone(aggregator):
 
 @pytest.mark.parametrize("aggregator", [*FORMS, LearnedProportions()], ids=lambda a: a.spec)
 def test_equal_clients_weigh_the_same(aggregator):
-    weights = aggregator.weights(told([0.5] * 3, [[0.4, 0.6, 0.5]] * 3))
+    weights = aggregator.weights(reports([0.5] * 3, [[0.4, 0.6, 0.5]] * 3))
     assert weights.tolist() == pytest.approx([1 / 3] * 3)
 
 
 @pytest.mark.parametrize("aggregator", [*FORMS[:4], LearnedProportions()], ids=lambda a: a.spec)
 def test_a_worse_client_weighs_less(aggregator):
-    good, bad = (0.2, 2.0) if aggregator.measured_by == "loss" else (0.9, 0.1)
-    weights = aggregator.weights(told([good] * 3, [[good] * 3, [good] * 3, [bad] * 3]))
+    good, bad = (0.2, 2.0) if aggregator.metric == "loss" else (0.9, 0.1)
+    weights = aggregator.weights(reports([good] * 3, [[good] * 3, [good] * 3, [bad] * 3]))
     assert weights.sum().item() == pytest.approx(1)
     assert weights[2] < weights[0] == weights[1]
 
@@ -79,34 +79,34 @@ def test_a_worse_client_weighs_less(aggregator):
 @pytest.mark.parametrize("aggregator", FORMS[:4], ids=lambda a: a.spec)
 def test_a_client_that_learned_worse_weighs_less(aggregator):
     good, bad = (0.2, 2.0) if aggregator.metric == "loss" else (0.9, 0.1)
-    own = aggregator.weights(told([good, good, bad], [[good] * 3] * 3))
+    own = aggregator.weights(reports([good, good, bad], [[good] * 3] * 3))
     assert own[2] < own[0]
 
 
 def test_the_softmax_of_losses_favours_the_worse_as_the_text_has_it():
-    weights = FORMS[4].weights(told([0.2] * 3, [[0.2] * 3, [0.2] * 3, [2.0] * 3]))
+    weights = FORMS[4].weights(reports([0.2] * 3, [[0.2] * 3, [0.2] * 3, [2.0] * 3]))
     assert weights[2] > weights[0]
 
 
 def test_released_scores_by_hand():
     """(1 / mean V)(1 / T) over its sum: V means 1, 2, 4 and T 1, 1, 2 give 1, 1/2, 1/8."""
-    weights = FedBoosting().weights(told([1.0, 1.0, 2.0], [[1.0] * 3, [2.0] * 3, [4.0] * 3]))
+    weights = FedBoosting().weights(reports([1.0, 1.0, 2.0], [[1.0] * 3, [2.0] * 3, [4.0] * 3]))
     assert weights.tolist() == pytest.approx([v / 1.625 for v in (1, 0.5, 0.125)])
 
 
 def test_the_text_by_hand():
     own, tried = torch.tensor([0.5, 0.7, 0.9]).double(), torch.tensor([[0.5] * 3, [0.6] * 3, [0.9] * 3])
     expected = torch.softmax(torch.softmax(own, 0) * tried.double().sum(1), 0)
-    found = FORMS[3].weights(told(own.tolist(), tried.tolist()))
+    found = FORMS[3].weights(reports(own.tolist(), tried.tolist()))
     torch.testing.assert_close(found, expected)
 
 
 def test_a_model_that_is_broken_or_perfect_leaves_finite_weights():
     nan = float("nan")
-    weights = FedBoosting().weights(told([1.0, 1.0, nan], [[1.0] * 3, [1.0] * 3, [nan] * 3]))
+    weights = FedBoosting().weights(reports([1.0, 1.0, nan], [[1.0] * 3, [1.0] * 3, [nan] * 3]))
     assert weights[2] < 1e-9
-    assert torch.isfinite(FedBoosting().weights(told([0.0] * 3, [[0.0] * 3] * 3))).all()
-    none = FedBoosting(metric="accuracy").weights(told([0.0] * 3, [[0.0] * 3] * 3))
+    assert torch.isfinite(FedBoosting().weights(reports([0.0] * 3, [[0.0] * 3] * 3))).all()
+    none = FedBoosting(metric="accuracy").weights(reports([0.0] * 3, [[0.0] * 3] * 3))
     assert none.tolist() == pytest.approx([1 / 3] * 3)
 
 
@@ -143,9 +143,9 @@ def test_others_hand_the_mean_on():
 
 
 def test_what_is_kept_back():
-    assert FedAdam().kept_back == 0
-    assert FedAdam(validation=0.1).kept_back == 0.1
-    assert (FedAvg().kept_back, FedAvg(validation=0.1).kept_back, FedBoosting().kept_back) == (0.0, 0.1, 0.1)
+    assert FedAdam().validation == 0
+    assert FedAdam(validation=0.1).validation == 0.1
+    assert (FedAvg().validation, FedAvg(validation=0.1).validation, FedBoosting().validation) == (0.0, 0.1, 0.1)
     with pytest.raises(BadInput, match="above 0"):
         FedBoosting(validation=0.0)
 
@@ -165,7 +165,7 @@ def test_fedboosting_draws_new_weights_each_round_and_the_released_ones_are_fixe
 
 def test_validation_alone_by_hand():
     """V means 1, 2, 4: released 1, 1/2, 1/4 over their sum; in the text's form softmax of the sums."""
-    reported = told([9.0, 1.0, 5.0], [[1.0] * 3, [2.0] * 3, [4.0] * 3])
+    reported = reports([9.0, 1.0, 5.0], [[1.0] * 3, [2.0] * 3, [4.0] * 3])
     released = FedBoosting(results="validation").weights(reported)
     assert released.tolist() == pytest.approx([v / 1.75 for v in (1, 0.5, 0.25)])
     text = FedBoosting(results="validation", form="softmax").weights(reported)

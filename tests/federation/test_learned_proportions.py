@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from leakgauge.errors import BadInput
-from leakgauge.federation.aggregators._aggregator import Reported
+from leakgauge.federation.aggregators.aggregator import Reported
 from leakgauge.federation.aggregators.learned_proportions import LearnedProportions, slopes_of_logits
 
 SAMPLES = torch.tensor([1.0, 2.0, 7.0], dtype=torch.float64)
@@ -22,7 +22,7 @@ def moved(shares: torch.Tensor, own: float) -> torch.Tensor:
     return (1 - own) * shares.expand(3, 3) + own * torch.eye(3, dtype=torch.float64)
 
 
-def told(validation, clients=(0, 1, 2), samples=SAMPLES) -> Reported:
+def reports(validation, clients=(0, 1, 2), samples=SAMPLES) -> Reported:
     return Reported(samples, "equal", torch.zeros(len(samples)), validation, torch.tensor(clients))
 
 
@@ -37,7 +37,7 @@ def test_steps_are_those_of_torchs_adam_on_the_loss_that_is_linear_in_the_shares
         adam.zero_grad()
         (torch.softmax(logits, 0) @ losses(seed)).mean().backward()
         adam.step()
-        weights, memory = rule.weigh(told(losses(seed)), memory)
+        weights, memory = rule.weigh(reports(losses(seed)), memory)
         torch.testing.assert_close(weights, torch.softmax(logits.detach(), 0))
 
 
@@ -91,16 +91,16 @@ def test_equal_clients_keep_equal_shares_and_a_worse_one_goes_down_round_by_roun
     worse, seen = torch.full((3, 3), 0.4), []
     worse[2] = 0.5
     for _ in range(20):
-        weights, memory = rule.weigh(told(worse), memory)
+        weights, memory = rule.weigh(reports(worse), memory)
         seen.append(weights[2].item())
-        same, equal = rule.weigh(told(torch.full((3, 3), 0.4)), equal)
+        same, equal = rule.weigh(reports(torch.full((3, 3), 0.4)), equal)
         assert same.tolist() == pytest.approx([1 / 3] * 3)
     assert all(a > b for a, b in itertools.pairwise(seen))
     assert weights[0].item() == pytest.approx(weights[1].item())
 
 
 def test_learning_starts_at_equal_shares_or_by_samples():
-    untried = told(None)
+    untried = reports(None)
     assert LearnedProportions().weights(untried).tolist() == pytest.approx([1 / 3] * 3)
     assert LearnedProportions(start="samples").weights(untried).tolist() == pytest.approx([0.1, 0.2, 0.7])
 
@@ -109,8 +109,8 @@ def test_memory_goes_by_the_clients_number_and_not_by_its_place_in_the_round():
     rule = LearnedProportions()
     bad = losses(0)
     bad[2] += 1
-    _, memory = rule.weigh(told(bad, (5, 2, 9)), {})
-    weights, again = rule.weigh(told(None, (9, 5, 0)), memory)
+    _, memory = rule.weigh(reports(bad, (5, 2, 9)), {})
+    weights, again = rule.weigh(reports(None, (9, 5, 0)), memory)
     assert weights[0] < weights[2] < weights[1]  # a client that is new lies between
     assert all(torch.equal(again[n], t) for n, t in memory.items())
     assert memory["steps"].tolist() == [0, 0, 1, 0, 0, 1, 0, 0, 0, 1]
@@ -119,8 +119,8 @@ def test_memory_goes_by_the_clients_number_and_not_by_its_place_in_the_round():
 
 def test_who_stands_where_in_a_round_changes_nothing():
     order = torch.tensor([2, 0, 1])
-    straight, _ = LearnedProportions().weigh(told(losses(3)), {})
-    turned, _ = LearnedProportions().weigh(told(losses(3)[order][:, order], order.tolist()), {})
+    straight, _ = LearnedProportions().weigh(reports(losses(3)), {})
+    turned, _ = LearnedProportions().weigh(reports(losses(3)[order][:, order], order.tolist()), {})
     torch.testing.assert_close(turned, straight[order])
 
 
@@ -128,10 +128,10 @@ def test_who_stands_where_in_a_round_changes_nothing():
 def test_a_broken_model_loses_share_and_leaves_numbers_finite(broken):
     tried = torch.full((3, 3), 0.4)
     tried[2] = broken
-    weights, memory = LearnedProportions().weigh(told(tried), {})
+    weights, memory = LearnedProportions().weigh(reports(tried), {})
     assert weights[2] < weights[0]
     assert all(torch.isfinite(t).all() for t in (weights, *memory.values()))
-    nothing = LearnedProportions().weights(told(torch.full((3, 3), broken)))
+    nothing = LearnedProportions().weights(reports(torch.full((3, 3), broken)))
     assert nothing.tolist() == pytest.approx([1 / 3] * 3)
 
 
@@ -140,7 +140,7 @@ def test_one_liar_does_not_drown_ten_others():
     tried = torch.full((11, 11), 0.2)
     tried[10] = 2.0
     tried[:, 10], tried[10, 10] = 100.0, 0.0
-    weights = LearnedProportions().weights(told(tried, range(11), torch.ones(11)))
+    weights = LearnedProportions().weights(reports(tried, range(11), torch.ones(11)))
     assert weights[10] < weights[0]
 
 
@@ -169,14 +169,14 @@ def test_fields_out_of_range_are_named(field, value, said):
 
 def test_what_the_fields_mean_to_a_federation():
     rule = LearnedProportions(every=5, validation=0.2)
-    assert (rule.kept_back, rule.tries_every, rule.measured_by, rule.mixing) == (0.2, 5, "loss", 0.1)
+    assert (rule.validation, rule.every, rule.metric, rule.mixing) == (0.2, 5, "loss", 0.1)
     assert not rule.remembers  # what it keeps is of the weights, and the server's
 
 
 def test_what_clients_try_is_the_fused_model_moved_a_tenth_to_each_client():
     rule, memory = LearnedProportions(own=0.1), {}
-    first = rule.mixing_weights(told(None), memory, torch.Generator())
+    first = rule.mixing_weights(reports(None), memory, torch.Generator())
     torch.testing.assert_close(first, moved(torch.full((3,), 1 / 3, dtype=torch.float64), 0.1))
-    weights, memory = rule.weigh(told(losses(0)), memory)
-    torch.testing.assert_close(rule.mixing_weights(told(None), memory, torch.Generator()), moved(weights, 0.1))
-    assert LearnedProportions(own=1.0).mixing_weights(told(None), memory, torch.Generator()) is None
+    weights, memory = rule.weigh(reports(losses(0)), memory)
+    torch.testing.assert_close(rule.mixing_weights(reports(None), memory, torch.Generator()), moved(weights, 0.1))
+    assert LearnedProportions(own=1.0).mixing_weights(reports(None), memory, torch.Generator()) is None

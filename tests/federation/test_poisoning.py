@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from leakgauge.errors import BadInput
-from leakgauge.federation.aggregators._aggregator import Reported
+from leakgauge.federation.aggregators.aggregator import Reported
 from leakgauge.federation.poisoning import Poison
 from leakgauge.types import SharedUpdate
 
@@ -33,14 +33,14 @@ def test_noise_is_as_large_as_told_and_differs_by_round():
 
 @pytest.mark.parametrize("metric", ["loss", "accuracy"])
 def test_liars_praise_themselves_and_run_others_down(metric):
-    told = Reported(torch.ones(3), "equal", torch.tensor([0.3, 0.9, 0.2]), torch.full((3, 3), 0.5))
-    heard = Poison(lies=True, clients=1).reported(told, CLIENTS, metric)
-    assert heard.training[1] == told.training[2 if metric == "loss" else 1]  # the best of all
-    theirs = heard.validation[:, 1]  # what the liar says of each model
-    assert theirs[1] == heard.training[1]
+    reports = Reported(torch.ones(3), "equal", torch.tensor([0.3, 0.9, 0.2]), torch.full((3, 3), 0.5))
+    changed = Poison(lies=True, clients=1).reported(reports, CLIENTS, metric)
+    assert changed.training[1] == reports.training[2 if metric == "loss" else 1]  # the best of all
+    theirs = changed.validation[:, 1]  # what the liar says of each model
+    assert theirs[1] == changed.training[1]
     assert (theirs[[0, 2]] >= 5).all() if metric == "loss" else (theirs[[0, 2]] == 0).all()
-    assert torch.equal(heard.validation[:, [0, 2]], told.validation[:, [0, 2]])
-    assert Poison().reported(told, CLIENTS, metric) is told
+    assert torch.equal(changed.validation[:, [0, 2]], reports.validation[:, [0, 2]])
+    assert Poison().reported(reports, CLIENTS, metric) is reports
 
 
 def test_somebody_must_be_honest():

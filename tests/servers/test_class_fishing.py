@@ -13,7 +13,7 @@ from leakgauge.data import load, public_batch
 from leakgauge.errors import BadInput, NotApplicable
 from leakgauge.metrics.psnr import PSNR
 from leakgauge.models import load_model
-from leakgauge.servers._fished import answer_to, fished_alone
+from leakgauge.servers._fished import answer_to
 from leakgauge.servers.class_fishing import ClassFishing, exact_counts
 from leakgauge.types import Batch, Fact, LocalTraining, threat_model
 
@@ -38,9 +38,9 @@ MIXED = holding([0, 0, 1, 1, 1, 4, 5, 5, 8, 8, 9, 9])  # only 4 occurs once
 AT = 5  # its place
 
 
-def look(model, batch, local=FEDSGD, told="malicious-parameters"):
+def look(model, batch, local=FEDSGD, knows="malicious-parameters"):
     update = client_step(local)(model, batch, [0] * batch.trials)
-    return observe(model, update, threat_model(told), facts_about(model, batch, DATA.spec, local, PUBLIC))
+    return observe(model, update, threat_model(knows), facts_about(model, batch, DATA.spec, local, PUBLIC))
 
 
 def meet(server, model, batch, local=FEDSGD):
@@ -86,7 +86,7 @@ def test_the_rescaled_answer_is_the_gradient_of_that_one_image(name):
     batch = Batch(MIXED.inputs.double(), MIXED.labels)
     seen, _ = meet(SERVER, model, batch)
     answer = answer_to(seen, "fc")
-    alone = fished_alone(seen, answer, 4, answer.weight[4], answer.bias, 1)
+    alone = answer.alone(4, answer.weight[4], answer.bias, 1)
     own = client_step(FEDSGD)(seen.model, Batch(batch.inputs[:, [AT]], batch.labels[:, [AT]]), [0])
     for key, tensor in own.tensors.items():
         torch.testing.assert_close(alone.update.tensors[key], tensor, rtol=1e-6, atol=1e-6, msg=key)
@@ -102,7 +102,7 @@ def test_samples_that_share_the_rarest_class_answer_with_their_mean_gradient():
     answer = answer_to(seen, "fc")
     assert answer.asked == 3
     pair = Batch(batch.inputs[:, 3:5], batch.labels[:, 3:5])
-    alone = fished_alone(seen, answer, 3, answer.weight[3], answer.bias, 2)
+    alone = answer.alone(3, answer.weight[3], answer.bias, 2)
     for key, tensor in client_step(FEDSGD)(seen.model, pair, [0]).tensors.items():
         torch.testing.assert_close(alone.update.tensors[key], tensor, rtol=1e-4, atol=1e-6, msg=key)
     result = SERVER(seen, [0])
@@ -126,7 +126,7 @@ def test_labels_are_counted_exactly_however_many_classes_are_absent():
         assert torch.equal(counts[0], torch.bincount(batch.labels[0], minlength=10))
 
 
-def test_a_wrong_first_count_is_mended_by_the_exact_one():
+def test_a_wrong_first_count_is_corrected_by_the_exact_one():
     """The second query fished class 5, which occurs twice: its own update says that 4 is the one."""
     model = network(RELU)
     seen = look(ClassFishing(steps=1, target=5).prepare(model, DATA.spec, PUBLIC), MIXED)
@@ -169,7 +169,7 @@ def test_one_sample_needs_no_fishing():
     model, one = network("lenet-dlg"), holding([3])
     seen, asked = meet(SERVER, model, one)
     assert asked == 1
-    plain = InvertingGradients(steps=3)(look(model, one, told="honest-but-curious"), [0])
+    plain = InvertingGradients(steps=3)(look(model, one, knows="honest-but-curious"), [0])
     assert torch.equal(ClassFishing(steps=3)(seen, [0]).inputs, plain.inputs)
 
 
@@ -187,7 +187,7 @@ def test_a_weight_difference_of_one_step_gives_the_same_answer():
     batch = Batch(MIXED.inputs.double(), MIXED.labels)
     seen, _ = meet(SERVER, model, batch, local)
     answer = answer_to(seen, "fc")
-    alone = fished_alone(seen, answer, 4, answer.weight[4], answer.bias, 1)
+    alone = answer.alone(4, answer.weight[4], answer.bias, 1)
     own = client_step(FEDSGD)(seen.model, Batch(batch.inputs[:, [AT]], batch.labels[:, [AT]]), [0])
     for key, tensor in own.tensors.items():
         torch.testing.assert_close(alone.update.tensors[key], tensor, rtol=1e-5, atol=1e-5, msg=key)

@@ -13,8 +13,8 @@ from leakgauge.data import load, public_batch
 from leakgauge.errors import BadInput, NotApplicable
 from leakgauge.metrics.psnr import PSNR
 from leakgauge.models import load_model
-from leakgauge.servers._fished import answer_to, asks_for, changed, fished_alone, silenced
-from leakgauge.servers.feature_fishing import Cut, FeatureFishing, equal_counts
+from leakgauge.servers._fished import answer_to, asks_for, changed, silenced
+from leakgauge.servers.feature_fishing import FeatureFishing, cut_of, equal_counts
 from leakgauge.types import Batch, Fact, LocalTraining, threat_model
 
 DATA = load("digits")
@@ -111,7 +111,7 @@ def test_row_over_bias_is_the_mean_feature_of_those_that_answer(share):
     below = values < rising[at : at + 2].mean()
     features = model[:-1](batch.inputs[0][below]).detach().mean(0)
     torch.testing.assert_close(answer.mean_features(3)[0], features, rtol=1e-6, atol=1e-6)
-    assert Cut(answer, 3).left == int(below.sum()) == at + 1
+    assert cut_of(answer, 3).left == int(below.sum()) == at + 1
 
 
 def test_the_rescaled_answer_is_the_gradient_of_that_one_image():
@@ -122,7 +122,7 @@ def test_the_rescaled_answer_is_the_gradient_of_that_one_image():
     row = torch.full_like(answer.weight[3], 0.5)
     weight = asks_for(answer.weight, 3, row)
     bias = silenced(weight, 3, model[:-1](batch.inputs[0]).detach(), 1000.0)
-    alone = fished_alone(seen, answer, 3, row, bias, 1)
+    alone = answer.alone(3, row, bias, 1)
     at = int(sums(model, batch).argmin())
     quiet = changed(model, "fc", weight, bias, 1)
     own = client_step(LocalTraining())(quiet, Batch(batch.inputs[:, [at]], batch.labels[:, [at]]), [0])
@@ -165,7 +165,7 @@ def test_the_place_of_the_cut_is_read_off_the_model():
     batch = of_class(3, 4)
     for server, lift in ((SERVER, 0.0), (FeatureFishing(as_released=True), (1000 + math.log(9)) / 300)):
         sent = server._cut(network(RELU), "fc", 3, 300.0 * torch.ones(48), 7.0, 1)
-        assert Cut(answer_to(look(sent, batch), "fc"), 3).place == pytest.approx(7.0 + lift, abs=1e-4)
+        assert cut_of(answer_to(look(sent, batch), "fc"), 3).place == pytest.approx(7.0 + lift, abs=1e-4)
 
 
 def test_features_that_differ_by_less_than_the_lift_are_not_told_apart_as_released():
@@ -237,7 +237,7 @@ def test_a_single_query_is_placed_by_public_samples():
     seen, asked = meet(server, model, of_class(3, 20))
     own = sums(model, Batch(PUBLIC.inputs[:, PUBLIC.labels[0] == 3], PUBLIC.labels))
     place = own.mean() + torch.special.ndtri(torch.tensor(1 / 20)) * own.std()
-    cut = Cut(answer_to(seen, "fc"), 3)
+    cut = cut_of(answer_to(seen, "fc"), 3)
     assert asked == 1
     assert cut.place == pytest.approx(float(place), rel=1e-4)
     assert cut.left == int((sums(model, of_class(3, 20)) < cut.place).sum())

@@ -12,8 +12,8 @@ from leakgauge.client.observe import facts_about, observe
 from leakgauge.data import draw_victims, load, public_batch
 from leakgauge.errors import BadInput, NotApplicable
 from leakgauge.models import load_model
-from leakgauge.servers._parts.thresholds import expected_alone, public_quantiles, query_vector
-from leakgauge.servers.imprint import Imprint
+from leakgauge.servers._first_layer import expected_alone
+from leakgauge.servers.imprint import Imprint, public_quantiles, query_vector
 from leakgauge.types import Batch, DataSpec, LocalTraining, Observation, Reconstruction, threat_model
 
 IMAGES = DataSpec("noise", (3, 6, 6), 5, "image")

@@ -12,10 +12,11 @@ from leakgauge.client.observe import facts_about, observe
 from leakgauge.defenses.gaussian import Gaussian
 from leakgauge.errors import NotApplicable
 from leakgauge.models import load_model
-from leakgauge.servers._parts.blueprint import blueprint
-from leakgauge.servers._parts.copies import geometry, narrowed, plan_copies, used_features
-from leakgauge.servers._parts.regions import bounds, pictures
-from leakgauge.servers.mkor import MKOR, expected_singletons
+from leakgauge.servers._first_layer import expected_alone
+from leakgauge.servers._mkor.blueprint import blueprint
+from leakgauge.servers._mkor.convolutions import narrowed, plan_copies
+from leakgauge.servers._mkor.regions import bounds, pictures
+from leakgauge.servers.mkor import MKOR
 from leakgauge.types import (
     CROSS_ENTROPY,
     NLL_ON_LOGITS,
@@ -79,30 +80,27 @@ def entering(model: nn.Module, layer: str, inputs: Tensor) -> Tensor:
 def test_every_pixel_lies_between_its_bounds(parameters):
     model, data = model_of("vgg")
     server = MKOR(parameters=parameters, design="rows")
-    plan = blueprint(model, data, "mkor")
-    copies, _ = server._layout(plan, model, data)
-    assert copies.directions == 3
-    assert geometry(plan, copies) == (32, 0, [4, 8, 16])
+    copies, _ = server._layout(model, data)
+    assert copies.geometry() == (32, 0, [4, 8, 16])
     inputs = samples(data, [[0] * 6]).inputs[0]
     inputs[0] = 0.3  # constant
-    features = entering(server.prepare(model, data), "fc1", inputs).reshape(6, *plan.features)
-    lower, upper = bounds(features, plan, copies)
+    features = entering(server.prepare(model, data), "fc1", inputs).reshape(6, *copies.plan.features)
+    lower, upper = bounds(features, copies)
     assert (lower <= inputs + 1e-7).all()
     assert (inputs <= upper + 1e-7).all()
     assert (upper - lower).mean() < 0.98
     torch.testing.assert_close(lower[0], inputs[0])
     torch.testing.assert_close(upper[0], inputs[0])
-    torch.testing.assert_close(pictures(features, plan, copies, 5)[0], inputs[0])
+    torch.testing.assert_close(pictures(features, copies, 5)[0], inputs[0])
 
 
 def test_bounds_are_the_extremes_of_all_regions_that_cover_a_pixel():
     """Against the definition: per direction and cell the maximum over its region, per pixel the least of them."""
     model, data = model_of("vgg")
-    plan = blueprint(model, data, "mkor")
-    copies, _ = MKOR()._layout(plan, model, data)
+    copies, _ = MKOR()._layout(model, data)
     inputs = samples(data, [[0]]).inputs[0]
-    features = entering(MKOR().prepare(model, data), "fc1", inputs).reshape(1, *plan.features)
-    _, upper = bounds(features, plan, copies)
+    features = entering(MKOR().prepare(model, data), "fc1", inputs).reshape(1, *copies.plan.features)
+    _, upper = bounds(features, copies)
     expected = torch.ones(64, 64, dtype=torch.float64)
     for down in range(0, 32, 4):
         for right in range(0, 32, 4):
@@ -220,12 +218,11 @@ def test_more_noise_on_the_parameters_costs_quality(where):
 
 def test_the_narrow_network_has_the_same_features():
     model, data = model_of("vgg")
-    plan = blueprint(model, data, "mkor")
-    copies, _ = MKOR()._layout(plan, model, data)
+    copies, _ = MKOR()._layout(model, data)
     sent = MKOR().prepare(model, data)
     inputs = samples(data, [[0, 0]]).inputs[0]
-    full = entering(sent, "fc1", inputs)[:, used_features(plan, copies)]
-    torch.testing.assert_close(entering(narrowed(sent, plan, copies), "fc1", inputs), full)
+    full = entering(sent, "fc1", inputs)[:, copies.used_features()]
+    torch.testing.assert_close(entering(narrowed(sent, copies), "fc1", inputs), full)
 
 
 def test_the_networks_own_normalisation_is_undone():
@@ -248,9 +245,9 @@ def test_a_batch_of_one():
         torch.testing.assert_close(result.inputs, batch.inputs, rtol=1e-6, atol=1e-6)
 
 
-def test_expected_singletons():
-    assert expected_singletons(100, 100) == pytest.approx(36.97, abs=0.01)
-    assert expected_singletons(1000, 1000) == pytest.approx(368.1, abs=0.1)
+def test_expected_alone():
+    assert expected_alone(100, 100) == pytest.approx(36.97, abs=0.01)
+    assert expected_alone(1000, 1000) == pytest.approx(368.1, abs=0.1)
 
 
 def _convnet(_: DataSpec) -> nn.Module:
@@ -287,7 +284,7 @@ def test_inconspicuous_needs_two_dense_layers():
 def test_too_few_channels_for_directions_still_copies():
     model = load_model("vgg16-mkor:width=8,hidden=8", COLOUR, seed=0)
     copies = plan_copies(blueprint(model, COLOUR, "mkor"), "mkor", None)
-    assert copies.directions == 1
+    assert copies.fans.count(4) == 1
 
 
 def test_a_louder_server_is_heard_through_noise():

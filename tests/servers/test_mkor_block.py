@@ -9,9 +9,8 @@ from torch import Tensor, nn
 from leakgauge.data import load, public_batch
 from leakgauge.errors import BadInput, NotApplicable
 from leakgauge.models import load_model
-from leakgauge.servers._parts.block import offsets
-from leakgauge.servers._parts.blueprint import blueprint
-from leakgauge.servers._parts.regions import pictures
+from leakgauge.servers._mkor.convolutions import offsets
+from leakgauge.servers._mkor.regions import pictures
 from leakgauge.servers.mkor import MKOR
 from leakgauge.types import DataSpec
 
@@ -21,15 +20,14 @@ GREY = DataSpec("grey", (1, 64, 64), 5, "image")
 
 def seen_pictures(server: MKOR, model: nn.Module, data: DataSpec, inputs: Tensor) -> Tensor:
     """What the features of the first dense layer say, were they known exactly and what is grey known to the server."""
-    sent, plan = server.prepare(model, data), blueprint(model, data, "mkor")
+    sent, (copies, _) = server.prepare(model, data), server._layout(model, data)
     caught: list[Tensor] = []
-    sent.get_submodule(plan.dense[0]).register_forward_pre_hook(lambda _, args: caught.append(args[0].detach()))
+    sent.get_submodule(copies.plan.dense[0]).register_forward_pre_hook(lambda _, args: caught.append(args[0].detach()))
     sent(inputs)
-    copies, _ = server._layout(plan, model, data)
     if server.design == "block":
         grey = torch.full_like(inputs[:1], 0.5)
-        copies = dataclasses.replace(copies, offsets=offsets(sent, plan, copies, grey))
-    return pictures(caught[0].reshape(len(inputs), *plan.features), plan, copies, 5)
+        copies = dataclasses.replace(copies, offsets=offsets(sent, copies, grey))
+    return pictures(caught[0].reshape(len(inputs), *copies.plan.features), copies, 5)
 
 
 def psnr(found: Tensor, truth: Tensor) -> float:
@@ -44,10 +42,9 @@ def test_only_the_block_between_used_channels_changes():
     """Against Eq. 20 read pair by pair."""
     model = load_model("vgg16-mkor:width=8,hidden=16", GREY, seed=1)
     server = MKOR(parameters="inconspicuous", beta=2.0, sigma=1e-4, secret=3)
-    plan = blueprint(model, GREY, "mkor")
-    copies, _ = server._layout(plan, model, GREY)
+    copies, _ = server._layout(model, GREY)
     sent = server.prepare(model, GREY)
-    for i, layer in enumerate(plan.convolutions[:4]):
+    for i, layer in enumerate(copies.plan.convolutions[:4]):
         old, new = (m.get_parameter(f"{layer.name}.weight").detach() for m in (model, sent))
         reads, writes = set(copies.sources(i).tolist()), copies.places[i].tolist()
         for c_out in range(layer.outputs):
@@ -113,10 +110,9 @@ def test_offsets_are_what_other_channels_add():
     model = load_model("lenet5-mkor", GREY, seed=1).double()
     inputs = torch.full((1, 1, 64, 64), 0.5, dtype=torch.float64)
     torch.testing.assert_close(seen_pictures(MKOR(design="block"), model, GREY, inputs), inputs, rtol=0, atol=1e-6)
-    plan = blueprint(model, GREY, "mkor")
     server = MKOR(design="rows")
-    copies, _ = server._layout(plan, model, GREY)
-    for offset in offsets(server.prepare(model, GREY), plan, copies, inputs):
+    copies, _ = server._layout(model, GREY)
+    for offset in offsets(server.prepare(model, GREY), copies, inputs):
         torch.testing.assert_close(offset, torch.zeros_like(offset))
 
 

@@ -10,7 +10,6 @@ from leakgauge.client.fedsgd import fedsgd
 from leakgauge.client.observe import facts_about, observe
 from leakgauge.errors import BadInput, NotApplicable
 from leakgauge.models import load_model
-from leakgauge.servers._parts.blueprint import blueprint
 from leakgauge.servers.mkor import MKOR
 from leakgauge.types import NLL_ON_LOGITS, Batch, DataSpec, LocalTraining, threat_model
 
@@ -39,7 +38,7 @@ def test_the_text_mode_is_equations_10_to_13():
     model = dense_model(9)
     server = MKOR(parameters="inconspicuous", dense="text", leak=SIGMA, secret=2)
     sent = server.prepare(model, TABLE)
-    _, owners = server._layout(blueprint(model, TABLE, "mkor"), model, TABLE)
+    _, owners = server._layout(model, TABLE)
     old, new = model.state_dict(), sent.state_dict()
     down, seconds = owners.pairs[:, 1].tolist(), owners.pairs.tolist()
     for unit in range(9):  # Eqs. 10 and 11

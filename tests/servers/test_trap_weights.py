@@ -12,8 +12,7 @@ from leakgauge.client.observe import facts_about, observe
 from leakgauge.data import draw_victims, load, public_batch
 from leakgauge.errors import NotApplicable
 from leakgauge.models import load_model
-from leakgauge.servers._parts.agreement import agreement, strongest_of_each
-from leakgauge.servers.trap_weights import TrapWeights
+from leakgauge.servers.trap_weights import TrapWeights, agreement, strongest_of_each
 from leakgauge.types import Batch, LocalTraining, Observation, Reconstruction, threat_model
 
 VICTIMS, OTHERS = load("photos32"), load("photos32", "train")

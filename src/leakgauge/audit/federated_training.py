@@ -22,7 +22,7 @@ from leakgauge import catalog
 from leakgauge.data import Dataset, load
 from leakgauge.engine.precision import dtype_of, set_precision
 from leakgauge.errors import BadInput, Unreadable
-from leakgauge.federation.aggregators._aggregator import Aggregator
+from leakgauge.federation.aggregators.aggregator import Aggregator
 from leakgauge.federation.aggregators.fedavg import FedAvg
 from leakgauge.federation.centralised import NAME as CENTRALISED
 from leakgauge.federation.centralised import Centralised
@@ -195,7 +195,7 @@ def _centralised(
     scenario: Scenario, federation: Federation, start: nn.Module, train: Dataset, clients: Sequence[Tensor]
 ) -> Centralised:
     """The model that trains on the samples of each round's clients in one place."""
-    kept_back = catalog.build("aggregators", federation.aggregator).kept_back
+    kept_back = catalog.build("aggregators", federation.aggregator).validation
     own = FedAvg(validation=kept_back)
     return Centralised(start, train, clients, federation, scenario.local, (), scenario.seed, aggregator=own)
 
@@ -238,7 +238,7 @@ def _finished(chain: str, federated: Federated, rounds: Sequence[Round]) -> Trai
     if scheme is not None:
         up = down = scheme.bytes_up(dense // _BYTES)
     if federated.aggregator.cross_validates:
-        trials = -(-settings.rounds // federated.aggregator.tries_every)
+        trials = -(-settings.rounds // federated.aggregator.every)
         down += settings.per_round * (dense if scheme is None else up) * trials // settings.rounds  # the models to try
     sums, counts = federated.ledger.T.tolist()
     told = type(federated.aggregator).weights is not Aggregator.weights or federated.poison is not None

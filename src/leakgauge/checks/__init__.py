@@ -1,6 +1,6 @@
 """The client's side: what can be seen in a received model before training on it.
 
-One public module = one check. `inspect_model` runs them all, `scores` gives the numbers behind them.
+`inspect_model` runs all checks, `scores` gives the numbers behind them. `@check` or `@caution` makes one.
 """
 
 from leakgauge.checks.inspection import inspect_model, scores, tampered

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 
 from torch import Tensor, nn
 
 import leakgauge.checks as folder
-from leakgauge.checks._check import Check, Measured
-from leakgauge.checks._received import Received, receive
-from leakgauge.checks.suspicion import HIGH, Suspicion
+from leakgauge.checks._received import receive
+from leakgauge.checks.suspicion import HIGH, Check, Measured, Suspicion
 from leakgauge.checks.thresholds import Thresholds
 from leakgauge.types import Batch, DataSpec
 
@@ -54,7 +54,7 @@ def measure(
     reference: Source | None = None,
 ) -> Mapping[str, Mapping[str, Measured]]:
     """Scores with their evidence, before any threshold."""
-    received: Received = receive(model_or_tensors, data, samples, reference)
+    received = receive(model_or_tensors, data, samples, reference)
     return {name: check.measure(received) for name, check in checks().items()}
 
 
@@ -67,29 +67,22 @@ def judge(measured: Mapping[str, Mapping[str, Measured]], thresholds: Thresholds
         reached = {layer: m for layer, m in layers.items() if m.score >= limit}
         if check.everywhere and len(reached) < len(layers):
             continue
-        found += [_suspicion(check, layer, m, limit, thresholds) for layer, m in reached.items()]
+        for layer, m in reached.items():
+            suspicion = Suspicion(name, layer, m.evidence, check.severity, check.do, m.score, limit)
+            if check.severe and m.score >= getattr(thresholds, check.severe):
+                suspicion = replace(suspicion, severity=HIGH, threshold=getattr(thresholds, check.severe))
+            found.append(suspicion)
     return tuple(sorted(found, key=lambda s: s.severity != HIGH))
 
 
-def _suspicion(check: Check, layer: str, measured: Measured, limit: float, thresholds: Thresholds) -> Suspicion:
-    severity = check.severity
-    if check.severe and measured.score >= getattr(thresholds, check.severe):
-        severity, limit = HIGH, getattr(thresholds, check.severe)
-    return Suspicion(check.id, layer, measured.evidence, severity, check.do, measured.score, limit)
-
-
-def tampered(suspicions: tuple[Suspicion, ...]) -> bool:
+def tampered(suspicions: Sequence[Suspicion]) -> bool:
     """Is any of them grave?"""
     return any(suspicion.severity == HIGH for suspicion in suspicions)
 
 
 @cache
 def checks() -> Mapping[str, Check]:
-    """Every check of this folder by its id: each public module may define one, and a new file is enough."""
-    found: dict[str, Check] = {}
-    for info in pkgutil.iter_modules(folder.__path__):
-        if info.name.startswith("_"):
-            continue
-        module = importlib.import_module(f"{folder.__name__}.{info.name}")
-        found |= {thing.id: thing for thing in vars(module).values() if isinstance(thing, Check)}
+    """Every check of this folder's modules by its id; a new file is enough."""
+    modules = [importlib.import_module(f"{folder.__name__}.{m.name}") for m in pkgutil.iter_modules(folder.__path__)]
+    found = {thing.id: thing for module in modules for thing in vars(module).values() if isinstance(thing, Check)}
     return dict(sorted(found.items()))

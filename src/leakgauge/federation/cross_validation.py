@@ -21,12 +21,9 @@ def split_clients(clients: Sequence[Tensor], share: float, seed: int) -> tuple[l
         return list(clients), [indices[:0] for indices in clients]
     fewest = min(len(indices) for indices in clients)
     if fewest < 2:
-        raise BadInput(
-            "aggregator: validation",
-            allowed="with two samples or more at every client, one to keep back",
-            got=f"a client with {fewest}",
-            do="use fewer clients, a less skewed partition or another aggregator",
-        )
+        allowed = "with two samples or more at every client, one to keep back"
+        do = "use fewer clients, a less skewed partition or another aggregator"
+        raise BadInput("aggregator: validation", allowed=allowed, got=f"a client with {fewest}", do=do)
     train, kept = [], []
     for client, indices in enumerate(clients):
         count = max(1, round(share * len(indices)))
@@ -55,11 +52,8 @@ def tried(
     """
     worker = model.eval()
     side_by_side = vmap(lambda own, x: functional_call(worker, own, (x,)), in_dims=(0, None), randomness="different")
-    parts = [
-        _scored(side_by_side(dict(models), inputs[some]), labels[some], metric)
-        for some in torch.split(torch.arange(len(labels), device=labels.device), _CHUNK)
-    ]
-    scores = torch.cat(parts, 1)  # (T, M)
+    pieces = zip(torch.split(inputs, _CHUNK), torch.split(labels, _CHUNK), strict=True)
+    scores = torch.cat([_scored(side_by_side(dict(models), x), y, metric) for x, y in pieces], 1)  # (T, M)
     belongs = nn.functional.one_hot(owners.to(scores.device)).to(scores.dtype)  # (M, K)
     # A broken model has nan everywhere; as a product with zeros it would spoil only its own row, which is meant.
     return (scores @ belongs / belongs.sum(0)).cpu()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -10,8 +10,7 @@ import torch
 from torch import Tensor
 
 from leakgauge.defenses.mixing.weights import mixed
-from leakgauge.federation.encryption._scheme import Keys, Values
-from leakgauge.federation.encryption.whole_weights import whole_weights
+from leakgauge.federation.encryption.scheme import Keys, Values, whole_weights
 from leakgauge.types import SharedUpdate
 
 
@@ -21,7 +20,7 @@ class PlainExchange:
 
     updates: SharedUpdate  # (T, ...)
     mean_of: Callable[[SharedUpdate], SharedUpdate]  # what the server does with equal clients: (T, ...) -> (1, ...)
-    mean_of_weighted: Callable[[SharedUpdate, Tensor], SharedUpdate] | None = None  # of scaled rows, if it asks by what
+    mean_of_weighted: Callable[[SharedUpdate, Tensor], SharedUpdate] | None = None  # the same if it needs the weights
 
     def mixtures(self, weights: Tensor | None) -> SharedUpdate:
         """What clients try: one model per client, by the rows of `weights`; without any the updates as they are."""
@@ -54,12 +53,9 @@ class EncryptedExchange:
         self.sent = [keys.seal(row, c, about) for row, c in zip(flattened(updates), clients, strict=True)]
 
     def mixtures(self, weights: Tensor | None) -> SharedUpdate:
-        """The same of what clients sent; the server adds, and who tries a mixture opens it."""
-        if weights is None:
-            rows = [self.keys.open(message) for message in self.sent]
-        else:
-            rows = [self._opened(row) for row in weights]
-        return unflattened(np.stack(rows), self.updates)
+        """The same from encrypted messages: the server adds, and the client that tries a mixture opens it."""
+        rows = [self.keys.open(one) for one in self.sent] if weights is None else map(self._opened, weights)
+        return unflattened(np.stack([*rows]), self.updates)
 
     def mean(self, weights: Tensor) -> SharedUpdate:
         return unflattened(self._opened(weights)[None], self.updates)
@@ -78,22 +74,18 @@ def flattened(updates: SharedUpdate) -> Values:
 
 def unflattened(rows: Values, like: SharedUpdate) -> SharedUpdate:
     """(R, P) -> an update of R rows with the shapes of `like`; its counters are averaged in the clear."""
-    flat, begin = torch.from_numpy(rows), 0
+    flat, fractions = torch.from_numpy(rows), _fractions(like)
+    sizes = [tensor[0].numel() for tensor in (*like.tensors.values(), *fractions.values())]
+    parts = iter(torch.split(flat, sizes, 1))
 
-    def shaped(tensor: Tensor) -> Tensor:
-        nonlocal begin
-        size = tensor[0].numel()
-        part = flat[:, begin : begin + size].reshape(len(flat), *tensor.shape[1:]).to(tensor)
-        begin += size
-        return part
+    def shaped(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        return {n: next(parts).reshape(len(flat), *t.shape[1:]).to(t) for n, t in tensors.items()}
 
-    tensors = {n: shaped(t) for n, t in like.tensors.items()}
-    buffers = {n: shaped(b) for n, b in _fractions(like).items()}
+    tensors, buffers = shaped(like.tensors), shaped(fractions)
     for name, counter in like.buffers.items():
         if name not in buffers:
-            buffers[name] = (
-                counter.double().mean(0, keepdim=True).to(counter.dtype).expand(len(flat), *counter.shape[1:])
-            )
+            mean = counter.double().mean(0, keepdim=True).to(counter.dtype)
+            buffers[name] = mean.expand(len(flat), *counter.shape[1:])
     return replace(like, tensors=tensors, buffers=buffers)
 
 

@@ -11,11 +11,11 @@ from torch import Tensor, nn
 
 from leakgauge.engine.randomness import generator
 from leakgauge.errors import BadInput
-from leakgauge.federation.aggregators._aggregator import Reported
+from leakgauge.federation.aggregators.aggregator import Reported
 from leakgauge.settings import Settings, setting
 from leakgauge.types import SharedUpdate
 
-_SLANDER = 10.0  # a liar says that the others' models are this much worse than the worst result of the round
+_WORSE = 10.0  # a liar says that the others' models are this much worse than the worst result of the round
 
 
 @dataclass(frozen=True)
@@ -34,12 +34,8 @@ class Poison(Settings):
 
     def check(self, clients: int) -> None:
         if self.clients >= clients:
-            raise BadInput(
-                "poison: clients",
-                allowed=f"fewer than the {clients} clients there are",
-                got=self.clients,
-                do="lower it",
-            )
+            allowed = f"fewer than the {clients} clients there are"
+            raise BadInput("poison: clients", allowed=allowed, got=self.clients, do="lower it")
 
     def labels(self, labels: Tensor, clients: Sequence[int], classes: int) -> Tensor:
         """(T, N) labels of these clients, as they train and test on them."""
@@ -68,13 +64,13 @@ class Poison(Settings):
         return updates.map(changed)
 
     def reported(self, reported: Reported, clients: Sequence[int], metric: str) -> Reported:
-        """What is said of the models, with the liars' word for it."""
+        """The results of the models, with those that liars report in place of their own."""
         liars = torch.tensor([c < self.clients for c in clients])
         if not self.lies or reported.training is None or reported.validation is None or not bool(liars.any()):
             return reported
         own, tried = reported.training.clone(), reported.validation.clone()
         best = own.min() if metric == "loss" else own.max()
-        worst = _SLANDER * tried.nan_to_num(posinf=0.0).max() if metric == "loss" else torch.zeros(())
+        worst = _WORSE * tried.nan_to_num(posinf=0.0).max() if metric == "loss" else torch.zeros(())
         own[liars] = best
         tried[:, liars] = torch.where(liars[:, None], best, worst.to(tried)).expand(-1, int(liars.sum())).to(tried)
         return replace(reported, training=own, validation=tried)

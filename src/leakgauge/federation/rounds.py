@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -33,6 +34,11 @@ from leakgauge.types import Training
 
 _KEPT = 20  # times that the state of a training is written
 _CHUNK = 256  # samples at a time where no gradient is needed
+_RULES: dict[str, Callable[..., torch.optim.Optimizer]] = {
+    "adam": torch.optim.Adam,
+    "sgd": torch.optim.SGD,
+    "nesterov": partial(torch.optim.SGD, momentum=0.9, nesterov=True, weight_decay=5e-4),
+}
 
 
 def train(
@@ -48,16 +54,14 @@ def train(
     """A trained copy in eval mode, on the model's device and in its precision; the given model stays untouched.
 
     A round draws its samples without repetition, by its number: the first rounds of a longer training are the same.
-    With `kept` the state is written there now and then, and a training that finds it goes on from there. `watch` hears
-    of rounds done, `follow` of the same with the model after it and the loss before it, which is still on the device.
+    With `kept` the state is written there now and then, and a training that finds it goes on from there. `watch` is
+    called with the rounds done, `follow` also with the model after it and the loss before it, still on the device.
     """
     size = training.clients * training.batch_size
     if training.rounds and size > len(samples):
+        allowed, got = f"at most {len(samples)}, the samples there are", f"{training.clients} x {training.batch_size}"
         raise BadInput(
-            "training: clients x batch_size",
-            allowed=f"at most {len(samples)}, the samples there are",
-            got=f"{training.clients} x {training.batch_size}",
-            do="lower either, or use larger data",
+            "training: clients x batch_size", allowed=allowed, got=got, do="lower either, or use larger data"
         )
     policies = _policies(training, samples)
     worker = copy.deepcopy(model).eval()
@@ -65,7 +69,7 @@ def train(
         if isinstance(module, _BatchNorm):
             module.train()
     learned = [p for p in worker.parameters() if p.requires_grad]
-    optimiser = _rule(training, learned)
+    optimiser = _RULES[training.optimizer](learned, lr=training.lr)
     begun = _resumed(kept, worker, optimiser)
     with _repeatable():
         for number in range(begun, training.rounds):
@@ -89,7 +93,10 @@ def train(
     optimiser.zero_grad()
     with torch.no_grad():
         logits = worker.eval()(_taken(samples, torch.arange(1), learned[0])[0])
-    _check_finite((logits, *worker.state_dict().values()), training)
+    if not all(bool(torch.isfinite(tensor).all()) for tensor in (logits, *worker.state_dict().values())):
+        allowed = f"small enough for {training.rounds} rounds of {training.optimizer}"
+        got = f"{training.lr:g}, which led to NaN or infinity"
+        raise BadInput("training: lr", allowed=allowed, got=got, do="choose a smaller one")
     return worker
 
 
@@ -97,21 +104,9 @@ def _policies(training: Training, samples: Dataset) -> tuple[Triple, ...]:
     if not training.policy and not training.augment:
         return ()
     if samples.spec.kind != "image":
-        raise BadInput(
-            "training: policy and augment",
-            allowed="given for pictures",
-            got=f"the table {samples.spec.name!r}",
-            do="leave them out",
-        )
+        got = f"the table {samples.spec.name!r}"
+        raise BadInput("training: policy and augment", allowed="given for pictures", got=got, do="leave them out")
     return parse(training.policy) if training.policy else ((),)
-
-
-def _rule(training: Training, learned: list[nn.Parameter]) -> torch.optim.Optimizer:
-    if training.optimizer == "adam":
-        return torch.optim.Adam(learned, lr=training.lr)
-    if training.optimizer == "sgd":
-        return torch.optim.SGD(learned, lr=training.lr)
-    return torch.optim.SGD(learned, lr=training.lr, momentum=0.9, nesterov=True, weight_decay=5e-4)
 
 
 def _set_rate(optimiser: torch.optim.Optimizer, training: Training, number: int) -> None:
@@ -144,12 +139,8 @@ def _resumed(kept: Path | None, worker: nn.Module, optimiser: torch.optim.Optimi
         optimiser.load_state_dict(optimiser.state_dict() | {"state": state})
         return int(done)
     except (Unreadable, RuntimeError, LookupError, ValueError, TypeError, AttributeError) as error:
-        raise BadInput(
-            "state of the training",
-            allowed="that of the same model and training",
-            got=f"{kept} ({error})",
-            do="remove that file to begin anew",
-        ) from error
+        allowed, do = "that of the same model and training", "remove that file to begin anew"
+        raise BadInput("state of the training", allowed=allowed, got=f"{kept} ({error})", do=do) from error
 
 
 def accuracy(model: nn.Module, samples: Dataset, indices: Tensor | None = None) -> float:
@@ -166,28 +157,18 @@ def accuracy(model: nn.Module, samples: Dataset, indices: Tensor | None = None) 
 
 @contextmanager
 def _repeatable() -> Iterator[None]:
-    """On a GPU the order of some sums differs from run to run unless told otherwise, and with it the weights.
+    """On a GPU the order of some sums differs from run to run unless it is fixed, and with it the weights.
 
     A layer that knows no other way only warns, which is kept quiet: its model differs in the last digits.
     """
-    before = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
+    before, quiet = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
     torch.use_deterministic_algorithms(True, warn_only=True)
     try:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message=".*determinis.*", category=UserWarning)
             yield
     finally:
-        torch.use_deterministic_algorithms(before[0], warn_only=before[1])
-
-
-def _check_finite(tensors: Iterable[Tensor], training: Training) -> None:
-    if not all(bool(torch.isfinite(t).all()) for t in tensors):
-        raise BadInput(
-            "training: lr",
-            allowed=f"small enough for {training.rounds} rounds of {training.optimizer}",
-            got=f"{training.lr:g}, which led to NaN or infinity",
-            do="choose a smaller one",
-        )
+        torch.use_deterministic_algorithms(before, warn_only=quiet)
 
 
 def _taken(samples: Dataset, indices: Tensor, like: Tensor) -> tuple[Tensor, Tensor]:

@@ -8,10 +8,10 @@ single picture to find.
 
 Which class: the first query sends the model as it is, and the labels are counted from its update. The second fishes a
 class that occurs once, or the rarest. Its own update then holds the counts exactly, since the predictions are known:
-the bias gradient is 1 / (C - 1) - n / N at the other classes. If the first count was wrong, a third query mends it.
+the bias gradient is 1 / (C - 1) - n / N at the other classes. If the first count was wrong, a third query corrects it.
 
-Where we depart. The released server is told the labels, and where several samples share a class it goes for the first
-label instead of the target; here nothing is told, and samples that share the rarest class are searched for together.
+Where we depart. The released server knows the labels, and where several samples share a class it goes for the first
+label instead of the target; here no label is given, and samples of the rarest class are searched for together.
 The features of the fished sample are known from the last layer, so the other samples' part in that layer is taken out.
 The other biases rise above 1000 where the features at hand are so large that 1000 would not silence the class.
 """
@@ -28,24 +28,12 @@ from torch import Tensor, nn
 
 from leakgauge.matching.labels import inferred_labels
 from leakgauge.matching.whole_counts import nearest_counts, sorted_labels
-from leakgauge.servers._fished import (
-    Answer,
-    Fishing,
-    answer_to,
-    asks_for,
-    changed,
-    features_at_hand,
-    fished_alone,
-    public_of,
-    queries_behind,
-    refuse_batch_statistics,
-    silenced,
-)
+from leakgauge.servers._fished import Answer, Fishing, asks_for, changed, features_at_hand, silenced
 from leakgauge.settings import setting
-from leakgauge.types import Batch, DataSpec, Fact, Observation, Progress, Reconstruction
+from leakgauge.types import Batch, DataSpec, Observation, Progress, Reconstruction
 
 _LOUD = 1e4  # the biases that silence the other classes grow with it
-_MOST_QUERIES = 4  # one to count, one to fish, and two to mend a wrong count; noise may spoil them all
+_MOST_QUERIES = 4  # one to count, one to fish, and two to correct a wrong count; noise may spoil them all
 
 
 @dataclass(frozen=True)
@@ -57,7 +45,6 @@ class ClassFishing(Fishing):
     """
 
     name: ClassVar[str] = "class-fishing"
-    tier: ClassVar[str] = "standard"
     cost: ClassVar[float] = 23.0
     summary: ClassVar[str] = (
         "send a last layer that answers for one class, then invert the one gradient that comes back"
@@ -76,46 +63,34 @@ class ClassFishing(Fishing):
         return self._fishing_for(self.target, model, layer, features_at_hand(model, layer, data, public), queries=1)
 
     def ask_again(self, observation: Observation, asked: int) -> nn.Module | None:
-        refuse_batch_statistics(self.name, observation)
-        if self.target >= 0 or observation.fact(Fact.NUM_SAMPLES) == 1 or asked >= _MOST_QUERIES:
+        answer = self.answer(observation)
+        if self.target >= 0 or answer.samples == 1 or asked >= _MOST_QUERIES:
             return None
-        data: DataSpec = observation.fact(Fact.INPUT_SPEC)
-        layer = self.layer_of(observation.model, data)
-        answer = answer_to(observation, layer)
         if answer.asked is None:
-            counts = torch.bincount(inferred_labels(observation)[0], minlength=data.classes)
-            target = _rarest(counts)
+            counts = torch.bincount(inferred_labels(observation)[0], minlength=len(answer.bias))
         else:
             counts = exact_counts(answer, answer.asked)[0]
-            target = _rarest(counts)
-            if counts[answer.asked] == counts[target]:
-                return None
-        features = features_at_hand(observation.model, layer, data, public_of(observation))
-        return self._fishing_for(target, observation.model, layer, features, queries=asked + 1)
+        most = counts.new_tensor(torch.iinfo(counts.dtype).max)
+        rarest = int(counts.where(counts > 0, most).argmin())  # of the classes that occur
+        if answer.asked is not None and counts[answer.asked] == counts[rarest]:
+            return None
+        return self._fishing_for(rarest, observation.model, answer.layer, answer.features(), queries=asked + 1)
 
     def solve(self, observation: Observation, seeds: tuple[int, ...], progress: Progress) -> Reconstruction:
-        refuse_batch_statistics(self.name, observation)
-        layer = self.layer_of(observation.model, observation.fact(Fact.INPUT_SPEC))
-        samples: int = observation.fact(Fact.NUM_SAMPLES)
-        answer, queries = answer_to(observation, layer), queries_behind(observation)
-        target = answer.asked
-        if target is None:  # nothing to be told apart, or nobody asked again
-            labels = inferred_labels(observation)
-            note = f"{queries}, nothing changed: the whole batch of {samples} is searched for"
-            return self.search(
-                observation, seeds, progress, [samples] * len(seeds), lambda seen, _: seen, labels, [note] * len(seeds)
-            )
+        answer = self.answer(observation)
+        samples, target, queries = answer.samples, answer.asked, answer.queries
+        if target is None:  # a batch of one, or nobody asked again
+            labels, whole = inferred_labels(observation), [samples] * len(seeds)
+            notes = [f"{queries}, nothing changed: the whole batch of {samples} is searched for"] * len(seeds)
+            return self.search(answer, seeds, progress, whole, lambda own, _: own.observation, labels, notes)
         counts = exact_counts(answer, target)
         caught = counts[:, target].tolist()
+        labels = sorted_labels(counts, samples)
+        labels = labels.gather(1, (labels != target).long().argsort(dim=1, stable=True))  # the target's pictures first
+        notes = [_note(target, number, samples, queries) for number in caught]
         row, bias = answer.weight[target], answer.bias
         return self.search(
-            observation,
-            seeds,
-            progress,
-            caught,
-            lambda seen, count: fished_alone(seen, answer_to(seen, layer), target, row, bias, count),
-            _fished_first(sorted_labels(counts, samples), target),
-            [_note(target, number, samples, queries) for number in caught],
+            answer, seeds, progress, caught, lambda own, count: own.alone(target, row, bias, count), labels, notes
         )
 
     def _fishing_for(self, target: int, model: nn.Module, layer: str, features: Tensor, queries: int) -> nn.Module:
@@ -131,24 +106,12 @@ def exact_counts(answer: Answer, target: int) -> Tensor:
     return nearest_counts(answer.samples * (predicted - answer.errors).double(), answer.samples)
 
 
-def _rarest(counts: Tensor) -> int:
-    """The class (C,) that occurs least often of those that occur."""
-    return int(counts.where(counts > 0, counts.new_tensor(torch.iinfo(counts.dtype).max)).argmin())
-
-
-def _fished_first(labels: Tensor, target: int) -> Tensor:
-    """The same labels (T, N) with those of the target in front, where its pictures stand."""
-    return labels.gather(1, (labels != target).long().argsort(dim=1, stable=True))
-
-
 def _note(target: int, caught: int, samples: int, queries: str) -> str:
     if caught == 0:
         return f"class {target} is not in the batch: nothing fished by {queries}"
     if caught == 1:
-        return (
-            f"fished 1 of {samples} samples, the only one of class {target}, by {queries}; the others are not claimed"
-        )
-    return (
-        f"class {target} occurs {caught} times: its samples were fished together out of {samples}, by {queries}; "
-        "the others are not claimed"
-    )
+        found = f"fished 1 of {samples} samples, the only one of class {target}, by {queries}"
+    else:
+        together = f"its samples were fished together out of {samples}, by {queries}"
+        found = f"class {target} occurs {caught} times: {together}"
+    return f"{found}; the others are not claimed"

@@ -11,11 +11,10 @@ The first query sends a last layer of zeros: predictions are then 1 / C, so the 
 feature is known. With `queries=1` there is no dialogue: the cut is the quantile 1 / `expected` of a normal distribution
 fitted to public samples of the target.
 
-What can be told apart. Any features will do, of either sign or bounded, as long as the samples differ in s: features
-that a ReLU sets to zero for several samples do not, which is why a feature is chosen that is nowhere tied on public
-samples. Samples of other classes answer above the cut, with the opposite sign, whatever the last layer: with them in
-the batch the published cut isolates nobody. A class that is absent has no samples of its own below the cut, so as long
-as one exists it is bait for all: the samples above the cut answer, and the one with the largest s is fished.
+Any features will do, as long as the samples differ in s. A ReLU sets features to zero for several samples, so a feature
+is chosen that is nowhere tied on public samples. Samples of other classes answer above the cut, whatever the last
+layer: with them in the batch the published cut isolates nobody. A class that is absent has no samples below the cut, so
+it is bait for all: the samples above the cut answer, and the one with the largest s is fished.
 
 Where we depart. The released code has biases of 1000 for the other classes, which puts the cut (1000 + ln(C - 1)) / F
 above its place, 3.35 for F = 300 and ten classes (`as_released`); here they are zero and ln(C - 1) is accounted for.
@@ -33,24 +32,12 @@ from torch import Tensor, nn
 
 from leakgauge.errors import BadInput, NotApplicable
 from leakgauge.matching.whole_counts import nearest_counts, sorted_labels
-from leakgauge.servers._fished import (
-    Answer,
-    Fishing,
-    answer_to,
-    asks_for,
-    changed,
-    features_at_hand,
-    fished_alone,
-    public_of,
-    queries_behind,
-    refuse_batch_statistics,
-    silenced,
-)
+from leakgauge.servers._fished import Answer, Fishing, asks_for, changed, features_at_hand, silenced
 from leakgauge.settings import setting
-from leakgauge.types import Batch, DataSpec, Fact, Observation, Progress, Reconstruction
+from leakgauge.types import Batch, DataSpec, Observation, Progress, Reconstruction
 
 _RELEASED_BIAS = 1000.0
-_STILL = 1e-6  # a mean that moves less than this, relative to the larger of itself and 1, has settled
+_STILL = 1e-6  # a mean that moves less than this, relative to the larger of itself and 1, stands still
 _PER_SPREAD = 100.0  # slope over standard deviation of s at which samples of a batch are usually told apart
 _SHARPER = 8.0  # times the slope, when several samples answer from the cut itself
 _ROUNDING = 0.1  # of a logit that a sharper cut may bring about; more would blur what it sharpens
@@ -68,7 +55,6 @@ class FeatureFishing(Fishing):
     """
 
     name: ClassVar[str] = "feature-fishing"
-    tier: ClassVar[str] = "standard"
     cost: ClassVar[float] = 24.0
     summary: ClassVar[str] = (
         "cut a batch along a feature, query by query, until one sample answers; invert its gradient"
@@ -85,18 +71,15 @@ class FeatureFishing(Fishing):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.queries == 1 and self.target < 0:
-            raise BadInput(
-                "feature-fishing: target",
-                allowed="a class where queries is 1",
-                got=self.target,
-                do="say which class the client's samples are of, or allow more queries",
-            )
+            do = "say which class the client's samples are of, or allow more queries"
+            raise BadInput("feature-fishing: target", allowed="a class where queries is 1", got=self.target, do=do)
 
     def prepare(self, model: nn.Module, data: DataSpec, public: Batch | None = None) -> nn.Module:
         layer = self.layer_of(model, data)
         last = model.get_submodule(layer)
         if self.queries > 1:
-            return changed(model, layer, torch.zeros_like(last.weight), torch.zeros_like(last.bias), queries=1)  # type: ignore[arg-type]
+            weight, bias = (torch.zeros_like(last.get_parameter(name)) for name in ("weight", "bias"))
+            return changed(model, layer, weight, bias, queries=1)
         if public is None:
             raise NotApplicable("feature-fishing with queries=1 places its cut by public samples, and there are none")
         features = features_at_hand(model, layer, data, public)
@@ -108,49 +91,38 @@ class FeatureFishing(Fishing):
         return self._cut(model, layer, self.target, self._slope(features @ direction) * direction, theta, queries=1)
 
     def ask_again(self, observation: Observation, asked: int) -> nn.Module | None:
-        refuse_batch_statistics(self.name, observation)
+        answer = self.answer(observation)
         if asked >= self.queries:
             return None
-        data: DataSpec = observation.fact(Fact.INPUT_SPEC)
-        layer = self.layer_of(observation.model, data)
-        answer = answer_to(observation, layer)
         if answer.asked is not None:
             return self._further(observation.model, answer, answer.asked, asked + 1)
         counts = equal_counts(answer)[0]
         bait, why_not = self._bait(counts)
         if why_not:
             return None
-        features = features_at_hand(observation.model, layer, data, public_of(observation))
-        direction = self._direction(features, layer, lowest=bool(counts[bait] > 0))
+        features = answer.features()
+        direction = self._direction(features, answer.layer, lowest=bool(counts[bait] > 0))
         absent = int((counts == 0).int().argmax())  # its row is the mean of all features over C
         theta = float(len(answer.bias) * answer.rows[0, absent] @ direction)
         slope = self._slope(features @ direction)
-        return self._cut(observation.model, layer, bait, slope * direction, theta, asked + 1)
+        return self._cut(observation.model, answer.layer, bait, slope * direction, theta, asked + 1)
 
     def solve(self, observation: Observation, seeds: tuple[int, ...], progress: Progress) -> Reconstruction:
-        refuse_batch_statistics(self.name, observation)
-        data: DataSpec = observation.fact(Fact.INPUT_SPEC)
-        layer = self.layer_of(observation.model, data)
-        answer, queries = answer_to(observation, layer), queries_behind(observation)
-        bait = answer.asked
+        answer = self.answer(observation)
+        bait, queries = answer.asked, answer.queries
         if bait is None:
             counts = equal_counts(answer)
             labels = sorted_labels(counts, answer.samples)
             notes = [f"{self._bait(own)[1] or 'not asked again'}; nothing fished by {queries}" for own in counts]
-            return self.search(observation, seeds, progress, [0] * len(seeds), lambda seen, _: seen, labels, notes)
-        caught = [Cut(answer.take(t), bait).left for t in range(len(seeds))]
+            return self.search(answer, seeds, progress, [0] * len(seeds), lambda own, _: own.observation, labels, notes)
+        cuts = [cut_of(answer.take([t]), bait) for t in range(len(seeds))]
         sent = answer.weight[bait]
         row = sent * (self.matched / sent.abs().max())
-        features = features_at_hand(observation.model, layer, data, public_of(observation))
-        quiet = silenced(asks_for(answer.weight, bait, row), bait, features, _RELEASED_BIAS)
+        quiet = silenced(asks_for(answer.weight, bait, row), bait, answer.features(), _RELEASED_BIAS)
+        own_labels, notes = self._labels(answer, bait), [_note(cut, queries) for cut in cuts]
+        caught = [cut.left for cut in cuts]
         return self.search(
-            observation,
-            seeds,
-            progress,
-            caught,
-            lambda seen, count: fished_alone(seen, answer_to(seen, layer), bait, row, quiet, count),
-            self._labels(answer, bait),
-            [_note(Cut(answer.take(t), bait), queries) for t in range(len(seeds))],
+            answer, seeds, progress, caught, lambda own, count: own.alone(bait, row, quiet, count), own_labels, notes
         )
 
     def _labels(self, answer: Answer, bait: int) -> Tensor | None:
@@ -166,22 +138,18 @@ class FeatureFishing(Fishing):
 
     def _further(self, model: nn.Module, answer: Answer, bait: int, queries: int) -> nn.Module | None:
         """The next cut, through the mean of those that still answer; None once one is left, or nothing moves."""
-        cut = Cut(answer, bait)
+        cut, row = cut_of(answer, bait), answer.weight[bait]
         theta = cut.place - (_lift(_RELEASED_BIAS, answer.bias, cut.slope) if self.as_released else 0.0)
-        if cut.left == 0:
+        still = abs(cut.mean - theta) <= _STILL * max(1.0, abs(cut.mean))
+        if cut.left == 0 or (still and (self.as_released or cut.is_one)):
             return None
-        settled = abs(cut.mean - theta) <= _STILL * max(1.0, abs(cut.mean))
-        row = answer.weight[bait]
-        if self.as_released:
-            return None if settled else self._cut(model, answer.layer, bait, row, cut.mean, queries)
-        if settled and cut.is_one:
-            return None
-        if cut.is_through_the_mean and cut.total > 0.5 + _HALF:
-            if cut.slope * _SHARPER > _sharpest(answer.weight, cut.place):
+        if not self.as_released:
+            if cut.is_through_the_mean and cut.total > 0.5 + _HALF:
+                if cut.slope * _SHARPER > _sharpest(answer.weight, cut.place):
+                    return None
+                row = row * _SHARPER
+            elif still:
                 return None
-            row = row * _SHARPER
-        elif settled:
-            return None
         return self._cut(model, answer.layer, bait, row, cut.mean, queries)
 
     def _cut(self, model: nn.Module, layer: str, bait: int, row: Tensor, theta: float, queries: int) -> nn.Module:
@@ -194,46 +162,35 @@ class FeatureFishing(Fishing):
 
     def _bait(self, counts: Tensor) -> tuple[int, str]:
         """The class to ask for, given how often each occurs (C,), or why there is none."""
-        present = torch.nonzero(counts)[:, 0].tolist()
-        absent = torch.nonzero(counts == 0)[:, 0].tolist()
-        if self.target >= 0:
-            if self.target not in present:
-                return -1, f"class {self.target} is not in the batch"
-            if len(present) > 1:
-                return -1, (
-                    f"class {self.target} is not alone in the batch, and the other classes answer above the cut: "
-                    "leave out target, or use class-fishing"
-                )
-            return self.target, ""
-        if len(present) == 1:
-            return present[0], ""
-        if not absent:
-            return -1, "every class is in the batch, so that none is left as bait: use class-fishing"
-        return absent[0], ""
+        present, absent = (torch.nonzero(some)[:, 0].tolist() for some in (counts, counts == 0))
+        if self.target < 0 and len(present) > 1:
+            why_not = "every class is in the batch, so that none is left as bait: use class-fishing"
+            return (absent[0], "") if absent else (-1, why_not)
+        if self.target >= 0 and self.target not in present:
+            return -1, f"class {self.target} is not in the batch"
+        if len(present) > 1:
+            return -1, (
+                f"class {self.target} is not alone in the batch, and the other classes answer above the cut: "
+                "leave out target, or use class-fishing"
+            )
+        return present[0], ""
 
     def _slope(self, values: Tensor) -> float:
         """Steeper than asked for where s (S,) hardly differs between samples at hand."""
         if self.as_released:
             return self.magnify
-        wanted = min(_PER_SPREAD / float(values.std()), _sharpest(values, float(values.mean())))
-        return max(self.magnify, wanted)
+        return max(self.magnify, min(_PER_SPREAD / float(values.std()), _sharpest(values, float(values.mean()))))
 
     def _direction(self, features: Tensor, layer: str, lowest: bool) -> Tensor:
         """(d,) of zeros and ones: the features whose sum is cut, by their values (S, d) on samples at hand."""
         size = features.shape[1]
         if self.feature >= size:
-            raise BadInput(
-                "feature-fishing: feature",
-                allowed=f"-1 or below {size}, the features of {layer!r}",
-                got=self.feature,
-                do="choose one of them",
-            )
-        if self.along == "sum":
-            direction, chosen = torch.ones_like(features[0]), "the sum of features"
-        else:
+            allowed = f"-1 or below {size}, the features of {layer!r}"
+            raise BadInput("feature-fishing: feature", allowed=allowed, got=self.feature, do="choose one of them")
+        direction, chosen = torch.ones_like(features[0]), "the sum of features"
+        if self.along == "feature":
             feature = self.feature if self.feature >= 0 else _widest(features, layer, lowest)
-            direction, chosen = torch.zeros_like(features[0]), f"feature {feature}"
-            direction[feature] = 1
+            direction, chosen = (torch.arange(size).to(direction.device) == feature).to(direction), f"feature {feature}"
         if float((features @ direction).std()) == 0:
             raise NotApplicable(f"{chosen} before {layer!r} is the same for all samples at hand: nothing to cut along")
         return direction
@@ -245,26 +202,10 @@ class Cut:
 
     answer: Answer  # of one trial
     bait: int
-
-    @property
-    def slope(self) -> float:
-        return float(self.answer.weight[self.bait].abs().max())
-
-    @property
-    def place(self) -> float:
-        """The s at which the class is as likely as all others together."""
-        bias, own = self.answer.bias, float(self.answer.bias[self.bait])
-        return _lift(float(bias[self.bait - 1]), bias, self.slope) - own / self.slope
-
-    @property
-    def mean(self) -> float:
-        """The mean of s over those that answer, each by its error."""
-        return float(self.answer.mean_features(self.bait)[0] @ (self.answer.weight[self.bait] / self.slope))
-
-    @property
-    def total(self) -> float:
-        """The sum of the errors' sizes: 1 for each sample well on the answering side, 1/2 for one at the cut."""
-        return abs(float(self.answer.answering(self.bait)[0]))
+    slope: float
+    place: float  # the s at which the class is as likely as all others together
+    mean: float  # of s over those that answer, each by its error
+    total: float  # of the errors' sizes: 1 for each sample well on the answering side, 1/2 for one at the cut
 
     @property
     def is_through_the_mean(self) -> bool:
@@ -282,6 +223,15 @@ class Cut:
         if self.total < _NONE_LEFT:
             return 0
         return min(self.answer.samples, max(1, round(2 * self.total if self.is_through_the_mean else self.total)))
+
+
+def cut_of(answer: Answer, bait: int) -> Cut:
+    """The cut behind the answer of one trial."""
+    weight, bias = answer.weight[bait], answer.bias
+    slope = float(weight.abs().max())
+    place = _lift(float(bias[bait - 1]), bias, slope) - float(bias[bait]) / slope
+    mean = float(answer.mean_features(bait)[0] @ (weight / slope))
+    return Cut(answer, bait, slope, place, mean, abs(float(answer.answering(bait)[0])))
 
 
 def equal_counts(answer: Answer) -> Tensor:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -27,33 +28,15 @@ from leakgauge.engine.randomness import generator
 from leakgauge.errors import NotApplicable
 from leakgauge.matching.updates import observed_gradient
 from leakgauge.matching.whole_counts import nearest_counts, sorted_labels
-from leakgauge.servers._parts.block import add_noise, offsets, write_block
-from leakgauge.servers._parts.blueprint import Blueprint, blueprint
-from leakgauge.servers._parts.copies import Copies, narrowed, plan_copies, used_features, write_copies
-from leakgauge.servers._parts.decoupling import (
-    Owners,
-    class_rows,
-    features_of,
-    plan_owners,
-    write_inconspicuous,
-    write_naive,
-)
-from leakgauge.servers._parts.norms import pass_on
-from leakgauge.servers._parts.regions import pictures, unscaled
+from leakgauge.servers._first_layer import FirstLayerServer, expected_alone
+from leakgauge.servers._mkor import convolutions, dense
+from leakgauge.servers._mkor.blueprint import blueprint
+from leakgauge.servers._mkor.convolutions import Copies
+from leakgauge.servers._mkor.dense import Owners
+from leakgauge.servers._mkor.regions import pictures, unscaled
 from leakgauge.settings import setting
-from leakgauge.types import (
-    CROSS_ENTROPY,
-    NLL_ON_LOGITS,
-    Batch,
-    DataSpec,
-    Fact,
-    Observation,
-    Progress,
-    Reconstruction,
-    TamperingServer,
-)
+from leakgauge.types import BLANK, NLL_ON_LOGITS, Batch, DataSpec, Fact, Observation, Progress, Reconstruction
 
-_GREY = 0.5
 _LOUD = 1e4
 _FEW = 64  # public samples behind a guessed mixture where the whole network must run for it
 _AT_ONCE = 32
@@ -61,7 +44,7 @@ _RELEASED_ENTRY = -1e-6  # bias gradient below which the released code takes a c
 
 
 @dataclass(frozen=True)
-class MKOR(TamperingServer):
+class MKOR(FirstLayerServer):
     """Copying convolutions and a unit for every class: whole batches in closed form.
 
     Takes chains of convolutions, with BatchNorm or without, with 2x2 pooling (VGG, LeNet-5) or strides of 2 or
@@ -73,10 +56,7 @@ class MKOR(TamperingServer):
     name: ClassVar[str] = "mkor"
     summary: ClassVar[str] = "parameters that copy the picture and keep the classes apart, read in closed form"
     paper: ClassVar[str] = "Wang et al. 2023 (MKOR)"
-    tier: ClassVar[str] = "quick"
     cost: ClassVar[float] = 22.0
-    needs: ClassVar[frozenset[Fact]] = frozenset({Fact.INPUT_SPEC, Fact.NUM_SAMPLES, Fact.LOCAL_TRAINING})
-    losses: ClassVar[tuple[str, ...]] = (CROSS_ENTROPY, NLL_ON_LOGITS)
 
     parameters: str = setting(
         "naive", "plain to see, or hidden among random values", choices=("naive", "inconspicuous")
@@ -119,30 +99,25 @@ class MKOR(TamperingServer):
         return dataclasses.replace(self, magnify=_LOUD)
 
     def prepare(self, model: nn.Module, data: DataSpec, public: Batch | None = None) -> nn.Module:
-        plan = blueprint(model, data, self.name)
         sent = copy.deepcopy(model)
-        copies, owners = self._layout(plan, sent, data)
-        layers = _dense(sent, plan)
-        draw = generator(self.secret, "mkor/values")
-        if self._in_block:
-            write_block(sent, plan, copies, self.sigma, generator(self.secret, "mkor/block"))
-        else:
-            write_copies(sent, plan, copies)
-        if any(layer.norm for layer in plan.convolutions):
-            pass_on(sent, plan, copies, None if public is None else public.inputs[0, :_FEW])
+        copies, owners = self._layout(sent, data)
+        layers, draw = _dense(sent, owners.names), generator(self.secret, "mkor/values")
+        block = (self.sigma, generator(self.secret, "mkor/block")) if self._in_block else None
+        convolutions.write_copies(sent, copies, block)
+        convolutions.pass_on(sent, copies, None if public is None else public.inputs[0, :_FEW])
         if self.parameters == "naive":
-            write_naive(layers, owners)
+            dense.write_naive(layers, owners)
         elif self.dense == "text":
-            write_inconspicuous(layers, owners, 0.0, self.leak, 0.0, draw, last_biases=True)
+            dense.write_inconspicuous(layers, owners, 0.0, self.leak, 0.0, draw, last_biases=True)
         else:
-            write_inconspicuous(layers, owners, self.link, self.leak, self.pair_noise, draw)
+            dense.write_inconspicuous(layers, owners, self.link, self.leak, self.pair_noise, draw)
         with torch.no_grad():
             if len(layers) > 1:
                 layers[-1].weight.mul_(self.magnify)
             if self.noise and self.noise_on == "modified":
-                add_noise(sent, plan, copies, self.noise, not self._in_block, draw)
+                convolutions.add_noise(sent, copies, self.noise, not self._in_block, draw)
             elif self.noise:
-                for parameter in (p for c in plan.convolutions for p in sent.get_submodule(c.name).parameters()):
+                for parameter in (p for _, _, module in copies.layers(sent) for p in module.parameters()):
                     parameter.add_(self.noise * torch.randn(parameter.shape, generator=draw).to(parameter))
         return sent
 
@@ -150,151 +125,129 @@ class MKOR(TamperingServer):
         began = time.perf_counter()
         data: DataSpec = observation.fact(Fact.INPUT_SPEC)
         samples: int = observation.fact(Fact.NUM_SAMPLES)
-        plan = blueprint(observation.model, data, self.name)
-        copies, owners = self._layout(plan, observation.model, data)
+        copies, owners = self._layout(observation.model, data)
         if self._in_block and copies.places:
             still = copy.deepcopy(observation.model).eval()
             reference = self._reference(observation, next(still.parameters()), _AT_ONCE)
-            copies = dataclasses.replace(copies, offsets=offsets(still, plan, copies, reference))
+            copies = dataclasses.replace(copies, offsets=convolutions.offsets(still, copies, reference))
         gradient = observed_gradient(observation)
-        counts = self._counts(observation, gradient[f"{plan.dense[-1]}.bias"], samples)  # (T, C)
-        rows, entries = class_rows(gradient, observation.model, plan.dense, owners)
+        logits = gradient[f"{owners.names[-1]}.bias"]  # (T, C)
+        raw = observation.fact(Fact.LOCAL_TRAINING).loss == NLL_ON_LOGITS
+        counts = nearest_counts(samples * ((0 if raw else 1 / data.classes) - logits), samples)  # (T, C), by class
+        rows, entries = dense.class_rows(gradient, observation.model, owners)
         found = counts > 0
         if self.as_released:
             found &= entries < _RELEASED_ENTRY
-        shift, level = self._mixture(observation, plan, owners, rows, entries, counts)
-        features = features_of(rows - shift[:, None], entries - level[:, None])  # (T, C, d)
+        if not raw and not self.as_released and self.mixture != "none":
+            row, entry = self._mixture(observation, copies, owners, rows, entries, counts)
+            rows, entries = rows - row[:, None], entries - entry[:, None]
+        features = dense.features_of(rows, entries)  # (T, C, d)
         labels = sorted_labels(counts, samples)
-        unseen = self._unseen(observation)
+        public = _public(observation)  # its mean stands where pooling without padding leaves a border
+        unseen = public if public is None else public.mean(0)
+        trials = zip(features, labels, found, strict=True)
         inputs = torch.stack(
-            [
-                self._pictures(f, t_labels, t_found, plan, copies, data, unseen)
-                for f, t_labels, t_found in zip(features, labels, found, strict=True)
-            ]
+            [self._pictures(*trial, copies, data, 0.0 if self.as_released else unseen) for trial in trials]
         )
         own = features
         if self._in_block:
-            own = unscaled(own.reshape(-1, *plan.features), plan, copies).flatten(1).view_as(own)
+            own = unscaled(own.reshape(-1, *copies.plan.features), copies).flatten(1).view_as(own)
         outside = (own - own.clamp(0, 1)).abs().mean(2)
         objective = (outside * found).sum(1) / found.sum(1).clamp_min(1)
         ones = torch.ones(len(labels), dtype=torch.long)
-        notes = tuple(_note(c, samples) for c in counts)
+        notes = tuple(_note(own, samples) for own in counts)
         return Reconstruction(inputs, labels, objective, ones, 0 * ones, time.perf_counter() - began, notes=notes)
 
     @property
     def _in_block(self) -> bool:
         return self.design == "block" or (self.design == "auto" and self.parameters == "inconspicuous")
 
-    def _layout(self, plan: Blueprint, model: nn.Module, data: DataSpec) -> tuple[Copies, Owners]:
+    def _layout(self, model: nn.Module, data: DataSpec) -> tuple[Copies, Owners]:
         """Which channels and units the server uses: drawn from its secret, so the same before and after."""
+        plan = blueprint(model, data, self.name)
         draw = None if self.parameters == "naive" else generator(self.secret, "mkor/places")
-        if self.parameters == "inconspicuous" and len(plan.dense) < 2:
+        if draw is not None and len(plan.dense) < 2:
             raise NotApplicable(f"{self.name}: inconspicuous parameters need two dense layers or more; use naive")
-        gain = self.beta if self._in_block else 1.0
-        copies = plan_copies(plan, self.name, draw, self.directions, gain)
-        widths = [layer.out_features for layer in _dense(model, plan)]
-        if widths[-1] != data.classes:
-            raise NotApplicable(f"{self.name} needs {data.classes} logits out of {plan.dense[-1]!r}, not {widths[-1]}")
-        return copies, plan_owners(widths, data.classes, plan.dense, self.name, draw, self.paths)
-
-    def _counts(self, observation: Observation, entries: Tensor, samples: int) -> Tensor:
-        """How often each class occurs (T, C), from the bias gradient of the logits (T, C)."""
-        if observation.fact(Fact.LOCAL_TRAINING).loss == NLL_ON_LOGITS:
-            return nearest_counts(-samples * entries, samples)
-        return nearest_counts(samples * (1 / entries.shape[1] - entries), samples)
+        copies = convolutions.plan_copies(plan, self.name, draw, self.directions, self.beta if self._in_block else 1.0)
+        widths = {name: layer.out_features for name, layer in zip(plan.dense, _dense(model, plan.dense), strict=True)}
+        logits = widths[plan.dense[-1]]
+        if logits != data.classes:
+            raise NotApplicable(f"{self.name} needs {data.classes} logits out of {plan.dense[-1]!r}, not {logits}")
+        return copies, dense.plan_owners(widths, data.classes, self.name, draw, self.paths)
 
     def _mixture(
-        self, observation: Observation, plan: Blueprint, owners: Owners, rows: Tensor, entries: Tensor, counts: Tensor
+        self, observation: Observation, copies: Copies, owners: Owners, rows: Tensor, entries: Tensor, counts: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """What cross-entropy added to every class: a row (T, d) and an entry (T,). Zero for NLL on logits."""
-        nothing = torch.zeros_like(rows[:, 0]), torch.zeros_like(entries[:, 0])
-        if observation.fact(Fact.LOCAL_TRAINING).loss == NLL_ON_LOGITS or self.as_released or self.mixture == "none":
-            return nothing
+        """What cross-entropy added to every class: a row (T, d) and an entry (T,)."""
         absent = (counts == 0).to(rows)  # (T, C)
         some = absent.sum(1)  # (T,)
         each = absent / some.clamp_min(1)[:, None]
         row, entry = torch.einsum("tc,tcd->td", each, rows), (each * entries).sum(1)
         if self.mixture == "auto" and bool((some > 0).all()):
             return row, entry
-        guess_row, guess_entry = self._guessed(observation, plan, owners)
+        guess_row, guess_entry = self._guessed(observation, copies, owners)
         known = (some > 0) & (self.mixture == "auto")
         return torch.where(known[:, None], row, guess_row), torch.where(known, entry, guess_entry)
 
-    def _guessed(self, observation: Observation, plan: Blueprint, owners: Owners) -> tuple[Tensor, Tensor]:
+    def _guessed(self, observation: Observation, copies: Copies, owners: Owners) -> tuple[Tensor, Tensor]:
         """What an absent class would show if the batch were the public samples, or one grey picture: (d,) and ()."""
-        data: DataSpec = observation.fact(Fact.INPUT_SPEC)
-        copies, _ = self._layout(plan, observation.model, data)
         narrow = self.parameters == "naive" and not self._in_block  # else the other channels matter
-        model = narrowed(observation.model, plan, copies) if narrow else copy.deepcopy(observation.model)
+        model = convolutions.narrowed(observation.model, copies) if narrow else copy.deepcopy(observation.model)
         model.eval().requires_grad_(False)
-        first = model.get_submodule(plan.dense[0])
-        parameters = list(first.requires_grad_(True).parameters())
+        named = dict(model.get_submodule(owners.names[0]).requires_grad_(True).named_parameters(owners.names[0]))
+        parameters = tuple(named.values())
         guess = self._reference(observation, parameters[0], None if narrow else _FEW)
-        labels = torch.zeros(len(guess), dtype=torch.long, device=guess.device)
-        weight, bias = (torch.zeros_like(p) for p in parameters)
-        for part in range(0, len(guess), _AT_ONCE):
-            some = slice(part, part + _AT_ONCE)
+        total = [torch.zeros_like(p) for p in parameters]
+        for part in torch.split(guess, _AT_ONCE):
             with torch.enable_grad():
-                loss = cross_entropy(model(guess[some]), labels[some]) * len(guess[some]) / len(guess)
-                found = torch.autograd.grad(loss, parameters)
-            weight, bias = weight + found[0], bias + found[1]
-        gradient = {f"{plan.dense[0]}.weight": weight[None], f"{plan.dense[0]}.bias": bias[None]}
-        rows, entries = class_rows(gradient, model, plan.dense, owners)
+                labels = torch.zeros(len(part), dtype=torch.long, device=part.device)
+                loss = cross_entropy(model(part), labels) * len(part) / len(guess)
+            total = [before + more for before, more in zip(total, torch.autograd.grad(loss, parameters), strict=True)]
+        gradient = {name: own[None] for name, own in zip(named, total, strict=True)}
+        rows, entries = dense.class_rows(gradient, model, owners)
         row = rows[0, 1:].mean(0)  # of all classes but the one that was named
         if narrow:
-            whole = row.new_zeros(int(torch.Size(plan.features).numel()))
-            row = whole.index_copy(0, used_features(plan, copies).to(row.device), row)
+            whole = row.new_zeros(torch.Size(copies.plan.features).numel())
+            row = whole.index_copy(0, copies.used_features().to(row.device), row)
         return row, entries[0, 1:].mean()
 
     def _reference(self, observation: Observation, like: Tensor, most: int | None) -> Tensor:
         """Pictures that the batch may resemble, (N, *sample): public ones, or a grey one."""
-        data: DataSpec = observation.fact(Fact.INPUT_SPEC)
-        if self.mixture != "grey" and observation.knows(Fact.PUBLIC_DATA):
-            public: Batch = observation.fact(Fact.PUBLIC_DATA)
-            return public.inputs[0, :most].to(like)
-        return torch.full((1, *data.shape), _GREY, dtype=like.dtype, device=like.device)
-
-    def _unseen(self, observation: Observation) -> Tensor | float | None:
-        """What stands where pooling without padding leaves a border: the public mean; black as released."""
-        if self.as_released:
-            return 0.0
-        if not observation.knows(Fact.PUBLIC_DATA):
-            return None
-        public: Batch = observation.fact(Fact.PUBLIC_DATA)
-        return public.inputs[0].mean(0)
+        public = _public(observation)
+        if self.mixture != "grey" and public is not None:
+            return public[:most].to(like)
+        return torch.full((1, *observation.fact(Fact.INPUT_SPEC).shape), BLANK, dtype=like.dtype, device=like.device)
 
     def _pictures(
         self,
         features: Tensor,
         labels: Tensor,
         found: Tensor,
-        plan: Blueprint,
         copies: Copies,
         data: DataSpec,
         unseen: Tensor | float | None,
     ) -> Tensor:
-        """One trial: (C, d) and the labels (N,) of its records -> (N, *sample); grey for what was not found."""
+        """One trial: (C, d) and the labels (N,) of its records -> (N, *sample); grey for what was not found (C,)."""
         classes, place = torch.unique(labels, return_inverse=True)
-        seen = pictures(features[classes].reshape(len(classes), *plan.features), plan, copies, self.blur, unseen)
+        seen = pictures(features[classes].reshape(-1, *copies.plan.features), copies, self.blur, unseen)
         if seen.shape[1:] != torch.Size(data.shape):
             seen = F.adaptive_avg_pool2d(seen, (data.shape[1], data.shape[2]))  # the network had enlarged it
-        seen = torch.where(found[classes].view(-1, *[1] * len(data.shape)), seen, torch.full_like(seen, _GREY))
-        return seen[place]
+        return torch.where(found[classes].view(-1, *[1] * len(data.shape)), seen, BLANK)[place]
 
 
-def _dense(model: nn.Module, plan: Blueprint) -> list[nn.Linear]:
-    layers = [model.get_submodule(name) for name in plan.dense]
+def _public(observation: Observation) -> Tensor | None:
+    """Public pictures (N, *sample), if there are any."""
+    return observation.fact(Fact.PUBLIC_DATA).inputs[0] if observation.knows(Fact.PUBLIC_DATA) else None
+
+
+def _dense(model: nn.Module, names: Sequence[str]) -> list[nn.Linear]:
+    layers = [model.get_submodule(name) for name in names]
     return [layer for layer in layers if isinstance(layer, nn.Linear)]
-
-
-def expected_singletons(samples: int, classes: int) -> float:
-    """How many samples of a random batch are the only one of their class, if all classes are as likely."""
-    return float(samples * (1 - 1 / classes) ** (samples - 1))
 
 
 def _note(counts: Tensor, samples: int) -> str:
     single = int((counts == 1).sum())
     return (
         f"{int((counts > 0).sum())} classes read, {single} of them with one record "
-        f"(a random batch has {expected_singletons(samples, len(counts)):.1f})"
+        f"(a random batch has {expected_alone(samples, len(counts)):.1f})"
     )

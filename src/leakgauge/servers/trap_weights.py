@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import copy
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -26,35 +27,22 @@ import torch
 from torch import Tensor, nn
 
 from leakgauge.client.fedavg import local_steps
-from leakgauge.engine.gradients import run_one_by_one, runs_one_by_one
+from leakgauge.engine.gradients import run_one_by_one, runs_one_by_one, working_model
 from leakgauge.engine.randomness import generator
 from leakgauge.errors import NotApplicable
-from leakgauge.matching.labels import inferred_labels
 from leakgauge.matching.updates import example_input, observed_gradient
 from leakgauge.models.structure import first_linear, input_affine
-from leakgauge.servers._parts.agreement import agreement, strongest_of_each
-from leakgauge.servers._parts.certificate import alone_in_unit
-from leakgauge.servers._parts.imprint_reading import in_range
+from leakgauge.servers._first_layer import PASS, Candidates, FirstLayerServer, claim, coarseness, explained, in_range
 from leakgauge.settings import setting
-from leakgauge.types import (
-    BLANK,
-    CROSS_ENTROPY,
-    NLL_ON_LOGITS,
-    Batch,
-    DataSpec,
-    Fact,
-    LocalTraining,
-    Observation,
-    Progress,
-    Reconstruction,
-    TamperingServer,
-)
+from leakgauge.types import Batch, DataSpec, Fact, LocalTraining, Observation, Progress, Reconstruction
 
-_Affine = tuple[Tensor, Tensor]
+_SMOOTH = 256  # in units of the precision: where the candidate itself is all that the network sees
+_DIRECTIONS = 32  # candidates are compared along these: their distance to a tenth, at any size of the pictures
+_ROUNDING = 64  # in units of the precision: by how much the ratios of two rows over one sample may differ
 
 
 @dataclass(frozen=True)
-class TrapWeights(TamperingServer):
+class TrapWeights(FirstLayerServer):
     """Trap weights in a first layer of Linear and ReLU.
 
     Example: `leakgauge attack trap-weights --model mlp --batch-size 8 --threat-model malicious-parameters`
@@ -63,11 +51,7 @@ class TrapWeights(TamperingServer):
     name: ClassVar[str] = "trap-weights"
     summary: ClassVar[str] = "first-layer weights that fire for few samples, so that single rows give them away"
     paper: ClassVar[str] = "Boenisch et al. 2023, When the Curious Abandon Honesty, EuroS&P"
-    tier: ClassVar[str] = "quick"
     cost: ClassVar[float] = 21.0
-    needs: ClassVar[frozenset[Fact]] = frozenset({Fact.INPUT_SPEC, Fact.NUM_SAMPLES, Fact.LOCAL_TRAINING})
-    losses: ClassVar[tuple[str, ...]] = (CROSS_ENTROPY, NLL_ON_LOGITS)
-    changes: ClassVar[str] = "parameters"
 
     scale: float = setting(0.95, "positive weights over negative ones; below 1 keeps units silent", above=0)
     active: float | None = setting(
@@ -77,18 +61,15 @@ class TrapWeights(TamperingServer):
     secret: int = setting(0, "the server's own seed, behind the weights")
 
     def prepare(self, model: nn.Module, data: DataSpec, public: Batch | None = None) -> nn.Module:
-        like = next(model.parameters())
-        example = torch.full((1, *data.shape), 0.5, device=like.device, dtype=like.dtype)
-        layer, (unit, shift) = _first_layer(model, example)
+        example = torch.full((1, *data.shape), 0.5).to(next(model.parameters()))
+        layer, linear, unit, shift = _first_layer(model, example)
         sent = copy.deepcopy(model)
         if runs_one_by_one(model):
             run_one_by_one(sent)
-        linear = sent.get_submodule(layer)
-        assert isinstance(linear, nn.Linear)
-        rows = self._rows(linear.out_features, linear.in_features, public).to(like)
+        rows = self._rows(linear.out_features, linear.in_features, public).to(example) / unit
         with torch.no_grad():
-            linear.weight.copy_(rows / unit)
-            linear.bias.copy_(-linear.weight @ shift)
+            sent.get_submodule(layer).get_parameter("weight").copy_(rows)
+            sent.get_submodule(layer).get_parameter("bias").copy_(-rows @ shift)
         return sent
 
     def _rows(self, units: int, size: int, public: Batch | None) -> Tensor:
@@ -115,13 +96,12 @@ class TrapWeights(TamperingServer):
 
     def solve(self, observation: Observation, seeds: tuple[int, ...], progress: Progress) -> Reconstruction:  # noqa: ARG002
         began = time.perf_counter()
-        data: DataSpec = observation.fact(Fact.INPUT_SPEC)
         samples: int = observation.fact(Fact.NUM_SAMPLES)
         local: LocalTraining = observation.fact(Fact.LOCAL_TRAINING)
-        layer, (unit, shift) = _first_layer(observation.model, example_input(observation))
+        layer, linear, unit, shift = _first_layer(observation.model, example_input(observation))
         gradient = observed_gradient(observation)
         weight, bias = gradient[f"{layer}.weight"], gradient[f"{layer}.bias"]  # (T, M, d), (T, M)
-        coarse = _coarseness(observation.model.get_submodule(layer), local, samples)
+        coarse = coarseness(linear.weight.detach().abs().mean(), local, samples)
         hit = bias.abs() > coarse
         ratio = (weight / torch.where(hit, bias, torch.inf)[..., None] - shift) / unit  # (T, M, d)
         fits = hit & in_range(ratio)
@@ -130,98 +110,89 @@ class TrapWeights(TamperingServer):
         kept = fits & strongest_of_each(agreed, bias)
         alone = None
         if local.kind == "fedsgd" or local_steps(samples, local) == 1:
-            shaped = ratio.reshape(*bias.shape, *data.shape)
-            alone = alone_in_unit(observation.model, layer, shaped, bias, coarse, samples, local)
+            alone = _alone_in_unit(observation, layer, ratio, bias, coarse)
         certified = kept & (votes > 1 if alone is None else alone)
         strength = bias.abs() / bias.abs().amax(1, keepdim=True).clamp_min(1e-30)
-        sure = torch.where(kept, certified * votes.shape[1] + votes + 0.5 * strength, -1.0)
-        best = sure.topk(min(samples, sure.shape[1]), dim=1).indices  # (T, up to N)
-        trials = torch.arange(len(best), device=best.device)[:, None]
-        claims = torch.where(kept[trials, best][..., None], ratio[trials, best], BLANK)
-        rest = samples - claims.shape[1]
-        claims = nn.functional.pad(claims, (0, 0, 0, rest), value=BLANK)
-        claimed = nn.functional.pad(kept[trials, best], (0, rest), value=False)
-        proven = certified.sum(1).clamp_max(samples)
-        notes = zip(hit.sum(1).tolist(), kept.sum(1).tolist(), proven.tolist(), strict=True)
-        ones = torch.ones(len(claims), dtype=torch.long)
-        return Reconstruction(
-            claims.reshape(len(claims), samples, *data.shape),
-            _labels(observation, local),
-            1 - proven.to(claims) / samples,
-            ones,
-            0 * ones,
-            time.perf_counter() - began,
-            notes=tuple(
-                f"{rows} of {bias.shape[1]} rows hit, {different} candidates, {certain} of {samples} certified"
-                for rows, different, certain in notes
-            ),
-            certified=None if alone is None else proven,
-            claimed=claimed,
+        sure = certified * votes.shape[1] + votes + 0.5 * strength
+        found = Candidates(ratio, kept, sure, certified.sum(1), alone is not None)
+        numbers = torch.stack((hit.sum(1), kept.sum(1), found.proven.clamp_max(samples)), 1).tolist()
+        notes = (
+            f"{rows} of {bias.shape[1]} rows hit, {different} candidates, {certain} of {samples} certified"
+            for rows, different, certain in numbers
         )
+        return claim(found, observation, notes, began)
 
 
-def _first_layer(model: nn.Module, example: Tensor) -> tuple[str, _Affine]:
-    """Name of the trapped layer, and what is done to inputs in front of it: z = unit x + shift."""
+def _first_layer(model: nn.Module, example: Tensor) -> tuple[str, nn.Linear, Tensor, Tensor]:
+    """Name and module of the trapped layer, and what is done to inputs in front of it: z = unit x + shift."""
     layer, affine = first_linear(model, example), input_affine(model, example)
     if layer is None or affine is None:
-        named = next((f"{n!r} ({type(m).__name__})" for n, m in model.named_modules() if _has_own(m)), "none")
+        own = ((n, m) for n, m in model.named_modules() if [*m.parameters(recurse=False)])
+        named = next((f"{name!r} ({type(module).__name__})" for name, module in own), "none")
         raise NotApplicable(
             f"trap-weights needs nn.Linear on the flattened input as the first layer with weights, and the first "
             f"here is {named}; use imprint"
         )
     linear = model.get_submodule(layer)
+    assert isinstance(linear, nn.Linear)
     if linear.bias is None:
         raise NotApplicable(f"trap-weights needs a bias in {layer!r}: without it inputs are known only up to scale")
     if not all(p.requires_grad for p in linear.parameters()):
         raise NotApplicable(f"trap-weights needs the gradient of {layer!r}, which is frozen or not shared")
-    if not _silent_below_zero(model, linear, example):
+    # Behind a ReLU the network answers the same however far below zero the layer's units are.
+    worker = working_model(model, "eval")
+    answers = []
+    for value in (-1.0, -2.0):
+        hook = worker.get_submodule(layer).register_forward_hook(lambda _, __, out, v=value: torch.full_like(out, v))
+        with torch.no_grad():
+            answers.append(worker(example))
+        hook.remove()
+    if not torch.equal(*answers):
         raise NotApplicable(
             f"trap-weights needs a ReLU behind {layer!r}, so that units are silent below zero, and these are not"
         )
-    return layer, affine
+    return layer, linear, *affine
 
 
-def _has_own(module: nn.Module) -> bool:
-    return any(True for _ in module.parameters(recurse=False))
+def _alone_in_unit(observation: Observation, layer: str, ratio: Tensor, bias: Tensor, coarse: float) -> Tensor | None:
+    """Which ratios (T, M, d), one of each unit, explain the units' bias gradients (T, M) by themselves."""
+    net = working_model(observation.model, observation.fact(Fact.LOCAL_TRAINING).batchnorm)
+    flat, units = ratio.reshape(-1, *observation.fact(Fact.INPUT_SPEC).shape), ratio.shape[1]
+    added: list[Tensor] = []  # to the layer's output, so that its derivative is the bias's for every sample
 
+    def passes() -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+        for part in torch.split(torch.arange(len(flat), device=flat.device), PASS):
+            added[:] = [flat.new_zeros(len(part), units, requires_grad=True)]
+            yield flat[part], added[0], nn.functional.one_hot(part % units, units).to(flat)
 
-def _silent_below_zero(model: nn.Module, linear: nn.Module, example: Tensor) -> bool:
-    """Does the network answer the same however far below zero the layer's units are?"""
-    answers = []
-    training = {module: module.training for module in model.modules()}
-    model.eval()
+    hook = net.get_submodule(layer).register_forward_hook(lambda _, __, out: out + added[0])
+    tolerance = _SMOOTH * torch.finfo(bias.dtype).eps  # many mixtures are tried: a wide one would let some pass
     try:
-        for value in (-1.0, -2.0):
-
-            def instead(_: nn.Module, __: object, out: Tensor, value: float = value) -> Tensor:
-                return torch.full_like(out, value)
-
-            hook = linear.register_forward_hook(instead)
-            try:
-                with torch.no_grad():
-                    answers.append(model(example))
-            finally:
-                hook.remove()
+        return explained(net, passes(), bias, tolerance, bias.new_full((1, 1), coarse), observation)
     finally:
-        for module, mode in training.items():
-            module.training = mode
-    return bool(torch.equal(*answers))
+        hook.remove()
 
 
-def _coarseness(linear: nn.Module, local: LocalTraining, samples: int) -> float:
-    """How far off an entry of the gradient may be because weights were rounded before they were subtracted."""
-    if local.kind == "fedsgd":
-        return 0.0
-    assert isinstance(linear, nn.Linear)
-    precision = torch.finfo(linear.weight.dtype).eps / (local.lr * local_steps(samples, local))
-    return precision * float(linear.weight.detach().abs().mean())
+def agreement(candidates: Tensor, valid: Tensor, error: Tensor) -> Tensor:
+    """(T, M, M) bool: which of the candidates (T, M, d) that are valid (T, M) are equal up to rounding.
+
+    Several rows that give one and the same ratio were each left by one sample. `error` (T, M) is by how much an entry
+    of a candidate may be off besides its own precision.
+    """
+    size = candidates.shape[2]
+    directions = torch.randn(size, _DIRECTIONS, generator=generator(0, "agreement"), dtype=torch.float64)
+    seen = torch.where(valid[..., None], candidates, 0.0) @ directions.to(candidates)  # (T, M, 32)
+    distance = torch.cdist(seen, seen, compute_mode="donot_use_mm_for_euclid_dist")
+    length = seen.norm(dim=2)
+    allowed = _ROUNDING * torch.finfo(candidates.dtype).eps * torch.maximum(length[:, :, None], length[:, None])
+    allowed = allowed + (size * _DIRECTIONS) ** 0.5 * (error[:, :, None] + error[:, None])
+    near: Tensor = distance <= allowed
+    return near & valid[:, :, None] & valid[:, None]
 
 
-def _labels(observation: Observation, local: LocalTraining) -> Tensor | None:
-    """The labels (T, N) by the rules of cross-entropy, where the last layer can be read; in no particular order."""
-    if local.loss != CROSS_ENTROPY:
-        return None
-    try:
-        return inferred_labels(observation)
-    except NotApplicable:
-        return None
+def strongest_of_each(agreed: Tensor, strength: Tensor) -> Tensor:
+    """(T, M) bool: no candidate that agrees with it has a larger |strength| (T, M), or stands earlier at the same."""
+    size = strength.abs()
+    earlier = torch.ones_like(agreed[0]).tril(-1)  # (M, M): column before row
+    stronger = (size[:, None] > size[:, :, None]) | ((size[:, None] == size[:, :, None]) & earlier)
+    return ~(agreed & stronger).any(2)

@@ -9,7 +9,7 @@ import pytest
 
 from leakgauge.errors import BadInput, MissingExtra, Untrusted
 from leakgauge.federation.encryption.ckks import Ckks
-from leakgauge.federation.encryption.whole_weights import whole_weights
+from leakgauge.federation.encryption.scheme import whole_weights
 
 
 def test_all_gradients_of_a_lenet_from_ten_clients_within_a_second():

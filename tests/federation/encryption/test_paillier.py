@@ -6,9 +6,9 @@ import time
 import numpy as np
 import pytest
 
-from leakgauge.errors import BadInput, MissingExtra
-from leakgauge.federation.encryption.paillier import Paillier
-from leakgauge.federation.encryption.whole_weights import whole_weights
+from leakgauge.errors import BadInput, MissingExtra, Untrusted
+from leakgauge.federation.encryption.paillier import CheckValues, Packing, Paillier
+from leakgauge.federation.encryption.scheme import whole_weights
 
 DEMO = Paillier(bits=128, insecure_demo=True)
 
@@ -59,3 +59,71 @@ def test_without_the_package_one_line_says_how_to_get_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "gmpy2", None)
     with pytest.raises(MissingExtra, match=r"pip install 'leakgauge\[encryption\]'"):
         Paillier().keys()
+
+
+PACKING = Packing(largest=8, fraction_bits=16, pieces=1000, capacity=255)
+
+
+def test_values_come_back_to_half_a_step():
+    values = np.random.default_rng(0).uniform(-8, 8, 100)
+    fixed = PACKING.fixed(values)
+    plain = list(PACKING.packed(fixed))
+    assert len(plain) == -(-100 // PACKING.slots) > 1
+    assert max(plain) < 2**255
+    back = PACKING.unpacked(plain, 100, 1)
+    assert np.array_equal(back, fixed)
+    assert np.abs(back / 2.0**PACKING.fraction_bits - values).max() <= 0.5 * 2.0**-16
+
+
+@pytest.mark.parametrize("value", [8.0, -8.0, 0.0])
+def test_the_heaviest_sum_of_the_largest_values_does_not_leave_its_slot(value):
+    fixed = PACKING.fixed(np.array([value, -value] * 5))
+    summed = [1000 * m for m in PACKING.packed(fixed)]
+    assert np.array_equal(PACKING.unpacked(summed, 10, 1000), 1000 * fixed)
+
+
+def test_what_does_not_fit_its_slots_is_refused():
+    with pytest.raises(Untrusted, match="does not fit"):
+        PACKING.unpacked([2**300], 2, 1)
+    with pytest.raises(Untrusted, match="does not fit"):
+        PACKING.unpacked([1, 1, 1], 2, 1)
+
+
+def test_settings_that_would_overflow_are_refused():
+    with pytest.raises(BadInput, match="below 2\\^62"):
+        Packing(largest=2.0**20, fraction_bits=40, pieces=65536, capacity=2047)
+    with pytest.raises(BadInput, match="longer key"):
+        Packing(largest=8, fraction_bits=24, pieces=65536, capacity=40)
+
+
+CHECKS = CheckValues.within(b"secret", 2000)
+ROWS = np.random.default_rng(0).integers(-(2**30), 2**30, (3, 50))
+WEIGHTS = (5, 0, 2)
+
+
+@pytest.fixture
+def summed() -> tuple[int, np.ndarray, tuple[tuple[int, int], ...]]:
+    check = sum(
+        w * CHECKS.of(row, client, "round 1") for client, (w, row) in enumerate(zip(WEIGHTS, ROWS, strict=True))
+    )
+    return check, np.array(WEIGHTS) @ ROWS, tuple(enumerate(WEIGHTS))
+
+
+def test_an_honest_sum_agrees(summed):
+    assert CHECKS.agrees(*summed, "round 1")
+
+
+def test_a_changed_number_weight_client_or_round_does_not(summed):
+    check, total, weights = summed
+    other = total.copy()
+    other[7] += 1
+    assert not CHECKS.agrees(check, other, weights, "round 1")
+    assert not CHECKS.agrees(check, total, ((0, 2), (1, 0), (2, 5)), "round 1")
+    assert not CHECKS.agrees(check, total, weights[:2], "round 1")
+    assert not CHECKS.agrees(check, total, weights, "round 2")
+    assert not CheckValues.within(b"another", 2000).agrees(*summed, "round 1")
+
+
+@pytest.mark.parametrize(("bits", "exponent"), [(2000, 127), (110, 107), (100, 89), (70, 61)])
+def test_the_prime_fits(bits, exponent):
+    assert CheckValues.within(b"", bits).prime == 2**exponent - 1

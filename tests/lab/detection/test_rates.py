@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from leakgauge.checks._check import Measured
+from leakgauge.checks.suspicion import Measured
 from leakgauge.checks.thresholds import Thresholds
 from leakgauge.lab.detection.cases import Case
 from leakgauge.lab.detection.rates import Scored, alarms, by_check, chosen_thresholds, halves, rates, score_all

@@ -14,7 +14,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from leakgauge.federation.aggregators._aggregator import Aggregator
+from leakgauge.federation.aggregators.aggregator import Aggregator
 from leakgauge.settings import setting
 from leakgauge.types import SharedUpdate
 
@@ -41,10 +41,6 @@ class FedAdam(Aggregator):
         low=0,
         high=0.5,
     )
-
-    @property
-    def kept_back(self) -> float:
-        return self.validation
 
     def step(self, mean: SharedUpdate, memory: Mapping[str, Tensor]) -> tuple[SharedUpdate, dict[str, Tensor]]:
         sign = -1.0 if mean.kind == "gradient" else 1.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from leakgauge.federation.aggregators._aggregator import Aggregator
+from leakgauge.federation.aggregators.aggregator import Aggregator
 from leakgauge.settings import setting
 
 
@@ -26,7 +26,3 @@ class FedAvg(Aggregator):
         low=0,
         high=0.5,
     )
-
-    @property
-    def kept_back(self) -> float:
-        return self.validation

@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 
 from leakgauge.defenses.mixing.weights import FUSINGS, check_fusing, fusing_weights
-from leakgauge.federation.aggregators._aggregator import Aggregator, Reported
+from leakgauge.federation.aggregators.aggregator import Aggregator, Reported
 from leakgauge.settings import setting
 
 _LEAST = 1e-6  # a loss of zero would take all the weight there is
@@ -73,40 +73,26 @@ class FedBoosting(Aggregator):
             check_fusing("aggregator: mix", self.mix, self.fusing)
 
     @property
-    def kept_back(self) -> float:
-        return self.validation
-
-    @property
-    def measured_by(self) -> str:
-        return self.metric
-
-    @property
     def mixing(self) -> float:
         return self.mix
 
-    def mixing_weights(
-        self,
-        reported: Reported,
-        memory: Mapping[str, Tensor],  # noqa: ARG002
-        g: torch.Generator,
-    ) -> Tensor | None:
+    def mixing_weights(self, reported: Reported, memory: Mapping[str, Tensor], g: torch.Generator) -> Tensor | None:  # noqa: ARG002
         return None if self.mix == 1 else fusing_weights(len(reported.samples), self.mix, self.fusing, g)
 
     def weights(self, reported: Reported) -> Tensor:
         assert reported.training is not None
         assert reported.validation is not None
-        own, others = self._worst_for_broken(reported.training), self._worst_for_broken(reported.validation)
+        worst = 1e6 if self.metric == "loss" else 0.0  # for a model that is broken
+        own, others = (
+            torch.nan_to_num(results.double(), nan=worst, posinf=worst, neginf=worst).clamp(max=1e6)
+            for results in (reported.training, reported.validation)
+        )
         middle = others.mean(1) if self.over == "mean" else others.median(1).values  # (T,)
         alone = self.results == "validation"
         if self.form == "softmax":
-            if alone:
-                return torch.softmax(middle * len(own), 0)
-            return torch.softmax(torch.softmax(own, 0) * middle * len(own), 0)  # the text has the sum over j
+            factor = 1 if alone else torch.softmax(own, 0)
+            return torch.softmax(factor * middle * len(own), 0)  # the text has the sum over j
         if self.metric == "loss":
             own, middle = 1 / own.clamp(min=_LEAST), 1 / middle.clamp(min=_LEAST)
         score = middle if alone else middle * own / own.sum().clamp(min=_LEAST)
         return score / score.sum() if float(score.sum()) > 0 else torch.full_like(score, 1 / len(score))
-
-    def _worst_for_broken(self, results: Tensor) -> Tensor:
-        worst = 1e6 if self.metric == "loss" else 0.0
-        return torch.nan_to_num(results.double(), nan=worst, posinf=worst, neginf=worst).clamp(max=1e6)

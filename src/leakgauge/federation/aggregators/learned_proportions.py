@@ -1,8 +1,7 @@
 """Learned proportions: the server keeps a logit for each client and moves it with Adam, so that validation losses fall.
 
-Ren's thesis (Swansea 2023, section 6.2) names this as future work, in one paragraph: FedBoosting's proportions cost
-much communication and computation, and Adam might produce them instead. It gives no loss, no gradient and no formula.
-All of the following is our choice.
+Ren's thesis (Swansea 2023, section 6.2) names this as future work: FedBoosting's proportions cost much communication
+and computation, and Adam might produce them instead. It gives no loss, gradient or formula; what follows is ours.
 
 Shares are p = softmax(logits) over the round's T clients. As in FedBoosting, clients try T models on samples they kept
 back. Model i is the fused model, sum_k p_k update_k with the shares so far, moved towards client i: `own` is the share
@@ -12,16 +11,14 @@ s_i = mean_j (V_ij - sum_k p_k V_kj) / own is the derivative of the clients' mea
 for all i, and through the softmax d/d logit_k = p_k (s_k - sum_i p_i s_i). One step of Adam (Kingma and Ba 2015)
 follows that gradient in each round, before the updates are added.
 
-  With `own=1` clients try each other's models as they are, and the fused loss is taken for the mean of theirs. That
-  straight line has its least value at one end: with enough rounds or a large `lr` all weight goes to one client.
-  Adam moves a logit as fast for a small difference as for a large one, so an honest client whose model is always a
-  little worse loses its share too, only less surely than a poisoned one. A larger `eps` slows small differences down.
+  With `own=1` clients try each other's models as they are. That straight line has its least value at one end: with
+  enough rounds or a large `lr` all weight goes to one client. Adam moves a logit as fast for a small difference as for
+  a large one, so an honest client whose model is always a little worse loses its share too; a larger `eps` helps.
   A client's losses are scaled down where they differ by more than three times the median client's, so that one client
   cannot drown the others. A loss that is not finite counts as ten times the largest that is.
   Each client has its own count of Adam's steps. A client that is not drawn keeps what it has. The mean of the steps of
   a round is taken off, which leaves the shares alone, so that a client that joins late begins at a middling share.
-  `every=5` tries models in every fifth round alone, which is the saving the thesis is after; in between the learned
-  shares stay. With `every=1` a round costs what it costs with FedBoosting.
+  `every=5` tries models in every fifth round alone, which is the saving the thesis is after.
 """
 
 from __future__ import annotations
@@ -33,7 +30,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from leakgauge.federation.aggregators._aggregator import Aggregator, Reported
+from leakgauge.federation.aggregators.aggregator import Aggregator, Reported
 from leakgauge.settings import setting
 
 _LOUDEST = 3.0  # how far a client's losses may differ, as a multiple of the median client's
@@ -67,23 +64,10 @@ class LearnedProportions(Aggregator):
     validation: float = setting(0.1, "share of a client's samples it keeps back to try models on", above=0, high=0.5)
 
     @property
-    def kept_back(self) -> float:
-        return self.validation
-
-    @property
-    def tries_every(self) -> int:
-        return self.every
-
-    @property
     def mixing(self) -> float:
         return self.own
 
-    def mixing_weights(
-        self,
-        reported: Reported,
-        memory: Mapping[str, Tensor],
-        g: torch.Generator,  # noqa: ARG002
-    ) -> Tensor | None:
+    def mixing_weights(self, reported: Reported, memory: Mapping[str, Tensor], g: torch.Generator) -> Tensor | None:  # noqa: ARG002
         """Each row the shares so far, and `own` of one client in their place."""
         if self.own == 1:
             return None
@@ -97,22 +81,22 @@ class LearnedProportions(Aggregator):
     def weigh(self, reported: Reported, memory: Mapping[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
         """Remembers by client number, all (K,): `learned` (what is added to the first logits), `m`, `v` and `steps`."""
         who = torch.arange(len(reported.samples)) if reported.clients is None else reported.clients.cpu()
-        kept = {n: _grown(memory.get(n), int(who.max()) + 1) for n in ("learned", "m", "v", "steps")}
-        first = reported.samples.double().cpu().log() if self.start == "samples" else torch.zeros(len(who)).double()
-        if reported.validation is not None:
-            shares = torch.softmax(first + kept["learned"][who], 0)
-            self._learn(kept, who, slopes_of_logits(reported.validation.double().cpu(), shares, self.own))
-        return torch.softmax(first + kept["learned"][who], 0), kept
-
-    def _learn(self, kept: dict[str, Tensor], who: Tensor, gradient: Tensor) -> None:
-        """One step of Adam for these clients, in place."""
-        kept["steps"][who] += 1
-        kept["m"][who] = self.beta1 * kept["m"][who] + (1 - self.beta1) * gradient
-        kept["v"][who] = self.beta2 * kept["v"][who] + (1 - self.beta2) * gradient**2
-        m = kept["m"][who] / (1 - self.beta1 ** kept["steps"][who])
-        v = kept["v"][who] / (1 - self.beta2 ** kept["steps"][who])
-        step = m / (v.sqrt() + self.eps)
-        kept["learned"][who] -= self.lr * (step - step.mean())
+        nothing, clients = torch.zeros(0, dtype=torch.float64), int(who.max()) + 1
+        known = {n: memory.get(n, nothing).cpu() for n in ("learned", "m", "v", "steps")}
+        kept = {n: torch.cat([t, t.new_zeros(max(0, clients - len(t)))]) for n, t in known.items()}  # zeros if new
+        learned, m, v, steps = (tensor[who] for tensor in kept.values())
+        first = reported.samples.double().cpu().log() if self.start == "samples" else torch.zeros_like(learned)
+        if reported.validation is not None:  # one step of Adam for these clients
+            shares = torch.softmax(first + learned, 0)
+            gradient = slopes_of_logits(reported.validation.double().cpu(), shares, self.own)
+            steps = steps + 1
+            m = self.beta1 * m + (1 - self.beta1) * gradient
+            v = self.beta2 * v + (1 - self.beta2) * gradient**2
+            step = m / (1 - self.beta1**steps) / ((v / (1 - self.beta2**steps)).sqrt() + self.eps)
+            learned = learned - self.lr * (step - step.mean())
+            for tensor, new in zip(kept.values(), (learned, m, v, steps), strict=True):
+                tensor[who] = new
+        return torch.softmax(first + learned, 0), kept
 
 
 def slopes_of_logits(validation: Tensor, shares: Tensor, own: float) -> Tensor:
@@ -129,11 +113,3 @@ def slopes_of_logits(validation: Tensor, shares: Tensor, own: float) -> Tensor:
     slopes = differences.mean(1)
     gradient: Tensor = shares * (slopes - shares @ slopes)
     return gradient
-
-
-def _grown(kept: Tensor | None, clients: int) -> Tensor:
-    """A copy with room for so many clients; those that are new have zeros."""
-    out = torch.zeros(max(clients, 0 if kept is None else len(kept)), dtype=torch.float64)
-    if kept is not None:
-        out[: len(kept)] = kept.cpu()
-    return out

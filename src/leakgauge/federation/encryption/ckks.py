@@ -16,14 +16,15 @@ import hmac
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, ClassVar
 
 import numpy as np
 
-from leakgauge.errors import BadInput, MissingExtra, Untrusted
-from leakgauge.federation.encryption._scheme import Adder, Encryption, Keys, Sealed, Values
+from leakgauge.errors import BadInput, Untrusted
+from leakgauge.federation.encryption.scheme import CHANGED, Adder, Encryption, Keys, Sealed, Values, package
 
+tenseal = partial(package, "tenseal", "ckks")
 _DEGREE = 8192
 _MODULI = [60, 40, 60]  # bits; one multiplication, 160 of the 218 that 128-bit security allows at this degree
 _SCALE = 2.0**40
@@ -51,16 +52,20 @@ class Ckks(Encryption):
             raise BadInput("ckks: largest", allowed=f"at most {_LARGEST:g}", got=self.largest, do="lower it")
 
     def keys(self) -> CkksKeys:
-        return CkksKeys(self, new_context(), secrets.token_bytes(32))
+        context = tenseal().context(tenseal().SCHEME_TYPE.CKKS, _DEGREE, coeff_mod_bit_sizes=_MODULI)
+        context.global_scale = _SCALE
+        return CkksKeys(self, context, secrets.token_bytes(32))
 
     def error_bound(self) -> float:
         """Not proven: ten times the largest error seen at values of 64."""
         return 2e-5
 
+    def ciphertexts(self, entries: int) -> int:
+        return -(-entries // _HELD)
+
     def bytes_up(self, entries: int) -> int:
         """As measured on one ciphertext; they differ by a few bytes."""
-        one = self.keys().seal(np.zeros(_HELD), 0, "size").bytes
-        return one * -(-entries // _HELD)
+        return self.keys().seal(np.zeros(_HELD), 0, "size").bytes * self.ciphertexts(entries)
 
 
 class CkksAdder(Adder):
@@ -69,19 +74,12 @@ class CkksAdder(Adder):
     def __init__(self, context: Any, key: str, pieces: int) -> None:
         self.context, self.key, self.pieces = context, key, pieces
 
-    def _added(self, used: Sequence[tuple[Sealed, int]]) -> tuple[bytes, ...]:
-        if len({len(m.parts) for m, _ in used}) != 1:
-            raise Untrusted("messages have different numbers of ciphertexts; ask for them again")
-        total = sum(weight for _, weight in used)
-        parts = []
-        for column in zip(*(m.parts for m, _ in used), strict=True):
-            shares = [weight / total for _, weight in used]
-            try:
-                terms = [read(self.context, part) * share for part, share in zip(column, shares, strict=True)]
-                parts.append(sum(terms[1:], terms[0]).serialize())
-            except (RuntimeError, ValueError) as error:  # readable, but of another scale or size than its neighbours
-                raise Untrusted(f"a ciphertext does not fit the others ({error}); it was changed on the way") from None
-        return tuple(parts)
+    def added(self, column: Sequence[bytes], weights: Sequence[int]) -> bytes:
+        try:
+            terms = [read(self.context, part) * (w / sum(weights)) for part, w in zip(column, weights, strict=True)]
+            return bytes(sum(terms[1:], terms[0]).serialize())
+        except (RuntimeError, ValueError) as error:  # readable, but of another scale or size than its neighbours
+            raise Untrusted(f"a ciphertext does not fit the others ({error}); it was changed on the way") from None
 
 
 class CkksKeys(Keys):
@@ -102,52 +100,32 @@ class CkksKeys(Keys):
     def adder(self) -> CkksAdder:
         return CkksAdder(tenseal().context_from(self.public), self.fingerprint, self.scheme.pieces)
 
-    def seal(self, values: Values, client: int, about: str) -> Sealed:
-        flat = self.scheme._checked(values)
+    def closed(self, values: Values, client: int, about: str) -> list[bytes]:
         parts = []
-        for place, begin in enumerate(range(0, len(flat), _HELD)):
+        for place, begin in enumerate(range(0, len(values), _HELD)):
             held = np.zeros(_HELD)
-            held[: len(flat) - begin] = flat[begin : begin + _HELD]
+            held[: len(values) - begin] = values[begin : begin + _HELD]
             check = float(held @ self._along) + self._mask(client, about, place)
             parts.append(tenseal().ckks_vector(self.context, np.append(held, check).tolist()).serialize())
-        return Sealed(self.fingerprint, about, ((client, 1),), len(flat), tuple(parts))
+        return parts
 
-    def open(self, message: Sealed) -> Values:
-        self._check(message)
-        if len(message.parts) != -(-message.entries // _HELD) or not 0 < message.total <= self.scheme.pieces:
-            raise Untrusted("a message has a wrong number of ciphertexts or more weight than it may; ask for it again")
-        found = [self._opened(part, place, message) for place, part in enumerate(message.parts)]
-        return np.concatenate([np.zeros(0), *found])[: message.entries]
-
-    def _opened(self, part: bytes, place: int, message: Sealed) -> Values:
-        try:
-            slots = np.asarray(read(self.context, part).decrypt(), dtype=np.float64)
-        except (RuntimeError, ValueError) as error:
-            raise Untrusted(f"a ciphertext cannot be opened ({error}); it was changed on the way") from None
-        masks = sum(w / message.total * self._mask(client, message.about, place) for client, w in message.weights)
-        sound = slots.shape == (_SLOTS,) and bool(np.isfinite(slots).all())
-        if not sound or abs(slots[-1] - float(slots[:-1] @ self._along) - masks) > _TOLERANCE:
-            raise Untrusted("the check value does not fit: a message, a weight or the round was changed on the way")
-        return slots[:-1]
+    def opened(self, message: Sealed) -> Values:
+        found = [np.zeros(0)]
+        for place, part in enumerate(message.parts):
+            try:
+                slots = np.asarray(read(self.context, part).decrypt(), dtype=np.float64)
+            except (RuntimeError, ValueError) as error:
+                raise Untrusted(f"a ciphertext cannot be opened ({error}); it was changed on the way") from None
+            masks = sum(w / message.total * self._mask(client, message.about, place) for client, w in message.weights)
+            sound = slots.shape == (_SLOTS,) and bool(np.isfinite(slots).all())
+            if not sound or abs(slots[-1] - float(slots[:-1] @ self._along) - masks) > _TOLERANCE:
+                raise Untrusted(CHANGED)
+            found.append(slots[:-1])
+        return np.concatenate(found)[: message.entries]
 
     def _mask(self, client: int, about: str, place: int) -> float:
         digest = hmac.digest(self.secret, f"{client}/{about}/{place}".encode(), "sha256")
         return _MASK * (2 * int.from_bytes(digest[:8], "little") / 2**64 - 1)
-
-
-def tenseal() -> Any:
-    """The package, or one line that says how to get it."""
-    try:
-        import tenseal as found
-    except ImportError:
-        raise MissingExtra("ckks needs the package tenseal; run: pip install 'leakgauge[encryption]'") from None
-    return found
-
-
-def new_context() -> Any:
-    context = tenseal().context(tenseal().SCHEME_TYPE.CKKS, _DEGREE, coeff_mod_bit_sizes=_MODULI)
-    context.global_scale = _SCALE
-    return context
 
 
 def read(context: Any, part: bytes) -> Any:

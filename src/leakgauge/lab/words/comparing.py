@@ -13,10 +13,10 @@ import torch
 from leakgauge import catalog
 from leakgauge.engine.precision import set_precision
 from leakgauge.errors import BadInput
-from leakgauge.federation.aggregators._aggregator import Aggregator
+from leakgauge.federation.aggregators.aggregator import Aggregator
 from leakgauge.federation.aggregators.fedavg import FedAvg
 from leakgauge.federation.centralised import NAME as CENTRALISED
-from leakgauge.federation.encryption._scheme import Encryption
+from leakgauge.federation.encryption.scheme import Encryption
 from leakgauge.lab.words.federation import Readers
 from leakgauge.lab.words.fonts import fonts_of
 from leakgauge.lab.words.network import build

@@ -16,9 +16,9 @@ from torch import Tensor, nn
 
 from leakgauge.client.sums import apply_update, weighted_mean
 from leakgauge.engine.randomness import generator
-from leakgauge.federation.aggregators._aggregator import Aggregator, Reported
+from leakgauge.federation.aggregators.aggregator import Aggregator, Reported
 from leakgauge.federation.cross_validation import local_models, split_clients
-from leakgauge.federation.encryption._scheme import Encryption, Keys
+from leakgauge.federation.encryption.scheme import Encryption, Keys
 from leakgauge.federation.exchange import EncryptedExchange, PlainExchange
 from leakgauge.lab.words.training import Reading, Samples, optimizer_of, results, train_locally
 from leakgauge.types import SharedUpdate
@@ -42,7 +42,7 @@ class Readers:
 
     def __post_init__(self) -> None:
         everything = [torch.arange(len(client)) for client in self.clients]
-        trained_on, kept = split_clients(everything, self.aggregator.kept_back, self.seed)
+        trained_on, kept = split_clients(everything, self.aggregator.validation, self.seed)
         self._train = [c.take(some) for c, some in zip(self.clients, trained_on, strict=True)]
         self._kept = [c.take(some) for c, some in zip(self.clients, kept, strict=True)]
         self._workers = [copy.deepcopy(self.model) for _ in self.clients]
@@ -89,7 +89,7 @@ class Readers:
         """Clients try all models, or mixtures of them, where the aggregator asks for that."""
         sizes = torch.tensor([len(samples) for samples in self._train], dtype=torch.float64)
         reported = Reported(sizes, "equal", clients=torch.arange(len(sizes)))
-        if not self.aggregator.cross_validates or (number - 1) % self.aggregator.tries_every:
+        if not self.aggregator.cross_validates or (number - 1) % self.aggregator.every:
             return reported
         own = local_models(self.model, updates, lr=1.0)
         fusing = self.aggregator.mixing_weights(reported, self.server, generator(self.seed, f"fusing/{number}"))
@@ -108,4 +108,4 @@ class Readers:
         model = copy.deepcopy(self.model)
         model.load_state_dict({name: tensor[which] for name, tensor in models.items()}, strict=False)
         loss, right = results(model, samples)
-        return loss if self.aggregator.measured_by == "loss" else right
+        return loss if self.aggregator.metric == "loss" else right
