@@ -11,10 +11,9 @@ import zipfile
 import pytest
 
 from leakgauge import catalog
-from leakgauge.data import _download, fetch
+from leakgauge.data import fetch, fetching
 from leakgauge.data._dataset import DataSource, Download, StandardFile
-from leakgauge.data._unpack import unpack
-from leakgauge.data.fetching import fetch_source
+from leakgauge.data.fetching import fetch_source, unpack
 from leakgauge.errors import BadInput, LeakgaugeError
 
 CONTENT = bytes(range(256)) * 1000
@@ -106,8 +105,8 @@ def test_a_dropped_connection_is_resumed(server, tmp_path):
 
 
 def test_a_server_that_drips_is_left(server, tmp_path, monkeypatch):
-    monkeypatch.setattr(_download, "_LOOK", 0.0)
-    monkeypatch.setattr(_download, "_SLOWEST", 10**12)
+    monkeypatch.setattr(fetching, "_LOOK", 0.0)
+    monkeypatch.setattr(fetching, "_SLOWEST", 10**12)
     with pytest.raises(LeakgaugeError, match="it sends less than 1,000,000,000,000 bytes a second; run it again"):
         fetch_source(source(server), tmp_path)
     assert (tmp_path / "set" / "a.part").stat().st_size > 0

@@ -1,4 +1,4 @@
-"""What is in the data folder, and is it what its publisher gave out?"""
+"""What is in the data folder, and is it what its publisher released?"""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from leakgauge import catalog
-from leakgauge.data._checksums import matches
 from leakgauge.data._dataset import SPLITS, DataSource, StandardFile
-from leakgauge.data._root import first_existing
+from leakgauge.data.files import first_existing, matches
 from leakgauge.errors import LeakgaugeError
 from leakgauge.reading.files import data_root
 
@@ -35,7 +34,7 @@ class InventoryRow:
 
 
 def verify(name: str, root: Path | None = None) -> tuple[FileCheck, ...]:
-    """Every file that the data set consists of, held against its published checksum where there is one."""
+    """Every file that the data set consists of, compared with its published checksum if there is one."""
     return verify_source(catalog.get("data", name), root)
 
 
@@ -50,9 +49,9 @@ def inventory(root: Path | None = None) -> tuple[InventoryRow, ...]:
     folder = data_root(root)
     return tuple(
         InventoryRow(
-            name=source.name,
-            summary=source.summary,
-            embedded=source.embedded,
+            source.name,
+            source.summary,
+            source.embedded,
             present=all(f.optional or first_existing(folder, f.paths) for f in source.files),
             samples=sum(source.samples) if source.samples else None,
         )
