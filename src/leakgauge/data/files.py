@@ -11,8 +11,8 @@ import warnings
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from io import BufferedIOBase
 from pathlib import Path
-from typing import IO
 
 import numpy as np
 import torch
@@ -53,7 +53,7 @@ def damaged(path: Path, allowed: str, got: object) -> BadInput:
 
 
 @contextmanager
-def opened(path: Path, *, unzip: bool = True) -> Iterator[IO[bytes]]:
+def opened(path: Path, *, unzip: bool = True) -> Iterator[BufferedIOBase]:
     """The file, or what a .gz file holds. Damage that shows while it is read is named."""
     try:
         with gzip.open(regular(path)) if unzip and path.suffix == ".gz" else regular(path).open("rb") as file:

@@ -1,4 +1,4 @@
-"""The convolutional network of the Inverting Gradients paper: eight convolutions as its code runs, nine as written."""
+"""Plain convolutional networks: of Inverting Gradients, R-GAP, MKOR's released code and property inference."""
 
 from __future__ import annotations
 
@@ -7,15 +7,12 @@ from typing import ClassVar
 
 from torch import nn
 
-from leakgauge.models._base import ModelSpec, named, normalize_setting
-from leakgauge.models._layers import activation
-from leakgauge.models._shapes import image_shape
+from leakgauge.models._base import ModelSpec, activation_setting, conv_out, image_shape, normalize_setting
+from leakgauge.models.layers import Layers, activation, named
 from leakgauge.settings import setting
 from leakgauge.types import DataSpec
 
-_EIGHT = (1, 2, 2, 4, 4, 4, 4, 4)  # widths of the convolutions, in units of `width`
-_NINE = (*_EIGHT, 4)
-_FIRST_POOL = 6  # the convolution before the first 3x3 max-pooling; the second one stands behind the last
+_FIRST_POOL = 6  # the convolution of `convnet` before the first 3x3 max-pooling; the second stands behind the last
 
 
 @dataclass(frozen=True)
@@ -29,16 +26,28 @@ class ConvNet(ModelSpec):
     name: ClassVar[str] = "convnet"
     summary: ClassVar[str] = "eight convolutions with BatchNorm and ReLU, from 9 px"
     paper: ClassVar[str] = "Geiping et al. 2020 (Inverting Gradients)"
+    widths: ClassVar[tuple[int, ...]] = (1, 2, 2, 4, 4, 4, 4, 4)  # of the convolutions, in units of `width`
 
     normalize: str = normalize_setting("auto")
     width: int = setting(64, "channels of the first convolution; the last has four times as many", low=1)
 
     def layers(self, data: DataSpec) -> nn.Sequential:
-        return _convnet(self, data, _EIGHT)
+        channels, height, width = image_shape(self.name, data, smallest=9)
+        layers: Layers = []
+        for index, factor in enumerate(self.widths, start=1):
+            out = factor * self.width
+            layers.append((f"conv{index}", nn.Conv2d(channels, out, 3, padding=1)))
+            layers.append((f"bn{index}", nn.BatchNorm2d(out)))
+            layers.append((f"act{index}", activation(self.activation)))
+            if index in (_FIRST_POOL, len(self.widths)):
+                layers.append((f"pool{index}", nn.MaxPool2d(3)))
+            channels = out
+        features = channels * (height // 3 // 3) * (width // 3 // 3)  # 32 -> 10 -> 3
+        return named(*layers, ("flatten", nn.Flatten()), ("fc", nn.Linear(features, data.classes)))
 
 
 @dataclass(frozen=True)
-class ConvNet9(ModelSpec):
+class ConvNet9(ConvNet):
     """`convnet` with all nine convolutions, the last three between the two max-poolings: 3.7 M parameters.
 
     Drabent et al. 2022 call it "8-layer" and give its 3.7 M parameters; their code builds nine.
@@ -47,24 +56,99 @@ class ConvNet9(ModelSpec):
     name: ClassVar[str] = "convnet9"
     summary: ClassVar[str] = "nine convolutions with BatchNorm and ReLU, from 9 px"
     paper: ClassVar[str] = "Drabent et al. 2022; Geiping et al. 2020"
+    widths = (*ConvNet.widths, 4)
 
-    normalize: str = normalize_setting("auto")
-    width: int = setting(64, "channels of the first convolution; the last has four times as many", low=1)
+
+@dataclass(frozen=True)
+class CNN6(ModelSpec):
+    """M8: 6 x [Conv without bias, LeakyReLU 0.2], flatten, Linear without bias. 32 px: (128, 5, 5) = 3200 features.
+
+    The paper has one logit and the logistic loss; here there is one logit per class.
+    """
+
+    name: ClassVar[str] = "cnn6"
+    summary: ClassVar[str] = "six bias-free convolutions with LeakyReLU, open to R-GAP layer by layer"
+    paper: ClassVar[str] = "Zhu and Blaschko 2021 (R-GAP)"
+    second: ClassVar[int] = 36  # channels behind the second convolution
+
+    activation: str = activation_setting("leaky_relu")
+    slope: float = setting(0.2, "slope of activation=leaky_relu below zero", low=0)
+    bias: bool = setting(
+        False, "a bias in the dense layer, as in the copy of the breaching library; the paper has none"
+    )
 
     def layers(self, data: DataSpec) -> nn.Sequential:
-        return _convnet(self, data, _NINE)
+        channels, *sides = image_shape(self.name, data)
+        shapes = ((12, 4, 2, 2), (self.second, 3, 2, 1), (36, 3, 1, 1), (36, 3, 1, 1), (64, 3, 2, 1), (128, 3, 1, 1))
+        layers: Layers = []
+        for index, (out, kernel, stride, padding) in enumerate(shapes, start=1):
+            layers.append((f"conv{index}", nn.Conv2d(channels, out, kernel, stride, padding, bias=False)))
+            layers.append((f"act{index}", activation(self.activation, self.slope)))
+            channels, sides = out, [conv_out(side, kernel, stride, padding) for side in sides]
+        fc = nn.Linear(channels * sides[0] * sides[1], data.classes, bias=self.bias)
+        return named(*layers, ("flatten", nn.Flatten()), ("fc", fc))
 
 
-def _convnet(spec: ConvNet | ConvNet9, data: DataSpec, widths: tuple[int, ...]) -> nn.Sequential:
-    channels, height, width = image_shape(spec.name, data, smallest=9)
-    layers: list[tuple[str, nn.Module]] = []
-    for index, factor in enumerate(widths, start=1):
-        out = factor * spec.width
-        layers.append((f"conv{index}", nn.Conv2d(channels, out, 3, padding=1)))
-        layers.append((f"bn{index}", nn.BatchNorm2d(out)))
-        layers.append((f"act{index}", activation(spec.activation)))
-        if index in (_FIRST_POOL, len(widths)):
-            layers.append((f"pool{index}", nn.MaxPool2d(3)))
-        channels = out
-    features = channels * (height // 3 // 3) * (width // 3 // 3)  # 32 -> 10 -> 3
-    return named(*layers, ("flatten", nn.Flatten()), ("fc", nn.Linear(features, data.classes)))
+@dataclass(frozen=True)
+class CNN6d(CNN6):
+    """M8: `cnn6` with 20 instead of 36 channels behind the second convolution, too few to determine what enters it."""
+
+    name: ClassVar[str] = "cnn6-d"
+    summary: ClassVar[str] = "cnn6 with a second convolution that is rank deficient on purpose"
+    second = 20
+
+
+@dataclass(frozen=True)
+class MKORModified(ModelSpec):
+    """M10: two convolutions k5 p2 that keep the channels, no pooling, one dense layer, an activation behind each.
+
+    MKOR's released code calls it modified: nothing in it hides the picture.
+    """
+
+    name: ClassVar[str] = "mkor-modified"
+    summary: ClassVar[str] = "two convolutions without pooling and one dense layer"
+    paper: ClassVar[str] = "Wang et al. 2023 (MKOR)"
+
+    def layers(self, data: DataSpec) -> nn.Sequential:
+        channels, height, width = image_shape(self.name, data)
+        return named(
+            ("conv1", nn.Conv2d(channels, channels, 5, padding=2)),
+            ("act1", activation(self.activation)),
+            ("conv2", nn.Conv2d(channels, channels, 5, padding=2)),
+            ("act2", activation(self.activation)),
+            ("flatten", nn.Flatten()),
+            ("fc", nn.Linear(channels * height * width, data.classes)),
+            ("act3", activation(self.activation)),
+        )
+
+
+@dataclass(frozen=True)
+class CNNMelis(ModelSpec):
+    """M14: 3 x [Conv k3 without padding, ReLU, maxpool2], flatten, Linear 256, ReLU, Linear.
+
+    The study feeds it faces of 62 x 47 pixels; any picture from 22 pixels a side fits.
+    """
+
+    name: ClassVar[str] = "cnn-melis"
+    summary: ClassVar[str] = "three convolutions with max-pooling and a hidden layer, from 22 px"
+    paper: ClassVar[str] = "Melis et al. 2019 (property inference)"
+
+    width: int = setting(32, "channels of the first convolution; the last has four times as many", low=1)
+    hidden: int = setting(256, "units of the hidden layer", low=1)
+
+    def layers(self, data: DataSpec) -> nn.Sequential:
+        channels, height, width = image_shape(self.name, data, smallest=22)
+        layers: Layers = []
+        for index, factor in enumerate((1, 2, 4), start=1):
+            out = factor * self.width
+            layers.append((f"conv{index}", nn.Conv2d(channels, out, 3)))
+            layers.append((f"act{index}", activation(self.activation)))
+            layers.append((f"pool{index}", nn.MaxPool2d(2)))
+            channels, height, width = out, (height - 2) // 2, (width - 2) // 2
+        return named(
+            *layers,
+            ("flatten", nn.Flatten()),
+            ("fc1", nn.Linear(channels * height * width, self.hidden)),
+            ("act4", activation(self.activation)),
+            ("fc2", nn.Linear(self.hidden, data.classes)),
+        )

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -15,10 +16,10 @@ from torch import Tensor, nn
 class _Watched:
     """What one forward pass showed, in execution order."""
 
-    started: list[str] = field(default_factory=list)  # modules with parameters of their own
-    inputs: dict[str, Tensor] = field(default_factory=dict)  # name of an nn.Linear -> its last input
-    outputs: dict[str, Tensor] = field(default_factory=dict)  # name of an nn.Linear -> its last output
-    logits: Tensor | None = None
+    started: list[str]  # modules with parameters of their own
+    inputs: dict[str, Tensor]  # name of an nn.Linear -> its last input
+    outputs: dict[str, Tensor]  # name of an nn.Linear -> its last output
+    logits: Tensor
 
 
 def first_linear(model: nn.Module, example: Tensor) -> str | None:
@@ -47,9 +48,7 @@ def last_linear(model: nn.Module, example: Tensor) -> str | None:
     """
     with _still(model), torch.no_grad():
         watched = _watch(model, example.detach())
-    if not watched.started or watched.logits is None:
-        return None
-    name = watched.started[-1]
+    name = watched.started[-1] if watched.started else ""
     output = watched.outputs.get(name)
     if output is None or watched.started.count(name) != 1 or output.shape != watched.logits.shape:
         return None
@@ -98,25 +97,25 @@ def _input_slope(model: nn.Module, x: Tensor) -> tuple[str, Tensor, Tensor, Tens
 
 
 def _watch(model: nn.Module, x: Tensor) -> _Watched:
-    watched = _Watched()
+    started: list[str] = []
+    inputs: dict[str, Tensor] = {}
+    outputs: dict[str, Tensor] = {}
+
+    def before(name: str, module: nn.Module, args: tuple[Any, ...]) -> None:
+        started.append(name)
+        if isinstance(module, nn.Linear) and args:
+            inputs[name] = args[0]
+
+    def after(name: str, module: nn.Module, _: tuple[Any, ...], out: Any) -> None:
+        if isinstance(module, nn.Linear):
+            outputs[name] = out
+
     with ExitStack() as hooks:
         for name, module in model.named_modules():
-            if not any(True for _ in module.parameters(recurse=False)):
-                continue
-
-            def before(module: nn.Module, args: tuple[Any, ...], name: str = name) -> None:
-                watched.started.append(name)
-                if isinstance(module, nn.Linear) and args:
-                    watched.inputs[name] = args[0]
-
-            def after(module: nn.Module, _: tuple[Any, ...], out: Any, name: str = name) -> None:
-                if isinstance(module, nn.Linear):
-                    watched.outputs[name] = out
-
-            hooks.enter_context(module.register_forward_pre_hook(before))
-            hooks.enter_context(module.register_forward_hook(after))
-        watched.logits = model(x)
-    return watched
+            if any(True for _ in module.parameters(recurse=False)):
+                hooks.enter_context(module.register_forward_pre_hook(partial(before, name)))
+                hooks.enter_context(module.register_forward_hook(partial(after, name)))
+        return _Watched(started, inputs, outputs, model(x))
 
 
 @contextmanager

@@ -9,9 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from leakgauge.errors import BadInput, NotApplicable
-from leakgauge.models._base import ModelSpec, named
-from leakgauge.models._layers import activation
-from leakgauge.models._shapes import image_shape
+from leakgauge.models._base import ModelSpec, image_shape
+from leakgauge.models.layers import activation, named
 from leakgauge.settings import setting
 from leakgauge.types import DataSpec
 
