@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from leakgauge.engine.allowed_memory import left_by_limits
+from leakgauge.engine.memory import left_by_limits
 
 GB = 2**30
 
@@ -66,7 +66,7 @@ def test_what_cannot_be_read_sets_no_limit(system, tmp_path):
 def test_the_address_space_of_a_process(tmp_path):
     code = (
         "import resource, sys; resource.setrlimit(resource.RLIMIT_AS, (2**32, 2**32));"
-        "from leakgauge.engine.allowed_memory import left_by_limits; print(left_by_limits())"
+        "from leakgauge.engine.memory import left_by_limits; print(left_by_limits())"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert 0 < int(done.stdout) < 2**32

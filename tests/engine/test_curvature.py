@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from leakgauge.engine.curvature import Curvature
+from leakgauge.engine.lbfgs import Curvature
 
 WIDTH = 9
 

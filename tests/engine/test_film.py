@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from leakgauge.engine.descent import descend
-from leakgauge.engine.film import Film, frame_steps
+from leakgauge.engine.driving import Film, frame_steps
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from leakgauge.engine.patches import convolved, kernel_gradients
+from leakgauge.engine.layerwise import convolved, kernel_gradients
 
 TRIALS, IN, OUT = 3, 2, 4
 CASES = [

@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
-from leakgauge.engine.written_out_norms import WrittenOutNorms
+from leakgauge.engine.batchnorm import WrittenOutNorms
 
 LAYERS = {
     "layer": lambda: nn.LayerNorm((3, 4)),

@@ -27,21 +27,19 @@ def client_gradients(
         return _detached(trial_gradients(model, inputs, targets, loss_of=loss_of))
     looped = runs_one_by_one(model)
     kept = kept_bytes(model, inputs[0, :1])
-    size = min(fitting(kept, inputs.device), max(1, _MOST // kept)) if looped else _all(kept, inputs)
+    size = fitting(kept if looped else kept * len(inputs), inputs.device)
+    if looped:
+        size = min(size, max(1, _MOST // kept))
     total: dict[str, Tensor] = {}
-    for begin in range(0, samples, size):
-        part = slice(begin, begin + size)
-        x, y = inputs[:, part], targets[:, part]
+    for x, y in zip(inputs.split(size, 1), targets.split(size, 1), strict=True):
         if looped:
             found = one_by_one(model, x, y, loss_of=loss_of, differentiable=False)
         else:
             found = _detached(trial_gradients(model, x, y, loss_of=loss_of))
-        share = x.shape[1] / samples
-        if not total:
-            total = found if share == 1 else {name: g.mul_(share) for name, g in found.items()}
-        else:
-            for name, g in found.items():
-                total[name].add_(g, alpha=share)
+        if (share := x.shape[1] / samples) == 1:
+            return found
+        for name, g in found.items():
+            total[name] = total[name].add_(g, alpha=share) if name in total else g.mul_(share)
     return total
 
 
@@ -58,10 +56,6 @@ def kept_bytes(model: nn.Module, sample: Tensor) -> int:
         model(sample.clone()).sum()  # a view would count the whole batch behind it
     kept = sum(tensor.untyped_storage().nbytes() for tensor in alive.values())
     return max(1, kept)
-
-
-def _all(kept: int, inputs: Tensor) -> int:
-    return fitting(kept * len(inputs), inputs.device)
 
 
 def _detached(gradients: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -49,9 +49,9 @@ class Descent:
         return max(1, min(50, self.steps // 8))
 
     def begin(self, start: Tensor) -> _State:
-        common = State.common(self.project(start.clone()))
         taken = torch.zeros(len(start), 1, dtype=torch.float64, device=start.device)
-        return _State(**common, first=torch.zeros_like(start), second=torch.zeros_like(start), taken=taken)
+        first, second = torch.zeros_like(start), torch.zeros_like(start)
+        return _State(**State.common(self.project(start.clone())), first=first, second=second, taken=taken)
 
     def iterate(self, state: State, evaluate: Evaluate) -> None:
         assert isinstance(state, _State)

@@ -14,21 +14,18 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from leakgauge.engine.batchnorm import fix_statistics, use_batch_statistics
+from leakgauge.engine.batchnorm import WrittenOutNorms, fix_statistics, use_batch_statistics
 from leakgauge.engine.layerwise import fits, has_convolution, layerwise_gradients
 from leakgauge.engine.penalties import collecting, with_penalties
-from leakgauge.engine.written_out_norms import WrittenOutNorms
 from leakgauge.types import CROSS_ENTROPY, NLL_ON_LOGITS
 
 _LOOPED: WeakSet[nn.Module] = WeakSet()  # models whose trials cannot run side by side
 
 
 def working_model(model: nn.Module, batchnorm: str) -> nn.Module:
-    """A private copy whose forward pass has no side effects: eval mode throughout, and BatchNorm as told.
+    """A private copy whose forward pass has no side effects: eval mode throughout; frozen parameters stay frozen.
 
-    Frozen parameters stay frozen: they are no part of the update.
-
-    With `batchnorm="train"` its layers normalise by the statistics of the batch at hand.
+    With `batchnorm="train"` BatchNorm layers normalise by the statistics of the batch at hand.
     """
     copied = copy.deepcopy(model).eval()
     on_gpu = next(copied.parameters()).is_cuda
@@ -79,32 +76,28 @@ def trial_gradients(
 ) -> dict[str, Tensor]:
     """Mean-loss gradients by parameter name: (T, *parameter).
 
-    Convolutions run layer by layer on a GPU. On a CPU wide ones run trial by trial. Everything else runs under vmap.
+    Convolutions run layer by layer on a GPU. On a CPU wide ones run trial by trial: one trial fills the cores, and its
+    activations fit the cache. Everything else runs under vmap.
 
     `model` must come from `working_model`. The result is differentiable in `inputs`, soft `targets` and `weights`,
     unless that is not wanted, which saves memory and time where a loop over trials or over layers is taken.
     """
     own = dict(buffers or {})
-    if model in _LOOPED:
+    shared, on_cpu = weights is None and not own, inputs.device.type == "cpu"
+    if model in _LOOPED or (shared and on_cpu and has_convolution(model, wide=True)):
         return one_by_one(model, inputs, targets, weights, own, loss_of, differentiable)
-    if weights is None and not own:
-        if inputs.device.type == "cpu" and has_convolution(model, wide=True):
-            return one_by_one(
-                model, inputs, targets, loss_of=loss_of, differentiable=differentiable
-            )  # one trial fills the cores, and its activations fit the cache
-        if inputs.device.type != "cpu" and has_convolution(model) and fits(model):
-            layerwise = layerwise_gradients(model, inputs, targets, loss_of, differentiable=differentiable)
-            if layerwise is not None:
-                return layerwise
+    if shared and not on_cpu and has_convolution(model) and fits(model):
+        layerwise = layerwise_gradients(model, inputs, targets, loss_of, differentiable=differentiable)
+        if layerwise is not None:
+            return layerwise
 
     def loss(parameters: Mapping[str, Tensor], own: Mapping[str, Tensor], x: Tensor, y: Tensor) -> Tensor:
         with collecting() as penalties, WrittenOutNorms():
             logits = functional_call(model, {**parameters, **own}, (x,))
         return with_penalties(loss_of(logits, y), penalties)
 
-    shared = weights is None
     parameters = parameters_of(model) if weights is None else dict(weights)
-    side_by_side = vmap(grad(loss), in_dims=(None if shared else 0, 0, 0, 0))
+    side_by_side = vmap(grad(loss), in_dims=(None if weights is None else 0, 0, 0, 0))
     gradients: dict[str, Tensor] = side_by_side(parameters, own, inputs, targets)
     return gradients
 
@@ -129,7 +122,7 @@ def one_by_one(
     loss_of: Loss = cross_entropy,
     differentiable: bool = True,
 ) -> dict[str, Tensor]:
-    """The plain loop over trials, as differentiable as the rest unless told otherwise."""
+    """The plain loop over trials, as differentiable as the rest unless switched off."""
     named = {n: p for n, p in model.named_parameters() if p.requires_grad}
     rows = []
     with torch.enable_grad():

@@ -34,12 +34,12 @@ def jacobian_norms(model: nn.Module, inputs: Tensor, labels: Tensor, probes: int
     """
     model = working_model(model, "eval")
     squares: dict[str, list[Tensor]] = {}
-    for rows in _chunks(model, inputs):
+    for rows in _parts(model, inputs):
         total: dict[str, Tensor] = {}
         for probe in range(probes or inputs[0].numel()):
             along = _signs([seed + row for row in rows], probe, inputs) if probes else _one_entry(probe, inputs[rows])
             for name, square in _squared_product(model, inputs[rows], labels[rows], along).items():
-                total[name] = total.get(name, torch.zeros_like(square)) + square / max(1, probes)
+                total[name] = total.get(name, 0) + square / max(1, probes)
         for name, square in total.items():
             squares.setdefault(name, []).append(square)
     return _summary({name: torch.cat(parts).sqrt() for name, parts in squares.items()})
@@ -49,7 +49,7 @@ def all_ones_norms(model: nn.Module, inputs: Tensor, labels: Tensor) -> Jacobian
     """||d(sum of g_l's entries)/dX|| instead, on the mean loss of all samples: what GradDefense computes."""
     model = working_model(model, "eval")
     norms: dict[str, list[Tensor]] = {}
-    for rows in _chunks(model, inputs):
+    for rows in _parts(model, inputs):
         x = inputs[rows].detach().requires_grad_()
         gradients = trial_gradients(model, x[:, None], labels[rows][:, None])
         for name, gradient in gradients.items():
@@ -84,7 +84,7 @@ def _squared_product(model: nn.Module, inputs: Tensor, labels: Tensor, probes: T
     return {name: p.flatten(1).square().sum(1) for name, p in zip(cotangents, products, strict=True)}
 
 
-def _chunks(model: nn.Module, inputs: Tensor) -> Iterator[list[int]]:
+def _parts(model: nn.Module, inputs: Tensor) -> Iterator[list[int]]:
     parameters = parameters_of(model).values()
     size = fitting(_COPIES * sum(p.numel() * p.element_size() for p in parameters), inputs.device)
     for begin in range(0, len(inputs), size):

@@ -3,6 +3,11 @@
 Hooks catch every layer's input and output. One backward pass gives the output gradients of all trials, and a weight
 gradient is their product with the inputs, per trial: a batched matrix product for Linear and, over unfolded patches,
 for Conv2d. Wide convolutions are much faster this way than under vmap, which turns them into grouped ones.
+
+Products over patches are written out with their own derivatives, because autograd would go through col2im and keep
+copies in an order that products cannot use. Pictures are held channels-last, so that a patch is a few long runs of
+memory. Kernel gradients are twice differentiable in all: the gradient itself and one derivative of it, which is what
+gradient matching needs. The convolution is linear in its input and can be differentiated in it any number of times.
 """
 
 from __future__ import annotations
@@ -16,11 +21,12 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from leakgauge.engine.patches import Pair, convolved, kernel_gradients
 from leakgauge.engine.penalties import collecting, with_penalties
 
+Pair = tuple[int, int]
 _WIDE = 1024  # input x output channels from which a convolution counts as wide
 
 
@@ -56,7 +62,7 @@ def fits(model: nn.Module) -> bool:
 
 def without_rule(model: nn.Module) -> list[str]:
     """The trainable layers that have no rule here: "layer 'path' (Type)" each."""
-    found = [(path, m) for path, m in model.named_modules() if _is_trainable(m) and _rule_for(m) is None]
+    found = ((path, m) for path, m in model.named_modules() if _is_trainable(m) and _rule_for(m) is None)
     return [f"layer {path!r} ({type(m).__name__})" for path, m in found]
 
 
@@ -68,9 +74,9 @@ def layerwise_gradients(
     by_products: bool | None = None,
     differentiable: bool = True,
 ) -> dict[str, Tensor] | None:
-    """Gradients (T, *parameter) of each trial's mean loss, differentiable in inputs and targets unless told otherwise.
+    """Gradients (T, *parameter) of each trial's mean loss, differentiable in inputs and targets unless switched off.
 
-    `by_products` runs convolutions as products over patches: unless told, on a GPU that is not to round to TF32.
+    `by_products` runs convolutions as products over patches; by default on a GPU that is not to round to TF32.
 
     None if a layer ran more or less than once (its gradient would be a sum over runs, which the rules do not know), or
     on something that does not have the samples on its first axis.
@@ -88,20 +94,14 @@ def layerwise_gradients(
             logits = model(samples)
         # A trial's loss depends on its own samples alone, so the sum over trials has each trial's gradient in it.
         total = trials * with_penalties(loss(logits, targets.flatten(0, 1)), penalties)
-        names = [name for name, module in model.named_modules() if _rule_for(module) and _is_trainable(module)]
-        if [len(seen.get(name, ())) for name in names] != [1] * len(names):
+        layers = [(name, m, rule) for name, m in model.named_modules() if (rule := _rule_for(m)) and _is_trainable(m)]
+        if any(len(seen.get(name, ())) != 1 or len(seen[name][0].x) != len(samples) for name, _, _ in layers):
             return None
-        if any(len(seen[name][0].x) != len(samples) for name in names):
-            return None
-        outputs = [seen[name][0].out for name in names]
-        deltas = torch.autograd.grad(total, outputs, create_graph=differentiable)
-    modules = dict(model.named_modules())
+        deltas = torch.autograd.grad(total, [seen[name][0].out for name, _, _ in layers], create_graph=differentiable)
     found: dict[str, Tensor] = {}
     with torch.set_grad_enabled(differentiable and torch.is_grad_enabled()):
-        for name, delta in zip(names, deltas, strict=True):
-            rule = _rule_for(modules[name])
-            assert rule is not None
-            parts = rule(modules[name], seen[name][0], delta, trials)
+        for (name, module, rule), delta in zip(layers, deltas, strict=True):
+            parts = rule(module, seen[name][0], delta, trials)
             found |= {f"{name}.{part}" if name else part: gradient for part, gradient in parts.items()}
     return {name: found[name] for name, p in model.named_parameters() if p.requires_grad}  # the model's order
 
@@ -110,26 +110,22 @@ def layerwise_gradients(
 def _watching(model: nn.Module, trials: int, by_products: bool) -> Iterator[dict[str, list[_Run]]]:
     """Collect what every layer with a rule sees during a forward pass."""
     seen: dict[str, list[_Run]] = {}
+
+    def note(name: str, taken: list[Tensor], _: nn.Module, args: tuple[Tensor, ...], out: Tensor) -> None:
+        seen.setdefault(name, []).append(_Run(args[0], out, taken.pop() if taken else None))
+
     with ExitStack() as after:
         for name, module in model.named_modules():
-            rule, taken = _rule_for(module), list[Tensor]()  # the patches of the layer's last run
-            instead: Callable[[Tensor], Tensor] | None = None
+            taken: list[Tensor] = []  # the patches of the layer's last run
+            watched = _is_trainable(module) and _rule_for(module)
             if _uses_batch(module):
-                instead = partial(_own_statistics, module, trials)
-            elif by_products and rule is _conv2d and _is_trainable(module):
-                instead = partial(_by_products, module, taken)
-            if instead is not None:
-                module.forward = instead
+                module.forward = partial(_own_statistics, module, trials)
                 after.callback(delattr, module, "forward")
-            if rule is None or not _is_trainable(module):
-                continue
-
-            def note(
-                _: nn.Module, args: tuple[Tensor, ...], out: Tensor, name: str = name, taken: list[Tensor] = taken
-            ) -> None:
-                seen.setdefault(name, []).append(_Run(args[0], out, taken.pop() if taken else None))
-
-            after.enter_context(module.register_forward_hook(note))
+            elif by_products and watched is _conv2d:
+                module.forward = partial(_by_products, module, taken)
+                after.callback(delattr, module, "forward")
+            if watched:
+                after.enter_context(module.register_forward_hook(partial(note, name, taken)))
         yield seen
 
 
@@ -175,15 +171,15 @@ def _rule_for(module: nn.Module) -> Rule | None:
 def _linear(layer: nn.Linear, run: _Run, delta: Tensor, trials: int) -> dict[str, Tensor]:
     x, delta = (t.reshape(trials, -1, t.shape[-1]) for t in (run.x, delta))  # (T, rows, features)
     weight = torch.bmm(delta.transpose(1, 2), x)
-    return {"weight": weight} | ({} if layer.bias is None else {"bias": delta.sum(1)})
+    return {"weight": weight} if layer.bias is None else {"weight": weight, "bias": delta.sum(1)}
 
 
 def _conv2d(layer: nn.Conv2d, run: _Run, delta: Tensor, trials: int) -> dict[str, Tensor]:
     kernel, stride, dilation = (_pair(n) for n in (layer.kernel_size, layer.stride, layer.dilation))
     weight = kernel_gradients(_padded(layer, run.x), delta, kernel, stride, dilation, trials, run.patches)
-    return {"weight": weight} | (
-        {} if layer.bias is None else {"bias": delta.reshape(trials, -1, *delta.shape[1:]).sum((1, 3, 4))}
-    )
+    if layer.bias is None:
+        return {"weight": weight}
+    return {"weight": weight, "bias": delta.reshape(trials, -1, *delta.shape[1:]).sum((1, 3, 4))}
 
 
 def _pair(numbers: tuple[int, ...]) -> Pair:
@@ -231,7 +227,8 @@ def _layer_norm(layer: nn.LayerNorm, run: _Run, delta: Tensor, trials: int) -> d
     shape = tuple(layer.normalized_shape)
     normal = F.layer_norm(run.x, shape, eps=layer.eps)
     normal, delta = (t.reshape(trials, -1, *shape) for t in (normal, delta))
-    return {"weight": (normal * delta).sum(1)} | ({} if layer.bias is None else {"bias": delta.sum(1)})
+    weight = (normal * delta).sum(1)
+    return {"weight": weight} if layer.bias is None else {"weight": weight, "bias": delta.sum(1)}
 
 
 def _embedding(layer: nn.Embedding, run: _Run, delta: Tensor, trials: int) -> dict[str, Tensor]:
@@ -245,3 +242,120 @@ def _embedding(layer: nn.Embedding, run: _Run, delta: Tensor, trials: int) -> di
         kept = torch.arange(words, device=delta.device) != layer.padding_idx
         table = table * kept.repeat(trials)[:, None]
     return {"weight": table.reshape(trials, words, width)}
+
+
+# --- convolutions as products over patches -------------------------------------------------------------------------
+
+
+def kernel_gradients(
+    x: Tensor, delta: Tensor, kernel: Pair, stride: Pair, dilation: Pair, trials: int, patches: Tensor | None = None
+) -> Tensor:
+    """(T, O, C, k, k) from padded inputs (T*N, C, H, W) and output gradients (T*N, O, H', W').
+
+    `patches` are those of `x` that `convolved` made, if it did.
+    """
+    result: Tensor = _KernelGradients.apply(x, delta, patches, kernel, stride, dilation, trials)  # type: ignore[no-untyped-call]
+    return result
+
+
+def convolved(x: Tensor, weight: Tensor, stride: Pair, dilation: Pair) -> tuple[Tensor, Tensor]:
+    """The padded pictures (B, C, H, W) convolved with fixed kernels: (B, O, H', W'), and the patches it took.
+
+    In full float32 on a GPU this is faster than the library's convolutions, which then use Fourier transforms.
+    """
+    result: tuple[Tensor, Tensor] = _Convolved.apply(x, weight.detach(), stride, dilation)  # type: ignore[no-untyped-call]
+    return result
+
+
+def _patches(x: Tensor, kernel: Pair, stride: Pair, dilation: Pair, size: Pair, trials: int) -> Tensor:
+    """(T*N, C, H, W) -> (T, N*H'*W', k*k*C) for an output of `size`."""
+    rows = x.permute(0, 2, 3, 1).contiguous()  # free where the pictures already are channels-last
+    n, height, width, channels = rows.stride()
+    view = rows.as_strided(
+        (len(rows), *size, *kernel, rows.shape[3]),
+        (n, height * stride[0], width * stride[1], height * dilation[0], width * dilation[1], channels),
+    )
+    return view.reshape(trials, -1, kernel[0] * kernel[1] * rows.shape[3])
+
+
+def _rows(pictures: Tensor, trials: int) -> Tensor:
+    """(T*N, O, H', W') -> (T, N*H'*W', O)."""
+    return pictures.permute(0, 2, 3, 1).reshape(trials, -1, pictures.shape[1])
+
+
+class _KernelGradients(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, delta: Tensor, patches: Tensor | None, *how: Any) -> Tensor:
+        kernel, stride, dilation, trials = how
+        size = (delta.shape[2], delta.shape[3])
+        if patches is None:
+            patches = _patches(x, kernel, stride, dilation, size, trials)
+        patches = patches.view(trials, -1, patches.shape[-1])
+        ctx.save_for_backward(patches, delta)
+        ctx.how = (tuple(x.shape), *how)
+        found = torch.bmm(_rows(delta, trials).transpose(1, 2), patches)  # (T, O, k*k*C)
+        return found.reshape(trials, delta.shape[1], *kernel, x.shape[1]).permute(0, 1, 4, 2, 3)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
+        """`upstream` (T, O, C, k, k) acts as a kernel of its own on each trial: forwards for delta, backwards for x."""
+        patches, delta = ctx.saved_tensors
+        shape, kernel, stride, dilation, trials = ctx.how
+        kernels = upstream.permute(0, 1, 3, 4, 2).reshape(trials, upstream.shape[1], -1)  # (T, O, k*k*C)
+        to_delta = to_x = None
+        if ctx.needs_input_grad[1]:
+            rows = torch.bmm(patches, kernels.transpose(1, 2))  # (T, N*H'*W', O)
+            to_delta = rows.reshape(shape[0], *delta.shape[2:], -1).permute(0, 3, 1, 2)
+        if ctx.needs_input_grad[0]:
+            to_x = _back_to_inputs(upstream, delta, shape, kernel, stride, dilation, trials)
+        return to_x, to_delta, None, None, None, None, None
+
+
+def _back_to_inputs(
+    kernels: Tensor, delta: Tensor, shape: tuple[int, ...], kernel: Pair, stride: Pair, dilation: Pair, trials: int
+) -> Tensor:
+    """A transposed convolution with each trial's own kernels: an ordinary one over the widened output gradients."""
+    wide = _widened(delta, shape, kernel, stride, dilation)
+    patches = _patches(wide, kernel, (1, 1), dilation, (shape[2], shape[3]), trials)  # (T, N*H*W, k*k*O)
+    turned = kernels.flip(3, 4).permute(0, 3, 4, 1, 2).reshape(trials, -1, kernels.shape[2])  # (T, k*k*O, C)
+    return torch.bmm(patches, turned).reshape(shape[0], shape[2], shape[3], shape[1]).permute(0, 3, 1, 2)
+
+
+def _widened(delta: Tensor, shape: tuple[int, ...], kernel: Pair, stride: Pair, dilation: Pair) -> Tensor:
+    """Output gradients with zeros between and around, so that a transposed convolution is a plain one of stride 1."""
+    if stride != (1, 1):
+        size = [(n - 1) * s + 1 for n, s in zip(delta.shape[2:], stride, strict=True)]
+        wide = delta.new_zeros(*delta.shape[:2], *size).contiguous(memory_format=torch.channels_last)
+        wide[:, :, :: stride[0], :: stride[1]] = delta
+        delta = wide
+    reach = [d * (k - 1) for d, k in zip(dilation, kernel, strict=True)]
+    missing = [n - (m + r) for n, m, r in zip(shape[2:], delta.shape[2:], reach, strict=True)]  # never visited
+    return F.pad(delta, (reach[1], reach[1] + missing[1], reach[0], reach[0] + missing[0]))
+
+
+class _Convolved(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, stride: Pair, dilation: Pair) -> tuple[Tensor, Tensor]:
+        kernel = (weight.shape[2], weight.shape[3])
+        height, width = (
+            (n - d * (k - 1) - 1) // s + 1 for n, k, s, d in zip(x.shape[2:], kernel, stride, dilation, strict=True)
+        )
+        patches = _patches(x, kernel, stride, dilation, (height, width), 1)[0]  # (B*H'*W', k*k*C)
+        rows = patches @ weight.permute(0, 2, 3, 1).reshape(len(weight), -1).T
+        ctx.save_for_backward(weight)
+        ctx.how = (tuple(x.shape), kernel, stride, dilation)
+        ctx.mark_non_differentiable(patches)
+        ctx.set_materialize_grads(False)
+        return rows.reshape(len(x), height, width, len(weight)).permute(0, 3, 1, 2), patches
+
+    @staticmethod
+    def backward(ctx: Any, upstream: Tensor | None, _: Tensor | None) -> tuple[Tensor | None, ...]:
+        """The transposed convolution is a convolution with the kernels turned, so it can be differentiated again."""
+        if upstream is None:
+            return None, None, None, None
+        (weight,) = ctx.saved_tensors
+        shape, kernel, stride, dilation = ctx.how
+        turned = weight.flip(2, 3).transpose(0, 1)
+        to_x, _ = convolved(_widened(upstream, shape, kernel, stride, dilation), turned, (1, 1), dilation)
+        return to_x, None, None, None

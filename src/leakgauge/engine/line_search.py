@@ -1,6 +1,6 @@
 """How far to go along a direction: for many rows at once, one evaluation per row and iteration.
 
-Each rule is told what was found at the point tried and answers, per row: accept it, try another length, or give up.
+Each rule gets value and slope at the point tried and answers, per row: accept it, try another length, or give up.
   fixed   the length given, always (what published attack code does)
   armijo  halve it until the value has fallen; a hundredth of slack lets noise pass
   wolfe   strong Wolfe conditions by bracketing and zooming (Nocedal and Wright 2006, algorithms 3.5 and 3.6)
@@ -13,6 +13,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from leakgauge.engine.driving import Rows, overwrite
+
 RULES = ("armijo", "wolfe", "fixed")
 _FALL = 1e-4  # of the promised decrease
 _FLATTER = 0.9  # slope left over
@@ -23,7 +25,7 @@ _FARTHEST = 10.0  # times the last length
 
 
 @dataclass
-class Trial:
+class Trial(Rows):
     """Where each row stands on its line. phi(t) is the value at base + t x direction."""
 
     length: Tensor  # (A,) t of the point being tried
@@ -39,33 +41,27 @@ class Trial:
     @classmethod
     def new(cls, x: Tensor, rule: str) -> Trial:
         zero = x.new_zeros(len(x))
-        count = torch.zeros(len(x), dtype=torch.long, device=x.device)
         return cls(
             length=zero,
             slope=zero.clone(),
-            value=x.new_full((len(x),), torch.inf),
-            tries=count,
-            zooming=torch.zeros_like(count, dtype=torch.bool),
+            value=torch.full_like(zero, torch.inf),
+            tries=zero.long(),
+            zooming=zero.bool(),
             low=x.new_zeros(len(x), 3),
             high=x.new_zeros(len(x), 3),
             low_gradient=torch.zeros_like(x) if rule == "wolfe" else x.new_zeros(len(x), 0),
         )
 
-    def keep(self, rows: Tensor) -> None:
-        for name, tensor in vars(self).items():
-            setattr(self, name, tensor[rows])
-
     def begin(self, rows: Tensor, length: Tensor, slope: Tensor, value: Tensor, gradient: Tensor) -> None:
         """A new line where `rows` is True."""
-        self.length.copy_(torch.where(rows, length, self.length))
-        self.slope.copy_(torch.where(rows, slope, self.slope))
-        self.value.copy_(torch.where(rows, value, self.value))
+        overwrite(self.length, rows, length)
+        overwrite(self.slope, rows, slope)
+        overwrite(self.value, rows, value)
         self.tries *= ~rows
         if self.low_gradient.shape[1]:
             self.zooming &= ~rows
-            start = torch.stack((torch.zeros_like(value), value, slope), 1)
-            self.low.copy_(torch.where(rows[:, None], start, self.low))
-            self.low_gradient.copy_(torch.where(rows[:, None], gradient, self.low_gradient))
+            overwrite(self.low, rows, torch.stack((torch.zeros_like(value), value, slope), 1))
+            overwrite(self.low_gradient, rows, gradient)
 
 
 @dataclass(frozen=True)
@@ -88,7 +84,7 @@ def judge(trial: Trial, rule: str, value: Tensor, slope: Tensor, gradient: Tenso
         accept = open_rows & low_enough
         give_up = open_rows & ~low_enough & (trial.tries >= _MOST_HALVINGS)
         shorter = open_rows & ~accept & ~give_up
-        trial.length.copy_(torch.where(shorter, 0.5 * trial.length, trial.length))
+        overwrite(trial.length, shorter, 0.5 * trial.length)
         trial.tries += shorter
         return Answer(accept, never, give_up)
     return _wolfe(trial, torch.where(finite, value, torch.inf), slope, gradient, finite, open_rows)
@@ -114,12 +110,11 @@ def _wolfe(trial: Trial, value: Tensor, slope: Tensor, gradient: Tensor, finite:
     turned = better & (slope * (trial.high[:, 0] - trial.low[:, 0]) >= 0)
 
     last = trial.low.clone()
-    high = torch.where((opens_high | narrows)[:, None], here, trial.high)
-    high = torch.where((opens_low | turned)[:, None], last, high)
+    overwrite(trial.high, opens_high | narrows, here)
+    overwrite(trial.high, opens_low | turned, last)
     to_low = opens_low | better | onward
-    trial.low.copy_(torch.where(to_low[:, None], here, last))
-    trial.high.copy_(high)
-    trial.low_gradient.copy_(torch.where(to_low[:, None], gradient, trial.low_gradient))
+    overwrite(trial.low, to_low, here)
+    overwrite(trial.low_gradient, to_low, gradient)
     trial.zooming |= opens_high | opens_low
 
     farther = _minimum(last, here, t + 0.01 * (t - last[:, 0]), _FARTHEST * t)
@@ -127,9 +122,8 @@ def _wolfe(trial: Trial, value: Tensor, slope: Tensor, gradient: Tensor, finite:
     trial.length.copy_(torch.where(onward, farther, torch.where(searching, inside, t)))
     trial.tries += searching
     width = (trial.high[:, 0] - trial.low[:, 0]).abs()
-    spent = searching & (
-        (trial.tries >= _MOST_TRIES) | (trial.zooming & (width <= 1e-9 * trial.low[:, 0].clamp_min(1e-6)))
-    )
+    closed = trial.zooming & (width <= 1e-9 * trial.low[:, 0].clamp_min(1e-6))
+    spent = searching & ((trial.tries >= _MOST_TRIES) | closed)
     moved = trial.low[:, 0] > 0
     return Answer(accept, spent & moved, spent & ~moved)
 

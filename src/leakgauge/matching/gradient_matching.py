@@ -12,8 +12,7 @@ import torch
 from torch import Tensor, cat
 
 from leakgauge.engine import descent, lbfgs, line_search
-from leakgauge.engine.driving import Minimum, Problem
-from leakgauge.engine.film import frame_steps
+from leakgauge.engine.driving import Minimum, Problem, frame_steps
 from leakgauge.engine.randomness import normal
 from leakgauge.matching.attempts import SCHEDULES, Minimise, Start, attempts_for, solve
 from leakgauge.matching.labels import SOURCES, searched_labels
