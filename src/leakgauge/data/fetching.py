@@ -18,7 +18,6 @@ import urllib.request
 import zipfile
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -26,7 +25,7 @@ from leakgauge import catalog
 from leakgauge.data._dataset import DataSource, Download
 from leakgauge.data.files import checksum_of, matches
 from leakgauge.data.verifying import verify_source
-from leakgauge.errors import BadInput, LeakgaugeError
+from leakgauge.errors import BadInput, LeakgaugeError, Unreadable
 from leakgauge.reading.files import cannot_write, data_root, keep_whole, remove
 from leakgauge.reading.unpacked import most_unpacked, open_tar, open_zip
 
@@ -100,32 +99,18 @@ def _receive(item: Download, part: Path, progress: Progress) -> None:
         flags |= os.O_WRONLY | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0)  # never through a link
         with os.fdopen(os.open(part, flags, 0o666), "ab" if done else "wb") as file:
             progress(done, item.size)
-            pace = _Pace(done)
+            then, before = time.monotonic(), done
             while done <= item.size and (piece := response.read1(_PIECE)):  # never fill the disk
                 file.write(piece)
                 done += len(piece)
                 progress(done, item.size)
-                pace.keep(done)
+                if (passed := time.monotonic() - then) >= _LOOK:  # a slow drip would hold us for ever
+                    if done - before < _SLOWEST * passed:
+                        raise TimeoutError(f"it sends less than {_SLOWEST:,} bytes a second")
+                    then, before = time.monotonic(), done
     # A short answer that is complete is left to the checksum; a broken connection can be resumed.
     if done < item.size and response.length:
         raise http.client.HTTPException(f"the connection ended after {done} of {item.size} bytes")
-
-
-@dataclass
-class _Pace:
-    """A server that sends a byte now and then would hold us for ever."""
-
-    bytes_then: int
-    then: float = field(default_factory=time.monotonic)
-
-    def keep(self, done: int) -> None:
-        """Raises if too little came since the last look."""
-        passed = time.monotonic() - self.then
-        if passed < _LOOK:
-            return
-        if done - self.bytes_then < _SLOWEST * passed:
-            raise TimeoutError(f"it sends less than {_SLOWEST:,} bytes a second")
-        self.bytes_then, self.then = done, time.monotonic()
 
 
 def _request(url: str, done: int) -> Any:
@@ -154,38 +139,36 @@ def unpack(archive: Path, root: Path, folder: str) -> Path:
     except OSError as error:
         raise cannot_write(root, error) from error
     try:
-        if archive.suffix == ".zip":
-            _unzip(archive, staging)
-        else:
-            with open_tar(archive) as tar:
-                tar.extractall(staging, filter=_Members(most_unpacked(archive)))
+        (_unzip if archive.suffix == ".zip" else _untar)(archive, staging)
         if not (staging / folder).is_dir():
-            raise _refused(archive, f"no folder {folder!r}")
+            raise Unreadable(f"no folder {folder!r}")
         _move(staging / folder, root / folder)
-    except BadInput:
-        raise
     except Exception as error:  # a damaged archive can raise nearly anything
         if isinstance(error, OSError) and error.errno is not None:  # gzip has none when an archive is damaged
             raise cannot_write(root / folder, error) from error
-        raise _refused(archive, f"{type(error).__name__}: {error}") from error
+        got = error if isinstance(error, Unreadable) else f"{type(error).__name__}: {error}"
+        what, do = f"archive {str(archive)!r}", "delete it and fetch it again"
+        raise BadInput(what, allowed="a sound archive of plain files", got=got, do=do) from error
     finally:
         shutil.rmtree(staging, ignore_errors=True)
     return root / folder
 
 
-class _Members:
+def _untar(archive: Path, destination: Path) -> None:
     """Files and folders only, and not too much of them: data sets have no use for links and devices, attackers do."""
+    left = most_unpacked(archive)
 
-    def __init__(self, most: int) -> None:
-        self.left = most
-
-    def __call__(self, member: tarfile.TarInfo, destination: str) -> tarfile.TarInfo | None:
+    def checked(member: tarfile.TarInfo, place: str) -> tarfile.TarInfo | None:
+        nonlocal left
         if not (member.isreg() or member.isdir()) or not _stays_inside(member.name):
             raise tarfile.TarError(f"member {member.name!r} is a link, a device, or points outside")
-        self.left -= member.size
-        if self.left < 0 or member.size < 0:
+        left -= member.size
+        if left < 0 or member.size < 0:
             raise tarfile.TarError("it unpacks to more than a hundred times its size")
-        return tarfile.data_filter(member, destination)
+        return tarfile.data_filter(member, place)
+
+    with open_tar(archive) as tar:
+        tar.extractall(destination, filter=checked)
 
 
 def _unzip(archive: Path, destination: Path) -> None:
@@ -203,15 +186,7 @@ def _stays_inside(name: str) -> bool:
 
 def _move(source: Path, target: Path) -> None:
     """At once if nothing is there yet, else file by file: a partly filled folder gets completed."""
-    if not target.exists():
-        keep_whole(source, target)
-        return
-    for path in sorted(p for p in source.rglob("*") if p.is_file()):
+    for path in sorted(p for p in source.rglob("*") if p.is_file()) if target.exists() else [source]:
         place = target / path.relative_to(source)
         place.parent.mkdir(parents=True, exist_ok=True)
         keep_whole(path, place)
-
-
-def _refused(archive: Path, got: str) -> BadInput:
-    what, do = f"archive {str(archive)!r}", "delete it and fetch it again"
-    return BadInput(what, allowed="a sound archive of plain files", got=got, do=do)

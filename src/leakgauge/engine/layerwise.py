@@ -12,7 +12,7 @@ gradient matching needs. The convolution is linear in its input and can be diffe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -26,7 +26,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from leakgauge.engine.penalties import collecting, with_penalties
 
-Pair = tuple[int, int]
+Pair = tuple[int, ...]  # along height and width
 _WIDE = 1024  # input x output channels from which a convolution counts as wide
 
 
@@ -39,8 +39,10 @@ class _Run:
     patches: Tensor | None = None  # of the padded input, where the layer ran as a product over them
 
 
-# (layer, what it saw, output gradient (T*N, ...), T) -> gradients of weight and bias, (T, ...) each
-Rule = Callable[[Any, _Run, Tensor, int], dict[str, Tensor]]
+# (layer, what it saw, output gradient (T*N, ...), T) -> gradient of the weight (T, ...), and what sums to that of a bias:
+# the output gradient trial by trial, and the axes to sum over
+Summed = tuple[Tensor, Tensor, tuple[int, ...]]
+Rule = Callable[[Any, _Run, Tensor, int], Summed]
 
 
 def has_convolution(model: nn.Module, wide: bool = False) -> bool:
@@ -101,8 +103,10 @@ def layerwise_gradients(
     found: dict[str, Tensor] = {}
     with torch.set_grad_enabled(differentiable and torch.is_grad_enabled()):
         for (name, module, rule), delta in zip(layers, deltas, strict=True):
-            parts = rule(module, seen[name][0], delta, trials)
-            found |= {f"{name}.{part}" if name else part: gradient for part, gradient in parts.items()}
+            prefix = f"{name}." if name else ""
+            found[f"{prefix}weight"], apart, axes = rule(module, seen[name][0], delta, trials)
+            if getattr(module, "bias", None) is not None:
+                found[f"{prefix}bias"] = apart.sum(axes)
     return {name: found[name] for name, p in model.named_parameters() if p.requires_grad}  # the model's order
 
 
@@ -130,7 +134,7 @@ def _watching(model: nn.Module, trials: int, by_products: bool) -> Iterator[dict
 
 
 def _by_products(layer: nn.Conv2d, taken: list[Tensor], x: Tensor) -> Tensor:
-    out, patches = convolved(_padded(layer, x), layer.weight, _pair(layer.stride), _pair(layer.dilation))
+    out, patches = convolved(_padded(layer, x), layer.weight, layer.stride, layer.dilation)
     taken.append(patches)
     return out if layer.bias is None else out + layer.bias.detach()[:, None, None]
 
@@ -153,38 +157,22 @@ def _is_trainable(module: nn.Module) -> bool:
 
 
 def _rule_for(module: nn.Module) -> Rule | None:
-    if type(module) is nn.Linear:
-        return _linear
-    if type(module) is nn.Conv2d and module.groups == 1 and not isinstance(module.padding, str):
-        return _conv2d
-    if isinstance(module, (nn.BatchNorm1d, nn.BatchNorm2d)):
-        return _batch_norm
-    if type(module) is nn.GroupNorm:
-        return _group_norm
-    if type(module) is nn.LayerNorm:
-        return _layer_norm
-    if type(module) is nn.Embedding and module.max_norm is None and not module.scale_grad_by_freq:
-        return _embedding
-    return None
+    if isinstance(module, nn.Conv2d) and (module.groups != 1 or isinstance(module.padding, str)):
+        return None
+    if isinstance(module, nn.Embedding) and (module.max_norm is not None or module.scale_grad_by_freq):
+        return None
+    return _batch_norm if isinstance(module, (nn.BatchNorm1d, nn.BatchNorm2d)) else _RULES.get(type(module))
 
 
-def _linear(layer: nn.Linear, run: _Run, delta: Tensor, trials: int) -> dict[str, Tensor]:
+def _linear(layer: nn.Linear, run: _Run, delta: Tensor, trials: int) -> Summed:
     x, delta = (t.reshape(trials, -1, t.shape[-1]) for t in (run.x, delta))  # (T, rows, features)
-    weight = torch.bmm(delta.transpose(1, 2), x)
-    return {"weight": weight} if layer.bias is None else {"weight": weight, "bias": delta.sum(1)}
+    return torch.bmm(delta.transpose(1, 2), x), delta, (1,)
 
 
-def _conv2d(layer: nn.Conv2d, run: _Run, delta: Tensor, trials: int) -> dict[str, Tensor]:
-    kernel, stride, dilation = (_pair(n) for n in (layer.kernel_size, layer.stride, layer.dilation))
-    weight = kernel_gradients(_padded(layer, run.x), delta, kernel, stride, dilation, trials, run.patches)
-    if layer.bias is None:
-        return {"weight": weight}
-    return {"weight": weight, "bias": delta.reshape(trials, -1, *delta.shape[1:]).sum((1, 3, 4))}
-
-
-def _pair(numbers: tuple[int, ...]) -> Pair:
-    height, width = numbers
-    return height, width
+def _conv2d(layer: nn.Conv2d, run: _Run, delta: Tensor, trials: int) -> Summed:
+    how = (layer.kernel_size, layer.stride, layer.dilation)
+    weight = kernel_gradients(_padded(layer, run.x), delta, *how, trials, run.patches)
+    return weight, delta.reshape(trials, -1, *delta.shape[1:]), (1, 3, 4)
 
 
 def _padded(layer: nn.Conv2d, x: Tensor) -> Tensor:
@@ -195,8 +183,24 @@ def _padded(layer: nn.Conv2d, x: Tensor) -> Tensor:
     return x
 
 
-def _batch_norm(layer: _BatchNorm, run: _Run, delta: Tensor, trials: int) -> dict[str, Tensor]:
-    return _affine(_normal(layer, run.x, trials), delta, trials)
+def _batch_norm(layer: _BatchNorm, run: _Run, delta: Tensor, trials: int) -> Summed:
+    return _per_channel(_normal(layer, run.x, trials), delta, trials)
+
+
+def _group_norm(layer: nn.GroupNorm, run: _Run, delta: Tensor, trials: int) -> Summed:
+    return _per_channel(F.group_norm(run.x, layer.num_groups, eps=layer.eps), delta, trials)
+
+
+def _per_channel(normal: Tensor, delta: Tensor, trials: int) -> Summed:
+    """Scale and shift per channel, the channels on axis 1."""
+    normal, delta = (t.reshape(trials, -1, t.shape[1], t[0, 0].numel()) for t in (normal, delta))
+    return (normal * delta).sum((1, 3)), delta, (1, 3)
+
+
+def _layer_norm(layer: nn.LayerNorm, run: _Run, delta: Tensor, trials: int) -> Summed:
+    shape = tuple(layer.normalized_shape)
+    normal, delta = (t.reshape(trials, -1, *shape) for t in (F.layer_norm(run.x, shape, eps=layer.eps), delta))
+    return (normal * delta).sum(1), delta, (1,)
 
 
 def _normal(layer: _BatchNorm, x: Tensor, trials: int) -> Tensor:
@@ -213,25 +217,7 @@ def _normal(layer: _BatchNorm, x: Tensor, trials: int) -> Tensor:
     return ((apart - mean) * (variance + layer.eps).rsqrt()).reshape(x.shape)
 
 
-def _group_norm(layer: nn.GroupNorm, run: _Run, delta: Tensor, trials: int) -> dict[str, Tensor]:
-    return _affine(F.group_norm(run.x, layer.num_groups, eps=layer.eps), delta, trials)
-
-
-def _affine(normal: Tensor, delta: Tensor, trials: int) -> dict[str, Tensor]:
-    """Scale and shift per channel, the channels on axis 1."""
-    normal, delta = (t.reshape(trials, -1, t.shape[1], t[0, 0].numel()) for t in (normal, delta))
-    return {"weight": (normal * delta).sum((1, 3)), "bias": delta.sum((1, 3))}
-
-
-def _layer_norm(layer: nn.LayerNorm, run: _Run, delta: Tensor, trials: int) -> dict[str, Tensor]:
-    shape = tuple(layer.normalized_shape)
-    normal = F.layer_norm(run.x, shape, eps=layer.eps)
-    normal, delta = (t.reshape(trials, -1, *shape) for t in (normal, delta))
-    weight = (normal * delta).sum(1)
-    return {"weight": weight} if layer.bias is None else {"weight": weight, "bias": delta.sum(1)}
-
-
-def _embedding(layer: nn.Embedding, run: _Run, delta: Tensor, trials: int) -> dict[str, Tensor]:
+def _embedding(layer: nn.Embedding, run: _Run, delta: Tensor, trials: int) -> Summed:
     """Each row of the table collects the output gradients of the samples that looked it up."""
     words, width = layer.num_embeddings, layer.embedding_dim
     looked_up = run.x.reshape(trials, -1).long()
@@ -241,7 +227,16 @@ def _embedding(layer: nn.Embedding, run: _Run, delta: Tensor, trials: int) -> di
     if layer.padding_idx is not None:
         kept = torch.arange(words, device=delta.device) != layer.padding_idx
         table = table * kept.repeat(trials)[:, None]
-    return {"weight": table.reshape(trials, words, width)}
+    return table.reshape(trials, words, width), delta, ()  # it has no bias
+
+
+_RULES: Mapping[type[nn.Module], Rule] = {
+    nn.Linear: _linear,
+    nn.Conv2d: _conv2d,
+    nn.GroupNorm: _group_norm,
+    nn.LayerNorm: _layer_norm,
+    nn.Embedding: _embedding,
+}
 
 
 # --- convolutions as products over patches -------------------------------------------------------------------------
@@ -278,22 +273,17 @@ def _patches(x: Tensor, kernel: Pair, stride: Pair, dilation: Pair, size: Pair, 
     return view.reshape(trials, -1, kernel[0] * kernel[1] * rows.shape[3])
 
 
-def _rows(pictures: Tensor, trials: int) -> Tensor:
-    """(T*N, O, H', W') -> (T, N*H'*W', O)."""
-    return pictures.permute(0, 2, 3, 1).reshape(trials, -1, pictures.shape[1])
-
-
 class _KernelGradients(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, delta: Tensor, patches: Tensor | None, *how: Any) -> Tensor:
         kernel, stride, dilation, trials = how
-        size = (delta.shape[2], delta.shape[3])
         if patches is None:
-            patches = _patches(x, kernel, stride, dilation, size, trials)
+            patches = _patches(x, kernel, stride, dilation, delta.shape[2:], trials)
         patches = patches.view(trials, -1, patches.shape[-1])
         ctx.save_for_backward(patches, delta)
         ctx.how = (tuple(x.shape), *how)
-        found = torch.bmm(_rows(delta, trials).transpose(1, 2), patches)  # (T, O, k*k*C)
+        rows = delta.permute(0, 2, 3, 1).reshape(trials, -1, delta.shape[1])  # (T, N*H'*W', O)
+        found = torch.bmm(rows.transpose(1, 2), patches)  # (T, O, k*k*C)
         return found.reshape(trials, delta.shape[1], *kernel, x.shape[1]).permute(0, 1, 4, 2, 3)
 
     @staticmethod
@@ -307,19 +297,12 @@ class _KernelGradients(torch.autograd.Function):
         if ctx.needs_input_grad[1]:
             rows = torch.bmm(patches, kernels.transpose(1, 2))  # (T, N*H'*W', O)
             to_delta = rows.reshape(shape[0], *delta.shape[2:], -1).permute(0, 3, 1, 2)
-        if ctx.needs_input_grad[0]:
-            to_x = _back_to_inputs(upstream, delta, shape, kernel, stride, dilation, trials)
+        if ctx.needs_input_grad[0]:  # a transposed convolution: an ordinary one over the widened output gradients
+            wide = _widened(delta, shape, kernel, stride, dilation)
+            patches = _patches(wide, kernel, (1, 1), dilation, shape[2:], trials)  # (T, N*H*W, k*k*O)
+            turned = upstream.flip(3, 4).permute(0, 3, 4, 1, 2).reshape(trials, -1, shape[1])  # (T, k*k*O, C)
+            to_x = torch.bmm(patches, turned).reshape(shape[0], *shape[2:], shape[1]).permute(0, 3, 1, 2)
         return to_x, to_delta, None, None, None, None, None
-
-
-def _back_to_inputs(
-    kernels: Tensor, delta: Tensor, shape: tuple[int, ...], kernel: Pair, stride: Pair, dilation: Pair, trials: int
-) -> Tensor:
-    """A transposed convolution with each trial's own kernels: an ordinary one over the widened output gradients."""
-    wide = _widened(delta, shape, kernel, stride, dilation)
-    patches = _patches(wide, kernel, (1, 1), dilation, (shape[2], shape[3]), trials)  # (T, N*H*W, k*k*O)
-    turned = kernels.flip(3, 4).permute(0, 3, 4, 1, 2).reshape(trials, -1, kernels.shape[2])  # (T, k*k*O, C)
-    return torch.bmm(patches, turned).reshape(shape[0], shape[2], shape[3], shape[1]).permute(0, 3, 1, 2)
 
 
 def _widened(delta: Tensor, shape: tuple[int, ...], kernel: Pair, stride: Pair, dilation: Pair) -> Tensor:
@@ -337,17 +320,16 @@ def _widened(delta: Tensor, shape: tuple[int, ...], kernel: Pair, stride: Pair, 
 class _Convolved(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, stride: Pair, dilation: Pair) -> tuple[Tensor, Tensor]:
-        kernel = (weight.shape[2], weight.shape[3])
-        height, width = (
-            (n - d * (k - 1) - 1) // s + 1 for n, k, s, d in zip(x.shape[2:], kernel, stride, dilation, strict=True)
-        )
-        patches = _patches(x, kernel, stride, dilation, (height, width), 1)[0]  # (B*H'*W', k*k*C)
+        kernel = weight.shape[2:]
+        axes = zip(x.shape[2:], kernel, stride, dilation, strict=True)
+        size = tuple((n - d * (k - 1) - 1) // s + 1 for n, k, s, d in axes)
+        patches = _patches(x, kernel, stride, dilation, size, 1)[0]  # (B*H'*W', k*k*C)
         rows = patches @ weight.permute(0, 2, 3, 1).reshape(len(weight), -1).T
         ctx.save_for_backward(weight)
         ctx.how = (tuple(x.shape), kernel, stride, dilation)
         ctx.mark_non_differentiable(patches)
         ctx.set_materialize_grads(False)
-        return rows.reshape(len(x), height, width, len(weight)).permute(0, 3, 1, 2), patches
+        return rows.reshape(len(x), *size, len(weight)).permute(0, 3, 1, 2), patches
 
     @staticmethod
     def backward(ctx: Any, upstream: Tensor | None, _: Tensor | None) -> tuple[Tensor | None, ...]:

@@ -13,9 +13,8 @@ dropping the oldest pair drops one row and column, so slots of a ring can be ove
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -218,19 +217,13 @@ def minimise(
     lr: float = 1.0,
     history: int = 100,
     line_search: str = "fixed",
-    stop_below: float | Tensor = -math.inf,
-    stop_share: float | Tensor = math.inf,
     tolerance: float = 1e-9,
     patience: int | None = None,
-    attempts: int = 1,
-    until: float = math.inf,
-    progress: Callable[[float], None] = lambda _: None,
-    frames: tuple[int, ...] = (),
+    **limits: Any,
 ) -> Minimum:
-    """Minimise T objectives.
+    """Minimise T objectives; `limits` are the other fields of `Budget`.
 
     A trial ends when its value falls below `stop_below` and `stop_share` of its first value, its slope vanishes, it
     diverges, it has not improved by 1 % for `patience` steps, or its steps are spent; ended trials cost nothing more.
     """
-    method = Lbfgs(lr, history, line_search, tolerance, patience)
-    return drive(method, problem, start, Budget(steps, stop_below, stop_share, until, attempts, progress, frames))
+    return drive(Lbfgs(lr, history, line_search, tolerance, patience), problem, start, Budget(steps, **limits))

@@ -40,17 +40,10 @@ class Trial(Rows):
 
     @classmethod
     def new(cls, x: Tensor, rule: str) -> Trial:
-        zero = x.new_zeros(len(x))
-        return cls(
-            length=zero,
-            slope=zero.clone(),
-            value=torch.full_like(zero, torch.inf),
-            tries=zero.long(),
-            zooming=zero.bool(),
-            low=x.new_zeros(len(x), 3),
-            high=x.new_zeros(len(x), 3),
-            low_gradient=torch.zeros_like(x) if rule == "wolfe" else x.new_zeros(len(x), 0),
-        )
+        zero, ends = x.new_zeros(len(x)), x.new_zeros(len(x), 3)
+        infinite = torch.full_like(zero, torch.inf)
+        low_gradient = x.new_zeros(x.shape if rule == "wolfe" else (len(x), 0))
+        return cls(zero, zero.clone(), infinite, zero.long(), zero.bool(), ends, ends.clone(), low_gradient)
 
     def begin(self, rows: Tensor, length: Tensor, slope: Tensor, value: Tensor, gradient: Tensor) -> None:
         """A new line where `rows` is True."""

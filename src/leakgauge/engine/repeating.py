@@ -25,11 +25,8 @@ class Repeated:
         self._plain = device.type != "cuda"
 
     def __call__(self) -> None:
-        if self._plain:
-            self._body()
-            return
         self._calls += 1
-        if self._calls > _WARM_UP and self._graph is None:
+        if self._calls > _WARM_UP and self._graph is None and not self._plain:
             self._capture()
         if self._graph is not None:
             self._graph.replay()
