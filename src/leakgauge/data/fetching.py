@@ -1,4 +1,4 @@
-"""Gets data sets from their publishers over the network, and only when asked to.
+"""What is in the data folder, is it what its publisher released, and getting it over the network when asked to.
 
 A download resumes where it broke off and is checked before it gets its name. An archive is unpacked inside the data
 folder only, and half an archive never counts.
@@ -18,13 +18,13 @@ import urllib.request
 import zipfile
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from leakgauge import catalog
-from leakgauge.data._dataset import DataSource, Download
-from leakgauge.data.files import checksum_of, matches
-from leakgauge.data.verifying import verify_source
+from leakgauge.data._dataset import SPLITS, DataSource, Download, StandardFile
+from leakgauge.data.files import checksum_of, first_existing, matches
 from leakgauge.errors import BadInput, LeakgaugeError, Unreadable
 from leakgauge.reading.files import cannot_write, data_root, keep_whole, remove
 from leakgauge.reading.unpacked import most_unpacked, open_tar, open_zip
@@ -34,6 +34,69 @@ Progress = Callable[[int, int | None], None]  # bytes done, bytes in all if know
 _PIECE = 1 << 16
 _TIMEOUT = 30  # seconds without a byte
 _LOOK, _SLOWEST = 60.0, 2_000  # seconds over which so many bytes a second have to come: days for the largest set
+
+
+@dataclass(frozen=True)
+class FileCheck:
+    """One file or folder of a data set."""
+
+    name: str  # of the data set
+    path: str
+    status: str  # "ok", "missing", "differs" or "unverified" (reads well, but no checksum is published)
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class InventoryRow:
+    """One data set, as `leakgauge data list` shows it."""
+
+    name: str
+    summary: str
+    embedded: bool
+    present: bool
+    samples: int | None  # train and test together, as published
+
+
+def verify(name: str, root: Path | None = None) -> tuple[FileCheck, ...]:
+    """Every file that the data set consists of, compared with its published checksum if there is one."""
+    return verify_source(catalog.get("data", name), root)
+
+
+def verify_source(source: DataSource, root: Path | None = None) -> tuple[FileCheck, ...]:
+    if source.embedded:
+        return (FileCheck(source.name, "", "ok", "comes with the installed packages"),)
+    return tuple(_check(source, file, data_root(root)) for file in source.files)
+
+
+def inventory(root: Path | None = None) -> tuple[InventoryRow, ...]:
+    """All data sets by name. Looks only whether the files are there; `verify` reads them."""
+    folder = data_root(root)
+    return tuple(
+        InventoryRow(
+            source.name,
+            source.summary,
+            source.embedded,
+            present=all(f.optional or first_existing(folder, f.paths) for f in source.files),
+            samples=sum(source.samples) if source.samples else None,
+        )
+        for source in catalog.find("data").values()
+    )
+
+
+def _check(source: DataSource, file: StandardFile, folder: Path) -> FileCheck:
+    path = first_existing(folder, file.paths)
+    if path is None:
+        note = "optional" if file.optional else f"run 'leakgauge data fetch {source.name}'"
+        return FileCheck(source.name, str(folder / file.paths[0]), "missing", note)
+    try:
+        if not file.checksum:
+            samples = sum(len(source.read(folder, split)) for split in SPLITS)
+            return FileCheck(source.name, str(path), "unverified", f"reads well, {samples} samples")
+        if matches(path, file.checksum, unzip=True):
+            return FileCheck(source.name, str(path), "ok")
+    except LeakgaugeError as error:
+        return FileCheck(source.name, str(path), "differs", str(error))
+    return FileCheck(source.name, str(path), "differs", f"its contents are not {file.checksum}")
 
 
 def fetch(name: str, root: Path | None = None, progress: Progress = lambda _, __: None) -> tuple[Path, ...]:

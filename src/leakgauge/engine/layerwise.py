@@ -39,7 +39,7 @@ class _Run:
     patches: Tensor | None = None  # of the padded input, where the layer ran as a product over them
 
 
-# (layer, what it saw, output gradient (T*N, ...), T) -> gradient of the weight (T, ...), and what sums to that of a bias:
+# (layer, what it saw, output gradient (T*N, ...), T) -> gradient of the weight (T, ...), and what gives that of the bias:
 # the output gradient trial by trial, and the axes to sum over
 Summed = tuple[Tensor, Tensor, tuple[int, ...]]
 Rule = Callable[[Any, _Run, Tensor, int], Summed]
@@ -164,7 +164,7 @@ def _rule_for(module: nn.Module) -> Rule | None:
     return _batch_norm if isinstance(module, (nn.BatchNorm1d, nn.BatchNorm2d)) else _RULES.get(type(module))
 
 
-def _linear(layer: nn.Linear, run: _Run, delta: Tensor, trials: int) -> Summed:
+def _linear(_: nn.Linear, run: _Run, delta: Tensor, trials: int) -> Summed:
     x, delta = (t.reshape(trials, -1, t.shape[-1]) for t in (run.x, delta))  # (T, rows, features)
     return torch.bmm(delta.transpose(1, 2), x), delta, (1,)
 

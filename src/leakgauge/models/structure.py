@@ -63,23 +63,21 @@ def last_listed_linear(model: nn.Module) -> str | None:
 
 
 def _first_linear(model: nn.Module, example: Tensor) -> tuple[str, Tensor, Tensor] | None:
-    example = example[:1]  # one sample shows it all
-    probe = torch.Generator().manual_seed(0)
-    noise = torch.rand(example.shape, generator=probe).to(example)
+    x = example[:1].detach()  # one sample shows it all
+    noise = torch.rand(x.shape, generator=torch.Generator().manual_seed(0)).to(x)
     with _still(model), torch.enable_grad():
-        here = _input_slope(model, example.detach())
-        there = _input_slope(model, noise)
+        here, there = _input_slope(model, x), _input_slope(model, noise)
     if here is None or there is None:
         return None
-    (name, x, z, slope), (_, _, _, other_slope) = here, there
+    name, z, slope = here
     # The slope of an affine map is the same everywhere; a non-linear one differs between the two points.
-    if not torch.allclose(slope, other_slope, rtol=1e-4) or not bool((slope != 0).all()):
+    if not torch.allclose(slope, there[2], rtol=1e-4) or not bool((slope != 0).all()):
         return None
-    return name, slope, z - slope * x
+    return name, slope, z - slope * x.flatten()
 
 
-def _input_slope(model: nn.Module, x: Tensor) -> tuple[str, Tensor, Tensor, Tensor] | None:
-    """(name, x, z, dz/dx) where the first linear layer's input z depends on x entry by entry, else None."""
+def _input_slope(model: nn.Module, x: Tensor) -> tuple[str, Tensor, Tensor] | None:
+    """(name, z, dz/dx) if the first linear layer's input z depends on x entry by entry, else None."""
     x = x.clone().requires_grad_(True)
     watched = _watch(model, x)
     name = watched.started[0] if watched.started else ""
@@ -93,7 +91,7 @@ def _input_slope(model: nn.Module, x: Tensor) -> tuple[str, Tensor, Tensor, Tens
     slope = diagonal.flatten()
     if not torch.allclose(product.flatten(), slope * v.flatten(), rtol=1e-4):
         return None
-    return name, x.detach().flatten(), z.detach().flatten(), slope
+    return name, z.detach().flatten(), slope
 
 
 def _watch(model: nn.Module, x: Tensor) -> _Watched:
