@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from leakgauge.engine.descent import descend
-from leakgauge.engine.driving import Budget, Film, State, drive, frame_steps, outraced, overwrite, rungs, winners
+from leakgauge.engine.driving import Budget, State, drive, frame_steps, outraced, overwrite, rungs, winners
 
 STARTS = torch.tensor([[1.0], [100.0], [3.0], [1e4]], dtype=torch.float64)
 
@@ -65,7 +65,7 @@ def test_a_row_that_has_left_is_neither_counted_nor_improved():
     assert torch.equal(state.best_x, STARTS + torch.tensor([[1.0], [0.0], [0.0], [0.0]]))
 
 
-def test_all_steps_are_taken_and_the_last_point_counts():
+def test_all_steps_are_taken_and_the_last_point_counts_and_no_frames_are_kept_unasked():
     problem = Squares()
     found = drive(Halve(), problem, STARTS, Budget(steps=7))
     assert found.evaluations.tolist() == problem.counts.tolist() == [8] * 4
@@ -74,6 +74,7 @@ def test_all_steps_are_taken_and_the_last_point_counts():
     torch.testing.assert_close(found.value, (found.x**2)[:, 0])
     assert found.finished.all()
     assert not found.interrupted
+    assert found.film is None
 
 
 def test_a_step_may_be_several_iterations():
@@ -345,9 +346,3 @@ def test_frames_are_the_best_points_so_far_and_stay_where_a_row_ends():
     assert (distance.diff(dim=1) <= 0).all()
     assert found.steps[0] < found.steps[1] < 64
     assert torch.equal(found.film[0, -2], found.x[0]), "the first row ended before that frame"
-
-
-def test_no_frames_cost_nothing():
-    film = Film((), per_step=1)
-    film.look(0, torch.zeros(2, 1))
-    assert film.developed(torch.zeros(2, 1)) is None

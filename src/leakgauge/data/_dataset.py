@@ -85,7 +85,7 @@ class DataSource:
     paper: str  # who made it
     read: Callable[[Path | None, str], Dataset]  # (data folder or None for the usual one, a split of `SPLITS`)
     embedded: bool = False  # True if it comes with the installed packages
-    samples: tuple[int, int] | None = None  # train and test, as published; None where it depends
+    samples: tuple[int, int] | None = None  # train and test, as published; None if it depends
     files: tuple[StandardFile, ...] = ()
     downloads: tuple[Download, ...] = ()
     # As `read`, at this many pixels a side or the most there are; None if `read` gives the full resolution.

@@ -1,7 +1,7 @@
 """Draws the private batches of the trials, and the public sample, from a data set.
 
 No sample is drawn twice, and the victims of trial t are the same however many trials follow it. Crops of one photograph
-are victims only where there are no others left.
+are victims only if there are no others left.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Files of data sets: where they lie, whether they are the published ones, and texts and images out of them.
+"""Files of data sets: where they are, whether they are the published ones, and their texts and images.
 
 Checksums are written "md5:..." or "sha256:...". Unpacked files are known by md5, which finds damage.
 """

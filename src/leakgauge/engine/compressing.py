@@ -25,7 +25,7 @@ Map = Callable[[Tensor], Tensor]  # (T, p) -> (T, p)
 
 
 def sketch_length(entries: int, size: float) -> int:
-    """How many numbers stand for `entries`: this share of them, at least one."""
+    """How many numbers a sketch of `entries` has: this share of them, at least one."""
     return max(1, math.ceil(size * entries - 1e-9))  # 0.07 x 100 is 7.000000000000001 in floating point
 
 

@@ -15,6 +15,7 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Protocol
 
 import torch
@@ -83,7 +84,7 @@ class State(Rows):
         }
 
     def note(self, value: Tensor) -> None:
-        """Count an evaluation at x and remember it where it is the best so far."""
+        """Count an evaluation at x and remember it if it is the best so far."""
         first = (self.evaluations == 0) & torch.isfinite(value)
         self.goal.copy_(torch.where(first, torch.minimum(self.goal, self.share * value.clamp_min(_TINY)), self.goal))
         self.evaluations += ~self.left
@@ -140,20 +141,20 @@ class Budget:
 def drive(method: Method, problem: Problem, start: Tensor, budget: Budget) -> Minimum:
     """Minimise R objectives from `start` (R, D)."""
     best_x, best = start.clone(), start.new_full((len(start),), torch.inf)
-    evaluations = torch.zeros(len(start), dtype=torch.long, device=start.device)
-    finished = torch.zeros(len(start), dtype=torch.bool, device=start.device)
+    evaluations, finished = torch.zeros_like(best).long(), torch.zeros_like(best).bool()
     index = torch.arange(len(start), device=start.device)
     limit = budget.steps * method.per_step
     cuts = {step * method.per_step: kept for step, kept in rungs(budget.steps, budget.attempts).items()}
     trace: list[Tensor] = []
-    film = Film(budget.frames, method.per_step)
+    film: list[Tensor] = []
+    due = [step * method.per_step for step in budget.frames]  # in iterations
     interrupted = moving = False
 
     state = method.begin(start)
     state.goal[:] = budget.stop_below
     state.share[:] = budget.stop_share
     solved_below = state.goal.clone()
-    iterate = _iteration(method, state, problem(index))
+    iterate = Repeated(partial(method.iterate, state, problem(index)), start.device)
 
     def collect() -> None:
         best_x[index], best[index], evaluations[index] = state.best_x, state.best, state.evaluations
@@ -166,7 +167,7 @@ def drive(method: Method, problem: Problem, start: Tensor, budget: Budget) -> Mi
             if iteration % method.per_check and iteration != limit and not late:
                 continue
             collect()
-            film.look(iteration, best_x)
+            film += [best_x.clone()] * sum(at <= iteration for at in due[len(film) :])
             method.look(state)
             if budget.attempts > 1:
                 passed = [kept for at, kept in cuts.items() if at <= iteration]
@@ -185,7 +186,7 @@ def drive(method: Method, problem: Problem, start: Tensor, budget: Budget) -> Mi
                 index = index[active]
                 state.keep(active)
                 moving = False
-                iterate = _iteration(method, state, problem(index))
+                iterate = Repeated(partial(method.iterate, state, problem(index)), start.device)
             budget.progress(iteration / limit)
         finished[:] = True
     except KeyboardInterrupt:
@@ -195,11 +196,9 @@ def drive(method: Method, problem: Problem, start: Tensor, budget: Budget) -> Mi
             finished[index] = state.left
     steps = (evaluations - 1).clamp_min(0).add(method.per_step - 1) // method.per_step
     rows = torch.stack(trace, 1) if trace else best[:, None]
-    return Minimum(best_x, best, steps, evaluations, rows, finished, interrupted, film.developed(best_x))
-
-
-def _iteration(method: Method, state: State, evaluate: Evaluate) -> Repeated:
-    return Repeated(lambda: method.iterate(state, evaluate), state.x.device)
+    # A frame that was not reached shows where each row ended.
+    shown = torch.stack([*film, *[best_x] * (len(due) - len(film))], 1) if due else None
+    return Minimum(best_x, best, steps, evaluations, rows, finished, interrupted, shown)
 
 
 def rungs(steps: int, attempts: int) -> dict[int, int]:
@@ -234,22 +233,3 @@ def frame_steps(steps: int, frames: int) -> tuple[int, ...]:
         return (0,) * frames
     far = [round(steps ** (k / (frames - 2))) for k in range(frames - 1)] if frames > 2 else [steps]
     return (0, *sorted(set(far)))
-
-
-class Film:
-    """Keeps the best points of all rows at the first look at or after each of these steps."""
-
-    def __init__(self, steps: tuple[int, ...], per_step: int) -> None:
-        self._due = [step * per_step for step in steps]  # in iterations
-        self._frames: list[Tensor] = []
-
-    def look(self, iteration: int, best_x: Tensor) -> None:
-        """`best_x` (R, D) of all rows, also of those that have ended."""
-        while len(self._frames) < len(self._due) and iteration >= self._due[len(self._frames)]:
-            self._frames.append(best_x.clone())
-
-    def developed(self, best_x: Tensor) -> Tensor | None:
-        """(R, F, D): a frame that was not reached shows where each row ended; None if no frame was asked for."""
-        if not self._due:
-            return None
-        return torch.stack([*self._frames, *[best_x] * (len(self._due) - len(self._frames))], 1)

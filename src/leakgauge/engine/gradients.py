@@ -23,7 +23,7 @@ from leakgauge.engine.penalties import collecting, with_penalties
 from leakgauge.types import CROSS_ENTROPY, NLL_ON_LOGITS
 
 _MOST = 2**30  # bytes of a client's activations at once if trials run one by one: more is no faster
-_LOOPED: WeakSet[nn.Module] = WeakSet()  # models whose trials cannot run side by side
+_LOOPED: WeakSet[nn.Module] = WeakSet()  # models with trials that cannot run side by side
 
 
 def working_model(model: nn.Module, batchnorm: str) -> nn.Module:
@@ -107,7 +107,7 @@ def trial_gradients(
 
 
 def runs_one_by_one(model: nn.Module) -> bool:
-    """Do the trials of this model run one after another? Then whoever differentiates does best to do likewise."""
+    """Do the trials of this model run one after another? Then it is best to differentiate trial by trial too."""
     return model in _LOOPED or (has_convolution(model, wide=True) and not next(model.parameters()).is_cuda)
 
 
@@ -131,7 +131,8 @@ def one_by_one(
     rows = []
     with torch.enable_grad():
         for t, (x, y) in enumerate(zip(inputs, targets, strict=True)):
-            mine = named if weights is None else {n: _watched(weights[n][t]) for n in named}
+            own_weights = named if weights is None else {n: weights[n][t] for n in named}
+            mine = {n: w if w.requires_grad else w.detach().requires_grad_() for n, w in own_weights.items()}
             own = {n: b[t] for n, b in (buffers or {}).items()}
             with collecting() as penalties:
                 logits = model(x) if weights is None and not own else functional_call(model, {**mine, **own}, (x,))
@@ -142,11 +143,6 @@ def one_by_one(
     return {name: torch.stack([row[i] for row in rows]) for i, name in enumerate(named)}
 
 
-def _watched(weight: Tensor) -> Tensor:
-    """The same tensor with gradients taken in it."""
-    return weight if weight.requires_grad else weight.detach().requires_grad_()
-
-
 def client_gradients(
     model: nn.Module, inputs: Tensor, targets: Tensor, loss_of: Loss = cross_entropy
 ) -> dict[str, Tensor]:
@@ -154,24 +150,19 @@ def client_gradients(
 
     A mean loss is the weighted mean over parts, except where BatchNorm looks at the whole batch: that stays whole.
     """
-    samples = inputs.shape[1]
-    if uses_batch_statistics(model):
-        return _detached(trial_gradients(model, inputs, targets, loss_of=loss_of))
-    looped = runs_one_by_one(model)
-    kept = kept_bytes(model, inputs[0, :1])
-    size = fitting(kept if looped else kept * len(inputs), inputs.device)
-    if looped:
-        size = min(size, max(1, _MOST // kept))
+    samples = size = inputs.shape[1]
+    if not uses_batch_statistics(model):
+        kept, looped = kept_bytes(model, inputs[0, :1]), runs_one_by_one(model)
+        size = fitting(kept if looped else kept * len(inputs), inputs.device)
+        size = min(size, max(1, _MOST // kept)) if looped else size
     total: dict[str, Tensor] = {}
     for x, y in zip(torch.split(inputs, size, 1), torch.split(targets, size, 1), strict=True):
-        if looped:
-            found = one_by_one(model, x, y, loss_of=loss_of, differentiable=False)
-        else:
-            found = _detached(trial_gradients(model, x, y, loss_of=loss_of))
+        found = trial_gradients(model, x, y, loss_of=loss_of, differentiable=False)
         if (share := x.shape[1] / samples) == 1:
-            return found
+            return {name: g.detach() for name, g in found.items()}
         for name, g in found.items():
-            total[name] = total[name].add_(g, alpha=share) if name in total else g.mul_(share)
+            part = g.detach()
+            total[name] = total[name].add_(part, alpha=share) if name in total else part.mul_(share)
     return total
 
 
@@ -188,7 +179,3 @@ def kept_bytes(model: nn.Module, sample: Tensor) -> int:
         model(sample.clone()).sum()  # a view would count the whole batch behind it
     kept = sum(tensor.untyped_storage().nbytes() for tensor in alive.values())
     return max(1, kept)
-
-
-def _detached(gradients: dict[str, Tensor]) -> dict[str, Tensor]:
-    return {name: g.detach() for name, g in gradients.items()}

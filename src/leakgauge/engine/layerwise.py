@@ -39,8 +39,8 @@ class _Run:
     patches: Tensor | None = None  # of the padded input, where the layer ran as a product over them
 
 
-# (layer, what it saw, output gradient (T*N, ...), T) -> gradient of the weight (T, ...), and what gives that of the bias:
-# the output gradient trial by trial, and the axes to sum over
+# (layer, what it saw, output gradient (T*N, ...), T) -> gradient of the weight (T, ...), then for that of the bias the
+# output gradient trial by trial and the axes to sum over
 Summed = tuple[Tensor, Tensor, tuple[int, ...]]
 Rule = Callable[[Any, _Run, Tensor, int], Summed]
 
@@ -140,7 +140,7 @@ def _by_products(layer: nn.Conv2d, taken: list[Tensor], x: Tensor) -> Tensor:
 
 
 def _uses_batch(module: nn.Module) -> bool:
-    """Does it normalise by the batch at hand? One pass over all trials must then keep them apart."""
+    """Does it normalise by the batch at hand? Then one pass over all trials must keep them apart."""
     return isinstance(module, _BatchNorm) and module.running_mean is None
 
 

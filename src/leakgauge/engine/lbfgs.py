@@ -3,8 +3,8 @@
 With `line_search="fixed"` a trial follows `torch.optim.LBFGS` without line search, run on it alone (a test says so). A
 line search takes one evaluation per iteration: a trial that shortens its step does so while its neighbours go on.
 
-With a line search an objective that begins below 1 is measured in units of where it begins: else the first step would
-be lost in rounding, no curvature be large enough to remember, and every slope pass for none.
+With a line search an objective that begins below 1 is measured in units of its first value: else the first step would
+be lost in rounding, no curvature be large enough to remember, and every slope count as flat.
 
 Each rule of a line search gets value and slope at the point tried and answers, per row: accept it, try another length,
 or give up.

@@ -26,13 +26,13 @@ _MESSAGES = (
 )
 _SHARE = 0.4  # of the free memory; the rest is for what an estimate misses
 _NO_LIMIT = 2**60  # bytes from which a limit is none
-_allowed: int | None = None  # bytes, if somebody said how many this process may use
-_processes = 1  # that share the machine with this one, itself among them
-_of_gpu = 1.0  # the share of a GPU that is this process's own
+_allowed: int | None = None  # bytes that this process may use, if that was set
+_processes = 1  # that share the machine, this one included
+_of_gpu = 1.0  # this process's share of a GPU
 
 
 def share_memory(processes: int, allowed: int | None, of_gpu: float = 1.0) -> None:
-    """This process is one of so many, or may use so many bytes: what fits then does not depend on what is free."""
+    """This process is one of so many, or may use `allowed` bytes, whatever is free."""
     global _allowed, _processes, _of_gpu
     _processes, _allowed, _of_gpu = processes, allowed, of_gpu
 

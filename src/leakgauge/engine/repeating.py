@@ -1,8 +1,8 @@
-"""The same launches again and again: recorded once on a GPU and replayed; small networks do not wait for Python.
+"""The same launches again and again: recorded once on a GPU and replayed: small networks do not wait for Python.
 
 A body works in place on fixed tensors and never asks the device for a value. Its first calls run as they are (they are
 real work, and warm the allocator up); then its launches are captured in a CUDA graph. A body that cannot be captured,
-because a model of the user's own talks to the host, goes on as it is.
+because a model of the user's own needs values on the host, goes on uncaptured.
 """
 
 from __future__ import annotations

@@ -106,7 +106,7 @@ class GlobalAveragePool(nn.Module):
 
 
 class MaskedLinear(nn.Linear):
-    """A linear layer that multiplies what enters it by `mask` (features,): a dropout whose draw is in plain view.
+    """A linear layer that multiplies what enters it by `mask` (features,): a dropout with a visible draw.
 
     It replaces `linear` and keeps its parameters, under the same names. The mask is a buffer that is not saved. It
     starts as ones: so the layer looks to everyone who does not know what was dropped. `scale`, which is public, is the
@@ -141,7 +141,7 @@ class MaskedLinear(nn.Linear):
 class VariationalBottleneck(nn.Module):
     """Features replaced by a draw around a code of theirs: z = mu + std * noise, K numbers, decoded by a linear layer.
 
-    `noise` (K,) is a buffer that is not saved, in plain view like the mask of `MaskedLinear`. It is zero, its mean, in
+    `noise` (K,) is a buffer that is not saved, visible like the mask of `MaskedLinear`. It is zero, its mean, in
     the model that everyone has; a client sets its own draw. `beta` weighs the divergence of N(mu, std^2) from N(0, 1),
     which the layer adds to the client's loss.
     """

@@ -40,7 +40,7 @@ def load_model(spec: str, data: DataSpec, seed: int, weights: str | None = None)
 
 
 def logits_of(spec: str, data: DataSpec, seed: int) -> int:
-    """How many classes the user's own model tells apart on samples of this shape."""
+    """How many classes the user's own model has on samples of this shape."""
     model = _own_model(spec, data, seed)
     try:
         logits = _zero_logits(model, data)

@@ -1,4 +1,4 @@
-"""A normalisation whose scale and shift come out of a private key, through a lock that is private too.
+"""A normalisation that computes its scale and shift from a private key, through a lock that is private too.
 
 Also a network at the weights of several rounds at once: one client, the same samples, the same lock, moving weights.
 The gradient of the sum of the rounds' losses has, at each round's weights, that round's own update. So an attacker who
@@ -141,10 +141,10 @@ def with_norm(model: nn.Module, layer: str, length: int = 0, act: str = "identit
 
 
 class SeveralRounds(nn.Module):
-    """(N, ...) -> (N, C + 1), whose plain cross-entropy is the sum over rounds of the cross-entropies.
+    """(N, ...) -> (N, C + 1) outputs. Their plain cross-entropy is the sum over rounds of the cross-entropies.
 
-    The outputs are the sums over rounds of the log-probabilities of each class, and one more for what is missing to a
-    total probability of one: with it the softmax changes nothing. Locks are shared, everything else is each round's.
+    The outputs are the sums over rounds of the log-probabilities of each class, and one more for the rest to a total
+    probability of one: with it the softmax changes nothing. Locks are shared, everything else is each round's.
     """
 
     def __init__(self, model: nn.Module, rounds: int, drift: float, seed: int = 0) -> None:
@@ -168,7 +168,7 @@ class SeveralRounds(nn.Module):
 
 
 class _TheSame(nn.Module):
-    """The layer of an earlier round. In a tuple, so that it is listed once, where it was first."""
+    """The layer of an earlier round. In a tuple, so that it is listed only once, in its own round."""
 
     def __init__(self, layer: nn.Module) -> None:
         super().__init__()

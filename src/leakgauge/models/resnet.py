@@ -83,7 +83,7 @@ class _ResNet(ModelSpec):
     width: int = setting(64, "channels of the first stage; each further stage doubles them", low=1)
 
     def stem(self, data: DataSpec) -> Layers:
-        """What stands before the first stage."""
+        """The layers before the first stage."""
         channels, _, _ = image_shape(self.name, data)
         return self.first(nn.Conv2d(channels, self.width, 3, padding=1, bias=False))
 

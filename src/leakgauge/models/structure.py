@@ -42,7 +42,7 @@ def input_affine(model: nn.Module, example: Tensor) -> tuple[Tensor, Tensor] | N
 
 
 def last_linear(model: nn.Module, example: Tensor) -> str | None:
-    """The nn.Linear whose output is the logits. `example` is (1, *shape).
+    """The nn.Linear that outputs the logits. `example` is (1, *shape).
 
     A shift that is the same for all classes, as of log_softmax, is allowed: cross-entropy does not see it.
     """
