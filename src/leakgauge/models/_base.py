@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections import OrderedDict
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, final
 
 from torch import nn
 
 from leakgauge.errors import BadInput, NotApplicable
-from leakgauge.models.layers import ACTIVATIONS, Enlarge, Layers, Normalize, seeded
+from leakgauge.models.layers import ACTIVATIONS, Enlarge, Layers, Normalize, activation, seeded
 from leakgauge.settings import Settings, setting
 from leakgauge.types import DataSpec
 
@@ -114,3 +116,32 @@ def enlarged_shape(model: str, data: DataSpec, side: int, smallest: int) -> tupl
 def conv_out(size: int, kernel: int, stride: int = 1, padding: int = 0) -> int:
     """Pixels a side after a convolution or a pooling."""
     return (size + 2 * padding - kernel) // stride + 1
+
+
+Pool = tuple[type[nn.Module], int]  # and its window
+ConvRow = tuple[int, int, int, int, Pool | None]  # channels out, kernel, stride, padding, pool behind the activation
+
+
+def convolutions(
+    shape: tuple[int, int, int],
+    rows: Iterable[ConvRow],
+    act: str,
+    *,
+    slope: float | None = None,
+    batchnorm: bool = False,
+    bias: bool = True,
+) -> tuple[Layers, int]:
+    """[Conv, BatchNorm if asked for, activation, pool if any] for each row, flatten; and how many features come out."""
+    channels, *sides = shape
+    layers: Layers = []
+    for index, (out, kernel, stride, padding, pool) in enumerate(rows, start=1):
+        layers.append((f"conv{index}", nn.Conv2d(channels, out, kernel, stride, padding, bias=bias)))
+        if batchnorm:
+            layers.append((f"bn{index}", nn.BatchNorm2d(out)))
+        layers.append((f"act{index}", activation(act, slope)))
+        channels, sides = out, [conv_out(side, kernel, stride, padding) for side in sides]
+        if pool is not None:
+            kind, window = pool
+            layers.append((f"pool{index}", kind(window)))
+            sides = [side // window for side in sides]
+    return [*layers, ("flatten", nn.Flatten())], channels * math.prod(sides)

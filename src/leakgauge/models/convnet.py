@@ -7,12 +7,10 @@ from typing import ClassVar
 
 from torch import nn
 
-from leakgauge.models._base import ModelSpec, activation_setting, conv_out, image_shape, normalize_setting
-from leakgauge.models.layers import Layers, activation, named
+from leakgauge.models._base import ModelSpec, activation_setting, convolutions, image_shape, normalize_setting
+from leakgauge.models.layers import activation, named
 from leakgauge.settings import setting
 from leakgauge.types import DataSpec
-
-_FIRST_POOL = 6  # the convolution of `convnet` before the first 3x3 max-pooling; the second stands behind the last
 
 
 @dataclass(frozen=True)
@@ -32,18 +30,11 @@ class ConvNet(ModelSpec):
     width: int = setting(64, "channels of the first convolution; the last has four times as many", low=1)
 
     def layers(self, data: DataSpec) -> nn.Sequential:
-        channels, height, width = image_shape(self.name, data, smallest=9)
-        layers: Layers = []
-        for index, factor in enumerate(self.widths, start=1):
-            out = factor * self.width
-            layers.append((f"conv{index}", nn.Conv2d(channels, out, 3, padding=1)))
-            layers.append((f"bn{index}", nn.BatchNorm2d(out)))
-            layers.append((f"act{index}", activation(self.activation)))
-            if index in (_FIRST_POOL, len(self.widths)):
-                layers.append((f"pool{index}", nn.MaxPool2d(3)))
-            channels = out
-        features = channels * (height // 3 // 3) * (width // 3 // 3)  # 32 -> 10 -> 3
-        return named(*layers, ("flatten", nn.Flatten()), ("fc", nn.Linear(features, data.classes)))
+        shape, pooled = image_shape(self.name, data, smallest=9), (6, len(self.widths))  # 32 -> 10 -> 3
+        pools = [(nn.MaxPool2d, 3) if index in pooled else None for index in range(1, len(self.widths) + 1)]
+        rows = [(factor * self.width, 3, 1, 1, pool) for factor, pool in zip(self.widths, pools, strict=True)]
+        layers, features = convolutions(shape, rows, self.activation, batchnorm=True)
+        return named(*layers, ("fc", nn.Linear(features, data.classes)))
 
 
 @dataclass(frozen=True)
@@ -78,15 +69,10 @@ class CNN6(ModelSpec):
     )
 
     def layers(self, data: DataSpec) -> nn.Sequential:
-        channels, *sides = image_shape(self.name, data)
         shapes = ((12, 4, 2, 2), (self.second, 3, 2, 1), (36, 3, 1, 1), (36, 3, 1, 1), (64, 3, 2, 1), (128, 3, 1, 1))
-        layers: Layers = []
-        for index, (out, kernel, stride, padding) in enumerate(shapes, start=1):
-            layers.append((f"conv{index}", nn.Conv2d(channels, out, kernel, stride, padding, bias=False)))
-            layers.append((f"act{index}", activation(self.activation, self.slope)))
-            channels, sides = out, [conv_out(side, kernel, stride, padding) for side in sides]
-        fc = nn.Linear(channels * sides[0] * sides[1], data.classes, bias=self.bias)
-        return named(*layers, ("flatten", nn.Flatten()), ("fc", fc))
+        rows, act = [(*shape, None) for shape in shapes], self.activation
+        layers, features = convolutions(image_shape(self.name, data), rows, act, slope=self.slope, bias=False)
+        return named(*layers, ("fc", nn.Linear(features, data.classes, bias=self.bias)))
 
 
 @dataclass(frozen=True)
@@ -110,16 +96,9 @@ class MKORModified(ModelSpec):
     paper: ClassVar[str] = "Wang et al. 2023 (MKOR)"
 
     def layers(self, data: DataSpec) -> nn.Sequential:
-        channels, height, width = image_shape(self.name, data)
-        return named(
-            ("conv1", nn.Conv2d(channels, channels, 5, padding=2)),
-            ("act1", activation(self.activation)),
-            ("conv2", nn.Conv2d(channels, channels, 5, padding=2)),
-            ("act2", activation(self.activation)),
-            ("flatten", nn.Flatten()),
-            ("fc", nn.Linear(channels * height * width, data.classes)),
-            ("act3", activation(self.activation)),
-        )
+        shape = image_shape(self.name, data)
+        layers, features = convolutions(shape, [(shape[0], 5, 1, 2, None)] * 2, self.activation)
+        return named(*layers, ("fc", nn.Linear(features, data.classes)), ("act3", activation(self.activation)))
 
 
 @dataclass(frozen=True)
@@ -137,18 +116,11 @@ class CNNMelis(ModelSpec):
     hidden: int = setting(256, "units of the hidden layer", low=1)
 
     def layers(self, data: DataSpec) -> nn.Sequential:
-        channels, height, width = image_shape(self.name, data, smallest=22)
-        layers: Layers = []
-        for index, factor in enumerate((1, 2, 4), start=1):
-            out = factor * self.width
-            layers.append((f"conv{index}", nn.Conv2d(channels, out, 3)))
-            layers.append((f"act{index}", activation(self.activation)))
-            layers.append((f"pool{index}", nn.MaxPool2d(2)))
-            channels, height, width = out, (height - 2) // 2, (width - 2) // 2
+        rows = [(factor * self.width, 3, 1, 0, (nn.MaxPool2d, 2)) for factor in (1, 2, 4)]
+        layers, features = convolutions(image_shape(self.name, data, smallest=22), rows, self.activation)
         return named(
             *layers,
-            ("flatten", nn.Flatten()),
-            ("fc1", nn.Linear(channels * height * width, self.hidden)),
+            ("fc1", nn.Linear(features, self.hidden)),
             ("act4", activation(self.activation)),
             ("fc2", nn.Linear(self.hidden, data.classes)),
         )

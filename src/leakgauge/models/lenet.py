@@ -7,12 +7,19 @@ from typing import ClassVar
 
 from torch import Tensor, nn
 
-from leakgauge.models._base import ModelSpec, activation_setting, conv_out, image_shape, init_setting
+from leakgauge.models._base import (
+    ModelSpec,
+    Pool,
+    activation_setting,
+    conv_out,
+    convolutions,
+    image_shape,
+    init_setting,
+)
 from leakgauge.models.layers import Enlarge, Layers, activation, named
 from leakgauge.settings import setting
 from leakgauge.types import DataSpec
 
-_STRIDES = (2, 2, 1, 1)  # of the k5 p2 convolutions
 _POOLS = {"avg": nn.AvgPool2d, "max": nn.MaxPool2d}
 
 
@@ -37,18 +44,12 @@ class LeNetDLG(ModelSpec):
 
     def layers(self, data: DataSpec) -> nn.Sequential:
         pool = _POOLS.get(self.pooling)
-        channels, *sides = image_shape(self.name, data, smallest=4 if pool else 1)  # two pools halve twice
-        layers: Layers = []
-        for index, stride in enumerate(_STRIDES[: self.convolutions], start=1):
-            shrink = pool if stride == 2 else None
-            layers.append((f"conv{index}", nn.Conv2d(channels, self.filters, 5, 1 if shrink else stride, padding=2)))
-            layers.append((f"act{index}", activation(self.activation, self.slope)))
-            if shrink:
-                layers.append((f"pool{index}", shrink(2)))
-            sides = [side // 2 if shrink else conv_out(side, 5, stride, 2) for side in sides]
-            channels = self.filters
-        fc = nn.Linear(self.filters * sides[0] * sides[1], data.classes)
-        return named(*layers, ("flatten", nn.Flatten()), ("fc", fc))
+        shape = image_shape(self.name, data, smallest=4 if pool else 1)  # two pools halve twice
+        halving: tuple[int, Pool | None] = (1, (pool, 2)) if pool else (2, None)
+        ends = (halving, halving, (1, None), (1, None))  # stride and pool of the k5 p2 convolutions
+        rows = [(self.filters, 5, stride, 2, after) for stride, after in ends[: self.convolutions]]
+        layers, features = convolutions(shape, rows, self.activation, slope=self.slope)
+        return named(*layers, ("fc", nn.Linear(features, data.classes)))
 
 
 @dataclass(frozen=True)
@@ -124,7 +125,7 @@ class ToRgb32(Enlarge):
 
 def _lenet5(act: str, conv1: nn.Conv2d, pool: type[nn.Module] | None, size: tuple[int, int], classes: int) -> Layers:
     """Without `pool` the convolutions have stride 2."""
-    padding, stride, halved = int(conv1.padding[0]), 2 if pool is None else 1, 1 if pool is None else 2
+    padding, (stride, halved) = int(conv1.padding[0]), (1, 2) if pool else (2, 1)
     # conv k5, halve, conv k5 p0, halve: 32 -> 28 -> 14 -> 10 -> 5
     height, width = (conv_out(conv_out(n, 5, stride, padding) // halved, 5, stride) // halved for n in size)
     return [
