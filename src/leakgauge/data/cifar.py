@@ -7,6 +7,8 @@ bytes, checked against the shape that the pickle claims for them.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,38 +17,24 @@ import torch
 from numpy.typing import NDArray
 
 from leakgauge.data._dataset import Dataset, DataSource, Download, StandardFile
-from leakgauge.data.files import damaged, missing, require
+from leakgauge.data.files import damaged, missing
 from leakgauge.errors import Unreadable
 from leakgauge.reading.files import data_root, regular
 from leakgauge.reading.pickles import Buildable, unpickle
 from leakgauge.types import DataSpec
 
-_MEAN10, _STD10 = (0.49147, 0.48226, 0.44677), (0.24703, 0.24349, 0.26159)
-_MEAN100, _STD100 = (0.50716, 0.48669, 0.44120), (0.26733, 0.25644, 0.27615)
-_SPEC10 = DataSpec("cifar10", (3, 32, 32), 10, "image", mean=_MEAN10, std=_STD10)
-_SPEC100 = DataSpec("cifar100", (3, 32, 32), 100, "image", mean=_MEAN100, std=_STD100)
-_FOLDER10, _FOLDER100 = "cifar-10-batches-py", "cifar-100-python"
-_PAPER = "Krizhevsky 2009, Learning multiple layers of features from tiny images"
+_CLASSES = 100  # of CIFAR-100; the data set itself checks that CIFAR-10 has ten
 
 
-def _read10(root: Path | None, split: str) -> Dataset:
-    """Train takes whichever of the five batches exist, so that a part of CIFAR-10 is usable too."""
-    if split == "test":
-        return _dataset(_SPEC10, [require("cifar10", root, f"{_FOLDER10}/test_batch")], b"labels")
-    folder = data_root(root) / _FOLDER10
-    paths = [p for k in range(1, 6) if (p := folder / f"data_batch_{k}").is_file()]
+def _read(
+    root: Path | None, split: str, *, spec: DataSpec, folder: str, files: Sequence[str], labels: bytes
+) -> Dataset:
+    """Train of CIFAR-10 takes whichever of its five batches exist, so that a part of it is usable too."""
+    wanted = [data_root(root) / folder / file for file in files if ("test" in file) == (split == "test")]
+    paths = [path for path in wanted if path.is_file()]
     if not paths:
-        raise missing("cifar10", folder / "data_batch_1")
-    return _dataset(_SPEC10, paths, b"labels")
-
-
-def _read100(root: Path | None, split: str) -> Dataset:
-    """With the 100 fine labels."""
-    return _dataset(_SPEC100, [require("cifar100", root, f"{_FOLDER100}/{split}")], b"fine_labels")
-
-
-def _dataset(spec: DataSpec, paths: list[Path], label_key: bytes) -> Dataset:
-    pieces = [_piece(path, label_key) for path in paths]
+        raise missing(spec.name, wanted[0])
+    pieces = [_piece(path, labels) for path in paths]
     inputs = np.concatenate([images for images, _ in pieces]).reshape(-1, 3, 32, 32)
     return Dataset(spec, torch.from_numpy(inputs), torch.from_numpy(np.concatenate([y for _, y in pieces])))
 
@@ -58,8 +46,7 @@ def _piece(path: Path, label_key: bytes) -> tuple[NDArray[np.uint8], NDArray[np.
     labels: Any = content.get(label_key)
     if not isinstance(images, np.ndarray) or images.dtype != np.uint8 or images.shape[1:] != (3 * 32 * 32,):
         raise damaged(path, "a CIFAR file with bytes of shape (M, 3072) as its data", _describe(images))
-    classes = range(_SPEC100.classes)
-    known = isinstance(labels, list) and all(type(label) is int and label in classes for label in labels)
+    known = isinstance(labels, list) and all(type(label) is int and 0 <= label < _CLASSES for label in labels)
     if not known or len(labels) != len(images):
         raise damaged(path, f"a CIFAR file with {len(images)} {label_key.decode()}", _describe(labels))
     return images, np.array(labels, dtype=np.int64)
@@ -128,44 +115,54 @@ _NAMES: dict[tuple[str, str], Any] = {
 }
 
 
-_MD5_10 = {
-    "data_batch_1": "c99cafc152244af753f735de768cd75f",
-    "data_batch_2": "d4bba439e000b95fd0a9bffe97cbabec",
-    "data_batch_3": "54ebc095f3ab1f0389bbae665268c751",
-    "data_batch_4": "634d18415352ddfa80567beed471001a",
-    "data_batch_5": "482c414d41f54cd18b22e5b47cb7c3cb",
-    "test_batch": "40351d587109b95175f43aff81a1287e",
-}
-_MD5_100 = {"train": "16019d7e3df5f24257cddd939b257f8d", "test": "f0ef6b0ae62326f3e7ffdfab6717acfc"}
-_SHA10 = "6d958be074577803d12ecdefd02955f39262c83c16fe9348329d7fe0b5c001ce"
-_SHA100 = "85cd44d02ba6437773c5bbd22e183051d648de2e7d6b014e1ef29b855ba677a7"
+def _source(
+    name: str,
+    classes: int,
+    mean: tuple[float, ...],
+    std: tuple[float, ...],
+    labels: bytes,
+    folder: str,
+    archive: tuple[str, str, int],
+    md5s: tuple[tuple[str, str], ...],
+) -> DataSource:
+    spec = DataSpec(name, (3, 32, 32), classes, "image", mean=mean, std=std)
+    file, sha256, size = archive
+    optional = [f"data_batch_{k}" for k in range(2, 6)]
+    return DataSource(
+        name,
+        f"small colour photographs, 32x32, {classes} classes",
+        "Krizhevsky 2009, Learning multiple layers of features from tiny images",
+        read=partial(_read, spec=spec, folder=folder, files=[n for n, _ in md5s], labels=labels),
+        samples=(50000, 10000),
+        files=tuple(StandardFile((f"{folder}/{n}",), f"md5:{md5}", n in optional) for n, md5 in md5s),
+        downloads=(Download(f"https://www.cs.toronto.edu/~kriz/{file}", file, f"sha256:{sha256}", size, folder),),
+    )
 
 
-def _files(folder: str, md5s: dict[str, str]) -> tuple[StandardFile, ...]:
-    """Of CIFAR-10, only the first batch and the test batch must exist."""
-    optional = {f"data_batch_{k}" for k in range(2, 6)}
-    return tuple(StandardFile((f"{folder}/{n}",), f"md5:{m}", n in optional) for n, m in md5s.items())
-
-
-def _download(file: str, sha256: str, size: int, folder: str) -> tuple[Download]:
-    return (Download(f"https://www.cs.toronto.edu/~kriz/{file}", file, f"sha256:{sha256}", size, folder),)
-
-
-CIFAR10 = DataSource(
+CIFAR10 = _source(
     "cifar10",
-    "small colour photographs, 32x32, 10 classes",
-    _PAPER,
-    read=_read10,
-    samples=(50000, 10000),
-    files=_files(_FOLDER10, _MD5_10),
-    downloads=_download("cifar-10-python.tar.gz", _SHA10, 170498071, _FOLDER10),
+    10,
+    (0.49147, 0.48226, 0.44677),
+    (0.24703, 0.24349, 0.26159),
+    b"labels",
+    "cifar-10-batches-py",
+    ("cifar-10-python.tar.gz", "6d958be074577803d12ecdefd02955f39262c83c16fe9348329d7fe0b5c001ce", 170498071),
+    (
+        ("data_batch_1", "c99cafc152244af753f735de768cd75f"),
+        ("data_batch_2", "d4bba439e000b95fd0a9bffe97cbabec"),
+        ("data_batch_3", "54ebc095f3ab1f0389bbae665268c751"),
+        ("data_batch_4", "634d18415352ddfa80567beed471001a"),
+        ("data_batch_5", "482c414d41f54cd18b22e5b47cb7c3cb"),
+        ("test_batch", "40351d587109b95175f43aff81a1287e"),
+    ),
 )
-CIFAR100 = DataSource(
+CIFAR100 = _source(
     "cifar100",
-    "small colour photographs, 32x32, 100 classes",
-    _PAPER,
-    read=_read100,
-    samples=(50000, 10000),
-    files=_files(_FOLDER100, _MD5_100),
-    downloads=_download("cifar-100-python.tar.gz", _SHA100, 169001437, _FOLDER100),
+    100,
+    (0.50716, 0.48669, 0.44120),
+    (0.26733, 0.25644, 0.27615),
+    b"fine_labels",
+    "cifar-100-python",
+    ("cifar-100-python.tar.gz", "85cd44d02ba6437773c5bbd22e183051d648de2e7d6b014e1ef29b855ba677a7", 169001437),
+    (("train", "16019d7e3df5f24257cddd939b257f8d"), ("test", "f0ef6b0ae62326f3e7ffdfab6717acfc")),
 )

@@ -22,8 +22,6 @@ _FILES = (  # images and labels of train, then of test
     *("train-images-idx3-ubyte", "train-labels-idx1-ubyte"),
     *("t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"),
 )
-_MNIST = DataSpec("mnist", (1, 28, 28), 10, "image", mean=(0.13066,), std=(0.30811,))
-_FASHION = DataSpec("fashion-mnist", (1, 28, 28), 10, "image", mean=(0.2860,), std=(0.3530,))
 _DEBIAN = "/usr/share/datasets/fashion-mnist"  # where the package dataset-fashion-mnist puts it
 _FOLDERS = {"mnist": ("mnist", "MNIST/raw"), "fashion-mnist": ("fashion-mnist", "FashionMNIST/raw", _DEBIAN)}
 
@@ -60,52 +58,53 @@ def _places(file: str, name: str) -> tuple[str, ...]:
     return tuple(f"{folder}/{file}{suffix}" for folder in _FOLDERS[name] for suffix in (".gz", ""))
 
 
-def _standard(name: str, md5s: tuple[str, ...]) -> tuple[StandardFile, ...]:
-    return tuple(StandardFile(_places(file, name), f"md5:{md5}") for file, md5 in zip(_FILES, md5s, strict=True))
-
-
-def _downloads(name: str, host: str, known: tuple[tuple[str, int], ...]) -> tuple[Download, ...]:
-    return tuple(
-        Download(f"https://{host}/{file}.gz", f"{name}/{file}.gz", f"sha256:{sha256}", size)
-        for file, (sha256, size) in zip(_FILES, known, strict=True)
+def _source(
+    name: str, summary: str, paper: str, mean: float, std: float, host: str, known: tuple[tuple[str, str, int], ...]
+) -> DataSource:
+    """`known` are md5 of the contents, sha256 and size of the packed file, for each of `_FILES`."""
+    listed = list(zip(_FILES, known, strict=True))
+    spec = DataSpec(name, (1, 28, 28), 10, "image", mean=(mean,), std=(std,))
+    return DataSource(
+        name,
+        summary,
+        paper,
+        read=partial(read, spec=spec),
+        samples=(60000, 10000),
+        files=tuple(StandardFile(_places(file, name), f"md5:{md5}") for file, (md5, _, _) in listed),
+        downloads=tuple(
+            Download(f"https://{host}/{file}.gz", f"{name}/{file}.gz", f"sha256:{sha256}", size)
+            for file, (_, sha256, size) in listed
+        ),
     )
 
 
-_MNIST_MD5 = (
-    *("6bbc9ace898e44ae57da46a324031adb", "a25bea736e30d166cdddb491f175f624"),
-    *("2646ac647ad5339dbf082846283269ea", "27ae3e4e09519cfbb04c329615203637"),
+_MNIST = (
+    ("6bbc9ace898e44ae57da46a324031adb", "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609", 9912422),
+    ("a25bea736e30d166cdddb491f175f624", "3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c", 28881),
+    ("2646ac647ad5339dbf082846283269ea", "8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6", 1648877),
+    ("27ae3e4e09519cfbb04c329615203637", "f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6", 4542),
 )
-_MNIST_GZ = (
-    ("440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609", 9912422),
-    ("3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c", 28881),
-    ("8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6", 1648877),
-    ("f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6", 4542),
+_FASHION = (
+    ("f4a8712d7a061bf5bd6d2ca38dc4d50a", "3aede38d61863908ad78613f6a32ed271626dd12800ba2636569512369268a84", 26421880),
+    ("9018921c3c673c538a1fc5bad174d6f9", "a04f17134ac03560a47e3764e11b92fc97de4d1bfaf8ba1a3aa29af54cc90845", 29515),
+    ("8181f5470baa50b63fa0f6fddb340f0a", "346e55b948d973a97e58d2351dde16a484bd415d4595297633bb08f03db6a073", 4422102),
+    ("15d484375f8d13e6eb1aabb0c3f46965", "67da17c76eaffca5446c3361aaab5c3cd6d1c2608764d35dfb1850b086bf8dd5", 5148),
 )
-_FASHION_MD5 = (
-    *("f4a8712d7a061bf5bd6d2ca38dc4d50a", "9018921c3c673c538a1fc5bad174d6f9"),
-    *("8181f5470baa50b63fa0f6fddb340f0a", "15d484375f8d13e6eb1aabb0c3f46965"),
-)
-_FASHION_GZ = (
-    ("3aede38d61863908ad78613f6a32ed271626dd12800ba2636569512369268a84", 26421880),
-    ("a04f17134ac03560a47e3764e11b92fc97de4d1bfaf8ba1a3aa29af54cc90845", 29515),
-    ("346e55b948d973a97e58d2351dde16a484bd415d4595297633bb08f03db6a073", 4422102),
-    ("67da17c76eaffca5446c3361aaab5c3cd6d1c2608764d35dfb1850b086bf8dd5", 5148),
-)
-MNIST = DataSource(
+MNIST = _source(
     "mnist",
     "handwritten digits, 28x28 grey, 10 classes",
     "LeCun, Cortes and Burges 1998",
-    read=partial(read, spec=_MNIST),
-    samples=(60000, 10000),
-    files=_standard("mnist", _MNIST_MD5),
-    downloads=_downloads("mnist", "ossci-datasets.s3.amazonaws.com/mnist", _MNIST_GZ),
+    0.13066,
+    0.30811,
+    "ossci-datasets.s3.amazonaws.com/mnist",
+    _MNIST,
 )
-FASHION_MNIST = DataSource(
+FASHION_MNIST = _source(
     "fashion-mnist",
     "clothes, 28x28 grey, 10 classes",
     "Xiao, Rasul and Vollgraf 2017",
-    read=partial(read, spec=_FASHION),
-    samples=(60000, 10000),
-    files=_standard("fashion-mnist", _FASHION_MD5),
-    downloads=_downloads("fashion-mnist", "fashion-mnist.s3.eu-central-1.amazonaws.com", _FASHION_GZ),
+    0.2860,
+    0.3530,
+    "fashion-mnist.s3.eu-central-1.amazonaws.com",
+    _FASHION,
 )
