@@ -202,10 +202,10 @@ def _from_arrays(name: str, inputs: Any, labels: Any, split: str | None, classes
     if not 0 <= int(y.min()) <= int(y.max()) < _MOST_CLASSES:
         allowed, do = f"0 to {_MOST_CLASSES - 1}", "number the classes from 0"
         raise BadInput(f"labels of {name!r}", allowed=allowed, got="others", do=do)
-    x = _channels_first(name, x)
+    x = _as_float_or_bytes(name, _channels_first(name, x))
     spec = own_spec(name, x.shape[1:], max(_LEAST_CLASSES, int(y.max()) + 1, classes))
     index = np.arange(len(y)) if split is None else half(y, split)
-    return Dataset(spec, torch.from_numpy(_scaled_type(name, x)[index]), torch.from_numpy(y[index]))
+    return Dataset(spec, torch.from_numpy(x[index]), torch.from_numpy(y[index]))
 
 
 def _array(name: str, what: str, values: Any) -> NDArray[Any]:
@@ -235,7 +235,7 @@ def _channels_first(name: str, x: NDArray[Any]) -> NDArray[Any]:
     raise BadInput(f"inputs of {name!r}", allowed=allowed, got=x.shape, do="reshape them")
 
 
-def _scaled_type(name: str, x: NDArray[Any]) -> NDArray[Any]:
+def _as_float_or_bytes(name: str, x: NDArray[Any]) -> NDArray[Any]:
     if x.dtype == np.uint8 and x.ndim == 4:
         return x
     if np.issubdtype(x.dtype, np.floating):

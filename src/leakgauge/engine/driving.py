@@ -170,8 +170,7 @@ def drive(method: Method, problem: Problem, start: Tensor, budget: Budget) -> Mi
             film += [best_x.clone()] * sum(at <= iteration for at in due[len(film) :])
             method.look(state)
             if budget.attempts > 1:
-                passed = [kept for at, kept in cuts.items() if at <= iteration]
-                kept = min(passed, default=budget.attempts)
+                kept = min((kept for at, kept in cuts.items() if at <= iteration), default=budget.attempts)
                 state.done |= outraced(best, budget.attempts, kept, solved_below)[index]
             reached = torch.where(state.left, torch.nan, state.best)
             trace.append(torch.full_like(best, torch.nan).index_copy(0, index, reached))

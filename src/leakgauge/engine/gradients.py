@@ -19,7 +19,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from leakgauge.engine.batchnorm import WrittenOutNorms, fix_statistics, use_batch_statistics, uses_batch_statistics
 from leakgauge.engine.layerwise import fits, has_convolution, layerwise_gradients
 from leakgauge.engine.memory import fitting
-from leakgauge.engine.penalties import collecting, with_penalties
+from leakgauge.engine.penalties import collecting
 from leakgauge.types import CROSS_ENTROPY, NLL_ON_LOGITS
 
 _MOST = 2**30  # bytes of a client's activations at once if trials run one by one: more is no faster
@@ -98,7 +98,7 @@ def trial_gradients(
     def loss(parameters: Mapping[str, Tensor], own: Mapping[str, Tensor], x: Tensor, y: Tensor) -> Tensor:
         with collecting() as penalties, WrittenOutNorms():
             logits = functional_call(model, {**parameters, **own}, (x,))
-        return with_penalties(loss_of(logits, y), penalties)
+        return sum(penalties, loss_of(logits, y))
 
     parameters = parameters_of(model) if weights is None else dict(weights)
     side_by_side = vmap(grad(loss), in_dims=(None if weights is None else 0, 0, 0, 0))
@@ -136,7 +136,7 @@ def one_by_one(
             own = {n: b[t] for n, b in (buffers or {}).items()}
             with collecting() as penalties:
                 logits = model(x) if weights is None and not own else functional_call(model, {**mine, **own}, (x,))
-            loss = with_penalties(loss_of(logits, y), penalties)
+            loss = sum(penalties, loss_of(logits, y))
             rows.append(torch.autograd.grad(loss, list(mine.values()), create_graph=differentiable))
     if len(rows) == 1:  # a view: the gradient of a large model is not copied
         return {name: g[None] for name, g in zip(named, rows[0], strict=True)}

@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from leakgauge.engine.penalties import collecting, with_penalties
+from leakgauge.engine.penalties import collecting
 
 Pair = tuple[int, ...]  # along height and width
 _WIDE = 1024  # input x output channels from which a convolution counts as wide
@@ -95,7 +95,7 @@ def layerwise_gradients(
         with collecting() as penalties:
             logits = model(samples)
         # A trial's loss depends on its own samples alone, so the sum over trials has each trial's gradient in it.
-        total = trials * with_penalties(loss(logits, targets.flatten(0, 1)), penalties)
+        total = trials * sum(penalties, loss(logits, targets.flatten(0, 1)))
         layers = [(name, m, rule) for name, m in model.named_modules() if (rule := _rule_for(m)) and _is_trainable(m)]
         if any(len(seen.get(name, ())) != 1 or len(seen[name][0].x) != len(samples) for name, _, _ in layers):
             return None

@@ -31,10 +31,3 @@ def collecting() -> Iterator[list[Tensor]]:
         yield found
     finally:
         _COLLECTED.reset(token)
-
-
-def with_penalties(loss: Tensor, penalties: list[Tensor]) -> Tensor:
-    """The whole loss; the very same one where no layer adds anything."""
-    for penalty in penalties:
-        loss = loss + penalty
-    return loss

@@ -135,10 +135,8 @@ def has_kinks(model: nn.Module, example: Tensor) -> bool:
     seen, waiting = set(), [logits.grad_fn]
     while waiting:
         step = waiting.pop()
-        if step is None or step in seen:
-            continue
-        if any(kink in step.name() for kink in ("Relu", "MaxPool", "Hardtanh", "Threshold", "AbsBackward")):
-            return True
-        seen.add(step)
-        waiting += [before for before, _ in step.next_functions]
-    return False
+        if step is not None and step not in seen:
+            seen.add(step)
+            waiting += [before for before, _ in step.next_functions]
+    kinks = ("Relu", "MaxPool", "Hardtanh", "Threshold", "AbsBackward")
+    return any(kink in step.name() for step in seen for kink in kinks)
