@@ -51,16 +51,13 @@ def parameters_of(model: nn.Module) -> dict[str, Tensor]:
 
 def cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
     """Mean cross-entropy of (N, C) logits against (N,) labels or (N, C) probabilities."""
-    log_p = torch.log_softmax(logits, -1)
-    if targets.dim() == logits.dim():  # a network of several rounds has one output more, which is no class
-        return -(targets * log_p[..., : targets.shape[-1]]).sum(-1).mean()
-    return -log_p.gather(-1, targets.unsqueeze(-1)).mean()
+    return nll_on_logits(torch.log_softmax(logits, -1), targets)
 
 
 def nll_on_logits(logits: Tensor, targets: Tensor) -> Tensor:
     """The negative logit of the true class: cross-entropy without its softmax."""
-    if targets.dim() == logits.dim():
-        return -(targets * logits).sum(-1).mean()
+    if targets.dim() == logits.dim():  # a network of several rounds has one output more, which is no class
+        return -(targets * logits[..., : targets.shape[-1]]).sum(-1).mean()
     return -logits.gather(-1, targets.unsqueeze(-1)).mean()
 
 
