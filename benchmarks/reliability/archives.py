@@ -11,7 +11,7 @@ from typing import Any
 import bombs
 from reader import Reader, Traps, tarred, zipped
 
-from leakgauge.data._unpack import unpack
+from leakgauge.data.fetching import unpack
 
 
 def make_archive(folder: Path, file: str) -> None:

@@ -102,7 +102,7 @@ def test_missing_files_are_one_line_that_says_how_to_get_them(name: str, split: 
 @pytest.mark.parametrize("name", SOURCES)
 def test_unknown_split_is_refused(name: str, tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="split must be one of train, test"):
-        SOURCES[name].read(tmp_path, "validation")
+        load(name, "validation", tmp_path)
 
 
 def test_a_folder_with_other_things_in_it_is_not_taken_for_the_sets(tmp_path: Path) -> None:

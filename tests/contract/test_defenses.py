@@ -318,7 +318,7 @@ ELSEWHERE = {  # (defense, file): why the file says it
     ("dp-sgd", "integrations/opacus.py"): "recognises this defense in an optimizer of Opacus",
     ("ats", "federation/rounds.py"): "trains models on the pictures of a policy",
     ("key-lock", "models/locked_norm.py"): "the name of a stream of random numbers: with another name others are drawn",
-    ("precode", "models/mlp_precode.py"): "the model that the paper proposes has its name",
+    ("precode", "models/mlp.py"): "the model that the paper proposes has its name",
 }
 TEXT = (".py", ".j2", ".toml", ".css", ".js", ".md", ".txt")
 

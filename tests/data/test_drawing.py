@@ -3,7 +3,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from leakgauge.data import Dataset, draw_crowds, draw_others, draw_victims, load, public_batch
+from leakgauge.data import Dataset, draw_others, draw_victims, load, public_batch
 from leakgauge.errors import BadInput
 from leakgauge.types import DataSpec
 
@@ -95,7 +95,7 @@ def test_public_batch_is_one_trial_of_at_most_the_limit():
 @pytest.mark.parametrize("kind", ["any", "distinct", "same"])
 def test_a_crowd_begins_with_the_victim_and_holds_nobody_twice(kind):
     data = numbered([0, 1, 2] * 12)
-    alone, crowd = draw_victims(data, 3, 2, 0, kind), draw_crowds(data, 3, 2, 0, kind, clients=4)
+    alone, crowd = draw_victims(data, 3, 2, 0, kind), draw_victims(data, 3, 2, 0, kind, clients=4)
     assert crowd.inputs.shape == (3, 8, 1)
     assert torch.equal(crowd.inputs[:, :2], alone.inputs)
     assert all(row.unique().numel() == 8 for row in drawn(crowd))
@@ -103,22 +103,17 @@ def test_a_crowd_begins_with_the_victim_and_holds_nobody_twice(kind):
     assert kind == "any" or bool(((pairs[:, 0] == pairs[:, 1]) == (kind == "same")).all())
 
 
-def test_a_crowd_of_one_is_the_victim():
-    data = numbered([0, 1, 2] * 4)
-    assert torch.equal(draw_crowds(data, 3, 2, 0).inputs, draw_victims(data, 3, 2, 0).inputs)
-
-
 def test_a_crowd_is_the_same_however_many_trials_follow_and_begins_like_a_smaller_one():
     data = numbered([0, 1, 2] * 12)
-    whole = draw_crowds(data, 5, 2, 0, clients=4).inputs
-    assert torch.equal(draw_crowds(data, 2, 2, 0, clients=4).inputs, whole[:2])
-    assert torch.equal(draw_crowds(data, 5, 2, 0, clients=3).inputs, whole[:, :6])
+    whole = draw_victims(data, 5, 2, 0, clients=4).inputs
+    assert torch.equal(draw_victims(data, 2, 2, 0, clients=4).inputs, whole[:2])
+    assert torch.equal(draw_victims(data, 5, 2, 0, clients=3).inputs, whole[:, :6])
 
 
 def test_the_others_of_a_crowd_hold_other_shares():
     data = numbered([0, 1, 2] * 12)
     shares = [torch.arange(9 * c, 9 * c + 9) for c in range(4)]
-    rows = drawn(draw_crowds(data, 4, 2, 0, shares=shares, clients=4)) // 9  # whose share
+    rows = drawn(draw_victims(data, 4, 2, 0, shares=shares, clients=4)) // 9  # whose share
     assert rows[:, ::2].equal(rows[:, 1::2])
     assert all(row.unique().numel() == 4 for row in rows)
     assert rows[:, 0].tolist() == [0, 1, 2, 3]
@@ -126,7 +121,7 @@ def test_the_others_of_a_crowd_hold_other_shares():
 
 def test_a_crowd_that_is_too_large_is_refused():
     with pytest.raises(BadInput, match="2 samples"):
-        draw_crowds(numbered([0, 1, 2] * 4), 2, 2, 0, clients=7)
+        draw_victims(numbered([0, 1, 2] * 4), 2, 2, 0, clients=7)
 
 
 @pytest.mark.parametrize("kind", ["any", "distinct"])

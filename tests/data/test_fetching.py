@@ -1,4 +1,7 @@
+"""What is in the data folder, and what comes over the network."""
+
 import errno
+import gzip
 import hashlib
 import http.server
 import io
@@ -11,10 +14,9 @@ import zipfile
 import pytest
 
 from leakgauge import catalog
-from leakgauge.data import _download, fetch
+from leakgauge.data import fetch, fetching, inventory, verify
 from leakgauge.data._dataset import DataSource, Download, StandardFile
-from leakgauge.data._unpack import unpack
-from leakgauge.data.fetching import fetch_source
+from leakgauge.data.fetching import fetch_source, unpack, verify_source
 from leakgauge.errors import BadInput, LeakgaugeError
 
 CONTENT = bytes(range(256)) * 1000
@@ -106,8 +108,8 @@ def test_a_dropped_connection_is_resumed(server, tmp_path):
 
 
 def test_a_server_that_drips_is_left(server, tmp_path, monkeypatch):
-    monkeypatch.setattr(_download, "_LOOK", 0.0)
-    monkeypatch.setattr(_download, "_SLOWEST", 10**12)
+    monkeypatch.setattr(fetching, "_LOOK", 0.0)
+    monkeypatch.setattr(fetching, "_SLOWEST", 10**12)
     with pytest.raises(LeakgaugeError, match="it sends less than 1,000,000,000,000 bytes a second; run it again"):
         fetch_source(source(server), tmp_path)
     assert (tmp_path / "set" / "a.part").stat().st_size > 0
@@ -304,3 +306,61 @@ def test_embedded_data_need_no_fetching(tmp_path):
     assert fetch("digits", tmp_path) == ()
     with pytest.raises(BadInput, match="did you mean 'mnist'"):
         fetch("mnst", tmp_path)
+
+
+CONTENT_VERIFYING = b"some data"
+MD5 = f"md5:{hashlib.md5(CONTENT_VERIFYING, usedforsecurity=False).hexdigest()}"
+
+
+def source_of_verifying(*files):
+    def read(root, split):
+        raise AssertionError("files with checksums are not read")
+
+    return DataSource("toy", "", "", embedded=False, read=read, files=files)
+
+
+def statuses(files, root):
+    return [check.status for check in verify_source(source_of_verifying(*files), root)]
+
+
+def test_contents_count_not_their_compression(tmp_path):
+    file = StandardFile(("a.gz", "a"), MD5)
+    assert statuses([file], tmp_path) == ["missing"]
+    (tmp_path / "a").write_bytes(CONTENT_VERIFYING)
+    assert statuses([file], tmp_path) == ["ok"]
+    for level in (1, 9):
+        (tmp_path / "a.gz").write_bytes(gzip.compress(CONTENT_VERIFYING, level))
+        assert statuses([file], tmp_path) == ["ok"]
+
+
+def test_changed_and_truncated_files_differ(tmp_path):
+    (tmp_path / "a").write_bytes(CONTENT_VERIFYING + b"!")
+    assert statuses([StandardFile(("a",), MD5)], tmp_path) == ["differs"]
+    (tmp_path / "b.gz").write_bytes(gzip.compress(CONTENT_VERIFYING)[:-4])
+    assert statuses([StandardFile(("b.gz",), MD5)], tmp_path) == ["differs"]
+
+
+def test_a_set_without_checksums_is_read_instead(tmp_path):
+    (check,) = verify("lfw", tmp_path)
+    assert check.status == "missing"
+    (tmp_path / "lfw").mkdir()
+    (check,) = verify("lfw", tmp_path)
+    assert check.status == "differs"
+    assert "14 images" in check.note
+
+
+def test_embedded_data_are_always_there():
+    assert [check.status for check in verify("digits")] == ["ok"]
+
+
+def test_inventory_has_a_row_per_data_set(tmp_path):
+    rows = {row.name: row for row in inventory(tmp_path)}
+    assert rows["digits"].present
+    assert rows["digits"].samples == 1797
+    assert not rows["mnist"].present
+    folder = tmp_path / "cifar-10-batches-py"
+    folder.mkdir()
+    (folder / "data_batch_1").touch()
+    assert not {row.name: row for row in inventory(tmp_path)}["cifar10"].present
+    (folder / "test_batch").touch()
+    assert {row.name: row for row in inventory(tmp_path)}["cifar10"].present

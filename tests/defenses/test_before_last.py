@@ -10,7 +10,7 @@ from leakgauge.client.fedsgd import fedsgd
 from leakgauge.defenses._before_last import with_last_linear, with_own_draws
 from leakgauge.engine.randomness import uniform
 from leakgauge.errors import NotApplicable
-from leakgauge.models._layers import MaskedLinear
+from leakgauge.models.layers import MaskedLinear
 from leakgauge.types import Batch
 
 

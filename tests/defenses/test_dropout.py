@@ -16,7 +16,7 @@ from leakgauge.defenses.dropout import Dropout, draw_masks, visible_masks
 from leakgauge.defenses.gaussian import Gaussian
 from leakgauge.errors import BadInput, NotApplicable
 from leakgauge.models import load_model
-from leakgauge.models._layers import MaskedLinear
+from leakgauge.models.layers import MaskedLinear
 from leakgauge.models.structure import first_linear, last_linear
 from leakgauge.types import Batch, Defense, Known, LocalTraining, SharedUpdate
 

@@ -23,7 +23,7 @@ from leakgauge.engine.randomness import normal
 from leakgauge.errors import BadInput, NotApplicable
 from leakgauge.metrics.scoring import score
 from leakgauge.models import load_model
-from leakgauge.models.bottleneck import divergence
+from leakgauge.models.layers import divergence
 from leakgauge.models.structure import first_linear, last_linear
 from leakgauge.setup.plan import informed_by
 from leakgauge.types import Known, LocalTraining, threat_model

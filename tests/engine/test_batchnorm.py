@@ -1,12 +1,20 @@
-"""BatchNorm written out is torch's eval mode: outputs, gradients and second derivatives."""
+"""Normalising layers without side effects, and differentiated twice."""
 
 import copy
 
 import pytest
 import torch
-from torch import nn
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.func import functional_call, grad, vmap
 
-from leakgauge.engine.batchnorm import FixedBatchNorm1d, FixedBatchNorm2d, fix_statistics, use_batch_statistics
+from leakgauge.engine.batchnorm import (
+    FixedBatchNorm1d,
+    FixedBatchNorm2d,
+    WrittenOutNorms,
+    fix_statistics,
+    use_batch_statistics,
+)
 
 LAYERS = {
     "2d": (lambda: nn.BatchNorm2d(3), (4, 3, 5, 5)),
@@ -93,3 +101,74 @@ def test_batch_statistics_are_those_of_the_batch_at_hand_though_the_model_is_in_
     out = model(x)
     torch.testing.assert_close(out.mean((0, 2, 3)), torch.zeros(3, dtype=torch.float64), rtol=0, atol=1e-10)
     torch.testing.assert_close(out.var((0, 2, 3), unbiased=False), torch.ones(3).double(), rtol=1e-4, atol=0)
+
+
+LAYERS_WRITTEN_OUT_NORMS = {
+    "layer": lambda: nn.LayerNorm((3, 4)),
+    "layer-no-bias": lambda: nn.LayerNorm(4, bias=False),
+    "batch": lambda: nn.BatchNorm1d(3),
+    "batch-eval": lambda: nn.BatchNorm1d(3).eval(),
+    "instance": lambda: nn.InstanceNorm1d(3, affine=True),
+    "instance-kept": lambda: nn.InstanceNorm1d(3, affine=True, track_running_stats=True).eval(),
+    "group": lambda: nn.GroupNorm(1, 3),
+    "plain": lambda: nn.LayerNorm(4, elementwise_affine=False),
+}
+
+
+@pytest.mark.parametrize("name", sorted(LAYERS_WRITTEN_OUT_NORMS))
+def test_a_layer_gives_the_same_values_and_moves_its_statistics_alike(name: str) -> None:
+    torch.manual_seed(0)
+    layer, same = LAYERS_WRITTEN_OUT_NORMS[name]().double(), LAYERS_WRITTEN_OUT_NORMS[name]().double()
+    with torch.no_grad():
+        for p in layer.parameters():
+            p += torch.randn_like(p)
+    same.load_state_dict(layer.state_dict())
+    x = torch.randn(5, 3, 4, dtype=torch.float64)
+    with WrittenOutNorms():
+        found = same(x)
+    torch.testing.assert_close(found, layer(x))
+    for name, buffer in layer.named_buffers():
+        torch.testing.assert_close(same.get_buffer(name), buffer)
+
+
+def test_functions_of_torch_give_the_same_values_by_position_and_by_name() -> None:
+    x, scale, shift = torch.randn(5, 3, 4), torch.rand(3), torch.rand(3)
+    calls = (
+        lambda: torch.layer_norm(x, [4], torch.arange(4.0), torch.ones(4), 1e-3, False),
+        lambda: torch.layer_norm(x, [4], bias=torch.arange(4.0)),
+        lambda: F.layer_norm(x, (4,), torch.arange(4.0)),
+        lambda: torch.batch_norm(x, scale, shift, None, None, True, 0.1, 1e-3, False),
+        lambda: F.batch_norm(x, shift, scale, scale, shift, False, 0.1, 1e-3),
+        lambda: torch.instance_norm(x, scale, shift, None, None, True, 0.1, 1e-3, False),
+        lambda: F.instance_norm(x, weight=scale),
+    )
+    for call in calls:
+        expected = call()
+        with WrittenOutNorms():
+            torch.testing.assert_close(call(), expected)
+
+
+def test_torch_itself_is_still_wrong_so_that_this_is_still_needed() -> None:
+    torch.manual_seed(0)
+    layer = nn.LayerNorm(6).double()
+    weights = {n: p.detach() for n, p in layer.named_parameters()}
+    x, towards = torch.rand(2, 3, 6, dtype=torch.float64), torch.randn(6, dtype=torch.float64)
+
+    def loss(weights: dict[str, Tensor], x: Tensor) -> Tensor:
+        return functional_call(layer, weights, (x,)).sigmoid().square().sum()
+
+    def written_out(weights: dict[str, Tensor], x: Tensor) -> Tensor:
+        with WrittenOutNorms():
+            return loss(weights, x)
+
+    def slope(loss: object, alone: bool) -> Tensor:
+        z = x.clone().requires_grad_()
+        each = grad(loss)  # type: ignore[arg-type]
+        rows = [each(weights, row)["weight"] for row in z] if alone else vmap(each, (None, 0))(weights, z)["weight"]
+        total = sum((towards * row).sum() for row in rows)
+        (found,) = torch.autograd.grad(total, z)
+        return found
+
+    expected = slope(loss, alone=True)
+    torch.testing.assert_close(slope(written_out, alone=False), expected)
+    assert float((slope(loss, alone=False) - expected).norm()) > 1e-3 * float(expected.norm())

@@ -1,4 +1,4 @@
-"""The driver: ends, deadlines, interrupts and races, seen through a method that halves x on x^2."""
+"""The driver, its races and its film: ends, deadlines, interrupts, cuts, points on the way."""
 
 import math
 import time
@@ -8,7 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from leakgauge.engine.driving import Budget, State, drive, overwrite
+from leakgauge.engine.descent import descend
+from leakgauge.engine.driving import Budget, State, drive, frame_steps, outraced, overwrite, rungs, winners
 
 STARTS = torch.tensor([[1.0], [100.0], [3.0], [1e4]], dtype=torch.float64)
 
@@ -64,7 +65,7 @@ def test_a_row_that_has_left_is_neither_counted_nor_improved():
     assert torch.equal(state.best_x, STARTS + torch.tensor([[1.0], [0.0], [0.0], [0.0]]))
 
 
-def test_all_steps_are_taken_and_the_last_point_counts():
+def test_all_steps_are_taken_and_the_last_point_counts_and_no_frames_are_kept_unasked():
     problem = Squares()
     found = drive(Halve(), problem, STARTS, Budget(steps=7))
     assert found.evaluations.tolist() == problem.counts.tolist() == [8] * 4
@@ -73,6 +74,7 @@ def test_all_steps_are_taken_and_the_last_point_counts():
     torch.testing.assert_close(found.value, (found.x**2)[:, 0])
     assert found.finished.all()
     assert not found.interrupted
+    assert found.film is None
 
 
 def test_a_step_may_be_several_iterations():
@@ -232,3 +234,115 @@ def test_chosen_rows_are_overwritten_and_no_others(rows):
     target, source, mask = torch.zeros(3, 4), torch.ones(3, 4), torch.tensor(rows)
     overwrite(target, mask, source)
     assert torch.equal(target, mask[:, None].float().expand(3, 4))
+
+
+INF = float("inf")
+
+
+@pytest.mark.parametrize(
+    ("steps", "attempts", "expected"),
+    [
+        (80, 8, {10: 4, 20: 2, 40: 1}),
+        (80, 3, {20: 2, 40: 1}),
+        (80, 2, {40: 1}),
+        (80, 1, {}),
+        (1, 8, {1: 1}),  # no room for rounds: one cut, down to one
+        (2, 4, {1: 1}),
+    ],
+)
+def test_so_many_attempts_go_on_after_so_many_steps(steps, attempts, expected):
+    assert rungs(steps, attempts) == expected
+
+
+@pytest.mark.parametrize(("attempts", "cost"), [(1, 1.0), (2, 1.5), (4, 2.0), (8, 2.5), (16, 3.0)])
+def test_eight_attempts_cost_two_and_a_half_and_each_doubling_half_a_run_more(attempts, cost):
+    steps, running, spent, before = 1600, attempts, 0, 0
+    for step, kept in rungs(steps, attempts).items():
+        spent += running * (step - before)
+        running, before = kept, step
+    assert running == 1
+    assert spent + (steps - before) == cost * steps
+
+
+@pytest.mark.parametrize("attempts", [1, 2, 3, 5, 8, 13])
+@pytest.mark.parametrize("steps", [1, 3, 50, 4800])
+def test_cuts_come_in_order_and_leave_one(attempts, steps):
+    found = rungs(steps, attempts)
+    assert list(found) == sorted(found)
+    assert list(found.values()) == sorted(found.values(), reverse=True)
+    assert all(1 <= step <= max(1, steps // 2) for step in found)
+    assert attempts == 1 or list(found.values())[-1] == 1
+
+
+def test_each_trial_is_judged_among_its_own_rows():
+    best = torch.tensor([4.0, 1.0, 3.0, 2.0, 90.0, 70.0, 60.0, 80.0])
+    assert outraced(best, 4, 2, -INF).tolist() == [True, False, True, False, True, False, False, True]
+    assert not outraced(best, 4, 4, -INF).any()
+
+
+@pytest.mark.parametrize("kept", [1, 2, 3])
+def test_ties_and_attempts_without_a_value_keep_just_as_many_and_the_first(kept):
+    for best in (torch.full((3,), 5.0), torch.full((3,), INF)):
+        assert outraced(best, 3, kept, -INF).tolist() == [place >= kept for place in range(3)]
+
+
+def test_an_attempt_without_a_value_goes_before_one_that_has_one():
+    assert outraced(torch.tensor([INF, 7.0, INF]), 3, 1, -INF).tolist() == [True, False, True]
+
+
+def test_a_solved_brother_ends_the_others_and_not_other_trials():
+    best = torch.tensor([5.0, 0.1, 3.0, 5.0, 4.0, 3.0])
+    assert outraced(best, 3, 3, solved_below=1.0).tolist() == [True, False, True, False, False, False]
+
+
+def test_each_row_may_be_solved_by_a_value_of_its_own():
+    best = torch.tensor([3.0, 0.5, 2.0, 3.0, 0.5, 2.0])
+    goals = torch.tensor([1.0, 1.0, 1.0, 0.1, 0.1, 0.1])
+    assert outraced(best, 3, 3, goals).tolist() == [True, False, True, False, False, False]
+
+
+def test_a_lone_attempt_is_never_outraced():
+    assert not outraced(torch.tensor([INF, 1.0, 0.0]), 1, 1, solved_below=0.5).any()
+
+
+@pytest.mark.parametrize("attempts", [1, 3, 8])
+def test_the_winner_is_the_row_that_is_never_outraced(attempts):
+    best = torch.rand(5 * attempts, generator=torch.Generator().manual_seed(attempts))
+    best[: attempts - 1] = INF
+    rows = winners(best, attempts)
+    assert rows.tolist() == [t * attempts + int(best[t * attempts : (t + 1) * attempts].argmin()) for t in range(5)]
+    assert not outraced(best, attempts, 1, -INF)[rows].any()
+
+
+def test_among_equals_the_winner_is_the_one_that_was_kept():
+    best = torch.tensor([2.0, 2.0, 2.0, INF, INF, INF])
+    assert winners(best, 3).tolist() == [0, 3]
+    assert not outraced(best, 3, 1, -INF)[winners(best, 3)].any()
+
+
+@pytest.mark.parametrize(
+    ("steps", "frames", "expected"),
+    [(300, 8, (0, 1, 3, 7, 17, 45, 116, 300)), (300, 2, (0, 300)), (300, 1, (0,)), (300, 0, ()), (3, 8, (0, 1, 2, 3))],
+)
+def test_frames_lie_dense_at_the_beginning_and_end_with_the_last_step(steps, frames, expected):
+    assert frame_steps(steps, frames) == expected
+
+
+def test_frames_are_the_best_points_so_far_and_stay_where_a_row_ends():
+    goal = torch.tensor([[1.0], [8.0]])
+
+    def problem(rows):
+        return lambda x: (((x - goal[rows]) ** 2).sum(1), 2 * (x - goal[rows]))
+
+    start = torch.zeros(2, 1)
+    found = descend(
+        problem, start, steps=64, lr=0.5, rule="adam", decay="none", stop_below=1e-2, frames=frame_steps(64, 4)
+    )
+    assert found.film is not None
+    assert found.film.shape == (2, 4, 1)
+    assert torch.equal(found.film[:, 0], start)
+    assert torch.equal(found.film[:, -1], found.x)
+    distance = (found.film - goal[:, None]).abs()[..., 0]
+    assert (distance.diff(dim=1) <= 0).all()
+    assert found.steps[0] < found.steps[1] < 64
+    assert torch.equal(found.film[0, -2], found.x[0]), "the first row ended before that frame"

@@ -7,10 +7,9 @@ import torch
 from torch import nn
 
 from leakgauge.client.fedavg import fedavg
-from leakgauge.engine.client_gradients import client_gradients
-from leakgauge.engine.gradients import cross_entropy, one_by_one, trial_gradients, working_model
+from leakgauge.engine.gradients import client_gradients, cross_entropy, one_by_one, trial_gradients, working_model
 from leakgauge.engine.layerwise import layerwise_gradients
-from leakgauge.engine.penalties import add_penalty, collecting, with_penalties
+from leakgauge.engine.penalties import add_penalty, collecting
 from leakgauge.types import Batch, LocalTraining
 
 
@@ -91,8 +90,3 @@ def test_outside_of_a_loss_nothing_is_kept_and_blocks_do_not_see_one_another(mod
             model(batch.inputs[0])
             model(batch.inputs[0])
     assert (len(outer), len(inner)) == (1, 2)
-
-
-def test_without_penalties_the_loss_is_the_very_same():
-    loss = torch.tensor(1.5)
-    assert with_penalties(loss, []) is loss

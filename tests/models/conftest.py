@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
-from leakgauge.engine.written_out_norms import WrittenOutNorms
+from leakgauge.engine.batchnorm import WrittenOutNorms
 from leakgauge.models import load_model, parameter_count
 from leakgauge.types import DataSpec
 

@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from leakgauge.models import first_linear, input_affine, last_linear, load_model
-from leakgauge.models._layers import Normalize
+from leakgauge.models.layers import Normalize
 from leakgauge.models.structure import has_kinks, last_listed_linear
 from leakgauge.types import DataSpec
 

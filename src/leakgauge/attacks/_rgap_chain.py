@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, fx, nn
 
 from leakgauge.errors import NotApplicable
-from leakgauge.models._layers import Normalize
+from leakgauge.models.layers import Normalize
 
 _INSIDE = 1e-12  # how far from its asymptotes an activation's value is taken to be at least
 _SHAPES = (torch.flatten, torch.reshape, "flatten", "view", "reshape")  # calls that only rearrange

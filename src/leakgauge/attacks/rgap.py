@@ -30,7 +30,7 @@ from leakgauge.attacks._rgap_output import Output, softmax_outputs
 from leakgauge.engine.gradients import cross_entropy, working_model
 from leakgauge.errors import NotApplicable
 from leakgauge.matching.updates import example_input, observed_gradient
-from leakgauge.models._layers import Normalize
+from leakgauge.models.layers import Normalize
 from leakgauge.types import Attack, DataSpec, Fact, Observation, Progress, Reconstruction
 
 _TINY = 1e-300

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from leakgauge.engine.gradients import LOSSES, parameters_of, trial_gradients, working_model
-from leakgauge.engine.penalties import collecting, with_penalties
+from leakgauge.engine.penalties import collecting
 from leakgauge.engine.randomness import generator
 from leakgauge.types import Batch, LocalTraining, SharedUpdate, Step
 
@@ -82,7 +82,7 @@ def _one_by_one(model: nn.Module, batch: Batch, local: LocalTraining, seeds: Seq
             optimiser.zero_grad()
             with collecting() as penalties:
                 logits = worker(part.inputs[0])
-            with_penalties(LOSSES[local.loss](logits, part.labels[0]), penalties).backward()  # type: ignore[no-untyped-call]
+            sum(penalties, LOSSES[local.loss](logits, part.labels[0])).backward()  # type: ignore[no-untyped-call]
             optimiser.step()
         after = dict(worker.named_parameters())
         deltas.append({n: after[n].detach() - b for n, b in before.items()})

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 from torch import nn
 
-from leakgauge.engine.client_gradients import client_gradients
-from leakgauge.engine.gradients import LOSSES, working_model
+from leakgauge.engine.gradients import LOSSES, client_gradients, working_model
 from leakgauge.types import CROSS_ENTROPY, Batch, SharedUpdate, Step
 
 

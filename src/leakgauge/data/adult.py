@@ -8,18 +8,16 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from leakgauge.data._dataset import Dataset, DataSource, Download, StandardFile, check_split
-from leakgauge.data._root import damaged, require
-from leakgauge.data._scaling import min_max
-from leakgauge.reading.files import regular
+from leakgauge.data._dataset import Dataset, DataSource, Download, StandardFile, min_max
+from leakgauge.data.files import damaged, require, text_lines
 from leakgauge.types import DataSpec
 
-COLUMNS = (
+_COLUMNS = (
     *("age", "workclass", "fnlwgt", "education", "education-num", "marital-status", "occupation"),
     *("relationship", "race", "sex", "capital-gain", "capital-loss", "hours-per-week", "native-country"),
 )
-NUMBERS = ("age", "fnlwgt", "education-num", "capital-gain", "capital-loss", "hours-per-week")
-_LONGEST = 100  # characters of a cell; an array of texts has the longest one's room for each
+_NUMBERS = ("age", "fnlwgt", "education-num", "capital-gain", "capital-loss", "hours-per-week")
+_LONGEST = 100  # characters of a cell; an array of texts gives each of them the room of the longest
 _LABELS = {"<=50K": 0, ">50K": 1}
 
 
@@ -29,12 +27,11 @@ def read(root: Path | None, split: str) -> Dataset:
     Ranges and categories come from the public file. "?" (not stated) is a category of its own; a
     category that only the private file has becomes a block of zeros.
     """
-    check_split(split)
     public, public_labels = _rows(require("adult", root, "adult/adult.data"))
     rows, labels = (public, public_labels) if split == "train" else _rows(require("adult", root, "adult/adult.test"))
     blocks = [min_max(_numbers(rows), public=_numbers(public))]
-    for at, column in enumerate(COLUMNS):
-        if column not in NUMBERS:
+    for at, column in enumerate(_COLUMNS):
+        if column not in _NUMBERS:
             categories = np.unique(public[:, at])  # sorted
             blocks.append((rows[:, at, None] == categories).astype(np.float32))
     inputs = torch.from_numpy(np.concatenate(blocks, axis=1))  # (M, features)
@@ -43,32 +40,28 @@ def read(root: Path | None, split: str) -> Dataset:
 
 def _rows(path: Path) -> tuple[NDArray[np.str_], list[int]]:
     """Cells (M, 14) as text, and labels. The test file has a line to skip and a dot behind its labels."""
-    try:
-        lines = regular(path).read_text(encoding="ascii").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise damaged(path, "a readable text file", f"{type(error).__name__}: {error}") from error
     cells, labels = [], []
-    for number, line in enumerate(lines, start=1):
+    for number, line in enumerate(text_lines(path, "ascii"), start=1):
         if not line.strip() or line.startswith("|"):
             continue
         *row, label = (cell.strip() for cell in line.split(","))
-        if len(row) != len(COLUMNS) or label.rstrip(".") not in _LABELS or max(map(len, row)) > _LONGEST:
-            raise damaged(path, f"{len(COLUMNS)} columns and <=50K or >50K in line {number}", "something else")
+        if len(row) != len(_COLUMNS) or label.rstrip(".") not in _LABELS or max(map(len, row)) > _LONGEST:
+            raise damaged(path, f"{len(_COLUMNS)} columns and <=50K or >50K in line {number}", "something else")
         cells.append(row)
         labels.append(_LABELS[label.rstrip(".")])
     if not cells:
         raise damaged(path, "a table of people", "no rows")
-    try:  # without the value that is none: it is somebody's
+    try:  # the message leaves out the value: it is private
         sound = bool(np.isfinite(_numbers(table := np.array(cells))).all())
     except ValueError:
         sound = False
     if not sound:
-        raise damaged(path, f"numbers in {', '.join(NUMBERS)}", "something else")
+        raise damaged(path, f"numbers in {', '.join(_NUMBERS)}", "something else")
     return table, labels
 
 
 def _numbers(rows: NDArray[np.str_]) -> NDArray[np.float64]:
-    return rows[:, [COLUMNS.index(column) for column in NUMBERS]].astype(np.float64)
+    return rows[:, [_COLUMNS.index(column) for column in _NUMBERS]].astype(np.float64)
 
 
 _HOST = "https://archive.ics.uci.edu/ml/machine-learning-databases/adult/"
@@ -81,7 +74,6 @@ ADULT = DataSource(
     "adult",
     "census records, 108 features, income above 50K or not",
     "Becker and Kohavi 1996, UCI Adult",
-    embedded=False,
     read=read,
     samples=(32561, 16281),
     files=tuple(StandardFile((f"adult/{file}",), checksum) for file, (checksum, _) in _KNOWN.items()),

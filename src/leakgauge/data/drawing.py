@@ -1,7 +1,7 @@
 """Draws the private batches of the trials, and the public sample, from a data set.
 
 No sample is drawn twice, and the victims of trial t are the same however many trials follow it. Crops of one photograph
-are victims only where there are no others left.
+are victims only if there are no others left.
 """
 
 from __future__ import annotations
@@ -19,18 +19,6 @@ from leakgauge.types import Batch
 
 
 def draw_victims(
-    dataset: Dataset, trials: int, batch_size: int, seed: int, batch_labels: str = "any", shares: Sequence[Tensor] = ()
-) -> Batch:
-    """T = `trials` batches of N = `batch_size` samples: inputs (T, N, *shape), labels (T, N).
-
-    `batch_labels` "distinct" makes the labels within a batch pairwise different, "same" all equal. With `shares`, one
-    index list per client, the batches come from the clients in turn, each from that client's share alone.
-    """
-    chosen = _victims(dataset, trials, batch_size, seed, batch_labels, shares)
-    return Batch(*dataset.take(torch.tensor(chosen)))
-
-
-def draw_crowds(
     dataset: Dataset,
     trials: int,
     batch_size: int,
@@ -39,12 +27,18 @@ def draw_crowds(
     shares: Sequence[Tensor] = (),
     clients: int = 1,
 ) -> Batch:
-    """Each victim of `draw_victims` with `clients` - 1 others of as many samples behind it: (T, clients x N, ...).
+    """T = `trials` batches of N = `batch_size` samples: inputs (T, N, *shape), labels (T, N).
 
-    A crowd holds no sample twice; those of two trials may share some. The others come in turn from the shares that are
+    `batch_labels` "distinct" makes the labels within a batch pairwise different, "same" all equal. With `shares`, one
+    index list per client, the batches come from the clients in turn, each from that client's share alone.
+
+    With `clients`, that many less one others of as many samples stand behind each victim: (T, clients x N, ...). No
+    sample is twice in one trial; those of two trials may share some. The others come in turn from the shares that are
     not the victim's, and a larger crowd begins with the smaller one.
     """
     victims = _victims(dataset, trials, batch_size, seed, batch_labels, shares)
+    if clients == 1:
+        return Batch(*dataset.take(torch.tensor(victims)))
     crowds = []
     for trial, own in enumerate(victims):
         order = _shuffled(len(dataset), generator(seed + trial, "crowd").initial_seed())
@@ -80,10 +74,13 @@ def _victims(
         if value < 1:
             raise BadInput(what, allowed="at least 1", got=value, do="choose a value in that range")
     if batch_labels not in ("any", "distinct", "same"):
-        raise BadInput(
-            "batch_labels", allowed="one of any, distinct, same", got=repr(batch_labels), do="choose one of these"
-        )
-    order = _apart(dataset, _shuffled(len(dataset), seed))
+        allowed = "one of any, distinct, same"
+        raise BadInput("batch_labels", allowed=allowed, got=repr(batch_labels), do="choose one of these")
+    order = _shuffled(len(dataset), seed)
+    if dataset.origins is not None:  # crops of one photograph as far apart as can be: they are not two victims
+        origins = dataset.origins[order]
+        turns = (origins[:, None] == origins).tril(-1).sum(1)  # how many crops of its photograph come before it
+        order = order[turns.argsort(stable=True)]
     orders = [order[torch.isin(order, share)] for share in shares] or [order]
     return _in_turn(dataset, orders, trials, batch_size, batch_labels)
 
@@ -112,26 +109,11 @@ def _shuffled(samples: int, seed: int) -> Tensor:
     return torch.randperm(samples, generator=torch.Generator().manual_seed(seed))
 
 
-def _apart(dataset: Dataset, order: Tensor) -> Tensor:
-    """The same samples, those cut from one photograph as far apart as can be: crops of one cat are not two victims."""
-    if dataset.origins is None:
-        return order
-    origins = dataset.origins[order]
-    same = origins[:, None] == origins
-    turns = same.tril(-1).sum(1)  # how many crops of its photograph come before it
-    return order[turns.argsort(stable=True)]
-
-
 def _draw(labels: Tensor, order: Tensor, trials: int, batch_size: int, batch_labels: str) -> list[list[int]]:
-    """Up to `trials` full batches from the samples in `order`."""
-    if batch_labels != "any":
-        return _draw_by_label(labels, order, trials, batch_size, batch_labels)
-    rows = order.tolist()
-    return [rows[i * batch_size : (i + 1) * batch_size] for i in range(min(trials, len(rows) // batch_size))]
-
-
-def _draw_by_label(labels: Tensor, order: Tensor, trials: int, batch_size: int, batch_labels: str) -> list[list[int]]:
-    """Batch by batch, the samples that come first in the order and fit; stops when no full batch is left."""
+    """Up to `trials` full batches of the samples that come first in the order and fit together."""
+    if batch_labels == "any":
+        rows = order.tolist()
+        return [rows[i * batch_size : (i + 1) * batch_size] for i in range(min(trials, len(rows) // batch_size))]
     queues: dict[int, deque[tuple[int, int]]] = {}  # label -> (place in the order, sample), in order
     for place, (sample, label) in enumerate(zip(order.tolist(), labels[order].tolist(), strict=True)):
         queues.setdefault(label, deque()).append((place, sample))
@@ -152,27 +134,17 @@ def _too_few(
     dataset: Dataset, possible: int, trials: int, batch_size: int, batch_labels: str, clients: int
 ) -> BadInput:
     if clients > 1:
-        return BadInput(
-            "trials and batch_size",
-            allowed=f"small enough for {clients} clients that share {len(dataset)} samples",
-            got=f"{trials} batches of {batch_size}",
-            do="lower either, use fewer clients or a milder partition",
-        )
+        allowed = f"small enough for {clients} clients that share {len(dataset)} samples"
+        got, do = f"{trials} batches of {batch_size}", "lower either, use fewer clients or a milder partition"
+        return BadInput("trials and batch_size", allowed=allowed, got=got, do=do)
     kind = "" if batch_labels == "any" else f" with {batch_labels} labels"
     counts = dataset.labels.bincount()
     classes = int((counts > 0).sum())
-    have = f"{len(dataset)} samples of {classes} classes"
+    of = f"data {dataset.spec.name!r} ({len(dataset)} samples of {classes} classes"
     if possible == 0:
         most = {"any": len(dataset), "distinct": classes, "same": int(counts.max())}[batch_labels]
-        return BadInput(
-            f"batch_size{kind} for data {dataset.spec.name!r} ({have})",
-            allowed=f"at most {most}",
-            got=batch_size,
-            do="choose smaller batches or other data",
-        )
-    return BadInput(
-        f"trials of {batch_size} samples{kind} for data {dataset.spec.name!r} ({have}, each used once)",
-        allowed=f"at most {possible}",
-        got=trials,
-        do="choose fewer trials, smaller batches or other data",
-    )
+        what, do = f"batch_size{kind} for {of})", "choose smaller batches or other data"
+        return BadInput(what, allowed=f"at most {most}", got=batch_size, do=do)
+    what = f"trials of {batch_size} samples{kind} for {of}, each used once)"
+    do = "choose fewer trials, smaller batches or other data"
+    return BadInput(what, allowed=f"at most {possible}", got=trials, do=do)

@@ -8,17 +8,24 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
+from PIL import Image
+from torch import Tensor
 
 from leakgauge import catalog
-from leakgauge.data._arrays import from_arrays, from_npz
-from leakgauge.data._dataset import Dataset, check_split, resized
-from leakgauge.data._folder import from_folder
-from leakgauge.data._halves import half
-from leakgauge.errors import BadInput
+from leakgauge.data._dataset import IMAGENET_MEAN, IMAGENET_STD, SPLITS, Dataset, half, resized
+from leakgauge.data.files import SUFFIXES, read_image, stack
+from leakgauge.errors import BadInput, Unreadable
+from leakgauge.reading.npz import read_npz
+from leakgauge.types import DataSpec
 
-DEFAULT_SIZE = 32  # of pictures in a folder
-SMALLEST, LARGEST = 8, 512  # pixels a side that a known set can be resampled to
+_DEFAULT_SIZE = 32  # of pictures in a folder
+_LEAST_CLASSES = 2  # one alone would make cross-entropy, and with it every gradient, zero
+_MOST_CLASSES = 100_000  # a larger label is a mistake, and would ask for a huge last layer
+_INPUT_KEYS, _LABEL_KEYS = ("inputs", "x", "images"), ("labels", "y")
+_EMBEDDED_TOKENS = "tokens cannot be audited yet, but what an embedding makes of them can, as a row"
 
 
 def load(spec: str, split: str = "test", root: Path | None = None) -> Dataset:
@@ -28,18 +35,27 @@ def load(spec: str, split: str = "test", root: Path | None = None) -> Dataset:
     share a sample. `root` is the folder with the downloaded sets, if it is not the usual one. A known
     name comes before a folder of the same name; write `./NAME` for the folder.
     """
-    check_split(split)
+    if split not in SPLITS:
+        raise BadInput("split", allowed=f"one of {', '.join(SPLITS)}", got=repr(split), do="choose one of these")
     name, has_option, option = spec.partition(":")
     if name in catalog.find("data"):
         return _known_data(name, option, split, root) if has_option else _read(name, split, root)
-    own = _own_data(spec, split)
-    return _read(spec, split, root) if own is None else own  # refuses an unknown name
+    path, has_size, size = spec.partition(":size=")
+    if has_size:
+        return _from_folder(path, _pixels(size, "FOLDER:size=32", 4, 1024), split)
+    if path.endswith(".npz"):
+        return _from_npz(Path(path), split)
+    if catalog.is_own(spec):
+        return _from_factory(spec, catalog.own(spec), split)
+    if "/" in path or Path(path).is_dir():
+        return _from_folder(path, _DEFAULT_SIZE, split)
+    return _read(spec, split, root)  # refuses an unknown name
 
 
 def load_whole(spec: str) -> tuple[Dataset, Dataset | None]:
-    """All samples of the user's own arrays in their order, and public ones where a factory knows `split`."""
+    """All samples of the user's own arrays in their order, and public ones if a factory knows `split`."""
     if spec.endswith(".npz"):
-        return from_npz(Path(spec), None), None
+        return _from_npz(Path(spec), None), None
     factory = catalog.own(spec)
     if "split" in inspect.signature(factory).parameters:
         return _from_factory(spec, factory, "test"), _from_factory(spec, factory, "train")
@@ -52,45 +68,104 @@ def _read(name: str, split: str, root: Path | None) -> Dataset:
 
 
 def _known_data(name: str, option: str, split: str, root: Path | None) -> Dataset:
-    """A known set with what stands behind its name: `size=64`, at the best resolution that the source has."""
+    """A known set with the option behind its name: `size=64`, at the best resolution that the source has."""
     key, _, text = option.partition("=")
     if key != "size":
-        raise BadInput(
-            f"data {name}:{option}", allowed="NAME or NAME:size=PIXELS", got=repr(option), do=f"write {name}:size=64"
-        )
-    size = _pixels(text, f"{name}:size=64")
-    if not SMALLEST <= size <= LARGEST:
-        allowed = f"between {SMALLEST} and {LARGEST} pixels"
-        raise BadInput("size", allowed=allowed, got=size, do="choose a value in that range")
+        what, do = f"data {name}:{option}", f"write {name}:size=64"
+        raise BadInput(what, allowed="NAME or NAME:size=PIXELS", got=repr(option), do=do)
+    size = _pixels(text, f"{name}:size=64", 8, 512)
     read_at = catalog.get("data", name).read_at
     dataset = read_at(root, split, size) if read_at else _read(name, split, root)
     return resized(dataset, f"{name}:size={size}", size)
 
 
-def _own_data(spec: str, split: str) -> Dataset | None:
-    """The user's own files or code; None if `spec` does not look like any."""
-    path, has_size, size = spec.partition(":size=")
-    if has_size:
-        return from_folder(_existing_folder(path), _pixels(size, "FOLDER:size=32"), split)
-    if path.endswith(".npz"):
-        return from_npz(Path(path), split)
-    if catalog.is_own(spec):
-        return _from_factory(spec, catalog.own(spec), split)
-    if "/" in path or Path(path).is_dir():
-        return from_folder(_existing_folder(path), DEFAULT_SIZE, split)
-    return None
-
-
-def _pixels(text: str, example: str) -> int:
+def _pixels(text: str, example: str, smallest: int, largest: int) -> int:
     if not text.isdecimal():
         raise BadInput("size", allowed="a whole number of pixels", got=repr(text), do=f"write {example}")
+    if not smallest <= int(text) <= largest:
+        allowed = f"between {smallest} and {largest} pixels"
+        raise BadInput("size", allowed=allowed, got=int(text), do="choose a value in that range")
     return int(text)
 
 
-def _existing_folder(path: str) -> Path:
-    if not Path(path).is_dir():
+# --- a folder of images ---------------------------------------------------------------------------------------------
+
+
+def _from_folder(path: str, size: int, split: str) -> Dataset:
+    """FOLDER/CLASS/image.png, or FOLDER/image.png for a single class; half of each class is public.
+
+    Centred squares resized to `size`; classes are the sub-folders, by name.
+    """
+    folder, what = Path(path), f"folder {path!r}"
+    if not folder.is_dir():
         raise BadInput(f"data {path!r}", allowed="an existing folder", got="none there", do="check the path")
-    return Path(path)
+    flat = _images(folder)
+    groups = [
+        found for p in sorted(folder.iterdir()) if p.is_dir() and not p.name.startswith(".") and (found := _images(p))
+    ]
+    if bool(groups) == bool(flat):
+        got, do = "both" if flat else "no images", f"use files ending in {' '.join(sorted(SUFFIXES))}"
+        raise BadInput(what, allowed="images, or one sub-folder of images per class", got=got, do=do)
+    groups = groups or [flat]
+    paths = [image for group in groups for image in group]
+    labels = np.repeat(np.arange(len(groups)), [len(group) for group in groups])
+    index = half(labels, split)
+    if len(index) == 0:
+        allowed = "at least two images of a class, one of them public"
+        raise BadInput(what, allowed=allowed, got=len(paths), do="add images")
+    images = stack([_centre_square(read_image(paths[i]), size) for i in index])
+    spec = own_spec(folder.resolve().name, (3, size, size), max(_LEAST_CLASSES, len(groups)))
+    return Dataset(spec, images, torch.from_numpy(labels[index]))
+
+
+def _images(folder: Path) -> list[Path]:
+    return sorted(p for p in folder.iterdir() if p.suffix.lower() in SUFFIXES and p.is_file())
+
+
+def _centre_square(image: Image.Image, size: int) -> Image.Image:
+    """The largest centred square, resized with antialiasing."""
+    side = min(image.size)
+    left, top = (image.width - side) // 2, (image.height - side) // 2
+    return image.crop((left, top, left + side, top + side)).resize((size, size), Image.Resampling.LANCZOS)
+
+
+# --- arrays: an .npz file, a factory --------------------------------------------------------------------------------
+
+
+def _from_npz(path: Path, split: str | None) -> Dataset:
+    """An .npz with inputs (or x, images) and labels (or y); half of each class is the public split. None takes all.
+
+    A number `classes` in it gives the count if not all of them occur.
+    """
+    try:
+        arrays = read_npz(path)
+    except Unreadable as error:
+        allowed, do = (
+            "a readable .npz without pickled objects",
+            "write it with numpy.savez(path, inputs=..., labels=...)",
+        )
+        raise BadInput(f"file {str(path)!r}", allowed=allowed, got=error, do=do) from error
+    inputs, labels = (_pick(path, arrays, keys) for keys in (_INPUT_KEYS, _LABEL_KEYS))
+    return _from_arrays(path.stem, inputs, labels, split, _classes(path, arrays.get("classes")))
+
+
+def _classes(path: Path, given: Any) -> int:
+    if given is None:
+        return 0
+    if given.ndim or not np.issubdtype(given.dtype, np.integer) or not 0 < int(given) <= _MOST_CLASSES:
+        allowed, got = f"one whole number from 1 to {_MOST_CLASSES}", f"{given.dtype} of shape {given.shape}"
+        raise BadInput(
+            f"classes in {str(path)!r}", allowed=allowed, got=got, do="write classes=10, say, or leave it out"
+        )
+    return int(given)
+
+
+def _pick(path: Path, arrays: dict[str, Any], keys: tuple[str, ...]) -> Any:
+    for key in keys:
+        if key in arrays:
+            return arrays[key]
+    allowed, got = f"one with an array called {' or '.join(keys)}", ", ".join(arrays) or "no arrays"
+    raise BadInput(f"file {str(path)!r}", allowed=allowed, got=got, do="rename the array")
 
 
 def _from_factory(spec: str, factory: Callable[..., Any], split: str | None) -> Dataset:
@@ -102,25 +177,101 @@ def _from_factory(spec: str, factory: Callable[..., Any], split: str | None) -> 
         splits_itself = "split" in inspect.signature(factory).parameters
         made = factory(split=split) if splits_itself else factory()
     except Exception as error:
-        raise BadInput(
-            f"data {spec!r}",
-            allowed="a function that can be called",
-            got=f"{type(error).__name__}: {error}",
-            do="mend it, or see --debug",
-        ) from error
+        got, do = f"{type(error).__name__}: {error}", "mend it, or see --debug"
+        raise BadInput(f"data {spec!r}", allowed="a function that can be called", got=got, do=do) from error
+    split = None if splits_itself else split
     if isinstance(made, Dataset):
-        return made if splits_itself or split is None else _half_of(made, split)
+        if split is None:
+            return made
+        index = torch.from_numpy(half(made.labels.numpy(), split))
+        return dataclasses.replace(made, inputs=made.inputs[index], labels=made.labels[index])
     if not isinstance(made, (tuple, list)) or len(made) != 2:
-        raise BadInput(
-            f"what {spec!r} returns",
-            allowed="(inputs, labels) or a leakgauge.data.Dataset",
-            got=type(made).__name__,
-            do="return two arrays",
-        )
-    name = spec.rpartition(":")[2]
-    return from_arrays(name, made[0], made[1], None if splits_itself else split)
+        allowed = "(inputs, labels) or a leakgauge.data.Dataset"
+        raise BadInput(f"what {spec!r} returns", allowed=allowed, got=type(made).__name__, do="return two arrays")
+    return _from_arrays(spec.rpartition(":")[2], made[0], made[1], split)
 
 
-def _half_of(dataset: Dataset, split: str) -> Dataset:
-    index = torch.from_numpy(half(dataset.labels.numpy(), split))
-    return dataclasses.replace(dataset, inputs=dataset.inputs[index], labels=dataset.labels[index])
+def _from_arrays(name: str, inputs: Any, labels: Any, split: str | None, classes: int = 0) -> Dataset:
+    """Images (M, C, H, W), (M, H, W, C) or (M, H, W), or tables (M, features). `split` None takes all.
+
+    There are as many classes as the largest label asks for, or `classes` if that is more.
+    """
+    x, y = _array(name, "inputs", inputs), _array(name, "labels", labels)
+    refuse_labels(name, y.shape, not np.issubdtype(y.dtype, np.integer), len(x), y.dtype)
+    y = y.astype(np.int64)
+    if not 0 <= int(y.min()) <= int(y.max()) < _MOST_CLASSES:
+        allowed, do = f"0 to {_MOST_CLASSES - 1}", "number the classes from 0"
+        raise BadInput(f"labels of {name!r}", allowed=allowed, got="others", do=do)
+    x = _as_float_or_bytes(name, _channels_first(name, x))
+    spec = own_spec(name, x.shape[1:], max(_LEAST_CLASSES, int(y.max()) + 1, classes))
+    index = np.arange(len(y)) if split is None else half(y, split)
+    return Dataset(spec, torch.from_numpy(x[index]), torch.from_numpy(y[index]))
+
+
+def _array(name: str, what: str, values: Any) -> NDArray[Any]:
+    if isinstance(values, Tensor):
+        values = values.detach().cpu().numpy()
+    parts = values.values() if isinstance(values, dict) else values if isinstance(values, (tuple, list)) else ()
+    several = any(isinstance(part, (Tensor, np.ndarray)) for part in parts)
+    try:
+        array = None if several else np.asarray(values)
+    except ValueError:  # rows of several lengths
+        array = None
+    if array is None or array.ndim == 0 or array.dtype.hasobject:
+        do = "put several inputs into one array that the model takes apart" if several else "convert it first"
+        got = f"{type(values).__name__} of {len(values)}" if several else type(values).__name__
+        raise BadInput(f"{what} of {name!r}", allowed="one array of numbers", got=got, do=do)
+    return array
+
+
+def _channels_first(name: str, x: NDArray[Any]) -> NDArray[Any]:
+    if x.ndim == 3:
+        return x[:, None]  # (M, H, W): grey
+    if x.ndim == 2 or (x.ndim == 4 and x.shape[1] in (1, 3)):
+        return x
+    if x.ndim == 4 and x.shape[3] in (1, 3):
+        return np.moveaxis(x, 3, 1)
+    allowed = "(M, 1 or 3, H, W), (M, H, W, 1 or 3), (M, H, W) or (M, features)"
+    raise BadInput(f"inputs of {name!r}", allowed=allowed, got=x.shape, do="reshape them")
+
+
+def _as_float_or_bytes(name: str, x: NDArray[Any]) -> NDArray[Any]:
+    if x.dtype == np.uint8 and x.ndim == 4:
+        return x
+    if np.issubdtype(x.dtype, np.floating):
+        return x.astype(np.float32)
+    allowed, do = "uint8 (images only) or floats between 0 and 1", f"scale them to [0, 1]; {_EMBEDDED_TOKENS}"
+    raise BadInput(f"inputs of {name!r}", allowed=allowed, got=x.dtype, do=do)
+
+
+def own_spec(name: str, shape: tuple[int, ...], classes: int) -> DataSpec:
+    """For data without published channel constants: ImageNet's, or their average for grey."""
+    if len(shape) == 1:
+        return DataSpec(name, tuple(shape), classes, "tabular")
+    mean, std = ((0.449,), (0.226,)) if shape[0] == 1 else (IMAGENET_MEAN, IMAGENET_STD)
+    return DataSpec(name, tuple(shape), classes, "image", mean=mean, std=std)
+
+
+def refuse_labels(name: str, shape: tuple[int, ...], fractions: bool, samples: int, dtype: Any = "numbers") -> None:
+    """One class number for each sample is what can be audited today."""
+    if len(shape) == 1 and not fractions and shape[0] == samples > 0:
+        return
+    do = "give one class number per sample"
+    if fractions or len(shape) > 1:
+        do += "; regression, several labels a sample and labels of sequences cannot be audited yet"
+    allowed, got = f"{samples or 'some'} whole numbers, one per sample", f"{dtype} of shape {tuple(shape)}"
+    raise BadInput(f"labels of {name!r}", allowed=allowed, got=got, do=do)
+
+
+def refuse_kind(name: str, shape: tuple[int, ...], fractions: bool) -> None:
+    """Pictures (1 or 3, H, W) and rows of a table, as fractions, are what can be audited today."""
+    what = f"inputs of {name!r}"
+    if not fractions:
+        do = f"scale bytes to [0, 1]; {_EMBEDDED_TOKENS}"
+        raise BadInput(what, allowed="floats between 0 and 1", got="whole numbers", do=do)
+    if len(shape) == 1 or (len(shape) == 3 and shape[0] in (1, 3)):
+        return
+    do = "reshape them, and back inside the model"
+    if len(shape) == 2:
+        do = f"give series as pictures of shape {(1, *shape)}, and let the model drop the first axis again"
+    raise BadInput(what, allowed="(N, features) or (N, 1 or 3, H, W)", got=("N", *shape), do=do)

@@ -8,6 +8,7 @@ name (`photos64:size=128`) shows the same windows in more or fewer pixels, alway
 from __future__ import annotations
 
 import importlib.util
+import itertools
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -18,15 +19,14 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
-from leakgauge.data._dataset import IMAGENET_MEAN, IMAGENET_STD, Dataset, DataSource, check_split
-from leakgauge.data._images import read_image
+from leakgauge.data._dataset import IMAGENET_MEAN, IMAGENET_STD, Dataset, DataSource
+from leakgauge.data.files import read_image
 from leakgauge.types import DataSpec
 
 ZOOMS = (1.0, 0.8, 0.65, 0.5)  # window side, as a share of the part's shorter side
 STRIDE = 1 / 4  # of the window
 LEAST_DEVIATION = 0.08  # of the liveliest channel, in [0, 1]; flatter crops (sky, paper) show a viewer nothing
 MOST_CROPS = 60  # of one photograph, evenly thinned, so that none outweighs the others
-
 
 _Box = tuple[int, int, int, int]  # left, top, right, bottom
 _Pixels = NDArray[np.uint8]  # (H, W, 3)
@@ -55,7 +55,6 @@ _PHOTOS = (
 
 def read(root: Path | None, split: str, shown_at: int | None = None, *, size: int) -> Dataset:  # noqa: ARG001
     """Windows are chosen as they look at `size` pixels, and shown at `shown_at` if that is given."""
-    check_split(split)
     shown_at = shown_at or size
     crops: list[Tensor] = []
     labels: list[int] = []
@@ -68,7 +67,9 @@ def read(root: Path | None, split: str, shown_at: int | None = None, *, size: in
             crops.append(torch.from_numpy(shown).permute(2, 0, 1))
         labels += [label] * len(kept)
     pictures = torch.stack(crops)  # (M, 3, shown_at, shown_at)
-    return Dataset(_spec(size, shown_at), pictures, torch.tensor(labels), origins=torch.tensor(labels))
+    shape = (3, shown_at, shown_at)
+    spec = DataSpec(f"photos{size}", shape, len(_PHOTOS), "image", mean=IMAGENET_MEAN, std=IMAGENET_STD)
+    return Dataset(spec, pictures, torch.tensor(labels), origins=torch.tensor(labels))
 
 
 def _part(photo: _Photo, split: str) -> Image.Image:
@@ -89,11 +90,9 @@ def _part(photo: _Photo, split: str) -> Image.Image:
 def _windows(part: Image.Image) -> list[_Box]:
     """Squares of several sizes over the part."""
     boxes = []
-    for zoom in ZOOMS:
-        side = round(min(part.size) * zoom)
-        for top in _starts(part.height, side):
-            for left in _starts(part.width, side):
-                boxes.append((left, top, left + side, top + side))
+    for side in (round(min(part.size) * zoom) for zoom in ZOOMS):
+        corners = itertools.product(_starts(part.height, side), _starts(part.width, side))
+        boxes += [(left, top, left + side, top + side) for top, left in corners]
     return boxes
 
 
@@ -112,19 +111,13 @@ def _starts(length: int, side: int) -> list[int]:
     return [round(s) for s in np.linspace(0, length - side, windows)]
 
 
-def _spec(size: int, shown_at: int) -> DataSpec:
-    return DataSpec(
-        f"photos{size}", (3, shown_at, shown_at), len(_PHOTOS), "image", mean=IMAGENET_MEAN, std=IMAGENET_STD
-    )
-
-
 def _source(size: int) -> DataSource:
     return DataSource(
         f"photos{size}",
         f"crops of nine colour photographs, {size}x{size}; inside scikit-image and scikit-learn",
         "public photographs, NASA and others, shipped with scikit-image and scikit-learn",
-        embedded=True,
         read=partial(read, size=size),
+        embedded=True,
         read_at=partial(read, size=size),
     )
 

@@ -19,8 +19,14 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from leakgauge.client.chain import ClientStep
 from leakgauge.client.fedavg import mini_batches
-from leakgauge.engine.client_gradients import client_gradients, kept_bytes
-from leakgauge.engine.gradients import LOSSES, parameters_of, trial_gradients, working_model
+from leakgauge.engine.gradients import (
+    LOSSES,
+    client_gradients,
+    kept_bytes,
+    parameters_of,
+    trial_gradients,
+    working_model,
+)
 from leakgauge.engine.memory import fitting
 from leakgauge.engine.randomness import normal
 from leakgauge.errors import NotApplicable

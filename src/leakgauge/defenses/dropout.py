@@ -28,7 +28,7 @@ from leakgauge.errors import BadInput, NotApplicable
 from leakgauge.matching.first_layer import LEAST_SQUARES, SOLVED, FirstLayer, PeeledLayer
 from leakgauge.matching.problem import Matching
 from leakgauge.matching.updates import classifier_layer, observed_gradient
-from leakgauge.models._layers import MaskedLinear
+from leakgauge.models.layers import MaskedLinear
 from leakgauge.settings import setting
 from leakgauge.types import Defense, Observation, Step
 

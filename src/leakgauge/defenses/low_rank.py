@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from leakgauge.defenses._compressing import compressed
-from leakgauge.engine.factoring import best_approximation, factors_length, is_factored, power_approximation
+from leakgauge.engine.compressing import best_approximation, factors_length, is_factored, power_approximation
 from leakgauge.engine.randomness import normal
 from leakgauge.matching.compression import Compared, Compression, Named
 from leakgauge.matching.first_layer import LEAST_SQUARES, FirstLayer

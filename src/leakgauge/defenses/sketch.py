@@ -23,7 +23,7 @@ import torch
 from torch import Tensor, nn
 
 from leakgauge.defenses._compressing import compressed, with_labels_searched
-from leakgauge.engine.sketching import METHODS, sketch_length, there_and_back
+from leakgauge.engine.compressing import METHODS, sketch_length, there_and_back
 from leakgauge.matching.compression import Compared, Compression, Named
 from leakgauge.matching.first_layer import LEAST_SQUARES, FirstLayer
 from leakgauge.matching.problem import Matching

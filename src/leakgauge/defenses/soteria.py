@@ -28,8 +28,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from leakgauge.engine.client_gradients import kept_bytes
-from leakgauge.engine.gradients import working_model
+from leakgauge.engine.gradients import kept_bytes, working_model
 from leakgauge.engine.memory import fitting
 from leakgauge.errors import NotApplicable
 from leakgauge.matching.first_layer import LEAST_SQUARES, FirstLayer

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -49,9 +50,9 @@ class Descent:
         return max(1, min(50, self.steps // 8))
 
     def begin(self, start: Tensor) -> _State:
-        common = State.common(self.project(start.clone()))
         taken = torch.zeros(len(start), 1, dtype=torch.float64, device=start.device)
-        return _State(**common, first=torch.zeros_like(start), second=torch.zeros_like(start), taken=taken)
+        first, second = torch.zeros_like(start), torch.zeros_like(start)
+        return _State(**State.common(self.project(start.clone())), first=first, second=second, taken=taken)
 
     def iterate(self, state: State, evaluate: Evaluate) -> None:
         assert isinstance(state, _State)
@@ -95,6 +96,15 @@ class Descent:
         return x - lr * mean / scale
 
 
+def _signed(gradient: Tensor, sign: str) -> Tensor:
+    if sign == "hard":
+        return gradient.sign()
+    if sign == "soft":
+        size = gradient.abs()
+        return gradient / (size + size.mean(1, keepdim=True)).clamp_min(torch.finfo(gradient.dtype).tiny)
+    return gradient
+
+
 def descend(
     problem: Problem,
     start: Tensor,  # (T, D)
@@ -105,28 +115,16 @@ def descend(
     sign: str = "none",
     decay: str = "steps",
     project: Callable[[Tensor], Tensor] = lambda x: x,
-    stop_below: float | Tensor = -math.inf,
-    stop_share: float | Tensor = math.inf,
     momentum: float | None = None,
-    attempts: int = 1,
-    until: float = math.inf,
-    progress: Callable[[float], None] = lambda _: None,
-    frames: tuple[int, ...] = (),
+    **limits: Any,
 ) -> Minimum:
     """Take `steps` steps from `start`; each trial keeps its best point by its own value.
 
+    `limits` are the other fields of `Budget`.
+
     The problem's value is what ranks points; its gradient may belong to more (value + a prior). A trial ends early when
     its value falls below `stop_below` and `stop_share` of its first, or is no longer finite. `momentum` is that of
-    "sgd", 0.9 unless given, and of "rmsprop", none unless given.
+    "sgd", by default 0.9, and of "rmsprop", by default none.
     """
     method = Descent(steps, lr, rule, sign, decay, project, momentum)
-    return drive(method, problem, start, Budget(steps, stop_below, stop_share, until, attempts, progress, frames))
-
-
-def _signed(gradient: Tensor, sign: str) -> Tensor:
-    if sign == "hard":
-        return gradient.sign()
-    if sign == "soft":
-        size = gradient.abs()
-        return gradient / (size + size.mean(1, keepdim=True)).clamp_min(torch.finfo(gradient.dtype).tiny)
-    return gradient
+    return drive(method, problem, start, Budget(steps, **limits))

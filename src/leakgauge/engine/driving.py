@@ -2,7 +2,11 @@
 
 A method keeps its state in tensors with a leading axis of rows and changes them in place, one iteration per call. This
 loop looks at it now and then (the only place where the host waits for the device): rows that have ended leave, attempts
-that are outrun by their brothers are given up, a deadline or an interrupt ends it all with what is there.
+that are worse than others at the same trial stop, a deadline or an interrupt ends it all with the best so far.
+
+Attempts race by successive halving (Jamieson and Talwalkar 2016): several start together, and the worse half stops,
+again and again, judged by their own objective alone. Eight attempts so cost two and a half full ones. Rows of one trial
+lie side by side: row = trial x attempts + attempt.
 """
 
 from __future__ import annotations
@@ -11,13 +15,12 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
-from leakgauge.engine.film import Film
-from leakgauge.engine.halving import outrun, rungs
 from leakgauge.engine.repeating import Repeated
 
 _TINY = 1e-30
@@ -41,60 +44,63 @@ class Minimum:
 
 
 @dataclass
-class State:
-    """What every method keeps per row. Subclasses add tensors of their own; all have the rows on their first axis."""
+class Rows:
+    """Tensors, and other such groups, that all have the rows on their first axis."""
+
+    def keep(self, rows: Tensor) -> None:
+        """Only these rows stay."""
+        for name, value in vars(self).items():
+            if isinstance(value, Rows):
+                value.keep(rows)
+            else:
+                setattr(self, name, value[rows])
+
+
+@dataclass
+class State(Rows):
+    """What every method keeps per row. Subclasses add tensors of their own."""
 
     x: Tensor  # (A, D) the point to be evaluated next
     best_x: Tensor
     best: Tensor  # (A,)
     evaluations: Tensor  # (A,)
-    done: Tensor  # (A,) has come to its end; set by the method at any time
-    left: Tensor  # (A,) has ended and is known to have: no longer counted
+    done: Tensor  # (A,) has ended; set by the method at any time
+    left: Tensor  # (A,) was found to have ended at a look: no longer counted
     goal: Tensor  # (A,) a value below this ends the row: it is solved
     share: Tensor  # (A,) and below this share of its first value: some begin so low that any start would do
 
     @staticmethod
     def common(start: Tensor) -> dict[str, Tensor]:
-        rows = len(start)
-        flags = torch.zeros(2, rows, dtype=torch.bool, device=start.device)
+        nothing = start.new_zeros(len(start))
         return {
             "x": start.clone(),
             "best_x": start.clone(),
-            "best": start.new_full((rows,), torch.inf),
-            "evaluations": torch.zeros(rows, dtype=torch.long, device=start.device),
-            "done": flags[0].clone(),
-            "left": flags[1].clone(),
-            "goal": each(-math.inf, start),
-            "share": each(math.inf, start),
+            "best": torch.full_like(nothing, torch.inf),
+            "evaluations": nothing.long(),
+            "done": nothing.bool(),
+            "left": nothing.bool(),
+            "goal": torch.full_like(nothing, -math.inf),
+            "share": torch.full_like(nothing, math.inf),
         }
 
     def note(self, value: Tensor) -> None:
-        """Count an evaluation at x and remember it where it is the best so far."""
+        """Count an evaluation at x and remember it if it is the best so far."""
         first = (self.evaluations == 0) & torch.isfinite(value)
         self.goal.copy_(torch.where(first, torch.minimum(self.goal, self.share * value.clamp_min(_TINY)), self.goal))
         self.evaluations += ~self.left
         better = (value < self.best) & ~self.left  # False for nan
         overwrite(self.best_x, better, self.x)
-        self.best.copy_(torch.where(better, value, self.best))
-
-    def keep(self, rows: Tensor) -> None:
-        for name, tensor in vars(self).items():
-            setattr(self, name, tensor[rows])
-
-
-def each(number: float | Tensor, start: Tensor) -> Tensor:
-    """(R,), one for each row of `start`, from one for all or one for each."""
-    return number.to(start).clone() if isinstance(number, Tensor) else start.new_full((len(start),), number)
+        overwrite(self.best, better, value)
 
 
 def overwrite(target: Tensor, rows: Tensor, source: Tensor) -> None:
     """`target[rows] = source[rows]` for a mask of rows (A,).
 
-    A GPU must not be asked which rows these are. A CPU may be, and is: wide rows are bound by memory there, and most
-    often either all of them are copied or none.
+    A GPU must not be asked which rows these are. A CPU is asked: wide rows are bound by memory there, and most often
+    either all of them are copied or none.
     """
-    if target.device.type != "cpu":
-        target.copy_(torch.where(rows[:, None], source, target))
+    if target.device.type != "cpu" or target.dim() == 1:
+        target.copy_(torch.where(rows.view(-1, *[1] * (target.dim() - 1)), source, target))
     elif rows.all():
         target.copy_(source)
     elif rows.any():
@@ -105,12 +111,10 @@ class Method(Protocol):
     """A batched optimiser."""
 
     @property
-    def per_check(self) -> int:
-        """Iterations between two looks."""
+    def per_check(self) -> int: ...  # iterations between two looks
 
     @property
-    def per_step(self) -> int:
-        """Iterations that count as one step."""
+    def per_step(self) -> int: ...  # iterations that count as one step
 
     def begin(self, start: Tensor) -> State: ...
 
@@ -129,7 +133,7 @@ class Budget:
     stop_below: float | Tensor = -math.inf  # one for all rows, or (R,)
     stop_share: float | Tensor = math.inf  # and below this share of a row's first value
     until: float = math.inf  # on the clock of time.monotonic
-    attempts: int = 1  # rows that belong to one trial and race by successive halving
+    attempts: int = 1  # rows that belong to one trial and race
     progress: Callable[[float], None] = field(default=lambda _: None)
     frames: tuple[int, ...] = ()  # steps after which the best points are kept
 
@@ -137,20 +141,20 @@ class Budget:
 def drive(method: Method, problem: Problem, start: Tensor, budget: Budget) -> Minimum:
     """Minimise R objectives from `start` (R, D)."""
     best_x, best = start.clone(), start.new_full((len(start),), torch.inf)
-    evaluations = torch.zeros(len(start), dtype=torch.long, device=start.device)
-    finished = torch.zeros(len(start), dtype=torch.bool, device=start.device)
+    evaluations, finished = torch.zeros_like(best).long(), torch.zeros_like(best).bool()
     index = torch.arange(len(start), device=start.device)
     limit = budget.steps * method.per_step
-    solved_below = each(budget.stop_below, start)
     cuts = {step * method.per_step: kept for step, kept in rungs(budget.steps, budget.attempts).items()}
     trace: list[Tensor] = []
-    film = Film(budget.frames, method.per_step)
+    film: list[Tensor] = []
+    due = [step * method.per_step for step in budget.frames]  # in iterations
     interrupted = moving = False
 
     state = method.begin(start)
-    state.goal.copy_(solved_below)
-    state.share.copy_(each(budget.stop_share, start))
-    iterate = _iteration(method, state, problem(index))
+    state.goal[:] = budget.stop_below
+    state.share[:] = budget.stop_share
+    solved_below = state.goal.clone()
+    iterate = Repeated(partial(method.iterate, state, problem(index)), start.device)
 
     def collect() -> None:
         best_x[index], best[index], evaluations[index] = state.best_x, state.best, state.evaluations
@@ -163,26 +167,25 @@ def drive(method: Method, problem: Problem, start: Tensor, budget: Budget) -> Mi
             if iteration % method.per_check and iteration != limit and not late:
                 continue
             collect()
-            film.look(iteration, best_x)
+            film += [best_x.clone()] * sum(at <= iteration for at in due[len(film) :])
             method.look(state)
             if budget.attempts > 1:
-                passed = [kept for at, kept in cuts.items() if at <= iteration]
-                kept = min(passed, default=budget.attempts)
-                state.done |= outrun(best, budget.attempts, kept, solved_below)[index]
-            trace.append(
-                torch.full_like(best, torch.nan).index_copy(0, index, torch.where(state.left, torch.nan, state.best))
-            )
+                kept = min((kept for at, kept in cuts.items() if at <= iteration), default=budget.attempts)
+                state.done |= outraced(best, budget.attempts, kept, solved_below)[index]
+            reached = torch.where(state.left, torch.nan, state.best)
+            trace.append(torch.full_like(best, torch.nan).index_copy(0, index, reached))
             state.left.copy_(state.done)
             active = torch.nonzero(~state.done)[:, 0]
             if len(active) == 0 or iteration == limit or late:
                 break
-            if _worth_leaving(len(active), len(index), start.device):
+            # On a GPU smaller tensors mean a new recording, so ended rows leave when they are half or more.
+            if len(active) < len(index) if start.device.type == "cpu" else 2 * len(active) <= len(index):
                 finished[index] = state.done
                 moving = True  # an interrupt in here finds state and index at odds
                 index = index[active]
                 state.keep(active)
                 moving = False
-                iterate = _iteration(method, state, problem(index))
+                iterate = Repeated(partial(method.iterate, state, problem(index)), start.device)
             budget.progress(iteration / limit)
         finished[:] = True
     except KeyboardInterrupt:
@@ -192,13 +195,40 @@ def drive(method: Method, problem: Problem, start: Tensor, budget: Budget) -> Mi
             finished[index] = state.left
     steps = (evaluations - 1).clamp_min(0).add(method.per_step - 1) // method.per_step
     rows = torch.stack(trace, 1) if trace else best[:, None]
-    return Minimum(best_x, best, steps, evaluations, rows, finished, interrupted, film.developed(best_x))
+    # A frame that was not reached shows where each row ended.
+    shown = torch.stack([*film, *[best_x] * (len(due) - len(film))], 1) if due else None
+    return Minimum(best_x, best, steps, evaluations, rows, finished, interrupted, shown)
 
 
-def _iteration(method: Method, state: State, evaluate: Evaluate) -> Repeated:
-    return Repeated(lambda: method.iterate(state, evaluate), state.x.device)
+def rungs(steps: int, attempts: int) -> dict[int, int]:
+    """After how many steps how many attempts go on: 8 attempts, 80 steps -> {10: 4, 20: 2, 40: 1}."""
+    found: dict[int, int] = {}
+    rounds = max(0, attempts - 1).bit_length()
+    for k in range(rounds):
+        attempts = -(-attempts // 2)
+        found[max(1, steps >> (rounds - k))] = attempts
+    return found
 
 
-def _worth_leaving(active: int, rows: int, device: torch.device) -> bool:
-    """On a GPU smaller tensors mean a new recording, so ended rows leave when they are half or more."""
-    return active < rows if device.type == "cpu" else 2 * active <= rows
+def outraced(best: Tensor, attempts: int, kept: int, solved_below: float | Tensor) -> Tensor:
+    """(rows,) True for attempts that end here: not among the `kept` best of their trial, or another has solved it."""
+    groups = best.reshape(-1, attempts)  # a row without any value holds infinity
+    place = groups.argsort(dim=1, stable=True).argsort(dim=1)
+    goals = solved_below.reshape(-1, attempts) if isinstance(solved_below, Tensor) else solved_below
+    solved = (groups < goals).any(1, keepdim=True)
+    ended: Tensor = (place >= kept) | (solved & (place > 0))
+    return ended.flatten()
+
+
+def winners(best: Tensor, attempts: int) -> Tensor:
+    """(T,) the row of each trial's best attempt."""
+    groups = best.reshape(-1, attempts)
+    return groups.argmin(1) + attempts * torch.arange(len(groups), device=best.device)
+
+
+def frame_steps(steps: int, frames: int) -> tuple[int, ...]:
+    """The steps shown in a strip of pictures: 0, then ever farther apart up to the last: most changes at the start."""
+    if frames < 2:
+        return (0,) * frames
+    far = [round(steps ** (k / (frames - 2))) for k in range(frames - 1)] if frames > 2 else [steps]
+    return (0, *sorted(set(far)))

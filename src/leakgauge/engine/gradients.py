@@ -1,6 +1,8 @@
 """Gradients of one shared model for T trials side by side, differentiable in inputs and targets.
 
-The slow loop it must equal: for each trial, `torch.autograd.grad(loss(model(x[t]), y[t]), parameters)`.
+The slow loop it must equal: for each trial, `torch.autograd.grad(loss(model(x[t]), y[t]), parameters)`. What a client
+computes, its own gradient, is never differentiated again: there large batches run in parts. A hundred pictures of 224
+pixels through VGG16 keep 11 GB of activations alive if they go through together.
 """
 
 from __future__ import annotations
@@ -14,21 +16,20 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from leakgauge.engine.batchnorm import fix_statistics, use_batch_statistics
+from leakgauge.engine.batchnorm import WrittenOutNorms, fix_statistics, use_batch_statistics, uses_batch_statistics
 from leakgauge.engine.layerwise import fits, has_convolution, layerwise_gradients
-from leakgauge.engine.penalties import collecting, with_penalties
-from leakgauge.engine.written_out_norms import WrittenOutNorms
+from leakgauge.engine.memory import fitting
+from leakgauge.engine.penalties import collecting
 from leakgauge.types import CROSS_ENTROPY, NLL_ON_LOGITS
 
-_LOOPED: WeakSet[nn.Module] = WeakSet()  # models whose trials cannot run side by side
+_MOST = 2**30  # bytes of a client's activations at once if trials run one by one: more is no faster
+_LOOPED: WeakSet[nn.Module] = WeakSet()  # models with trials that cannot run side by side
 
 
 def working_model(model: nn.Module, batchnorm: str) -> nn.Module:
-    """A private copy whose forward pass has no side effects: eval mode throughout, and BatchNorm as told.
+    """A private copy whose forward pass has no side effects: eval mode throughout; frozen parameters stay frozen.
 
-    Frozen parameters stay frozen: they are no part of the update.
-
-    With `batchnorm="train"` its layers normalise by the statistics of the batch at hand.
+    With `batchnorm="train"` BatchNorm layers normalise by the statistics of the batch at hand.
     """
     copied = copy.deepcopy(model).eval()
     on_gpu = next(copied.parameters()).is_cuda
@@ -50,16 +51,13 @@ def parameters_of(model: nn.Module) -> dict[str, Tensor]:
 
 def cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
     """Mean cross-entropy of (N, C) logits against (N,) labels or (N, C) probabilities."""
-    log_p = torch.log_softmax(logits, -1)
-    if targets.dim() == logits.dim():  # a network of several rounds has one output more, which is no class
-        return -(targets * log_p[..., : targets.shape[-1]]).sum(-1).mean()
-    return -log_p.gather(-1, targets.unsqueeze(-1)).mean()
+    return nll_on_logits(torch.log_softmax(logits, -1), targets)
 
 
 def nll_on_logits(logits: Tensor, targets: Tensor) -> Tensor:
     """The negative logit of the true class: cross-entropy without its softmax."""
-    if targets.dim() == logits.dim():
-        return -(targets * logits).sum(-1).mean()
+    if targets.dim() == logits.dim():  # a network of several rounds has one output more, which is no class
+        return -(targets * logits[..., : targets.shape[-1]]).sum(-1).mean()
     return -logits.gather(-1, targets.unsqueeze(-1)).mean()
 
 
@@ -79,38 +77,34 @@ def trial_gradients(
 ) -> dict[str, Tensor]:
     """Mean-loss gradients by parameter name: (T, *parameter).
 
-    Convolutions run layer by layer on a GPU. On a CPU wide ones run trial by trial. Everything else runs under vmap.
+    Convolutions run layer by layer on a GPU. On a CPU wide ones run trial by trial: one trial fills the cores, and its
+    activations fit the cache. Everything else runs under vmap.
 
     `model` must come from `working_model`. The result is differentiable in `inputs`, soft `targets` and `weights`,
     unless that is not wanted, which saves memory and time where a loop over trials or over layers is taken.
     """
     own = dict(buffers or {})
-    if model in _LOOPED:
+    shared, on_cpu = weights is None and not own, inputs.device.type == "cpu"
+    if model in _LOOPED or (shared and on_cpu and has_convolution(model, wide=True)):
         return one_by_one(model, inputs, targets, weights, own, loss_of, differentiable)
-    if weights is None and not own:
-        if inputs.device.type == "cpu" and has_convolution(model, wide=True):
-            return one_by_one(
-                model, inputs, targets, loss_of=loss_of, differentiable=differentiable
-            )  # one trial fills the cores, and its activations fit the cache
-        if inputs.device.type != "cpu" and has_convolution(model) and fits(model):
-            layerwise = layerwise_gradients(model, inputs, targets, loss_of, differentiable=differentiable)
-            if layerwise is not None:
-                return layerwise
+    if shared and not on_cpu and has_convolution(model) and fits(model):
+        layerwise = layerwise_gradients(model, inputs, targets, loss_of, differentiable=differentiable)
+        if layerwise is not None:
+            return layerwise
 
     def loss(parameters: Mapping[str, Tensor], own: Mapping[str, Tensor], x: Tensor, y: Tensor) -> Tensor:
         with collecting() as penalties, WrittenOutNorms():
             logits = functional_call(model, {**parameters, **own}, (x,))
-        return with_penalties(loss_of(logits, y), penalties)
+        return sum(penalties, loss_of(logits, y))
 
-    shared = weights is None
     parameters = parameters_of(model) if weights is None else dict(weights)
-    side_by_side = vmap(grad(loss), in_dims=(None if shared else 0, 0, 0, 0))
+    side_by_side = vmap(grad(loss), in_dims=(None if weights is None else 0, 0, 0, 0))
     gradients: dict[str, Tensor] = side_by_side(parameters, own, inputs, targets)
     return gradients
 
 
 def runs_one_by_one(model: nn.Module) -> bool:
-    """Do the trials of this model run one after another? Then whoever differentiates does best to do likewise."""
+    """Do the trials of this model run one after another? Then it is best to differentiate trial by trial too."""
     return model in _LOOPED or (has_convolution(model, wide=True) and not next(model.parameters()).is_cuda)
 
 
@@ -129,22 +123,56 @@ def one_by_one(
     loss_of: Loss = cross_entropy,
     differentiable: bool = True,
 ) -> dict[str, Tensor]:
-    """The plain loop over trials, as differentiable as the rest unless told otherwise."""
+    """The plain loop over trials, as differentiable as the rest unless switched off."""
     named = {n: p for n, p in model.named_parameters() if p.requires_grad}
     rows = []
     with torch.enable_grad():
         for t, (x, y) in enumerate(zip(inputs, targets, strict=True)):
-            mine = named if weights is None else {n: _watched(weights[n][t]) for n in named}
+            own_weights = named if weights is None else {n: weights[n][t] for n in named}
+            mine = {n: w if w.requires_grad else w.detach().requires_grad_() for n, w in own_weights.items()}
             own = {n: b[t] for n, b in (buffers or {}).items()}
             with collecting() as penalties:
                 logits = model(x) if weights is None and not own else functional_call(model, {**mine, **own}, (x,))
-            loss = with_penalties(loss_of(logits, y), penalties)
+            loss = sum(penalties, loss_of(logits, y))
             rows.append(torch.autograd.grad(loss, list(mine.values()), create_graph=differentiable))
     if len(rows) == 1:  # a view: the gradient of a large model is not copied
         return {name: g[None] for name, g in zip(named, rows[0], strict=True)}
     return {name: torch.stack([row[i] for row in rows]) for i, name in enumerate(named)}
 
 
-def _watched(weight: Tensor) -> Tensor:
-    """The same tensor with gradients taken in it."""
-    return weight if weight.requires_grad else weight.detach().requires_grad_()
+def client_gradients(
+    model: nn.Module, inputs: Tensor, targets: Tensor, loss_of: Loss = cross_entropy
+) -> dict[str, Tensor]:
+    """`trial_gradients`, detached, with the samples of a trial in as many parts as memory asks for.
+
+    A mean loss is the weighted mean over parts, except where BatchNorm looks at the whole batch: that stays whole.
+    """
+    samples = size = inputs.shape[1]
+    if not uses_batch_statistics(model):
+        kept, looped = kept_bytes(model, inputs[0, :1]), runs_one_by_one(model)
+        size = fitting(kept if looped else kept * len(inputs), inputs.device)
+        size = min(size, max(1, _MOST // kept)) if looped else size
+    total: dict[str, Tensor] = {}
+    for x, y in zip(torch.split(inputs, size, 1), torch.split(targets, size, 1), strict=True):
+        found = trial_gradients(model, x, y, loss_of=loss_of, differentiable=False)
+        if (share := x.shape[1] / samples) == 1:
+            return {name: g.detach() for name, g in found.items()}
+        for name, g in found.items():
+            part = g.detach()
+            total[name] = total[name].add_(part, alpha=share) if name in total else part.mul_(share)
+    return total
+
+
+def kept_bytes(model: nn.Module, sample: Tensor) -> int:
+    """What autograd keeps alive of one sample's pass: the activations, parameters not counted."""
+    own = {p.data_ptr() for p in model.parameters()}
+    alive: dict[int, Tensor] = {}  # by place; alive until all are counted, or a place could be used twice
+
+    def count(tensor: Tensor) -> None:  # autograd keeping the tensor itself would tie it to its own graph for good
+        if tensor.data_ptr() not in own:
+            alive.setdefault(tensor.untyped_storage().data_ptr(), tensor.detach())
+
+    with torch.enable_grad(), torch.autograd.graph.saved_tensors_hooks(count, lambda _: sample):  # never asked for
+        model(sample.clone()).sum()  # a view would count the whole batch behind it
+    kept = sum(tensor.untyped_storage().nbytes() for tensor in alive.values())
+    return max(1, kept)

@@ -26,6 +26,14 @@ class JacobianNorms:
     mean: Mapping[str, float]
     error: Mapping[str, float]
 
+    @classmethod
+    def of(cls, parts: Mapping[str, Sequence[Tensor]]) -> JacobianNorms:
+        """From the norms of all samples, by name and in parts."""
+        norms = {name: torch.cat(list(values)) for name, values in parts.items()}
+        spread = {name: float(v.std()) if len(v) > 1 else float("nan") for name, v in norms.items()}
+        error = {name: spread[name] / len(v) ** 0.5 for name, v in norms.items()}
+        return cls({name: float(v.mean()) for name, v in norms.items()}, error)
+
 
 def jacobian_norms(model: nn.Module, inputs: Tensor, labels: Tensor, probes: int, seed: int) -> JacobianNorms:
     """By random probes with entries +-1; 0 of them: by every entry of the input in turn, which is exact and slow.
@@ -34,42 +42,37 @@ def jacobian_norms(model: nn.Module, inputs: Tensor, labels: Tensor, probes: int
     """
     model = working_model(model, "eval")
     squares: dict[str, list[Tensor]] = {}
-    for rows in _chunks(model, inputs):
+    for rows in _parts(model, inputs):
         total: dict[str, Tensor] = {}
         for probe in range(probes or inputs[0].numel()):
-            along = _signs([seed + row for row in rows], probe, inputs) if probes else _one_entry(probe, inputs[rows])
+            if probes:
+                along = _signs([seed + row for row in rows], probe, inputs)
+            else:
+                along = torch.zeros_like(inputs[rows], memory_format=torch.contiguous_format)
+                along.flatten(1)[:, probe] = 1  # a view: this entry of each sample
             for name, square in _squared_product(model, inputs[rows], labels[rows], along).items():
-                total[name] = total.get(name, torch.zeros_like(square)) + square / max(1, probes)
+                total[name] = total.get(name, 0) + square / max(1, probes)
         for name, square in total.items():
-            squares.setdefault(name, []).append(square)
-    return _summary({name: torch.cat(parts).sqrt() for name, parts in squares.items()})
+            squares.setdefault(name, []).append(square.sqrt())
+    return JacobianNorms.of(squares)
 
 
 def all_ones_norms(model: nn.Module, inputs: Tensor, labels: Tensor) -> JacobianNorms:
     """||d(sum of g_l's entries)/dX|| instead, on the mean loss of all samples: what GradDefense computes."""
     model = working_model(model, "eval")
     norms: dict[str, list[Tensor]] = {}
-    for rows in _chunks(model, inputs):
+    for rows in _parts(model, inputs):
         x = inputs[rows].detach().requires_grad_()
-        gradients = trial_gradients(model, x[:, None], labels[rows][:, None])
-        for name, gradient in gradients.items():
+        for name, gradient in trial_gradients(model, x[:, None], labels[rows][:, None]).items():
             (slope,) = torch.autograd.grad(gradient.sum() / len(inputs), x, retain_graph=True)
             norms.setdefault(name, []).append(slope.flatten(1).norm(dim=1))
-    return _summary({name: torch.cat(parts) for name, parts in norms.items()})
+    return JacobianNorms.of(norms)
 
 
 def _signs(seeds: Sequence[int], probe: int, inputs: Tensor) -> Tensor:
     """(K, *shape) of +-1."""
     shape = tuple(inputs.shape[1:])
-    drawn = per_trial(seeds, f"jacobian/{probe}", lambda g: 2.0 * torch.randint(2, shape, generator=g) - 1.0)
-    return drawn.to(inputs)
-
-
-def _one_entry(place: int, inputs: Tensor) -> Tensor:
-    """(K, *shape) with a one at this place of each sample and zeros elsewhere."""
-    flat = torch.zeros_like(inputs).flatten(1)
-    flat[:, place] = 1
-    return flat.reshape(inputs.shape)
+    return per_trial(seeds, f"jacobian/{probe}", lambda g: 2.0 * torch.randint(2, shape, generator=g) - 1.0).to(inputs)
 
 
 def _squared_product(model: nn.Module, inputs: Tensor, labels: Tensor, probes: Tensor) -> dict[str, Tensor]:
@@ -84,15 +87,8 @@ def _squared_product(model: nn.Module, inputs: Tensor, labels: Tensor, probes: T
     return {name: p.flatten(1).square().sum(1) for name, p in zip(cotangents, products, strict=True)}
 
 
-def _chunks(model: nn.Module, inputs: Tensor) -> Iterator[list[int]]:
+def _parts(model: nn.Module, inputs: Tensor) -> Iterator[list[int]]:
     parameters = parameters_of(model).values()
     size = fitting(_COPIES * sum(p.numel() * p.element_size() for p in parameters), inputs.device)
     for begin in range(0, len(inputs), size):
         yield list(range(begin, min(begin + size, len(inputs))))
-
-
-def _summary(norms: Mapping[str, Tensor]) -> JacobianNorms:
-    def error(values: Tensor) -> float:
-        return float(values.std() / len(values) ** 0.5) if len(values) > 1 else float("nan")
-
-    return JacobianNorms({n: float(v.mean()) for n, v in norms.items()}, {n: error(v) for n, v in norms.items()})

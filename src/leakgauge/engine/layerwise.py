@@ -3,11 +3,16 @@
 Hooks catch every layer's input and output. One backward pass gives the output gradients of all trials, and a weight
 gradient is their product with the inputs, per trial: a batched matrix product for Linear and, over unfolded patches,
 for Conv2d. Wide convolutions are much faster this way than under vmap, which turns them into grouped ones.
+
+Products over patches are written out with their own derivatives, because autograd would go through col2im and keep
+copies in an order that products cannot use. Pictures are held channels-last, so that a patch is a few long runs of
+memory. Kernel gradients are twice differentiable in all: the gradient itself and one derivative of it, which is what
+gradient matching needs. The convolution is linear in its input and can be differentiated in it any number of times.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -16,11 +21,12 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from leakgauge.engine.patches import Pair, convolved, kernel_gradients
-from leakgauge.engine.penalties import collecting, with_penalties
+from leakgauge.engine.penalties import collecting
 
+Pair = tuple[int, ...]  # along height and width
 _WIDE = 1024  # input x output channels from which a convolution counts as wide
 
 
@@ -33,8 +39,10 @@ class _Run:
     patches: Tensor | None = None  # of the padded input, where the layer ran as a product over them
 
 
-# (layer, what it saw, output gradient (T*N, ...), T) -> gradients of weight and bias, (T, ...) each
-Rule = Callable[[Any, _Run, Tensor, int], dict[str, Tensor]]
+# (layer, what it saw, output gradient (T*N, ...), T) -> gradient of the weight (T, ...), then for that of the bias the
+# output gradient trial by trial and the axes to sum over
+Summed = tuple[Tensor, Tensor, tuple[int, ...]]
+Rule = Callable[[Any, _Run, Tensor, int], Summed]
 
 
 def has_convolution(model: nn.Module, wide: bool = False) -> bool:
@@ -56,7 +64,7 @@ def fits(model: nn.Module) -> bool:
 
 def without_rule(model: nn.Module) -> list[str]:
     """The trainable layers that have no rule here: "layer 'path' (Type)" each."""
-    found = [(path, m) for path, m in model.named_modules() if _is_trainable(m) and _rule_for(m) is None]
+    found = ((path, m) for path, m in model.named_modules() if _is_trainable(m) and _rule_for(m) is None)
     return [f"layer {path!r} ({type(m).__name__})" for path, m in found]
 
 
@@ -68,9 +76,9 @@ def layerwise_gradients(
     by_products: bool | None = None,
     differentiable: bool = True,
 ) -> dict[str, Tensor] | None:
-    """Gradients (T, *parameter) of each trial's mean loss, differentiable in inputs and targets unless told otherwise.
+    """Gradients (T, *parameter) of each trial's mean loss, differentiable in inputs and targets unless switched off.
 
-    `by_products` runs convolutions as products over patches: unless told, on a GPU that is not to round to TF32.
+    `by_products` runs convolutions as products over patches; by default on a GPU that is not to round to TF32.
 
     None if a layer ran more or less than once (its gradient would be a sum over runs, which the rules do not know), or
     on something that does not have the samples on its first axis.
@@ -87,22 +95,18 @@ def layerwise_gradients(
         with collecting() as penalties:
             logits = model(samples)
         # A trial's loss depends on its own samples alone, so the sum over trials has each trial's gradient in it.
-        total = trials * with_penalties(loss(logits, targets.flatten(0, 1)), penalties)
-        names = [name for name, module in model.named_modules() if _rule_for(module) and _is_trainable(module)]
-        if [len(seen.get(name, ())) for name in names] != [1] * len(names):
+        total = trials * sum(penalties, loss(logits, targets.flatten(0, 1)))
+        layers = [(name, m, rule) for name, m in model.named_modules() if (rule := _rule_for(m)) and _is_trainable(m)]
+        if any(len(seen.get(name, ())) != 1 or len(seen[name][0].x) != len(samples) for name, _, _ in layers):
             return None
-        if any(len(seen[name][0].x) != len(samples) for name in names):
-            return None
-        outputs = [seen[name][0].out for name in names]
-        deltas = torch.autograd.grad(total, outputs, create_graph=differentiable)
-    modules = dict(model.named_modules())
+        deltas = torch.autograd.grad(total, [seen[name][0].out for name, _, _ in layers], create_graph=differentiable)
     found: dict[str, Tensor] = {}
     with torch.set_grad_enabled(differentiable and torch.is_grad_enabled()):
-        for name, delta in zip(names, deltas, strict=True):
-            rule = _rule_for(modules[name])
-            assert rule is not None
-            parts = rule(modules[name], seen[name][0], delta, trials)
-            found |= {f"{name}.{part}" if name else part: gradient for part, gradient in parts.items()}
+        for (name, module, rule), delta in zip(layers, deltas, strict=True):
+            prefix = f"{name}." if name else ""
+            found[f"{prefix}weight"], apart, axes = rule(module, seen[name][0], delta, trials)
+            if getattr(module, "bias", None) is not None:
+                found[f"{prefix}bias"] = apart.sum(axes)
     return {name: found[name] for name, p in model.named_parameters() if p.requires_grad}  # the model's order
 
 
@@ -110,37 +114,33 @@ def layerwise_gradients(
 def _watching(model: nn.Module, trials: int, by_products: bool) -> Iterator[dict[str, list[_Run]]]:
     """Collect what every layer with a rule sees during a forward pass."""
     seen: dict[str, list[_Run]] = {}
+
+    def note(name: str, taken: list[Tensor], _: nn.Module, args: tuple[Tensor, ...], out: Tensor) -> None:
+        seen.setdefault(name, []).append(_Run(args[0], out, taken.pop() if taken else None))
+
     with ExitStack() as after:
         for name, module in model.named_modules():
-            rule, taken = _rule_for(module), list[Tensor]()  # the patches of the layer's last run
-            instead: Callable[[Tensor], Tensor] | None = None
+            taken: list[Tensor] = []  # the patches of the layer's last run
+            watched = _is_trainable(module) and _rule_for(module)
             if _uses_batch(module):
-                instead = partial(_own_statistics, module, trials)
-            elif by_products and rule is _conv2d and _is_trainable(module):
-                instead = partial(_by_products, module, taken)
-            if instead is not None:
-                module.forward = instead
+                module.forward = partial(_own_statistics, module, trials)
                 after.callback(delattr, module, "forward")
-            if rule is None or not _is_trainable(module):
-                continue
-
-            def note(
-                _: nn.Module, args: tuple[Tensor, ...], out: Tensor, name: str = name, taken: list[Tensor] = taken
-            ) -> None:
-                seen.setdefault(name, []).append(_Run(args[0], out, taken.pop() if taken else None))
-
-            after.enter_context(module.register_forward_hook(note))
+            elif by_products and watched is _conv2d:
+                module.forward = partial(_by_products, module, taken)
+                after.callback(delattr, module, "forward")
+            if watched:
+                after.enter_context(module.register_forward_hook(partial(note, name, taken)))
         yield seen
 
 
 def _by_products(layer: nn.Conv2d, taken: list[Tensor], x: Tensor) -> Tensor:
-    out, patches = convolved(_padded(layer, x), layer.weight, _pair(layer.stride), _pair(layer.dilation))
+    out, patches = convolved(_padded(layer, x), layer.weight, layer.stride, layer.dilation)
     taken.append(patches)
     return out if layer.bias is None else out + layer.bias.detach()[:, None, None]
 
 
 def _uses_batch(module: nn.Module) -> bool:
-    """Does it normalise by the batch at hand? One pass over all trials must then keep them apart."""
+    """Does it normalise by the batch at hand? Then one pass over all trials must keep them apart."""
     return isinstance(module, _BatchNorm) and module.running_mean is None
 
 
@@ -157,38 +157,22 @@ def _is_trainable(module: nn.Module) -> bool:
 
 
 def _rule_for(module: nn.Module) -> Rule | None:
-    if type(module) is nn.Linear:
-        return _linear
-    if type(module) is nn.Conv2d and module.groups == 1 and not isinstance(module.padding, str):
-        return _conv2d
-    if isinstance(module, (nn.BatchNorm1d, nn.BatchNorm2d)):
-        return _batch_norm
-    if type(module) is nn.GroupNorm:
-        return _group_norm
-    if type(module) is nn.LayerNorm:
-        return _layer_norm
-    if type(module) is nn.Embedding and module.max_norm is None and not module.scale_grad_by_freq:
-        return _embedding
-    return None
+    if isinstance(module, nn.Conv2d) and (module.groups != 1 or isinstance(module.padding, str)):
+        return None
+    if isinstance(module, nn.Embedding) and (module.max_norm is not None or module.scale_grad_by_freq):
+        return None
+    return _batch_norm if isinstance(module, (nn.BatchNorm1d, nn.BatchNorm2d)) else _RULES.get(type(module))
 
 
-def _linear(layer: nn.Linear, run: _Run, delta: Tensor, trials: int) -> dict[str, Tensor]:
+def _linear(_: nn.Linear, run: _Run, delta: Tensor, trials: int) -> Summed:
     x, delta = (t.reshape(trials, -1, t.shape[-1]) for t in (run.x, delta))  # (T, rows, features)
-    weight = torch.bmm(delta.transpose(1, 2), x)
-    return {"weight": weight} | ({} if layer.bias is None else {"bias": delta.sum(1)})
+    return torch.bmm(delta.transpose(1, 2), x), delta, (1,)
 
 
-def _conv2d(layer: nn.Conv2d, run: _Run, delta: Tensor, trials: int) -> dict[str, Tensor]:
-    kernel, stride, dilation = (_pair(n) for n in (layer.kernel_size, layer.stride, layer.dilation))
-    weight = kernel_gradients(_padded(layer, run.x), delta, kernel, stride, dilation, trials, run.patches)
-    return {"weight": weight} | (
-        {} if layer.bias is None else {"bias": delta.reshape(trials, -1, *delta.shape[1:]).sum((1, 3, 4))}
-    )
-
-
-def _pair(numbers: tuple[int, ...]) -> Pair:
-    height, width = numbers
-    return height, width
+def _conv2d(layer: nn.Conv2d, run: _Run, delta: Tensor, trials: int) -> Summed:
+    how = (layer.kernel_size, layer.stride, layer.dilation)
+    weight = kernel_gradients(_padded(layer, run.x), delta, *how, trials, run.patches)
+    return weight, delta.reshape(trials, -1, *delta.shape[1:]), (1, 3, 4)
 
 
 def _padded(layer: nn.Conv2d, x: Tensor) -> Tensor:
@@ -199,8 +183,24 @@ def _padded(layer: nn.Conv2d, x: Tensor) -> Tensor:
     return x
 
 
-def _batch_norm(layer: _BatchNorm, run: _Run, delta: Tensor, trials: int) -> dict[str, Tensor]:
-    return _affine(_normal(layer, run.x, trials), delta, trials)
+def _batch_norm(layer: _BatchNorm, run: _Run, delta: Tensor, trials: int) -> Summed:
+    return _per_channel(_normal(layer, run.x, trials), delta, trials)
+
+
+def _group_norm(layer: nn.GroupNorm, run: _Run, delta: Tensor, trials: int) -> Summed:
+    return _per_channel(F.group_norm(run.x, layer.num_groups, eps=layer.eps), delta, trials)
+
+
+def _per_channel(normal: Tensor, delta: Tensor, trials: int) -> Summed:
+    """Scale and shift per channel, the channels on axis 1."""
+    normal, delta = (t.reshape(trials, -1, t.shape[1], t[0, 0].numel()) for t in (normal, delta))
+    return (normal * delta).sum((1, 3)), delta, (1, 3)
+
+
+def _layer_norm(layer: nn.LayerNorm, run: _Run, delta: Tensor, trials: int) -> Summed:
+    shape = tuple(layer.normalized_shape)
+    normal, delta = (t.reshape(trials, -1, *shape) for t in (F.layer_norm(run.x, shape, eps=layer.eps), delta))
+    return (normal * delta).sum(1), delta, (1,)
 
 
 def _normal(layer: _BatchNorm, x: Tensor, trials: int) -> Tensor:
@@ -217,24 +217,7 @@ def _normal(layer: _BatchNorm, x: Tensor, trials: int) -> Tensor:
     return ((apart - mean) * (variance + layer.eps).rsqrt()).reshape(x.shape)
 
 
-def _group_norm(layer: nn.GroupNorm, run: _Run, delta: Tensor, trials: int) -> dict[str, Tensor]:
-    return _affine(F.group_norm(run.x, layer.num_groups, eps=layer.eps), delta, trials)
-
-
-def _affine(normal: Tensor, delta: Tensor, trials: int) -> dict[str, Tensor]:
-    """Scale and shift per channel, the channels on axis 1."""
-    normal, delta = (t.reshape(trials, -1, t.shape[1], t[0, 0].numel()) for t in (normal, delta))
-    return {"weight": (normal * delta).sum((1, 3)), "bias": delta.sum((1, 3))}
-
-
-def _layer_norm(layer: nn.LayerNorm, run: _Run, delta: Tensor, trials: int) -> dict[str, Tensor]:
-    shape = tuple(layer.normalized_shape)
-    normal = F.layer_norm(run.x, shape, eps=layer.eps)
-    normal, delta = (t.reshape(trials, -1, *shape) for t in (normal, delta))
-    return {"weight": (normal * delta).sum(1)} | ({} if layer.bias is None else {"bias": delta.sum(1)})
-
-
-def _embedding(layer: nn.Embedding, run: _Run, delta: Tensor, trials: int) -> dict[str, Tensor]:
+def _embedding(layer: nn.Embedding, run: _Run, delta: Tensor, trials: int) -> Summed:
     """Each row of the table collects the output gradients of the samples that looked it up."""
     words, width = layer.num_embeddings, layer.embedding_dim
     looked_up = run.x.reshape(trials, -1).long()
@@ -244,4 +227,117 @@ def _embedding(layer: nn.Embedding, run: _Run, delta: Tensor, trials: int) -> di
     if layer.padding_idx is not None:
         kept = torch.arange(words, device=delta.device) != layer.padding_idx
         table = table * kept.repeat(trials)[:, None]
-    return {"weight": table.reshape(trials, words, width)}
+    return table.reshape(trials, words, width), delta, ()  # it has no bias
+
+
+_RULES: Mapping[type[nn.Module], Rule] = {
+    nn.Linear: _linear,
+    nn.Conv2d: _conv2d,
+    nn.GroupNorm: _group_norm,
+    nn.LayerNorm: _layer_norm,
+    nn.Embedding: _embedding,
+}
+
+
+# --- convolutions as products over patches -------------------------------------------------------------------------
+
+
+def kernel_gradients(
+    x: Tensor, delta: Tensor, kernel: Pair, stride: Pair, dilation: Pair, trials: int, patches: Tensor | None = None
+) -> Tensor:
+    """(T, O, C, k, k) from padded inputs (T*N, C, H, W) and output gradients (T*N, O, H', W').
+
+    `patches` are those of `x` that `convolved` made, if it did.
+    """
+    result: Tensor = _KernelGradients.apply(x, delta, patches, kernel, stride, dilation, trials)  # type: ignore[no-untyped-call]
+    return result
+
+
+def convolved(x: Tensor, weight: Tensor, stride: Pair, dilation: Pair) -> tuple[Tensor, Tensor]:
+    """The padded pictures (B, C, H, W) convolved with fixed kernels: (B, O, H', W'), and the patches it took.
+
+    In full float32 on a GPU this is faster than the library's convolutions, which then use Fourier transforms.
+    """
+    result: tuple[Tensor, Tensor] = _Convolved.apply(x, weight.detach(), stride, dilation)  # type: ignore[no-untyped-call]
+    return result
+
+
+def _patches(x: Tensor, kernel: Pair, stride: Pair, dilation: Pair, size: Pair, trials: int) -> Tensor:
+    """(T*N, C, H, W) -> (T, N*H'*W', k*k*C) for an output of `size`."""
+    rows = x.permute(0, 2, 3, 1).contiguous()  # free where the pictures already are channels-last
+    n, height, width, channels = rows.stride()
+    view = rows.as_strided(
+        (len(rows), *size, *kernel, rows.shape[3]),
+        (n, height * stride[0], width * stride[1], height * dilation[0], width * dilation[1], channels),
+    )
+    return view.reshape(trials, -1, kernel[0] * kernel[1] * rows.shape[3])
+
+
+class _KernelGradients(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, delta: Tensor, patches: Tensor | None, *how: Any) -> Tensor:
+        kernel, stride, dilation, trials = how
+        if patches is None:
+            patches = _patches(x, kernel, stride, dilation, delta.shape[2:], trials)
+        patches = patches.view(trials, -1, patches.shape[-1])
+        ctx.save_for_backward(patches, delta)
+        ctx.how = (tuple(x.shape), *how)
+        rows = delta.permute(0, 2, 3, 1).reshape(trials, -1, delta.shape[1])  # (T, N*H'*W', O)
+        found = torch.bmm(rows.transpose(1, 2), patches)  # (T, O, k*k*C)
+        return found.reshape(trials, delta.shape[1], *kernel, x.shape[1]).permute(0, 1, 4, 2, 3)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
+        """`upstream` (T, O, C, k, k) acts as a kernel of its own on each trial: forwards for delta, backwards for x."""
+        patches, delta = ctx.saved_tensors
+        shape, kernel, stride, dilation, trials = ctx.how
+        kernels = upstream.permute(0, 1, 3, 4, 2).reshape(trials, upstream.shape[1], -1)  # (T, O, k*k*C)
+        to_delta = to_x = None
+        if ctx.needs_input_grad[1]:
+            rows = torch.bmm(patches, kernels.transpose(1, 2))  # (T, N*H'*W', O)
+            to_delta = rows.reshape(shape[0], *delta.shape[2:], -1).permute(0, 3, 1, 2)
+        if ctx.needs_input_grad[0]:  # a transposed convolution: an ordinary one over the widened output gradients
+            wide = _widened(delta, shape, kernel, stride, dilation)
+            patches = _patches(wide, kernel, (1, 1), dilation, shape[2:], trials)  # (T, N*H*W, k*k*O)
+            turned = upstream.flip(3, 4).permute(0, 3, 4, 1, 2).reshape(trials, -1, shape[1])  # (T, k*k*O, C)
+            to_x = torch.bmm(patches, turned).reshape(shape[0], *shape[2:], shape[1]).permute(0, 3, 1, 2)
+        return to_x, to_delta, None, None, None, None, None
+
+
+def _widened(delta: Tensor, shape: tuple[int, ...], kernel: Pair, stride: Pair, dilation: Pair) -> Tensor:
+    """Output gradients with zeros between and around, so that a transposed convolution is a plain one of stride 1."""
+    if stride != (1, 1):
+        size = [(n - 1) * s + 1 for n, s in zip(delta.shape[2:], stride, strict=True)]
+        wide = delta.new_zeros(*delta.shape[:2], *size).contiguous(memory_format=torch.channels_last)
+        wide[:, :, :: stride[0], :: stride[1]] = delta
+        delta = wide
+    reach = [d * (k - 1) for d, k in zip(dilation, kernel, strict=True)]
+    missing = [n - (m + r) for n, m, r in zip(shape[2:], delta.shape[2:], reach, strict=True)]  # never visited
+    return F.pad(delta, (reach[1], reach[1] + missing[1], reach[0], reach[0] + missing[0]))
+
+
+class _Convolved(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, stride: Pair, dilation: Pair) -> tuple[Tensor, Tensor]:
+        kernel = weight.shape[2:]
+        axes = zip(x.shape[2:], kernel, stride, dilation, strict=True)
+        size = tuple((n - d * (k - 1) - 1) // s + 1 for n, k, s, d in axes)
+        patches = _patches(x, kernel, stride, dilation, size, 1)[0]  # (B*H'*W', k*k*C)
+        rows = patches @ weight.permute(0, 2, 3, 1).reshape(len(weight), -1).T
+        ctx.save_for_backward(weight)
+        ctx.how = (tuple(x.shape), kernel, stride, dilation)
+        ctx.mark_non_differentiable(patches)
+        ctx.set_materialize_grads(False)
+        return rows.reshape(len(x), *size, len(weight)).permute(0, 3, 1, 2), patches
+
+    @staticmethod
+    def backward(ctx: Any, upstream: Tensor | None, _: Tensor | None) -> tuple[Tensor | None, ...]:
+        """The transposed convolution is a convolution with the kernels turned, so it can be differentiated again."""
+        if upstream is None:
+            return None, None, None, None
+        (weight,) = ctx.saved_tensors
+        shape, kernel, stride, dilation = ctx.how
+        turned = weight.flip(2, 3).transpose(0, 1)
+        to_x, _ = convolved(_widened(upstream, shape, kernel, stride, dilation), turned, (1, 1), dilation)
+        return to_x, None, None, None

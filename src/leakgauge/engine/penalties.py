@@ -1,7 +1,7 @@
 """Terms that a layer adds to the client's loss by itself, such as the divergence of a variational bottleneck.
 
 A layer calls `add_penalty` in its forward pass. Whoever computes a client's loss runs the model inside `collecting` and
-adds what came together. Anywhere else the call does nothing, so that a look at a model leaves no trace in it.
+adds the penalties. Anywhere else the call does nothing, so that a look at a model leaves no trace in it.
 """
 
 from __future__ import annotations
@@ -31,10 +31,3 @@ def collecting() -> Iterator[list[Tensor]]:
         yield found
     finally:
         _COLLECTED.reset(token)
-
-
-def with_penalties(loss: Tensor, penalties: list[Tensor]) -> Tensor:
-    """The whole loss; the very same one where no layer adds anything."""
-    for penalty in penalties:
-        loss = loss + penalty
-    return loss

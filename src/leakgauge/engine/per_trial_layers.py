@@ -30,7 +30,7 @@ def doubled_convolution(x: Tensor, kernels: Tensor) -> Tensor:
     """Nearest-neighbour enlargement by two, then `nn.Conv2d` of k3 p1 without bias: (T, N, 2H, 2W, O).
 
     From (T, N, H, W, I) and (T, O, I, 3, 3). Copies of a pixel have the same products with the nine taps, so these are
-    taken before the enlargement, a quarter of the work, and then added up where they fall.
+    computed before the enlargement, a quarter of the work, and then added up at their places.
     """
     trials, outputs, inputs = kernels.shape[:3]
     taps = kernels.permute(0, 2, 3, 4, 1).reshape(trials, inputs, -1)  # (T, I, 3*3*O)

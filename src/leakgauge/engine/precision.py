@@ -1,6 +1,6 @@
 """What a precision means: the type of the numbers, and how a GPU multiplies them.
 
-PyTorch lets convolutions on a GPU round to TF32 unless told otherwise, so "float32" has to be asked for.
+By default PyTorch lets convolutions on a GPU round to TF32, so "float32" has to be asked for.
 """
 
 from __future__ import annotations
@@ -13,17 +13,13 @@ from leakgauge.types import PRECISIONS
 
 def set_precision(precision: str) -> None:
     """For this process: full products, or TF32 ones (10 bits of mantissa) of float32 numbers where a GPU has them."""
-    _check(precision)
+    dtype_of(precision)  # refuses an unknown one
     torch.backends.cudnn.allow_tf32 = precision == "tf32"
     torch.backends.cuda.matmul.allow_tf32 = precision == "tf32"
 
 
 def dtype_of(precision: str) -> torch.dtype:
     """The type of model, samples and update under this precision."""
-    _check(precision)
-    return torch.float64 if precision == "float64" else torch.float32
-
-
-def _check(precision: str) -> None:
     if precision not in PRECISIONS:
         raise unknown_name("precision", precision, PRECISIONS)
+    return torch.float64 if precision == "float64" else torch.float32

@@ -1,8 +1,8 @@
-"""The same launches again and again: recorded once on a GPU and replayed; small networks do not wait for Python.
+"""The same launches again and again: recorded once on a GPU and replayed: small networks do not wait for Python.
 
 A body works in place on fixed tensors and never asks the device for a value. Its first calls run as they are (they are
 real work, and warm the allocator up); then its launches are captured in a CUDA graph. A body that cannot be captured,
-because a model of the user's own talks to the host, goes on as it is.
+because a model of the user's own needs values on the host, goes on uncaptured.
 """
 
 from __future__ import annotations
@@ -25,11 +25,8 @@ class Repeated:
         self._plain = device.type != "cuda"
 
     def __call__(self) -> None:
-        if self._plain:
-            self._body()
-            return
         self._calls += 1
-        if self._calls > _WARM_UP and self._graph is None:
+        if self._calls > _WARM_UP and self._graph is None and not self._plain:
             self._capture()
         if self._graph is not None:
             self._graph.replay()

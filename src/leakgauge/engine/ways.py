@@ -1,4 +1,4 @@
-"""Which way the trials of a model go, found by trying: layer by layer, side by side, or one after another.
+"""Which way the trials of a model run, found by trying: layer by layer, side by side, or one after another.
 
 A model of the user's own may hold a layer that cannot run side by side: it branches on data, changes things in place or
 mixes the samples of different clients, or its gradient may be right side by side and the derivative of that gradient,
@@ -11,6 +11,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -29,29 +30,26 @@ _SMALL = 1e-3  # a gradient this much smaller than the largest is not made to co
 Gradients = Callable[[Tensor], Mapping[str, Tensor]]
 
 
+class _LayerFailed(Exception):
+    """Why a pass failed, in one line, and the path of the layer it was in."""
+
+    def __init__(self, path: str, error: RuntimeError) -> None:
+        super().__init__(str(error).strip().partition("\n")[0][:200] or type(error).__name__)
+        self.path = path
+
+
 def choose_way(model: nn.Module, shape: tuple[int, ...], classes: int) -> str:
     """Try the model on samples of this shape; says in one line how its trials will run, and why."""
-    like = next(model.parameters())
-    g = torch.Generator().manual_seed(0)
-    inputs = torch.rand(_TRIALS, 1, *shape, generator=g).to(like)
-    targets = torch.randint(classes, (_TRIALS, 1), generator=g).to(like.device)
+    inputs, targets = _samples(model, (_TRIALS, 1), shape, classes, seed=0)
     worker = working_model(model, "eval")
-    expected = _twice(worker, inputs, lambda x: one_by_one(worker, x, targets))
-    with _tracking(worker) as running, warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of a batched way that torch is slow in: it is only tried
-        try:
-            found = trial_gradients(worker, inputs, targets)
-        except (RuntimeError, NotImplementedError) as error:
-            run_one_by_one(model)
-            return f"one after another, because {_named(worker, running)} cannot run side by side: {_first_line(error)}"
-    for name, slow in expected.items():
-        if float((found[name] - slow).abs().max()) > _ALIKE * float(slow.abs().max()) + 1e-6:
-            run_one_by_one(model)
-            return f"one after another, because the gradient of {name!r} would mix the samples of different clients"
-    if not runs_one_by_one(worker) and (why := _wrong_slope(model, shape, classes)) is not None:
-        run_one_by_one(model)
-        return f"one after another, because {why}"
-    return usual_way(model)
+    expected = _gradients_that_can_be_followed(worker, inputs, targets)
+    why = _wrong_gradient(worker, inputs, targets, expected)
+    if why is None and not runs_one_by_one(worker):
+        why = _wrong_slope(model, shape, classes)
+    if why is None:
+        return usual_way(model)
+    run_one_by_one(model)
+    return f"one after another, because {why}"
 
 
 def usual_way(model: nn.Module) -> str:
@@ -65,30 +63,45 @@ def usual_way(model: nn.Module) -> str:
     return f"side by side, because {missing[0]} has no rule of its own" if missing else "layer by layer"
 
 
+def _samples(
+    model: nn.Module, batch: tuple[int, int], shape: tuple[int, ...], classes: int, seed: int
+) -> tuple[Tensor, Tensor]:
+    like, g = next(model.parameters()), torch.Generator().manual_seed(seed)
+    inputs = torch.rand(*batch, *shape, generator=g).to(like)
+    return inputs, torch.randint(classes, batch, generator=g).to(like.device)
+
+
+def _wrong_gradient(worker: nn.Module, inputs: Tensor, targets: Tensor, expected: Mapping[str, Tensor]) -> str | None:
+    """What makes the gradients differ from those of the plain loop; None if they agree."""
+    try:
+        with _watched(worker):
+            found = trial_gradients(worker, inputs, targets)
+    except _LayerFailed as error:
+        return f"{_named(worker, error.path)} cannot run side by side: {error}"
+    for name, slow in expected.items():
+        if float((found[name] - slow).abs().max()) > _ALIKE * float(slow.abs().max()) + 1e-6:
+            return f"the gradient of {name!r} would mix the samples of different clients"
+    return None
+
+
 def _wrong_slope(model: nn.Module, shape: tuple[int, ...], classes: int) -> str | None:
-    """What makes the derivatives of the gradients differ from those of the plain loop; None where they agree.
+    """What makes the derivatives of the gradients differ from those of the plain loop; None if they agree.
 
     In double precision if the model can be had in it, and in train mode too where that is another function.
     """
-    like = next(model.parameters())
-    g = torch.Generator().manual_seed(1)
-    inputs = torch.rand(2, 2, *shape, generator=g).to(like)  # of two trials, with two samples: the batch has a spread
-    targets = torch.randint(classes, (2, 2), generator=g).to(like.device)
+    inputs, targets = _samples(model, (2, 2), shape, classes, seed=1)  # two samples: the batch has a spread
     for batchnorm in ("eval", "train") if has_batchnorm(model) else ("eval",):
-        for dtype in dict.fromkeys((torch.float64, like.dtype)):
+        for dtype in dict.fromkeys((torch.float64, inputs.dtype)):
             worker, x = working_model(model, batchnorm).to(dtype), inputs.to(dtype)
             try:
-                expected = second_derivatives(lambda z, w=worker: one_by_one(w, z, targets), x)  # type: ignore[misc]
-            except (RuntimeError, NotImplementedError):
+                expected = second_derivatives(partial(one_by_one, worker, targets=targets), x)
+            except RuntimeError:
                 continue  # it cannot be had in this type, or no client trains it in this mode
-            with _tracking(worker) as running, warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                try:
-                    found = second_derivatives(lambda z, w=worker: trial_gradients(w, z, targets), x)  # type: ignore[misc]
-                except (RuntimeError, NotImplementedError) as error:
-                    return (
-                        f"{_named(worker, running)} cannot be differentiated twice side by side: {_first_line(error)}"
-                    )
+            try:
+                with _watched(worker):
+                    found = second_derivatives(partial(trial_gradients, worker, targets=targets), x)
+            except _LayerFailed as error:
+                return f"{_named(worker, error.path)} cannot be differentiated twice side by side: {error}"
             if float((found - expected).norm()) > _SAME_SLOPE.get(dtype, _ROUGHLY) * float(expected.norm()):
                 return "the derivatives of its gradients, which a search follows, would be wrong side by side"
             break
@@ -110,76 +123,74 @@ def second_derivatives(gradients: Gradients, inputs: Tensor) -> Tensor:
     return slope
 
 
-def _twice(worker: nn.Module, inputs: Tensor, gradients: Callable[[Tensor], dict[str, Tensor]]) -> dict[str, Tensor]:
-    """The gradients, after making sure that they can be differentiated in the inputs."""
+def _gradients_that_can_be_followed(worker: nn.Module, inputs: Tensor, targets: Tensor) -> dict[str, Tensor]:
+    """The gradients of the plain loop, after making sure that they can be differentiated in the inputs."""
     x = inputs.clone().requires_grad_()
-    with _tracking(worker) as running:
-        try:
-            found = gradients(x)
+    try:
+        with _watched(worker):
+            found = one_by_one(worker, x, targets)
             total = torch.stack([(g**2).sum() for g in found.values()]).sum()
             torch.autograd.grad(total, x, allow_unused=True)
-        except (RuntimeError, NotImplementedError) as error:
-            where = _named(worker, running or _cannot_twice(worker, inputs[0]))
-            raise BadInput(
-                "own model",
-                allowed="layers that can be differentiated twice",
-                got=f"{where}: {_first_line(error)}",
-                do="write that layer with plain tensor operations"
-                + ("; or use --precision float32" if x.dtype == torch.float64 else ""),
-            ) from error
+    except _LayerFailed as error:
+        do = "write that layer with plain tensor operations"
+        raise BadInput(
+            "own model",
+            allowed="layers that can be differentiated twice",
+            got=f"{_named(worker, error.path or _cannot_twice(worker, inputs[0]))}: {error}",
+            do=do + ("; or use --precision float32" if x.dtype == torch.float64 else ""),
+        ) from error
     return {name: g.detach() for name, g in found.items()}
 
 
-def _cannot_twice(worker: nn.Module, sample: Tensor) -> list[str]:
-    """The path of the first layer that fails when differentiated twice by itself; empty if none does."""
+def _cannot_twice(worker: nn.Module, sample: Tensor) -> str:
+    """The path of the first layer that fails when differentiated twice by itself; "" if none does."""
     entered: list[tuple[str, nn.Module, Tensor]] = []
+
+    def note(path: str, module: nn.Module, args: tuple[object, ...]) -> None:
+        if args and isinstance(args[0], Tensor):
+            entered.append((path, module, args[0].detach()))
+
     with ExitStack() as hooks:
         for path, module in worker.named_modules():
             if path and not list(module.children()):
-
-                def note(module: nn.Module, args: tuple[object, ...], path: str = path) -> None:
-                    if args and isinstance(args[0], Tensor):
-                        entered.append((path, module, args[0].detach()))
-
-                hooks.enter_context(module.register_forward_pre_hook(note))
+                hooks.enter_context(module.register_forward_pre_hook(partial(note, path)))
         worker(sample)
     for path, module, x in entered:
-        if x.is_floating_point():
-            try:
-                y = module(x.requires_grad_())
-                (slope,) = torch.autograd.grad(
-                    (y if isinstance(y, Tensor) else y[0]).pow(2).sum(), x, create_graph=True
-                )
-                if slope.requires_grad:
-                    torch.autograd.grad(slope.pow(2).sum(), x, allow_unused=True)
-            except (RuntimeError, NotImplementedError):
-                return [path]
-    return []
+        if not x.is_floating_point():
+            continue
+        try:
+            y = module(x.requires_grad_())
+            first = y if isinstance(y, Tensor) else y[0]
+            (slope,) = torch.autograd.grad(first.pow(2).sum(), x, create_graph=True)
+            if slope.requires_grad:
+                torch.autograd.grad(slope.pow(2).sum(), x, allow_unused=True)
+        except RuntimeError:
+            return path
+    return ""
 
 
 @contextmanager
-def _tracking(model: nn.Module) -> Iterator[list[str]]:
-    """Paths of the modules whose forward pass is under way; after an error the last one is where it happened."""
-    running: list[str] = []
-    with ExitStack() as hooks:
+def _watched(model: nn.Module) -> Iterator[None]:
+    """An error inside becomes `_LayerFailed`, and warnings are not shown: ways that torch is slow in are only tried."""
+    running: list[str] = []  # paths of the modules whose forward pass is under way
+
+    def enter(path: str, *_: object) -> None:
+        running.append(path)
+
+    def leave(*_: object) -> None:
+        running.pop()
+
+    with ExitStack() as hooks, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
         for path, module in model.named_modules():
-
-            def enter(_: nn.Module, __: object, path: str = path) -> None:
-                running.append(path)
-
-            def leave(_: nn.Module, __: object, ___: object) -> None:
-                running.pop()
-
-            hooks.enter_context(module.register_forward_pre_hook(enter))
+            hooks.enter_context(module.register_forward_pre_hook(partial(enter, path)))
             hooks.enter_context(module.register_forward_hook(leave))
-        yield running
+        try:
+            yield
+        except RuntimeError as error:
+            raise _LayerFailed(running[-1] if running else "", error) from error
 
 
-def _named(model: nn.Module, running: list[str]) -> str:
-    path = running[-1] if running else ""
+def _named(model: nn.Module, path: str) -> str:
     kind = type(model.get_submodule(path)).__name__
     return f"layer {path!r} ({kind})" if path else f"the model's own forward ({kind})"
-
-
-def _first_line(error: BaseException) -> str:
-    return str(error).strip().partition("\n")[0][:200] or type(error).__name__

@@ -25,7 +25,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from leakgauge.data import Dataset
 from leakgauge.defenses.ats.policy import Triple, applied, draw, parse
 from leakgauge.engine.gradients import cross_entropy
-from leakgauge.engine.penalties import collecting, with_penalties
+from leakgauge.engine.penalties import collecting
 from leakgauge.engine.randomness import derived_seed, generator
 from leakgauge.errors import BadInput, Unreadable
 from leakgauge.reading.files import write_whole
@@ -83,7 +83,7 @@ def train(
             optimiser.zero_grad()
             with collecting() as penalties:
                 logits = worker(inputs)
-            loss = with_penalties(cross_entropy(logits, labels), penalties)
+            loss = sum(penalties, cross_entropy(logits, labels))
             loss.backward()  # type: ignore[no-untyped-call]
             optimiser.step()
             watch(number + 1)

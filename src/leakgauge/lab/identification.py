@@ -18,8 +18,7 @@ from torch import Tensor, nn
 from leakgauge.data import Dataset
 from leakgauge.engine.randomness import generator
 from leakgauge.errors import BadInput
-from leakgauge.models._base import named, seeded
-from leakgauge.models._layers import activation
+from leakgauge.models.layers import activation, named, seeded
 from leakgauge.types import DataSpec
 
 SIDE = 32  # pixels that every picture is brought to

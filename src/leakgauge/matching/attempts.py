@@ -13,8 +13,7 @@ import torch
 from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
-from leakgauge.engine.driving import Minimum
-from leakgauge.engine.halving import winners
+from leakgauge.engine.driving import Minimum, winners
 from leakgauge.matching.problem import Matching, Opening
 from leakgauge.types import Progress, Reconstruction
 

@@ -11,9 +11,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor, cat
 
-from leakgauge.engine import descent, lbfgs, line_search
-from leakgauge.engine.driving import Minimum, Problem
-from leakgauge.engine.film import frame_steps
+from leakgauge.engine import descent, lbfgs
+from leakgauge.engine.driving import Minimum, Problem, frame_steps
 from leakgauge.engine.randomness import normal
 from leakgauge.matching.attempts import SCHEDULES, Minimise, Start, attempts_for, solve
 from leakgauge.matching.labels import SOURCES, searched_labels
@@ -52,7 +51,7 @@ class GradientMatching(Attack):
     line_search: str = setting(
         "armijo",
         "how L-BFGS chooses its step: shorten it until it goes down, strong Wolfe, or never change it",
-        choices=line_search.RULES,
+        choices=lbfgs.RULES,
     )
     threshold: float = setting(
         1e-8,

@@ -18,7 +18,7 @@ from leakgauge.engine.randomness import normal
 from leakgauge.errors import NotApplicable
 from leakgauge.matching.shared_precision import shared_precision
 from leakgauge.matching.updates import classifier_layer, observed_gradient
-from leakgauge.models._several_rounds import FIRST_ROUND, SeveralRounds
+from leakgauge.models.locked_norm import FIRST_ROUND, SeveralRounds
 from leakgauge.types import CROSS_ENTROPY, Batch, DataSpec, Fact, LocalTraining, Observation
 
 _DUMMIES = 16  # of each kind: black, white, noise

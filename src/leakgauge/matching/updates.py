@@ -7,7 +7,7 @@ from torch import Tensor
 
 from leakgauge.client.fedavg import local_steps
 from leakgauge.errors import NotApplicable
-from leakgauge.models._several_rounds import FIRST_ROUND, SeveralRounds
+from leakgauge.models.locked_norm import FIRST_ROUND, SeveralRounds
 from leakgauge.models.structure import last_linear
 from leakgauge.types import DataSpec, Fact, LocalTraining, Observation
 

@@ -1,18 +1,17 @@
-"""What every model of the zoo shares: seeded building, initialisation, normalisation inside the model."""
+"""What every model of the zoo shares: its fields, seeded building, initialisation, normalisation inside the model."""
 
 from __future__ import annotations
 
+import math
 from collections import OrderedDict
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, ClassVar, final
+from typing import Any, ClassVar, Literal, final
 
-import torch
 from torch import nn
 
-from leakgauge.errors import BadInput
-from leakgauge.models._layers import ACTIVATIONS, Normalize, init_uniform
+from leakgauge.errors import BadInput, NotApplicable
+from leakgauge.models.layers import ACTIVATIONS, Enlarge, Layers, Normalize, activation, seeded
 from leakgauge.settings import Settings, setting
 from leakgauge.types import DataSpec
 
@@ -37,15 +36,8 @@ def normalize_setting(default: str) -> Any:
     )
 
 
-@contextmanager
-def seeded(seed: int) -> Iterator[None]:
-    """Draw from `seed` inside, leave the caller's random stream as it was.
-
-    Models are built on the CPU, so only its generator is seeded: `torch.manual_seed` reseeds the GPUs too.
-    """
-    with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(seed)
-        yield
+def enlarge_setting() -> Any:
+    return setting(0, "pixels a side to which a fixed first layer enlarges; 0 for no such layer", low=0)
 
 
 @dataclass(frozen=True)
@@ -57,6 +49,7 @@ class ModelSpec(Settings):
     """
 
     paper: ClassVar[str]
+    he_fan: ClassVar[Literal["fan_in", "fan_out"] | None] = None  # He et al.'s normal rule on the convolutions, if any
 
     activation: str = activation_setting("relu")
     init: str = init_setting("default")
@@ -68,8 +61,9 @@ class ModelSpec(Settings):
         normalize = self._normalize_layer(data)
         with seeded(seed):
             model = self.layers(data)
-            if self.init == "uniform":
-                init_uniform(model)
+            if self.init == "uniform":  # every parameter, BatchNorm's included: the rule of DLG, CPL and GRNN
+                for parameter in model.parameters():
+                    nn.init.uniform_(parameter, -0.5, 0.5)
             else:
                 self.init_default(model)
         if normalize is not None:
@@ -82,22 +76,72 @@ class ModelSpec(Settings):
         raise NotImplementedError  # abstract
 
     def init_default(self, model: nn.Sequential) -> None:
-        """The paper's own initialisation; PyTorch's, which the layers already have, unless overridden."""
+        """The paper's own initialisation; PyTorch's, which the layers already have, unless changed."""
+        for module in model.modules():
+            if self.he_fan is not None and isinstance(module, nn.Conv2d):
+                nn.init.kaiming_normal_(module.weight, mode=self.he_fan, nonlinearity="relu")
 
     def _normalize_layer(self, data: DataSpec) -> Normalize | None:
         if self.normalize == "none" or (self.normalize == "auto" and not data.mean):
             return None
         channels = data.shape[0]
         if len(data.mean) != len(data.std) or len(data.mean) not in (1, channels):
-            raise BadInput(
-                f"{self.name}: normalize=data",
-                allowed=f"used with data that has a mean and std for its {channels} channels",
-                got=f"{len(data.mean)} means and {len(data.std)} stds for {data.name!r}",
-                do="use normalize=none, or give the data set its constants",
-            )
+            what, do = f"{self.name}: normalize=data", "use normalize=none, or give the data set its constants"
+            allowed = f"used with data that has a mean and std for its {channels} channels"
+            got = f"{len(data.mean)} means and {len(data.std)} stds for {data.name!r}"
+            raise BadInput(what, allowed=allowed, got=got, do=do)
         return Normalize(data.mean, data.std, dims=len(data.shape))
 
 
-def named(*layers: tuple[str, nn.Module]) -> nn.Sequential:
-    """Layers in execution order under readable names: parameters become `conv1.weight`, `fc.bias`."""
-    return nn.Sequential(OrderedDict(layers))
+def image_shape(model: str, data: DataSpec, smallest: int = 1) -> tuple[int, int, int]:
+    """(C, H, W) of the data, or `NotApplicable` for tables and for images under `smallest` pixels a side."""
+    if data.kind != "image" or len(data.shape) != 3:
+        got = f"{data.name!r} has shape {data.shape}; model 'mlp' takes any shape"
+        raise NotApplicable(f"model {model!r} needs images (C, H, W), but {got}")
+    channels, height, width = data.shape
+    if min(height, width) < smallest:
+        got = f"{data.name!r} has {height}x{width}; 'lenet-dlg', 'resnet20' and 'mlp' take small images"
+        raise NotApplicable(f"model {model!r} needs images of at least {smallest}x{smallest} pixels, but {got}")
+    return channels, height, width
+
+
+def enlarged_shape(model: str, data: DataSpec, side: int, smallest: int) -> tuple[Layers, tuple[int, int, int]]:
+    """The first layer that enlarges smaller pictures to `side` pixels, if it is needed, and the shape behind it."""
+    channels, height, width = image_shape(model, data, smallest=1 if side >= smallest else smallest)
+    if side <= max(height, width):
+        return [], (channels, height, width)
+    return [("enlarge", Enlarge((height, width), (side, side)))], (channels, side, side)
+
+
+def conv_out(size: int, kernel: int, stride: int = 1, padding: int = 0) -> int:
+    """Pixels a side after a convolution or a pooling."""
+    return (size + 2 * padding - kernel) // stride + 1
+
+
+Pool = tuple[type[nn.Module], int]  # and its window
+ConvRow = tuple[int, int, int, int, Pool | None]  # channels out, kernel, stride, padding, pool behind the activation
+
+
+def convolutions(
+    shape: tuple[int, int, int],
+    rows: Iterable[ConvRow],
+    act: str,
+    *,
+    slope: float | None = None,
+    batchnorm: bool = False,
+    bias: bool = True,
+) -> tuple[Layers, int]:
+    """[Conv, BatchNorm if asked for, activation, pool if any] for each row, flatten; and how many features come out."""
+    channels, *sides = shape
+    layers: Layers = []
+    for index, (out, kernel, stride, padding, pool) in enumerate(rows, start=1):
+        layers.append((f"conv{index}", nn.Conv2d(channels, out, kernel, stride, padding, bias=bias)))
+        if batchnorm:
+            layers.append((f"bn{index}", nn.BatchNorm2d(out)))
+        layers.append((f"act{index}", activation(act, slope)))
+        channels, sides = out, [conv_out(side, kernel, stride, padding) for side in sides]
+        if pool is not None:
+            kind, window = pool
+            layers.append((f"pool{index}", kind(window)))
+            sides = [side // window for side in sides]
+    return [*layers, ("flatten", nn.Flatten())], channels * math.prod(sides)

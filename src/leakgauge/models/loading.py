@@ -1,19 +1,24 @@
-"""From `--model` and `--weights` to a model that is known to run on the data."""
+"""From `--model` and `--weights` to a model that is known to run on the data. Nothing in a checkpoint is executed."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from leakgauge import catalog
-from leakgauge.errors import BadInput, LeakgaugeError
-from leakgauge.models._base import ModelSpec, seeded
-from leakgauge.models._checkpoint import load_weights
+from leakgauge.errors import BadInput, LeakgaugeError, Unreadable
+from leakgauge.models._base import ModelSpec
+from leakgauge.models.layers import seeded
+from leakgauge.reading.tensors import read_safetensors, read_torch
 from leakgauge.types import DataSpec
+
+_WRAPPERS = ("state_dict", "model_state_dict", "model")  # keys that training scripts put around the tensors
+_SAVE = "save model.state_dict() as .safetensors or with torch.save"
 
 
 def load_model(spec: str, data: DataSpec, seed: int, weights: str | None = None) -> nn.Module:
@@ -29,38 +34,39 @@ def load_model(spec: str, data: DataSpec, seed: int, weights: str | None = None)
     else:
         model = catalog.build("models", spec).build(data, seed)
     if weights is not None:
-        load_weights(model, weights)
+        _load_weights(model, weights)
         _check_forward(f"{spec} with weights {weights}", model, data)
     return model
 
 
 def logits_of(spec: str, data: DataSpec, seed: int) -> int:
-    """How many classes the user's own model tells apart on samples of this shape."""
+    """How many classes the user's own model has on samples of this shape."""
     model = _own_model(spec, data, seed)
     try:
-        with seeded(0), torch.no_grad():
-            logits = model(torch.zeros(1, *data.shape))
-    except Exception:  # said properly by the check of its forward pass
+        logits = _zero_logits(model, data)
+    except Exception:  # the check of its forward pass reports it
         return data.classes
     return int(logits.shape[1]) if isinstance(logits, Tensor) and logits.dim() == 2 else data.classes
 
 
 def freeze_unused(model: nn.Module, shape: Sequence[int]) -> None:
     """Parameters that the logits do not depend on are no part of an update: they have no gradient."""
-    named = [p for p in model.parameters() if p.requires_grad]
-    if not named:
+    trainable = [p for p in model.parameters() if p.requires_grad]
+    if not trainable:
         return
-    like = named[0]
     with seeded(0), torch.enable_grad():
-        logits = model(torch.rand(1, *shape).to(like))
-        found = torch.autograd.grad(logits.sum(), named, allow_unused=True) if logits.requires_grad else ()
-    for parameter, gradient in zip(named, found, strict=False):
+        logits = model(torch.rand(1, *shape).to(trainable[0]))
+        found = torch.autograd.grad(logits.sum(), trainable, allow_unused=True) if logits.requires_grad else ()
+    for parameter, gradient in zip(trainable, found, strict=False):
         parameter.requires_grad_(gradient is not None)
 
 
 def parameter_count(model: nn.Module) -> int:
-    """Trainable numbers in the model, as the papers' tables count them: no BatchNorm statistics."""
+    """Numbers in the model's parameters, as the papers' tables count them: no BatchNorm statistics."""
     return sum(p.numel() for p in model.parameters())
+
+
+# --- the user's own model -------------------------------------------------------------------------------------------
 
 
 def _own_model(spec: str, data: DataSpec, seed: int) -> nn.Module:
@@ -70,45 +76,33 @@ def _own_model(spec: str, data: DataSpec, seed: int) -> nn.Module:
         factory = catalog.own(f"{head}:{thing}")
     if inspect.isclass(factory) and issubclass(factory, ModelSpec):
         return factory.from_text(fields).build(data, seed)
+    what = f"model {spec!r}"
     if isinstance(factory, nn.Module) or not callable(factory):
-        raise BadInput(
-            f"model {spec!r}",
-            allowed="a function or class that makes a model",
-            got=f"an object of type {type(factory).__name__}",
-            do="wrap it in a function, so that each seed gets fresh parameters",
+        got, do = (
+            f"an object of type {type(factory).__name__}",
+            "wrap it in a function: each seed gets fresh parameters",
         )
-    arguments = _arguments(spec, factory, fields, data, seed)
+        raise BadInput(what, allowed="a function or class that makes a model", got=got, do=do)
+    arguments = _arguments(what, factory, fields, data, seed)
     try:
         with seeded(seed):
             model = factory(**arguments)
     except LeakgaugeError:
         raise
     except Exception as error:
-        raise BadInput(
-            f"model {spec!r}",
-            allowed=f"a factory that works with {arguments}",
-            got=f"{type(error).__name__}: {error}",
-            do="mend the factory or its arguments",
-        ) from error
+        allowed, got = f"a factory that works with {arguments}", f"{type(error).__name__}: {error}"
+        raise BadInput(what, allowed=allowed, got=got, do="mend the factory or its arguments") from error
     if not isinstance(model, nn.Module):
-        raise BadInput(
-            f"model {spec!r}",
-            allowed="a factory that returns a torch.nn.Module",
-            got=type(model).__name__,
-            do="return the model itself",
-        )
+        allowed = "a factory that returns a torch.nn.Module"
+        raise BadInput(what, allowed=allowed, got=type(model).__name__, do="return the model itself")
     if not any(p.requires_grad for p in model.parameters()):
-        raise BadInput(
-            f"model {spec!r}",
-            allowed="a model with at least one trainable parameter",
-            got="none",
-            do="set requires_grad on what the client trains",
-        )
+        allowed, do = "a model with at least one trainable parameter", "set requires_grad on what the client trains"
+        raise BadInput(what, allowed=allowed, got="none", do=do)
     return model.cpu().eval()
 
 
-def _arguments(spec: str, factory: Any, fields: str, data: DataSpec, seed: int) -> dict[str, Any]:
-    """What the user wrote, and those of our three offers that the signature names itself.
+def _arguments(what: str, factory: Any, fields: str, data: DataSpec, seed: int) -> dict[str, Any]:
+    """The user's arguments, and those of our three that the signature names itself.
 
     A bare **kwargs is not taken as an invitation: it is mostly handed on to something that knows no `seed`.
     """
@@ -116,25 +110,20 @@ def _arguments(spec: str, factory: Any, fields: str, data: DataSpec, seed: int) 
     for part in filter(None, fields.split(",")):
         key, sep, value = part.partition("=")
         if not sep or not key.strip().isidentifier():
-            raise BadInput(f"model {spec!r}", allowed="key=value,... behind it", got=repr(part), do="add key=")
+            raise BadInput(what, allowed="key=value,... behind it", got=repr(part), do="add key=")
         arguments[key.strip()] = _parse(value.strip())
     try:
         signature = inspect.signature(factory)
     except (TypeError, ValueError):  # built-ins without one
         return arguments
     offers = {"input_shape": tuple(data.shape), "num_classes": data.classes, "seed": seed}
-    positional_only = inspect.Parameter.POSITIONAL_ONLY
-    accepted = {n for n, p in signature.parameters.items() if p.kind is not positional_only}
+    accepted = {n for n, p in signature.parameters.items() if p.kind is not inspect.Parameter.POSITIONAL_ONLY}
     arguments = {k: v for k, v in offers.items() if k in accepted} | arguments
     try:
         signature.bind(**arguments)
     except TypeError as error:
-        raise BadInput(
-            f"model {spec!r}",
-            allowed=f"given the arguments of {signature}",
-            got=str(error),
-            do="write them as FILE.py:FACTORY:key=value,...",
-        ) from error
+        allowed, do = f"given the arguments of {signature}", "write them as FILE.py:FACTORY:key=value,..."
+        raise BadInput(what, allowed=allowed, got=str(error), do=do) from error
     return arguments
 
 
@@ -149,19 +138,22 @@ def _parse(text: str) -> Any:
     return text
 
 
+def _zero_logits(model: nn.Module, data: DataSpec) -> Any:
+    """What the model returns for one sample of zeros."""
+    with seeded(0), torch.no_grad():
+        return model(torch.zeros(1, *data.shape))
+
+
 def _check_forward(what: str, model: nn.Module, data: DataSpec) -> None:
     """One zero sample must give (1, classes) finite logits."""
-    do = f"take {tuple(data.shape)} samples and return {data.classes} logits (num_classes={data.classes})"
     try:
-        with seeded(0), torch.no_grad():
-            logits = model(torch.zeros(1, *data.shape))
+        logits = _zero_logits(model, data)
     except Exception as error:
-        got = f"{type(error).__name__}: {error}"
+        do = f"take {tuple(data.shape)} samples and return {data.classes} logits (num_classes={data.classes})"
         if len(data.shape) == 3 and data.shape[0] == 1:
             do += "; arrays (M, H, W) are read as grey pictures (M, 1, H, W): a model of series drops that axis"
-        raise BadInput(
-            f"model {what!r}", allowed=f"runnable on (1, {', '.join(map(str, data.shape))})", got=got, do=do
-        ) from error
+        allowed, got = f"runnable on (1, {', '.join(map(str, data.shape))})", f"{type(error).__name__}: {error}"
+        raise BadInput(f"model {what!r}", allowed=allowed, got=got, do=do) from error
     refuse_output(f"of model {what!r}", logits, 1, data.classes)
     if not bool(torch.isfinite(logits).all()):
         raise BadInput(f"logits of model {what!r}", allowed="finite", got="nan or infinity", do="check its parameters")
@@ -171,15 +163,59 @@ def refuse_output(of: str, logits: Any, samples: int, classes: int | None = None
     """A model must return a tensor with one row of logits for each sample."""
     wanted = f"({samples}, {classes or 'classes'})"
     if not isinstance(logits, Tensor):
-        raise BadInput(
-            f"logits {of}",
-            allowed=f"a tensor of shape {wanted}",
-            got=type(logits).__name__,
-            do="wrap the model in a module that returns the logits alone",
-        )
+        allowed, do = f"a tensor of shape {wanted}", "wrap the model in a module that returns the logits alone"
+        raise BadInput(f"logits {of}", allowed=allowed, got=type(logits).__name__, do=do)
     shape = tuple(logits.shape)
     if len(shape) != 2 or shape[0] != samples or (classes is not None and shape[1] != classes):
         do = "return one row of class logits for each sample"
         if classes is not None:
             do += f", here {classes} (num_classes={classes})"
         raise BadInput(f"logits {of}", allowed=f"of shape {wanted}", got=shape, do=do)
+
+
+# --- checkpoints ----------------------------------------------------------------------------------------------------
+
+
+def _load_weights(model: nn.Module, path: str) -> None:
+    """Copy the checkpoint's tensors into the model; every name and shape must fit."""
+    tensors = load_tensors(path)
+    expected = model.state_dict()
+    # A count that only old checkpoints lack and that nothing here reads.
+    missing = [n for n in expected if n not in tensors and not n.endswith("num_batches_tracked")]
+    extra = [n for n in tensors if n not in expected]
+    wrong = [n for n in tensors if n in expected and tensors[n].shape != expected[n].shape]
+    do = "choose the model, its fields and the data it was saved for"
+    got = ""
+    if missing or extra:
+        got = f"no {missing[0]!r}" if missing else f"the unknown {extra[0]!r}"
+        got += f" ({len(missing)} missing, {len(extra)} unknown)"
+    elif wrong:
+        name, tensor, wanted = wrong[0], tensors[wrong[0]], tuple(expected[wrong[0]].shape)
+        got = f"{name!r} of shape {tuple(tensor.shape)}, not {wanted}"
+        if tensor.dim() and tuple(tensor.shape[1:]) == wanted[1:]:
+            do += f"; if it has {len(tensor)} classes, an .npz says so by an entry classes={len(tensor)}"
+    if got:
+        raise BadInput(f"weights {path!r}", allowed="a checkpoint of this model", got=got, do=do)
+    model.load_state_dict(tensors, strict=False)
+
+
+def load_tensors(path: str) -> dict[str, Tensor]:
+    """The checkpoint's tensors by parameter name, without a model to hold them against."""
+    what, suffix = f"weights {path!r}", Path(path).suffix
+    if suffix not in (".safetensors", ".pt", ".pth"):
+        raise BadInput(what, allowed="a .safetensors, .pt or .pth file", got=suffix or "no suffix", do=_SAVE)
+    if not Path(path).is_file():
+        raise BadInput(what, allowed="an existing file", got="no such file", do="check the path")
+    try:
+        loaded: Any = read_safetensors(Path(path))[0] if suffix == ".safetensors" else read_torch(Path(path))
+    except Unreadable as error:
+        raise BadInput(what, allowed="a checkpoint of plain tensors", got=error, do=_SAVE) from error
+    if isinstance(loaded, Mapping):
+        loaded = next((loaded[key] for key in _WRAPPERS if isinstance(loaded.get(key), Mapping)), loaded)
+    if not isinstance(loaded, Mapping):
+        raise BadInput(what, allowed="tensors by name", got=type(loaded).__name__, do=_SAVE)
+    for name, value in loaded.items():
+        if not isinstance(name, str) or not isinstance(value, Tensor):
+            raise BadInput(what, allowed="tensors by name", got=f"{type(value).__name__} at {name!r}", do=_SAVE)
+    prefix = "module." if all(name.startswith("module.") for name in loaded) else ""  # which DataParallel adds to all
+    return {name.removeprefix(prefix): tensor for name, tensor in loaded.items()}

@@ -1,4 +1,9 @@
-"""A normalisation whose scale and shift come out of a private key, through a lock that is private too."""
+"""A normalisation that computes its scale and shift from a private key, through a lock that is private too.
+
+Also a network at the weights of several rounds at once: one client, the same samples, the same lock, moving weights.
+The gradient of the sum of the rounds' losses has, at each round's weights, that round's own update. So an attacker who
+keeps a client's updates of several rounds sees one update of this network, and every attack works on it as it is.
+"""
 
 from __future__ import annotations
 
@@ -7,23 +12,23 @@ from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from leakgauge.engine.randomness import uniform
+from leakgauge.engine.randomness import generator, uniform
 from leakgauge.errors import NotApplicable
-from leakgauge.models._layers import activation
+from leakgauge.models.layers import activation
 from leakgauge.settings import unknown_name
 
 FIRST = "first"  # the first normalisation the model lists; without one, behind its first convolution or dense layer
-ACTIVATIONS = ("identity", "sigmoid", "relu")
 INITS = ("default", "uniform")
+FIRST_ROUND = "rounds.0"  # of `SeveralRounds`: the network of the first round, by name
+_CLOSEST = 1e-12  # to certainty; the logarithm behind it stays finite
 PARTS = ("key", "weight", "bias")
-_USUAL = {  # scale and shift before the activation, about as large as a fresh lock makes them
-    "identity": (1 / 3, 0.0),
-    "sigmoid": (0.0, 0.0),
-    "relu": (1 / 3, 1 / 6),  # at zero it has no slope, and a search would not leave
-}
+# Scale and shift before each activation, about as large as a fresh lock makes them. At zero ReLU has no slope.
+_USUAL = {"identity": (1 / 3, 0.0), "sigmoid": (0.0, 0.0), "relu": (1 / 3, 1 / 6)}
+ACTIVATIONS = tuple(_USUAL)
 
 
 class LockedNorm(nn.Module):
@@ -47,11 +52,9 @@ class LockedNorm(nn.Module):
         self.norm = norm
         self.act = activation(act)
         self.public = False  # are weight and bias those of a lock that everyone has seen?
-        gamma, beta = _USUAL[act]
         self.register_buffer("key", torch.full((length,), 0.5), persistent=False)
         self.register_buffer("weight", torch.zeros(2 * channels, length), persistent=False)
-        usual = torch.cat((torch.full((channels,), gamma), torch.full((channels,), beta)))
-        self.register_buffer("bias", usual, persistent=False)
+        self.register_buffer("bias", torch.tensor(_USUAL[act]).repeat_interleave(channels), persistent=False)
         self.register_buffer("shift", torch.zeros(2 * channels), persistent=False)
 
     def publish(self, seed: int, init: str) -> None:
@@ -98,16 +101,12 @@ def locks_in(model: nn.Module) -> dict[str, LockedNorm]:
 def place_for_norm(model: nn.Module, layer: str) -> str:
     """The layer that is locked: the named one, or the first; see `FIRST`."""
     kinds = ((_BatchNorm, nn.GroupNorm), nn.Conv2d, nn.Linear)
-    by_kind = [[name for name, m in model.named_modules() if isinstance(m, kind)] for kind in kinds]
-    if layer == FIRST:
-        found: str | None = next((names[0] for names in by_kind if names), None)
-        if found is None:
-            raise NotApplicable("a lock needs a BatchNorm, GroupNorm, Conv2d or Linear layer, and there is none")
-        return found
-    known = [name for names in by_kind for name in names]
-    if layer not in known:
+    known = [name for kind in kinds for name, module in model.named_modules() if isinstance(module, kind)]
+    if not known:
+        raise NotApplicable("a lock needs a BatchNorm, GroupNorm, Conv2d or Linear layer, and there is none")
+    if layer not in (FIRST, *known):
         raise unknown_name("layer", layer, [FIRST, *known])
-    return layer
+    return known[0] if layer == FIRST else layer
 
 
 def with_norm(model: nn.Module, layer: str, length: int = 0, act: str = "identity") -> nn.Module:
@@ -118,39 +117,73 @@ def with_norm(model: nn.Module, layer: str, length: int = 0, act: str = "identit
     model = copy.deepcopy(model)
     name = place_for_norm(model, layer)
     old = model.get_submodule(name)
-    if not isinstance(old, (nn.Conv2d, nn.Linear)):
-        if length:
-            _put(model, name, _locked(_without_affine(old), old, length, act))
+    if isinstance(old, (nn.Conv2d, nn.Linear)):
+        dense = isinstance(old, nn.Linear)
+        channels = old.out_features if isinstance(old, nn.Linear) else old.out_channels
+        norm = (nn.BatchNorm1d if dense else nn.BatchNorm2d)(channels, affine=not length).to(old.weight)
+        behind = LockedNorm(norm, channels, length, act).to(old.weight) if length else norm
+        new: nn.Module = nn.Sequential(OrderedDict([("layer", old), ("lock" if length else "norm", behind)]))
+    elif not length:
         return model
-    channels = old.out_channels if isinstance(old, nn.Conv2d) else old.out_features
-    kind = nn.BatchNorm2d if isinstance(old, nn.Conv2d) else nn.BatchNorm1d
-    norm: nn.Module = kind(channels, affine=not length).to(old.weight)
-    if length:
-        norm = LockedNorm(norm, channels, length, act).to(old.weight)
-    layers = OrderedDict([("layer", old), ("lock" if length else "norm", norm)])
-    return _put(model, name, nn.Sequential(layers).train(old.training))
-
-
-def _locked(norm: nn.Module, old: nn.Module, length: int, act: str) -> nn.Module:
-    channels = old.num_features if isinstance(old, _BatchNorm) else old.num_channels
-    assert isinstance(channels, int)
-    like = next((t for t in (*old.parameters(), *old.buffers()) if t.is_floating_point()), torch.zeros(()))
-    return LockedNorm(norm, channels, length, act).to(like).train(old.training)
-
-
-def _without_affine(norm: nn.Module) -> nn.Module:
-    """The same normalisation, running statistics included, that no longer learns a scale and a shift."""
-    bare = copy.deepcopy(norm)
-    assert isinstance(bare, (_BatchNorm, nn.GroupNorm))
-    bare.affine = False
-    bare.register_parameter("weight", None)
-    bare.register_parameter("bias", None)
-    return bare
-
-
-def _put(model: nn.Module, name: str, layer: nn.Module) -> nn.Module:
+    else:  # the same normalisation, running statistics included, that no longer learns a scale and a shift
+        assert isinstance(old, (_BatchNorm, nn.GroupNorm))
+        channels = old.num_features if isinstance(old, _BatchNorm) else old.num_channels
+        like = next((t for t in (*old.parameters(), *old.buffers()) if t.is_floating_point()), torch.zeros(()))
+        old.affine = False
+        old.register_parameter("weight", None)
+        old.register_parameter("bias", None)
+        new = LockedNorm(old, channels, length, act).to(like)
+    new.train(old.training)
     if not name:  # the model is nothing but this layer
-        return layer
-    parent, _, leaf = name.rpartition(".")
-    setattr(model.get_submodule(parent), leaf, layer)
+        return new
+    model.set_submodule(name, new)
+    return model
+
+
+class SeveralRounds(nn.Module):
+    """(N, ...) -> (N, C + 1) outputs. Their plain cross-entropy is the sum over rounds of the cross-entropies.
+
+    The outputs are the sums over rounds of the log-probabilities of each class, and one more for the rest to a total
+    probability of one: with it the softmax changes nothing. Locks are shared, everything else is each round's.
+    """
+
+    def __init__(self, model: nn.Module, rounds: int, drift: float, seed: int = 0) -> None:
+        super().__init__()
+        self.rounds = nn.ModuleList([model])
+        for number in range(1, rounds):
+            later = _moved(copy.deepcopy(model), drift, f"drift/{number}", seed)
+            for name, lock in locks_in(model).items():
+                later.set_submodule(name, _TheSame(lock))
+            self.rounds.append(later)
+
+    @property
+    def names(self) -> list[str]:
+        """Of the rounds' networks, as submodules."""
+        return [f"rounds.{number}" for number in range(len(self.rounds))]
+
+    def forward(self, x: Tensor) -> Tensor:
+        likely = torch.stack([F.log_softmax(net(x), -1) for net in self.rounds]).sum(0)
+        missing = torch.log((1 - likely.exp().sum(-1, keepdim=True)).clamp_min(_CLOSEST))
+        return torch.cat((likely, missing), -1)
+
+
+class _TheSame(nn.Module):
+    """The layer of an earlier round. In a tuple, so that it is listed only once, in its own round."""
+
+    def __init__(self, layer: nn.Module) -> None:
+        super().__init__()
+        self.layer = (layer,)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.layer[0](x)
+        return out
+
+
+def _moved(model: nn.Module, drift: float, role: str, seed: int) -> nn.Module:
+    """Every weight moved at random, by `drift` of the root mean square of its tensor: in place of others' training."""
+    random = generator(seed, role)
+    with torch.no_grad():
+        for weight in model.parameters():
+            step = torch.randn(weight.shape, generator=random).to(weight)
+            weight.add_(drift * weight.square().mean().sqrt() * step)
     return model

@@ -1,4 +1,4 @@
-"""One hidden layer, for tables and images alike: its first layer gives the input away exactly."""
+"""Multilayer perceptrons, for tables and images alike: their first layer gives the input away exactly."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import ClassVar
 
 from torch import nn
 
-from leakgauge.models._base import ModelSpec, named
-from leakgauge.models._layers import activation
+from leakgauge.models._base import ModelSpec
+from leakgauge.models.layers import Layers, activation, named
 from leakgauge.settings import setting
 from leakgauge.types import DataSpec
 
@@ -21,13 +21,25 @@ class MLP(ModelSpec):
     name: ClassVar[str] = "mlp"
     summary: ClassVar[str] = "one hidden layer, for tables and images"
     paper: ClassVar[str] = "Aono et al. 2017 (the set-up of the analytic attack)"
+    depth: ClassVar[int] = 1  # hidden layers
 
     hidden: int = setting(128, "units of the hidden layer", low=1)
 
     def layers(self, data: DataSpec) -> nn.Sequential:
-        return named(
-            ("flatten", nn.Flatten()),  # (N, d)
-            ("fc1", nn.Linear(math.prod(data.shape), self.hidden)),
-            ("act1", activation(self.activation)),
-            ("fc2", nn.Linear(self.hidden, data.classes)),
-        )
+        layers: Layers = [("flatten", nn.Flatten())]  # (N, d)
+        for number in range(1, self.depth + 1):
+            before = math.prod(data.shape) if number == 1 else self.hidden
+            layers += [(f"fc{number}", nn.Linear(before, self.hidden)), (f"act{number}", activation(self.activation))]
+        return named(*layers, (f"fc{self.depth + 1}", nn.Linear(self.hidden, data.classes)))
+
+
+@dataclass(frozen=True)
+class MLPPrecode(MLP):
+    """M9: flatten, 2 x [Linear, ReLU] of 1024 units, Linear. The bottleneck before the last layer is the defense."""
+
+    name: ClassVar[str] = "mlp-precode"
+    summary: ClassVar[str] = "two hidden layers of 1024 units; the defense precode adds the bottleneck"
+    paper: ClassVar[str] = "Scheliga et al. 2022 (PRECODE)"
+    depth = 2
+
+    hidden: int = setting(1024, "units of each hidden layer", low=1)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -15,10 +16,10 @@ from torch import Tensor, nn
 class _Watched:
     """What one forward pass showed, in execution order."""
 
-    started: list[str] = field(default_factory=list)  # modules with parameters of their own
-    inputs: dict[str, Tensor] = field(default_factory=dict)  # name of an nn.Linear -> its last input
-    outputs: dict[str, Tensor] = field(default_factory=dict)  # name of an nn.Linear -> its last output
-    logits: Tensor | None = None
+    started: list[str]  # modules with parameters of their own
+    inputs: dict[str, Tensor]  # name of an nn.Linear -> its last input
+    outputs: dict[str, Tensor]  # name of an nn.Linear -> its last output
+    logits: Tensor
 
 
 def first_linear(model: nn.Module, example: Tensor) -> str | None:
@@ -41,15 +42,13 @@ def input_affine(model: nn.Module, example: Tensor) -> tuple[Tensor, Tensor] | N
 
 
 def last_linear(model: nn.Module, example: Tensor) -> str | None:
-    """The nn.Linear whose output is the logits. `example` is (1, *shape).
+    """The nn.Linear that outputs the logits. `example` is (1, *shape).
 
     A shift that is the same for all classes, as of log_softmax, is allowed: cross-entropy does not see it.
     """
     with _still(model), torch.no_grad():
         watched = _watch(model, example.detach())
-    if not watched.started or watched.logits is None:
-        return None
-    name = watched.started[-1]
+    name = watched.started[-1] if watched.started else ""
     output = watched.outputs.get(name)
     if output is None or watched.started.count(name) != 1 or output.shape != watched.logits.shape:
         return None
@@ -64,23 +63,21 @@ def last_listed_linear(model: nn.Module) -> str | None:
 
 
 def _first_linear(model: nn.Module, example: Tensor) -> tuple[str, Tensor, Tensor] | None:
-    example = example[:1]  # one sample shows it all
-    probe = torch.Generator().manual_seed(0)
-    noise = torch.rand(example.shape, generator=probe).to(example)
+    x = example[:1].detach()  # one sample shows it all
+    noise = torch.rand(x.shape, generator=torch.Generator().manual_seed(0)).to(x)
     with _still(model), torch.enable_grad():
-        here = _input_slope(model, example.detach())
-        there = _input_slope(model, noise)
+        here, there = _input_slope(model, x), _input_slope(model, noise)
     if here is None or there is None:
         return None
-    (name, x, z, slope), (_, _, _, other_slope) = here, there
+    name, z, slope = here
     # The slope of an affine map is the same everywhere; a non-linear one differs between the two points.
-    if not torch.allclose(slope, other_slope, rtol=1e-4) or not bool((slope != 0).all()):
+    if not torch.allclose(slope, there[2], rtol=1e-4) or not bool((slope != 0).all()):
         return None
-    return name, slope, z - slope * x
+    return name, slope, z - slope * x.flatten()
 
 
-def _input_slope(model: nn.Module, x: Tensor) -> tuple[str, Tensor, Tensor, Tensor] | None:
-    """(name, x, z, dz/dx) where the first linear layer's input z depends on x entry by entry, else None."""
+def _input_slope(model: nn.Module, x: Tensor) -> tuple[str, Tensor, Tensor] | None:
+    """(name, z, dz/dx) if the first linear layer's input z depends on x entry by entry, else None."""
     x = x.clone().requires_grad_(True)
     watched = _watch(model, x)
     name = watched.started[0] if watched.started else ""
@@ -94,29 +91,29 @@ def _input_slope(model: nn.Module, x: Tensor) -> tuple[str, Tensor, Tensor, Tens
     slope = diagonal.flatten()
     if not torch.allclose(product.flatten(), slope * v.flatten(), rtol=1e-4):
         return None
-    return name, x.detach().flatten(), z.detach().flatten(), slope
+    return name, z.detach().flatten(), slope
 
 
 def _watch(model: nn.Module, x: Tensor) -> _Watched:
-    watched = _Watched()
+    started: list[str] = []
+    inputs: dict[str, Tensor] = {}
+    outputs: dict[str, Tensor] = {}
+
+    def before(name: str, module: nn.Module, args: tuple[Any, ...]) -> None:
+        started.append(name)
+        if isinstance(module, nn.Linear) and args:
+            inputs[name] = args[0]
+
+    def after(name: str, module: nn.Module, _: tuple[Any, ...], out: Any) -> None:
+        if isinstance(module, nn.Linear):
+            outputs[name] = out
+
     with ExitStack() as hooks:
         for name, module in model.named_modules():
-            if not any(True for _ in module.parameters(recurse=False)):
-                continue
-
-            def before(module: nn.Module, args: tuple[Any, ...], name: str = name) -> None:
-                watched.started.append(name)
-                if isinstance(module, nn.Linear) and args:
-                    watched.inputs[name] = args[0]
-
-            def after(module: nn.Module, _: tuple[Any, ...], out: Any, name: str = name) -> None:
-                if isinstance(module, nn.Linear):
-                    watched.outputs[name] = out
-
-            hooks.enter_context(module.register_forward_pre_hook(before))
-            hooks.enter_context(module.register_forward_hook(after))
-        watched.logits = model(x)
-    return watched
+            if any(True for _ in module.parameters(recurse=False)):
+                hooks.enter_context(module.register_forward_pre_hook(partial(before, name)))
+                hooks.enter_context(module.register_forward_hook(partial(after, name)))
+        return _Watched(started, inputs, outputs, model(x))
 
 
 @contextmanager
@@ -138,10 +135,8 @@ def has_kinks(model: nn.Module, example: Tensor) -> bool:
     seen, waiting = set(), [logits.grad_fn]
     while waiting:
         step = waiting.pop()
-        if step is None or step in seen:
-            continue
-        if any(kink in step.name() for kink in ("Relu", "MaxPool", "Hardtanh", "Threshold", "AbsBackward")):
-            return True
-        seen.add(step)
-        waiting += [before for before, _ in step.next_functions]
-    return False
+        if step is not None and step not in seen:
+            seen.add(step)
+            waiting += [before for before, _ in step.next_functions]
+    kinks = ("Relu", "MaxPool", "Hardtanh", "Threshold", "AbsBackward")
+    return any(kink in step.name() for step in seen for kink in kinks)

@@ -9,14 +9,13 @@ import torch
 from torch import Tensor, nn
 
 from leakgauge.errors import BadInput, NotApplicable
-from leakgauge.models._base import ModelSpec, named
-from leakgauge.models._layers import activation
-from leakgauge.models._shapes import image_shape
+from leakgauge.models._base import ModelSpec, image_shape
+from leakgauge.models.layers import activation, named
 from leakgauge.settings import setting
 from leakgauge.types import DataSpec
 
 _SPREAD = 0.02  # standard deviation of positions and class token at the start
-_WIDER = 4  # the layer between two of a block, beside the embedding
+_WIDER = 4  # times the embedding is the hidden layer of a block
 
 
 @dataclass(frozen=True)
@@ -38,26 +37,21 @@ class ViT(ModelSpec):
 
     def layers(self, data: DataSpec) -> nn.Sequential:
         channels, height, width = image_shape(self.name, data, smallest=self.patch)
-        if height % self.patch or width % self.patch:
-            raise NotApplicable(
-                f"vit cuts {height}x{width} pictures into patches of {self.patch}, which leaves some over"
-            )
-        if self.embedding % self.heads:
-            raise BadInput(
-                "vit: embedding", allowed=f"a multiple of heads={self.heads}", got=self.embedding, do="change either"
-            )
-        places = (height // self.patch) * (width // self.patch)
-        blocks = [
-            (f"block{n}", _Block(self.embedding, self.heads, activation(self.activation)))
-            for n in range(1, self.depth + 1)
-        ]
+        dim, patch = self.embedding, self.patch
+        if height % patch or width % patch:
+            raise NotApplicable(f"vit cuts {height}x{width} pictures into patches of {patch}, which leaves some over")
+        if dim % self.heads:
+            allowed = f"a multiple of heads={self.heads}"
+            raise BadInput("vit: embedding", allowed=allowed, got=dim, do="change either")
+        places = (height // patch) * (width // patch)
+        blocks = [_Block(dim, self.heads, activation(self.activation)) for _ in range(self.depth)]
         return named(
-            ("patches", nn.Conv2d(channels, self.embedding, self.patch, self.patch)),  # (N, D, h, w)
-            ("places", _Places(places, self.embedding, self.token)),  # (N, P, D)
-            *blocks,
-            ("norm", nn.LayerNorm(self.embedding)),
+            ("patches", nn.Conv2d(channels, dim, patch, patch)),  # (N, D, h, w)
+            ("places", _Places(places, dim, self.token)),  # (N, P, D)
+            *((f"block{n}", block) for n, block in enumerate(blocks, start=1)),
+            ("norm", nn.LayerNorm(dim)),
             ("pool", _Pool(self.token)),  # (N, D)
-            ("fc", nn.Linear(self.embedding, data.classes)),
+            ("fc", nn.Linear(dim, data.classes)),
         )
 
     def init_default(self, model: nn.Sequential) -> None:
@@ -102,9 +96,8 @@ class _Block(nn.Module):
 
     def _attended(self, x: Tensor) -> Tensor:
         n, p, d = x.shape
-        query, key, value = (
-            self.qkv(x).view(n, p, 3, self.heads, d // self.heads).permute(2, 0, 3, 1, 4)
-        )  # (N, h, P, e)
+        parts = self.qkv(x).view(n, p, 3, self.heads, d // self.heads)
+        query, key, value = parts.permute(2, 0, 3, 1, 4)  # (N, h, P, e)
         weights = torch.softmax(query @ key.transpose(-2, -1) * (d // self.heads) ** -0.5, -1)
         mixed: Tensor = self.out((weights @ value).transpose(1, 2).reshape(n, p, d))
         return mixed

@@ -22,8 +22,7 @@ from leakgauge.client.chain import prepared
 from leakgauge.client.naming import by_own_names, shared_as
 from leakgauge.client.observe import check_update
 from leakgauge.data import Dataset, load, public_batch
-from leakgauge.data._arrays import own_spec, refuse_kind, refuse_labels
-from leakgauge.data.loading import load_whole
+from leakgauge.data.loading import load_whole, own_spec, refuse_kind, refuse_labels
 from leakgauge.engine.precision import dtype_of, set_precision
 from leakgauge.engine.ways import choose_way, usual_way
 from leakgauge.errors import BadInput

@@ -20,7 +20,7 @@ from leakgauge.client.chain import client_step, prepared
 from leakgauge.client.observe import facts_about
 from leakgauge.client.partition import shares
 from leakgauge.client.summed import behind_one, seen_step
-from leakgauge.data import Dataset, draw_crowds, draw_others, load, public_batch
+from leakgauge.data import Dataset, draw_others, draw_victims, load, public_batch
 from leakgauge.engine.precision import dtype_of, set_precision
 from leakgauge.engine.randomness import derived_seed, generator
 from leakgauge.engine.ways import choose_way, usual_way
@@ -173,7 +173,7 @@ def load_setup(
     model = load_model(scenario.model, data, scenario.seed, scenario.weights).to(where)
     pool = shares(victims.labels, scenario.partition, scenario.seed)
     clients = max((behind_one(parse_chain(chain)) for chain in scenario.defenses), default=1)
-    crowd = draw_crowds(
+    crowd = draw_victims(
         victims, scenario.trials, scenario.batch_size, scenario.seed, scenario.batch_labels, pool, clients
     )
     some = max(1, min(OTHERS, OTHERS_NUMBERS // torch.Size(victims.spec.shape).numel()))

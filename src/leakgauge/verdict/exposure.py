@@ -15,8 +15,7 @@ from scipy.stats import spearmanr
 from torch import Tensor, nn
 
 from leakgauge.engine.batchnorm import uses_batch_statistics
-from leakgauge.engine.client_gradients import client_gradients
-from leakgauge.engine.gradients import LOSSES, Loss, working_model
+from leakgauge.engine.gradients import LOSSES, Loss, client_gradients, working_model
 from leakgauge.engine.memory import fitting
 from leakgauge.metrics.criterion import gain
 from leakgauge.setup.setup import Setup

@@ -42,8 +42,16 @@ from leakgauge.defenses.key_lock.unlocking import before_the_lock, with_unlockin
 from leakgauge.errors import BadInput
 from leakgauge.matching.first_layer import LEAST_SQUARES, FirstLayer
 from leakgauge.matching.problem import Matching, inside
-from leakgauge.models._several_rounds import SeveralRounds
-from leakgauge.models.locked_norm import ACTIVATIONS, FIRST, INITS, PARTS, draw_locks, locks_in, with_norm
+from leakgauge.models.locked_norm import (
+    ACTIVATIONS,
+    FIRST,
+    INITS,
+    PARTS,
+    SeveralRounds,
+    draw_locks,
+    locks_in,
+    with_norm,
+)
 from leakgauge.settings import setting
 from leakgauge.types import Attack, Batch, Defense, Observation, SharedUpdate, Step
 

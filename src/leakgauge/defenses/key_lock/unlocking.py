@@ -14,8 +14,7 @@ from torch import Tensor, nn
 from leakgauge.defenses.key_lock.reading import read_key
 from leakgauge.errors import NotApplicable
 from leakgauge.matching.problem import Matching
-from leakgauge.models._several_rounds import FIRST_ROUND, SeveralRounds
-from leakgauge.models.locked_norm import PARTS, locks_in
+from leakgauge.models.locked_norm import FIRST_ROUND, PARTS, SeveralRounds, locks_in
 from leakgauge.types import Observation
 
 _UNIT = 0.3  # chosen by aligned PSNR on three CIFAR-10 victims among 0.01 to 3: 1 costs 2 to 8 dB, 0.03 about 4

@@ -30,8 +30,7 @@ from leakgauge.errors import BadInput
 from leakgauge.matching.first_layer import LEAST_SQUARES, SOLVED, FirstLayer, PeeledLayer
 from leakgauge.matching.problem import Matching, inside
 from leakgauge.matching.updates import observed_gradient
-from leakgauge.models._base import seeded
-from leakgauge.models.bottleneck import VariationalBottleneck
+from leakgauge.models.layers import VariationalBottleneck, seeded
 from leakgauge.settings import setting
 from leakgauge.types import Attack, Defense, Observation, Step
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from leakgauge.errors import NotApplicable
 from leakgauge.matching.problem import Matching
-from leakgauge.models.bottleneck import VariationalBottleneck
+from leakgauge.models.layers import VariationalBottleneck
 from leakgauge.models.structure import last_listed_linear
 
 READ, SEARCH, ZERO = ("read off the update", "searched for", "taken as zero")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from leakgauge.data._root import damaged
+from leakgauge.data.files import damaged
 from leakgauge.errors import BadInput, Unreadable
 from leakgauge.lab.words.matlab import read_records
 from leakgauge.lab.words.rendering import Pictures

@@ -13,8 +13,7 @@ from pathlib import Path, PurePosixPath
 
 from PIL import Image
 
-from leakgauge.data._images import SUFFIXES, read_image, stack
-from leakgauge.data._root import damaged
+from leakgauge.data.files import SUFFIXES, damaged, read_image, stack
 from leakgauge.errors import BadInput
 from leakgauge.lab.words.alphabet import ALPHABET
 from leakgauge.lab.words.rendering import HEIGHT, Pictures

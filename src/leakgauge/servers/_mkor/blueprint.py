@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from leakgauge.errors import NotApplicable
-from leakgauge.models._layers import Enlarge, Normalize
+from leakgauge.models.layers import Enlarge, Normalize
 from leakgauge.types import DataSpec
 
 # Leave values of at least zero alone, or do nothing in eval mode: there is nothing to rewrite.

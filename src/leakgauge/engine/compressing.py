@@ -1,7 +1,8 @@
-"""Public linear maps that shorten a row of numbers and stretch it again: what a server makes of a client's sketch.
+"""How updates are shortened: sketches by public linear maps, and matrices as products of two thin ones.
 
-For a map S from p to m numbers that is drawn so that E[S^T S] = I, the server's estimate S^T S x is unbiased. Both ends
-draw S from the same public number, so only S x travels.
+A sketch shortens a row of numbers, and the server stretches it again. For a map S from p to m numbers that is drawn so
+that E[S^T S] = I, the server's estimate S^T S x is unbiased. Both ends draw S from the same public number, so only S x
+travels.
 
 count      entry i is added with a random sign to a random one of m buckets (Charikar et al. 2002)
 rotation   random signs, a Hadamard transform, and m of the coordinates at random (Konecny et al. 2016, section 4)
@@ -10,7 +11,7 @@ rotation   random signs, a Hadamard transform, and m of the coordinates at rando
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -24,7 +25,7 @@ Map = Callable[[Tensor], Tensor]  # (T, p) -> (T, p)
 
 
 def sketch_length(entries: int, size: float) -> int:
-    """How many numbers stand for `entries`: this share of them, at least one."""
+    """How many numbers a sketch of `entries` has: this share of them, at least one."""
     return max(1, math.ceil(size * entries - 1e-9))  # 0.07 x 100 is 7.000000000000001 in floating point
 
 
@@ -81,3 +82,30 @@ def _matrix(bits: int, like: Tensor) -> Tensor:
 
 def _signs(count: int, drawn: torch.Generator, like: Tensor) -> Tensor:
     return (2 * torch.randint(2, (count,), generator=drawn) - 1).to(like)
+
+
+def factors_length(shape: Sequence[int], rank: int) -> int:
+    """Numbers in both factors of a parameter; a kernel (out, in, ...) is the matrix (out, in x ...)."""
+    return rank * (shape[0] + torch.Size(shape[1:]).numel())
+
+
+def is_factored(shape: Sequence[int], rank: int) -> bool:
+    """Is a parameter of this shape sent as two factors? Not a vector, nor a matrix that is shorter as it is."""
+    return len(shape) >= 2 and factors_length(shape, rank) < torch.Size(shape).numel()
+
+
+def best_approximation(matrices: Tensor, rank: int) -> Tensor:
+    """(T, m, n) -> the nearest matrices of this rank (Eckart and Young)."""
+    left, values, right = torch.linalg.svd(matrices, full_matrices=False)
+    nearest: Tensor = (left[..., :rank] * values[:, None, :rank]) @ right[:, :rank]
+    return nearest
+
+
+def power_approximation(matrices: Tensor, start: Tensor, iterations: int) -> Tensor:
+    """(T, m, n) and a start (T, n, r) -> P P^T M, P the span of M (M^T M)^(iterations - 1) start."""
+    columns = start
+    basis = columns
+    for _ in range(iterations):
+        basis = torch.linalg.qr(matrices @ columns).Q  # (T, m, r)
+        columns = matrices.mT @ basis
+    return basis @ columns.mT

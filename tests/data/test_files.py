@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from leakgauge.data import _images
-from leakgauge.data._images import _webp_size, read_image
+from leakgauge.data import files
+from leakgauge.data.files import _webp_size, read_image
 from leakgauge.errors import BadInput
 
 
@@ -36,7 +36,7 @@ def test_the_size_of_a_webp_is_read_off_its_head(size, how):
 def test_a_webp_that_claims_too_much_never_reaches_pillow(tmp_path, monkeypatch, how):
     (tmp_path / "a.webp").write_bytes(webp((12, 10), **how))
     assert read_image(tmp_path / "a.webp").size == (12, 10)
-    monkeypatch.setattr(_images, "_MOST_PIXELS", 100)
+    monkeypatch.setattr(files, "_MOST_PIXELS", 100)
     monkeypatch.setattr(Image, "open", lambda *_, **__: pytest.fail("it was opened"))
     with pytest.raises(BadInput, match="12 x 10 pixels, more than 100"):
         read_image(tmp_path / "a.webp")

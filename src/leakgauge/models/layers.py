@@ -1,15 +1,19 @@
-"""Small layers and initialisations that several models share."""
+"""Layers that several models share, and how a network is put together out of named, seeded layers."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Literal
+import math
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from leakgauge.settings import setting
+from leakgauge.engine.penalties import add_penalty
+
+Layers = list[tuple[str, nn.Module]]  # in execution order, by name
 
 _MAKERS: dict[str, Callable[[], nn.Module]] = {
     "sigmoid": nn.Sigmoid,
@@ -23,6 +27,22 @@ _MAKERS: dict[str, Callable[[], nn.Module]] = {
     "identity": nn.Identity,
 }
 ACTIVATIONS = list(_MAKERS)
+
+
+@contextmanager
+def seeded(seed: int) -> Iterator[None]:
+    """Draw from `seed` inside, leave the caller's random stream as it was.
+
+    Models are built on the CPU, so only its generator is seeded: `torch.manual_seed` reseeds the GPUs too.
+    """
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(seed)
+        yield
+
+
+def named(*layers: tuple[str, nn.Module]) -> nn.Sequential:
+    """Layers in execution order under readable names: parameters become `conv1.weight`, `fc.bias`."""
+    return nn.Sequential(OrderedDict(layers))
 
 
 def activation(name: str, slope: float | None = None) -> nn.Module:
@@ -66,23 +86,11 @@ class Enlarge(nn.Module):
 
     def __init__(self, source: tuple[int, int], target: tuple[int, int]) -> None:
         super().__init__()
-        self.source = source
         self.register_buffer("rows", _enlarging(source[0], target[0]), persistent=False)  # (H', H)
         self.register_buffer("columns", _enlarging(source[1], target[1]), persistent=False)  # (W', W)
 
     def forward(self, x: Tensor) -> Tensor:
         return self.rows @ x @ self.columns.T
-
-
-def enlarge_setting() -> int:
-    """The field of models that can enlarge pictures by themselves."""
-    field: int = setting(0, "pixels a side to which a fixed first layer enlarges; 0 for no such layer", low=0)
-    return field
-
-
-def enlarged(height: int, width: int, side: int) -> list[tuple[str, nn.Module]]:
-    """The first layer that enlarges pictures of this size to `side` pixels, by name; none if they are as large."""
-    return [("enlarge", Enlarge((height, width), (side, side)))] if side > max(height, width) else []
 
 
 def _enlarging(size: int, target: int) -> Tensor:
@@ -98,11 +106,11 @@ class GlobalAveragePool(nn.Module):
 
 
 class MaskedLinear(nn.Linear):
-    """A linear layer that multiplies what enters it by `mask` (features,): a dropout whose draw is in plain view.
+    """A linear layer that multiplies what enters it by `mask` (features,): a dropout with a visible draw.
 
-    It takes the place of `linear` and keeps its parameters, under the same names. The mask is a buffer that is not
-    saved. It starts as ones, as everyone sees the layer who does not know what was dropped; `scale` is the value that
-    the kept features have in a drawn mask, which is public.
+    It replaces `linear` and keeps its parameters, under the same names. The mask is a buffer that is not saved. It
+    starts as ones: so the layer looks to everyone who does not know what was dropped. `scale`, which is public, is the
+    value that kept features have in a drawn mask.
     """
 
     mask: Tensor
@@ -130,14 +138,33 @@ class MaskedLinear(nn.Linear):
         return torch.where(entered.all(1, keepdim=True), 1.0, entered.to(gradient) * self.scale)
 
 
-def init_uniform(model: nn.Module) -> None:
-    """Every parameter, BatchNorm's included, from U(-0.5, 0.5): the rule of DLG, CPL and GRNN."""
-    for parameter in model.parameters():
-        nn.init.uniform_(parameter, -0.5, 0.5)
+class VariationalBottleneck(nn.Module):
+    """Features replaced by a draw around a code of theirs: z = mu + std * noise, K numbers, decoded by a linear layer.
+
+    `noise` (K,) is a buffer that is not saved, visible like the mask of `MaskedLinear`. It is zero, its mean, in
+    the model that everyone has; a client sets its own draw. `beta` weighs the divergence of N(mu, std^2) from N(0, 1),
+    which the layer adds to the client's loss.
+    """
+
+    noise: Tensor
+
+    def __init__(self, features: int, width: int, beta: float) -> None:
+        super().__init__()
+        self.statistics = nn.Linear(features, 2 * width)
+        self.decode = nn.Linear(width, features)
+        self.beta = beta
+        self.register_buffer("noise", torch.zeros(width), persistent=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        mu, raw = self.statistics(x).chunk(2, -1)  # (N, K) each
+        std = F.softplus(raw)
+        if self.beta:
+            add_penalty(self.beta * divergence(mu, std))
+        decoded: Tensor = self.decode(mu + std * self.noise)
+        return decoded
 
 
-def init_kaiming_convs(model: nn.Module, mode: Literal["fan_in", "fan_out"]) -> None:
-    """He et al.'s normal rule on the convolutions."""
-    for module in model.modules():
-        if isinstance(module, nn.Conv2d):
-            nn.init.kaiming_normal_(module.weight, mode=mode, nonlinearity="relu")
+def divergence(mu: Tensor, std: Tensor) -> Tensor:
+    """KL(N(mu, std^2) || N(0, 1)) in bits, summed over the K numbers (N, K) and averaged over the samples."""
+    nats = -0.5 * (1 + 2 * std.log() - mu**2 - std**2).sum(-1)
+    return nats.mean() / math.log(2)
