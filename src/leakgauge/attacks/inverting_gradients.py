@@ -15,20 +15,18 @@ Victims run side by side.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
 from torch import Tensor
 
 from leakgauge.engine import descent
-from leakgauge.engine.driving import Minimum, Problem
-from leakgauge.engine.randomness import normal
-from leakgauge.matching.attempts import AVERAGED, SCHEDULES, Start, attempts_for, solve
-from leakgauge.matching.input_search import InputSearch, all_attempts, sign_for
+from leakgauge.matching.attempts import AVERAGED, SCHEDULES, search
+from leakgauge.matching.input_search import InputSearch, sign_for
 from leakgauge.matching.problem import Matching
 from leakgauge.settings import setting
-from leakgauge.types import Fact, Observation, Progress, Reconstruction
+from leakgauge.types import Observation, Progress, Reconstruction
 
 LAYERS = ("all", "first", "last", "largest")
 DISTANCES = ("cosine", "l2", "l1", "cosine-each", "relative-l1")
@@ -44,8 +42,6 @@ class InvertingGradients(InputSearch):
     name: ClassVar[str] = "inverting-gradients"
     summary: ClassVar[str] = "match the gradient's direction with signed Adam and total variation"
     paper: ClassVar[str] = "Geiping et al. 2020, Inverting Gradients, NeurIPS"
-    needs: ClassVar[frozenset[Fact]] = frozenset({Fact.INPUT_SPEC, Fact.NUM_SAMPLES, Fact.LOCAL_TRAINING})
-
     distances: ClassVar[tuple[str, ...]] = DISTANCES
 
     restarts: int = setting(1, "attempts; the one with the lowest cost is kept, unless they are averaged", low=1)
@@ -80,40 +76,16 @@ class InvertingGradients(InputSearch):
 
     def solve(self, problem: Matching, seeds: tuple[int, ...], progress: Progress) -> Reconstruction:
         sign = sign_for(problem.observation) if self.sign == "auto" else self.sign
-        attempts, schedule = attempts_for(problem, self.restarts, self.schedule)
-
-        def minimise(rows: Problem, start: Tensor, *, attempts: int, until: float, progress: Progress) -> Minimum:
-            return descent.descend(
-                rows,
-                start,
-                steps=self.steps,
-                lr=self.lr,
-                rule=self.optimizer,
-                sign=sign,
-                decay=self.decay,
-                project=problem.boxed if self.boxed else lambda z: z,
-                attempts=attempts,
-                until=until,
-                progress=progress,
-            )
-
-        def start(some: Sequence[int], attempt: int) -> Tensor:
-            return normal(some, f"start/{attempt}", (problem.width,)).to(problem.like)
-
-        def search(problem: Matching, start: Start, progress: Progress) -> Reconstruction:
-            return solve(
-                problem,
-                seeds,
-                start=start,
-                minimise=minimise,
-                attempts=attempts,
-                schedule=schedule,
-                settled=all_attempts,
-                time_budget=self.time_budget,
-                progress=progress,
-            )
-
-        return problem.searched(search, start, seeds, progress)
+        minimise = self.descending(problem, rule=self.optimizer, sign=sign, decay=self.decay)
+        return search(
+            problem,
+            seeds,
+            progress,
+            minimise=lambda _: minimise,
+            restarts=self.restarts,
+            schedule=self.schedule,
+            time_budget=self.time_budget,
+        )
 
 
 def choose_layers(tensors: Mapping[str, Tensor], which: str, count: int) -> list[str]:

@@ -6,28 +6,30 @@ import dataclasses
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar
 
 import torch
-from torch import Tensor, cat
+from torch import Tensor
 
 from leakgauge.engine import descent, lbfgs, line_search
-from leakgauge.engine.driving import Minimum, Problem
 from leakgauge.engine.film import frame_steps
 from leakgauge.engine.randomness import normal
-from leakgauge.matching.attempts import SCHEDULES, Minimise, Start, attempts_for, solve
+from leakgauge.matching.attempts import SCHEDULES, Minimise, attempts_for, solve
 from leakgauge.matching.labels import SOURCES, searched_labels
 from leakgauge.matching.noise import noise_in_gradient
 from leakgauge.matching.priors import total_variation
-from leakgauge.matching.problem import Likely, Matching, matching_of
+from leakgauge.matching.problem import Likely, Matching, Start, matching_of
 from leakgauge.matching.starts import STARTS, start_inputs
 from leakgauge.settings import setting
-from leakgauge.types import Attack, Batch, Fact, Observation, Progress, Reconstruction
+from leakgauge.types import Attack, Fact, Observation, Progress, Reconstruction
 
 _LABEL_STRETCH = 10.0  # the optimiser moves label logits in units of 10: a one-hot label lies far out and flat
 _PATIENCE = 12  # steps (of 20 iterations) without 1 % of progress, after which an attempt is given up
 _FALLEN = 1e-4  # of where an attempt began: it is not solved before
 DISTANCES = ("l2", "l1", "cosine", "entropy", "scaled", "scaled-each")
+THRESHOLD = "gradient distance that counts as solved, beside that of an update of zeros (for l2 the squared norm)"
+LINE_SEARCH = "how L-BFGS chooses its step: shorten it until it goes down, strong Wolfe, or never change it"
 _FRAMES = 12  # at most: a strip is one look
 _RATES = {"lbfgs": 1.0, "sgd": 0.1}  # of the others: 0.01
 
@@ -37,6 +39,7 @@ class GradientMatching(Attack):
     """Fields and loop shared by attacks that match gradients from a chosen start."""
 
     kind: ClassVar[type] = Likely
+    needs: ClassVar[frozenset[Fact]] = frozenset({Fact.INPUT_SPEC, Fact.NUM_SAMPLES, Fact.LOCAL_TRAINING})
     distances: ClassVar[tuple[str, ...]] = DISTANCES
 
     steps: int = setting(300, "steps per attempt; one L-BFGS step is 20 iterations", low=1)
@@ -49,25 +52,13 @@ class GradientMatching(Attack):
     optimizer: str = setting("lbfgs", "update rule", choices=("lbfgs", *descent.RULES))
     lr: float | None = setting(None, "step length: 1 for lbfgs, 0.1 for sgd, 0.01 for the others unless given", above=0)
     history: int = setting(100, "pairs that L-BFGS remembers", low=1)
-    line_search: str = setting(
-        "armijo",
-        "how L-BFGS chooses its step: shorten it until it goes down, strong Wolfe, or never change it",
-        choices=line_search.RULES,
-    )
-    threshold: float = setting(
-        1e-8,
-        "gradient distance that counts as solved, beside that of an update of zeros (for l2 the squared norm)",
-        above=0,
-    )
-    absolute_threshold: float | None = setting(
-        None, "the distance itself that counts as solved, instead: as papers state it", above=0
-    )
+    line_search: str = setting("armijo", LINE_SEARCH, choices=line_search.RULES)
+    threshold: float = setting(1e-8, THRESHOLD, above=0)
+    absolute_threshold: float | None = setting(None, "the distance that counts as solved, as papers state it", above=0)
     labels: str = setting("infer", "where hidden labels come from: the last layer or the search", choices=SOURCES)
     distance: str = setting("l2", "how gradients are compared", choices=DISTANCES)
     tv: float = setting(0.0, "weight of total variation beside the distance, for pictures", low=0)
-    film: int = setting(
-        0, "pictures of the search on its way, for the report's film strip; none unless given", low=0, high=_FRAMES
-    )
+    film: int = setting(0, "pictures of the search on its way, for the report's film strip", low=0, high=_FRAMES)
 
     @property
     def rows_per_trial(self) -> int:
@@ -95,90 +86,46 @@ class GradientMatching(Attack):
     def solve(self, problem: Matching, seeds: tuple[int, ...], progress: Progress) -> Reconstruction:
         """Optimise the inputs, and the labels with them where they are None. Attempts are chosen by own objective."""
         problem, noise = with_likelihood(problem)
-        observation, labels = problem.observation, problem.labels
-        public = observation.fact(Fact.PUBLIC_DATA) if observation.knows(Fact.PUBLIC_DATA) else None
         frames = frame_steps(self.steps, self.film)
         attempts, schedule = attempts_for(problem, self.restarts, self.schedule)
-        optimise = self._optimiser(frames)
 
         def search(problem: Matching, start: Start, progress: Progress) -> Reconstruction:
-            solved_below, share = self._solved_below(problem, noise)
+            below, share = self._solved_below(problem, noise)
 
-            def settled(value: Tensor, begun: Tensor) -> Tensor:
+            def enough(value: Tensor, begun: Tensor) -> Tensor:
                 """Is another attempt pointless? With a prior there is no threshold: half the start will do."""
-                solved = (value < solved_below) & (value < share * begun)
+                solved = (value < below) & (value < share * begun)
                 return solved | (value < 0.5 * begun) if problem.variation else solved
 
             found = solve(
                 problem,
                 seeds,
                 start=start,
-                minimise=optimise,
+                minimise=self._optimiser(frames),
                 attempts=attempts,
                 schedule=schedule,
-                settled=settled,
+                enough=enough,
                 time_budget=self.time_budget,
                 progress=progress,
-                goals=torch.stack((solved_below, share), 1),
+                goals={"stop_below": below, "stop_share": share},
             )
             assert found.trace is not None
-            met = (found.objective < solved_below) & (found.objective < share * found.trace[:, 0])
-            return dataclasses.replace(found, solved=met & (found.steps > 0), film_steps=frames)
+            solved = (found.objective < below) & (found.objective < share * found.trace[:, 0])
+            return dataclasses.replace(found, solved=solved & (found.steps > 0), film_steps=frames)
 
-        def begun_labels(some: Sequence[int]) -> Tensor | None:
-            """Of some trials, which are named by their seeds."""
-            return None if labels is None else labels[[seeds.index(seed) for seed in some]]
-
-        def own_start(some: Sequence[int], attempt: int) -> Tensor:
-            return self._start(problem, public, some, attempt, begun_labels(some))
-
-        return problem.searched(search, own_start, seeds, progress)
+        return problem.searched(search, self._start(problem, seeds), seeds, progress)
 
     def _optimiser(self, frames: tuple[int, ...]) -> Minimise:
-        """The update rule with its settings, until a row's value falls below its goal and its share of the start."""
-
-        def optimise(
-            problem: Problem, start: Tensor, *, attempts: int, until: float, progress: Progress, goals: Tensor
-        ) -> Minimum:
-            if self.optimizer == "lbfgs":
-                return lbfgs.minimise(
-                    problem,
-                    start,
-                    steps=self.steps,
-                    lr=self._rate,
-                    history=self.history,
-                    line_search=self.line_search,
-                    stop_below=goals[:, 0],
-                    stop_share=goals[:, 1],
-                    patience=_PATIENCE,
-                    attempts=attempts,
-                    until=until,
-                    progress=progress,
-                    frames=frames,
-                )
-            return descent.descend(
-                problem,
-                start,
-                steps=self.steps,
-                lr=self._rate,
-                rule=self.optimizer,
-                stop_below=goals[:, 0],
-                stop_share=goals[:, 1],
-                attempts=attempts,
-                until=until,
-                progress=progress,
-                frames=frames,
-            )
-
-        return optimise
+        """The update rule with its settings."""
+        rate = _RATES.get(self.optimizer, 0.01) if self.lr is None else self.lr
+        if self.optimizer != "lbfgs":
+            return partial(descent.descend, steps=self.steps, lr=rate, rule=self.optimizer, frames=frames)
+        own = {"history": self.history, "line_search": self.line_search, "patience": _PATIENCE}
+        return partial(lbfgs.minimise, steps=self.steps, lr=rate, frames=frames, **own)
 
     def prior(self, problem: Matching, inputs: Tensor, targets: Tensor) -> Tensor:  # noqa: ARG002
         """What is added to the distance, (A,): total variation here."""
         return problem.variation * total_variation(inputs) if problem.variation else inputs.new_zeros(len(inputs))
-
-    @property
-    def _rate(self) -> float:
-        return _RATES.get(self.optimizer, 0.01) if self.lr is None else self.lr
 
     def _solved_below(self, problem: Matching, noise: float) -> tuple[Tensor, Tensor]:
         """(T,) twice: the threshold, or what known noise alone explains if that is larger; and a share of the start.
@@ -194,14 +141,19 @@ class GradientMatching(Attack):
         explained = entries * (noise if problem.distance == "l1" else noise**2) / problem.length_unit**2
         return limit.clamp_min(explained), torch.where(limit < explained, torch.inf, share)
 
-    def _start(
-        self, problem: Matching, public: Batch | None, seeds: Sequence[int], attempt: int, labels: Tensor | None
-    ) -> Tensor:
+    def _start(self, problem: Matching, seeds: Sequence[int]) -> Start:
         """Inputs as the attack begins them and label logits at N(0, 1), as a flat vector: (A, D)."""
+        observation, labels = problem.observation, problem.labels
+        public = observation.fact(Fact.PUBLIC_DATA) if observation.knows(Fact.PUBLIC_DATA) else None
         init = problem.begin if problem.begin and self.init == "random" else self.init
-        inputs = start_inputs(init, seeds, f"start/{attempt}", problem.shape, public, labels)
-        logits = normal(seeds, f"labels/{attempt}", (problem.width - problem.pixels,)) / _LABEL_STRETCH
-        return cat((inputs.flatten(1), logits), 1).to(problem.like)
+
+        def start(some: Sequence[int], attempt: int) -> Tensor:
+            known = None if labels is None else labels[[seeds.index(seed) for seed in some]]
+            inputs = start_inputs(init, some, f"start/{attempt}", problem.shape, public, known)
+            logits = normal(some, f"labels/{attempt}", (problem.width - problem.pixels,)) / _LABEL_STRETCH
+            return torch.cat((inputs.flatten(1), logits), 1).to(problem.like)
+
+        return start
 
 
 def with_likelihood(problem: Matching) -> tuple[Matching, float]:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from typing import ClassVar
+from functools import partial
+from typing import Any, ClassVar
 
-import torch
 from torch import Tensor
 
+from leakgauge.engine import descent
+from leakgauge.matching.attempts import Minimise
 from leakgauge.matching.labels import SOURCES, searched_labels
 from leakgauge.matching.priors import mean_variation
-from leakgauge.matching.problem import Matching, in_units_of_data, matching_of
+from leakgauge.matching.problem import Matching, matching_of, units_of_data
 from leakgauge.matching.updates import example_input
 from leakgauge.models.structure import has_kinks
 from leakgauge.settings import setting
@@ -23,6 +25,7 @@ class InputSearch(Attack):
     """Fields and problem of attacks that descend in the inputs."""
 
     kind: ClassVar[type] = Matching
+    needs: ClassVar[frozenset[Fact]] = frozenset({Fact.INPUT_SPEC, Fact.NUM_SAMPLES, Fact.LOCAL_TRAINING})
 
     steps: int = setting(4800, "optimiser steps per attempt", low=1)
     time_budget: float | None = setting(None, "seconds for all victims together; none unless given", above=0)
@@ -36,8 +39,6 @@ class InputSearch(Attack):
         self, observation: Observation, distance: str, variation: float, distances: tuple[str, ...] = ()
     ) -> Matching:
         """Inputs in standard deviations of the data; the distance without the prior ranks points."""
-        like = next(iter(observation.update.tensors.values()))  # device and precision
-        centre, unit = in_units_of_data(observation, like)
         return matching_of(
             observation,
             searched_labels(observation, self.labels),
@@ -49,12 +50,11 @@ class InputSearch(Attack):
             searches_labels=True,
             distances=distances,
             prior_counts=False,
-            centre=centre,
-            unit=unit,
+            **units_of_data(observation),
         )
 
     def _unrolled(self, observation: Observation) -> LocalTraining | None:
-        """The local steps to replay, as told or as the attacker assumes; None for a single gradient."""
+        """The local steps to replay, as revealed or as the attacker assumes; None for a single gradient."""
         local: LocalTraining = observation.fact(Fact.LOCAL_TRAINING)
         if local.kind == "fedsgd":
             return None
@@ -62,20 +62,19 @@ class InputSearch(Attack):
             local = dataclasses.replace(local, epochs=self.assumed_steps, batch_size=0)
         return local if self.assumed_lr is None else dataclasses.replace(local, lr=self.assumed_lr)
 
+    def descending(self, problem: Matching, **rule: Any) -> Minimise:
+        """Descent with the settings of this attack, and of `descend`."""
+        if self.boxed:
+            rule["project"] = problem.boxed
+        return partial(descent.descend, steps=self.steps, lr=self.lr, **rule)
+
 
 def smooth(problem: Matching, inputs: Tensor, _: Tensor) -> Tensor:
     """Total variation in standard deviations of the data, with the problem's weight."""
     assert problem.variation is not None
-    assert problem.centre is not None
-    assert problem.unit is not None
-    return problem.variation * mean_variation((inputs - problem.centre) / problem.unit)
+    return problem.variation * mean_variation(problem.in_units(inputs))
 
 
 def sign_for(observation: Observation) -> str:
     """What becomes of an image's gradient before a step: its soft sign behind kinks, itself on a smooth network."""
     return "soft" if has_kinks(observation.model, example_input(observation)) else "none"
-
-
-def all_attempts(value: Tensor, _: Tensor) -> Tensor:
-    """Nothing settles a trial before its last attempt."""
-    return torch.zeros_like(value, dtype=torch.bool)

@@ -2,7 +2,7 @@
 
 import torch
 
-from leakgauge.attacks._always_on_units import off_rows
+from leakgauge.attacks.peeling import off_rows
 
 SAMPLES, UNITS, ENTRIES, WIDTH = 12, 80, 30, 5
 
