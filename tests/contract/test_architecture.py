@@ -113,8 +113,6 @@ def test_attacks_never_import_the_truth_or_its_scores() -> None:
 
 # Their behaviour is held by the tests of who uses them; each gets its own when it is next changed.
 TESTED_THROUGH_OTHERS = {
-    "matching/input_search.py",
-    "matching/probing.py",
     "recording/other_training.py",
     "recording/replays.py",
     "recording/rounding.py",
