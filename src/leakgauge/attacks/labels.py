@@ -32,7 +32,6 @@ from leakgauge.matching.whole_counts import sorted_labels
 from leakgauge.settings import setting
 from leakgauge.types import Attack, Fact, Observation, Progress, Reconstruction
 
-_NAMES = tuple(RULES)
 _MOST = 4096  # samples per update that the rules were measured with
 
 
@@ -50,7 +49,7 @@ class Labels(Attack):
     cost: ClassVar[float] = 0.0
     needs: ClassVar[frozenset[Fact]] = frozenset({Fact.INPUT_SPEC, Fact.NUM_SAMPLES, Fact.LOCAL_TRAINING})
 
-    rule: str = setting("auto", "how labels are counted; auto: as works best on public data", choices=("auto", *_NAMES))
+    rule: str = setting("auto", "how labels are counted; auto: as works best on public data", choices=("auto", *RULES))
 
     def solve(self, observation: Observation, seeds: tuple[int, ...], progress: Progress) -> Reconstruction:  # noqa: ARG002
         began = time.perf_counter()

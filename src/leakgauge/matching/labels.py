@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from leakgauge.errors import NotApplicable
-from leakgauge.matching.label_choice import chosen_rules
 from leakgauge.matching.label_counts import RULES as COUNT_RULES
+from leakgauge.matching.label_counts import chosen_rules
 from leakgauge.matching.last_layer import Clues, clues_of
 from leakgauge.matching.updates import classifier_layer, observed_gradient
 from leakgauge.matching.whole_counts import sorted_labels
@@ -54,11 +54,10 @@ def counted(clues: Clues, rules: Sequence[str]) -> Tensor:
 
 def inferred_labels(observation: Observation, rule: str = "auto", single: str = "auto") -> Tensor:
     """The labels (T, N) behind each update, in rising order; of one sample by the rule `single`."""
-    samples: int = observation.fact(Fact.NUM_SAMPLES)
-    if samples == 1:
+    if observation.fact(Fact.NUM_SAMPLES) == 1:
         return single_label(observed_gradient(observation), classifier_layer(observation), single)[:, None]
     clues = clues_of(observation)
-    return sorted_labels(counted(clues, rules_for(clues, rule)), samples)
+    return sorted_labels(counted(clues, rules_for(clues, rule)), clues.samples)
 
 
 def searched_labels(observation: Observation, source: str, single: str = "auto") -> Tensor | None:
@@ -79,10 +78,8 @@ def searched_labels(observation: Observation, source: str, single: str = "auto")
 
 def labels_can_be_read(observation: Observation) -> bool:
     """Are the labels revealed, or is the gradient there of a last layer that shows them?"""
-    if observation.knows(Fact.LABELS):
-        return True
     try:
-        layer = classifier_layer(observation)
+        layer = "" if observation.knows(Fact.LABELS) else classifier_layer(observation)
     except NotApplicable:
         return False
-    return not {f"{layer}.weight", f"{layer}.bias"}.isdisjoint(observation.update.tensors)
+    return not layer or not {f"{layer}.weight", f"{layer}.bias"}.isdisjoint(observation.update.tensors)

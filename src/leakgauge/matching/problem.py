@@ -40,18 +40,11 @@ Opening = Callable[[Tensor, int], Tensor]  # (z (A, D) at the start of an attemp
 Transform = Callable[[Gradients, Gradients, Tensor], dict[str, Tensor]]
 
 
-class ClientGradient(Protocol):
-    """What a client makes of its samples in place of the gradient of their mean loss."""
-
-    def __call__(
-        self,
-        model: nn.Module,
-        inputs: Tensor,
-        targets: Tensor,
-        weights: Mapping[str, Tensor] | None,
-        buffers: Mapping[str, Tensor],
-    ) -> dict[str, Tensor]:
-        """(A, N, ...) -> name -> (A, *parameter), differentiable as `trial_gradients` is."""
+# What a client makes of its samples in place of the gradient of their mean loss: (model, inputs (A, N, ...), targets,
+# weights, buffers) -> name -> (A, *parameter), differentiable as `trial_gradients` is.
+ClientGradient = Callable[
+    [nn.Module, Tensor, Tensor, Mapping[str, Tensor] | None, Mapping[str, Tensor]], dict[str, Tensor]
+]
 
 
 class Painter(Protocol):
@@ -158,10 +151,8 @@ class Matching:
 
     def searched(self, search: Search, start: Start, seeds: Sequence[int], progress: Progress) -> Reconstruction:
         """What `search` finds, by the strategy that a defense asks for, as it is to be reported."""
-        if self.strategy is None:
-            found = search(self, start, progress)
-        else:
-            found = self.strategy(self, search, start, seeds, progress)
+        way = self.strategy
+        found = search(self, start, progress) if way is None else way(self, search, start, seeds, progress)
         return stretched(found, self) if self.stretch else found
 
     @property
@@ -204,11 +195,8 @@ class Matching:
     def buffers_in(self, z: Tensor) -> dict[str, Tensor]:
         """The hidden buffers in z, which holds their differences from the public model's: name -> (A, *buffer)."""
         parts = torch.split(z[:, self.visible :], [math.prod(shape) for shape in self.hidden.values()], 1)
-        moved = zip(self.hidden.items(), parts, strict=True)
-        return {
-            name: self.model.get_buffer(name) + self.hidden_unit * part.reshape(-1, *shape)
-            for (name, shape), part in moved
-        }
+        moved = {name: self.hidden_unit * part for name, part in zip(self.hidden, parts, strict=True)}
+        return {name: self.model.get_buffer(name) + moved[name].reshape(-1, *s) for name, s in self.hidden.items()}
 
     def boxed(self, z: Tensor) -> Tensor:
         """The inputs in z back into [0, 1]; label logits and buffers are free."""
@@ -346,8 +334,14 @@ def _measure(members: Sequence[Matching], whose: Tensor, trials: Tensor) -> Call
     labels = None if first.labels is None else first.labels[trials]
     observed = _weighed(_of_rows(first.observed, trials), weights)
     masks = _of_rows(first.masks, trials)
-    groups = _groups(members, whose, observed)
-    back = torch.cat([group.rows for group in groups]).argsort()  # groups one after another -> the rows' order
+    groups = []  # the rows of each member among all
+    for number, member in enumerate(members):
+        rows = (whose == number).nonzero()[:, 0] if len(members) > 1 else torch.arange(len(whose), device=whose.device)
+        if len(rows):
+            groups.append(
+                (member, rows, member.distance_to(_of_rows(observed, rows) if len(members) > 1 else observed))
+            )
+    back = torch.cat([rows for _, rows, _ in groups]).argsort()  # groups one after another -> the rows' order
 
     def measured(z: Tensor) -> tuple[Tensor, Tensor]:
         """Without and with the prior: (A,) each."""
@@ -359,40 +353,16 @@ def _measure(members: Sequence[Matching], whose: Tensor, trials: Tensor) -> Call
         for transform in first.transforms:
             simulated = transform(simulated, observed, trials)
         shared = _weighed(simulated, weights)
-        value, prior = groups[0](shared, inputs, targets)
-        if len(groups) > 1:
-            every = [(value, prior), *(group(shared, inputs, targets) for group in groups[1:])]
-            value, prior = (torch.cat(parts)[back] for parts in zip(*every, strict=True))
+        if len(groups) == 1:
+            member, _, distance = groups[0]
+            value, prior = distance(shared), member.prior(member, inputs, targets)
+        else:
+            value = torch.cat([distance(_of_rows(shared, rows)) for _, rows, distance in groups])[back]
+            prior = torch.cat([m.prior(m, inputs[rows], targets[rows]) for m, rows, _ in groups])[back]
         value, whole = value / first.length_unit**2, (value + prior) / first.length_unit**2
         return value, whole if first.pull is None else whole + first.pull(z)
 
     return measured
-
-
-@dataclass(frozen=True)
-class _Group:
-    """The rows of one member among all."""
-
-    member: Matching
-    rows: Tensor  # (G,) places
-    everything: bool  # are they all rows, in order?
-    distance: Callable[[Mapping[str, Tensor]], Tensor]
-
-    def __call__(self, shared: Mapping[str, Tensor], inputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-        """Distance and prior of these rows: (G,) each."""
-        if not self.everything:
-            shared, inputs, targets = _of_rows(shared, self.rows), inputs[self.rows], targets[self.rows]
-        return self.distance(shared), self.member.prior(self.member, inputs, targets)
-
-
-def _groups(members: Sequence[Matching], whose: Tensor, observed: Mapping[str, Tensor]) -> list[_Group]:
-    alone, groups = len(members) == 1, []
-    for number, member in enumerate(members):
-        rows = torch.arange(len(whose), device=whose.device) if alone else (whose == number).nonzero()[:, 0]
-        if len(rows):
-            mine = observed if alone else _of_rows(observed, rows)
-            groups.append(_Group(member, rows, len(rows) == len(whose), member.distance_to(mine)))
-    return groups
 
 
 def matching_of(
@@ -464,9 +434,8 @@ def stretched(found: Reconstruction, problem: Matching) -> Reconstruction:
     """
     if found.inputs is None or problem.shape[0] != 1 or not uses_batch_statistics(problem.model):
         return dataclasses.replace(found, film=None, film_steps=())
-    answers = found.answers
-    if answers is not None:
-        answers = _full_range(answers.flatten(1, 2)).view_as(answers)
+    several = found.answers
+    answers = None if several is None else _full_range(several.flatten(1, 2)).view_as(several)
     return dataclasses.replace(found, inputs=_full_range(found.inputs), answers=answers, film=None, film_steps=())
 
 
