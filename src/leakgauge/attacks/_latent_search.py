@@ -23,12 +23,13 @@ from leakgauge.engine.randomness import normal
 from leakgauge.errors import NotApplicable
 from leakgauge.generators.generator import Generator
 from leakgauge.generators.loading import load_generator
+from leakgauge.matching.attempts import SearchAttack
 from leakgauge.matching.distance import distance_between
 from leakgauge.matching.labels import single_label
 from leakgauge.matching.problem import Distance, Latent, Matching, Start, Transform, matching_of
 from leakgauge.matching.updates import classifier_layer, observed_gradient
 from leakgauge.settings import setting
-from leakgauge.types import Attack, Fact, Observation
+from leakgauge.types import Fact, Observation
 
 TRANSFORMS = ("auto", "none", "clip", "compress", "columns")
 _PROBES = 16  # pictures whose gradients say how long an update usually is
@@ -36,19 +37,16 @@ _SHORTER = 0.9  # an update shorter than this share of every simulated one was c
 
 
 @dataclass(frozen=True)
-class LatentSearch(Attack):
+class LatentSearch(SearchAttack):
     """Fields and problem of attacks that search a generator's latents."""
 
     kind: ClassVar[type] = Latent
-    needs: ClassVar[frozenset[Fact]] = frozenset(
-        {Fact.INPUT_SPEC, Fact.NUM_SAMPLES, Fact.LOCAL_TRAINING, Fact.PUBLIC_DATA}
-    )
+    needs: ClassVar[frozenset[Fact]] = SearchAttack.needs | {Fact.PUBLIC_DATA}
     decoy: ClassVar[bool] = True
 
     generator: str = setting("public", "a file from train-generator, dcgan-faces, or public: from the public samples")
     steps: int = setting(500, "optimiser steps, or generations of cma-es, per attempt", low=1)
     restarts: int = setting(2, "attempts; the one with the lowest cost is kept", low=1)
-    time_budget: float | None = setting(None, "seconds for all victims together; none unless given", above=0)
     lr: float = setting(0.1, "step length of adam", above=0)
     distance: str = setting("l2", "how gradients are compared", choices=("l2", "l1", "cosine"))
     transform: str = setting("auto", "the defense that simulated gradients go through", choices=TRANSFORMS)
@@ -76,6 +74,15 @@ class LatentSearch(Attack):
             transforms=(imitated(self.transform),),
             imitated=imitated,
         )
+
+    def start(self, problem: Matching, seeds: tuple[int, ...]) -> Start:  # noqa: ARG002
+        """(T, D): near the middle of the latents first, then N(0, 1)."""
+
+        def start(some: Sequence[int], attempt: int) -> Tensor:
+            drawn = normal(some, f"start/{attempt}", (problem.width,))
+            return (0.1 * drawn if attempt == 0 else drawn).to(problem.like)  # not the middle: no spread has no KL
+
+        return start
 
     def _labels(self, observation: Observation, observed: dict[str, Tensor], last: str) -> Tensor:
         """(T, N): as revealed, or read off the last layer for one sample."""
@@ -109,16 +116,6 @@ class Latents:
 
     def __call__(self, z: Tensor, trials: Tensor | None) -> tuple[Tensor, None]:
         return self.generator.samples(self.latents(z), self.labels if trials is None else self.labels[trials]), None
-
-
-def start_of(problem: Matching) -> Start:
-    """(T, D): near the middle of the latents first, then N(0, 1)."""
-
-    def start(seeds: Sequence[int], attempt: int) -> Tensor:
-        drawn = normal(seeds, f"start/{attempt}", (problem.width,))
-        return (0.1 * drawn if attempt == 0 else drawn).to(problem.like)  # not the middle: no spread has no KL
-
-    return start
 
 
 def _mean_over_tensors(named: str) -> Distance:

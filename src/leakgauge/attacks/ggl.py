@@ -26,15 +26,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from leakgauge.attacks._latent_search import LatentSearch, start_of
+from leakgauge.attacks._latent_search import LatentSearch
 from leakgauge.engine import descent
 from leakgauge.engine.driving import Minimum, Problem
 from leakgauge.engine.randomness import generator
 from leakgauge.errors import MissingExtra
-from leakgauge.matching.attempts import Minimise, search
+from leakgauge.matching.attempts import Minimise
 from leakgauge.matching.problem import Latent, Matching
 from leakgauge.settings import setting
-from leakgauge.types import Observation, Progress, Reconstruction
+from leakgauge.types import Observation, Progress
 
 OPTIMIZERS = ("adam", "cma-es")
 _FIRST_SPREAD = 0.5
@@ -60,23 +60,12 @@ class GGL(LatentSearch):
 
     @property
     def rows_per_trial(self) -> int:
-        return self.restarts * (self.population if self.optimizer == "cma-es" else 1)
+        return super().rows_per_trial * (self.population if self.optimizer == "cma-es" else 1)
 
     def problem(self, observation: Observation, seeds: tuple[int, ...]) -> Latent:
         return super().problem(observation, seeds).replace(pull=self._pull if self.kl and not self.reach else None)
 
-    def solve(self, problem: Latent, seeds: tuple[int, ...], progress: Progress) -> Reconstruction:
-        return search(
-            problem,
-            seeds,
-            progress,
-            minimise=lambda problem: self._minimise(problem, seeds),
-            restarts=self.restarts,
-            start=start_of(problem),
-            time_budget=self.time_budget,
-        )
-
-    def _minimise(self, problem: Matching, seeds: Sequence[int]) -> Minimise:
+    def optimiser(self, problem: Matching, seeds: tuple[int, ...]) -> Minimise:
         if self.optimizer == "adam":
             return partial(descent.descend, steps=self.steps, lr=self.lr, decay="cosine")
 

@@ -11,7 +11,6 @@ left out, and all victims run side by side, each with its own weights. As for `g
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar
@@ -19,11 +18,11 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from leakgauge.attacks._latent_search import Latents, LatentSearch, start_of
+from leakgauge.attacks._latent_search import Latents, LatentSearch
 from leakgauge.engine import descent
 from leakgauge.engine.driving import Minimum
 from leakgauge.generators.generator import Generator
-from leakgauge.matching.attempts import attempts_for, best_of, part_of, reported
+from leakgauge.matching.attempts import best_of, part_of, reported
 from leakgauge.matching.problem import Latent, Matching, Start, innermost
 from leakgauge.settings import setting
 from leakgauge.types import Progress, Reconstruction
@@ -49,20 +48,8 @@ class GIAS(LatentSearch):
     weight_lr: float = setting(1e-3, "step length on the weights", above=0)
     distance: str = setting("cosine", "how gradients are compared", choices=("cosine", "l2", "l1"))
 
-    @property
-    def rows_per_trial(self) -> int:
-        return self.restarts
-
-    def solve(self, problem: Latent, seeds: tuple[int, ...], progress: Progress) -> Reconstruction:
-        attempts, _ = attempts_for(problem, self.restarts, "halving")
-
-        def search(problem: Matching, start: Start, progress: Progress) -> Reconstruction:
-            return self._search(problem, start, seeds, attempts, progress)
-
-        return problem.searched(search, start_of(problem), seeds, progress)
-
-    def _search(
-        self, problem: Matching, start: Start, seeds: Sequence[int], attempts: int, progress: Progress
+    def attempt(
+        self, problem: Matching, start: Start, seeds: tuple[int, ...], attempts: int, progress: Progress, **_: Any
     ) -> Reconstruction:
         began, clock = time.perf_counter(), time.monotonic()
         budget = float("inf") if self.time_budget is None else self.time_budget

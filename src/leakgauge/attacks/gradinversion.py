@@ -30,12 +30,12 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from leakgauge.engine.driving import Budget, Evaluate, Minimum, Problem, State, drive
 from leakgauge.engine.gradients import runs_one_by_one
 from leakgauge.engine.randomness import normal
-from leakgauge.matching.attempts import Minimise, search
+from leakgauge.matching.attempts import Minimise, SearchAttack
 from leakgauge.matching.labels import inferred_labels
 from leakgauge.matching.priors import mean_variation
 from leakgauge.matching.problem import Matching, matching_of, one_by_one, units_of_data
 from leakgauge.settings import setting
-from leakgauge.types import Attack, Fact, Observation, Progress, Reconstruction
+from leakgauge.types import Fact, Observation, Progress
 
 CONSENSUS = ("registered", "mean")
 _FURTHEST = 0.25  # of a side: a larger shift is rather chance than the same object elsewhere
@@ -48,7 +48,7 @@ Agree = Callable[[Tensor, Tensor], Tensor]  # (points (A, D), whose they are (A,
 
 
 @dataclass(frozen=True)
-class GradInversion(Attack):
+class GradInversion(SearchAttack):
     """Gradient matching with BatchNorm statistics and group consistency.
 
     Example: `leakgauge attack gradinversion --data photos32 --model resnet20 --steps 500 --trials 2`
@@ -60,12 +60,9 @@ class GradInversion(Attack):
     tier: ClassVar[str] = "standard"
     cost: ClassVar[float] = 7.0
     in_suites: ClassVar[Mapping[str, str | None]] = {"standard": "steps=5000,restarts=2"}
-    kind: ClassVar[type] = Matching
-    needs: ClassVar[frozenset[Fact]] = frozenset({Fact.INPUT_SPEC, Fact.NUM_SAMPLES, Fact.LOCAL_TRAINING})
 
     steps: int = setting(20_000, "optimiser steps", low=1)
     restarts: int = setting(4, "seeds that run side by side; the one with the lowest objective is kept", low=1)
-    time_budget: float | None = setting(None, "seconds for all victims together; none unless given", above=0)
     lr: float = setting(0.1, "largest step length in standard deviations of the data", above=0)
     warm_up: int = setting(50, "steps over which the step length rises", low=0)
     gradient: float = setting(1.0, "weight of the squared distance of gradients, relative to the observed", above=0)
@@ -79,10 +76,6 @@ class GradInversion(Attack):
     noise: float = setting(0.01, "standard deviation of Langevin noise, in step lengths", low=0)
     boxed: bool = setting(True, "keep pixels in their range")
 
-    @property
-    def rows_per_trial(self) -> int:
-        return self.restarts
-
     def problem(self, observation: Observation, seeds: tuple[int, ...]) -> Matching:  # noqa: ARG002
         """Inputs in standard deviations of the data; the priors are added by `_grouped`."""
         labels = (
@@ -90,17 +83,7 @@ class GradInversion(Attack):
         )
         return matching_of(observation, labels, distance="l2", variation=self.tv, **units_of_data(observation))
 
-    def solve(self, problem: Matching, seeds: tuple[int, ...], progress: Progress) -> Reconstruction:
-        return search(
-            problem,
-            seeds,
-            progress,
-            minimise=lambda problem: self._minimise(problem, seeds),
-            restarts=self.restarts,
-            time_budget=self.time_budget,
-        )
-
-    def _minimise(self, problem: Matching, seeds: tuple[int, ...]) -> Minimise:
+    def optimiser(self, problem: Matching, seeds: tuple[int, ...]) -> Minimise:
         """All seeds to their end: none is given up, because the consensus needs all."""
 
         def agree(z: Tensor, trials: Tensor) -> Tensor:

@@ -36,11 +36,11 @@ from leakgauge.engine import descent
 from leakgauge.engine.per_trial_layers import batch_norm, dense, doubled_convolution, gated, unfolded
 from leakgauge.engine.randomness import normal, uniform
 from leakgauge.errors import BadInput, NotApplicable
-from leakgauge.matching.attempts import SCHEDULES, search
+from leakgauge.matching.attempts import SCHEDULES, Minimise, SearchAttack
 from leakgauge.matching.distance import distance_between
-from leakgauge.matching.problem import Generated, Rows, generated, matching_of
+from leakgauge.matching.problem import Generated, Matching, Rows, Start, generated, matching_of
 from leakgauge.settings import setting
-from leakgauge.types import Attack, DataSpec, Fact, Observation, Progress, Reconstruction
+from leakgauge.types import DataSpec, Fact, Observation
 
 SCALES = SUM, MEAN, MIXED = ("sum", "mean", "mixed")
 VARIATIONS = ABSOLUTE, SQUARED = ("absolute", "squared")
@@ -51,7 +51,7 @@ _LARGEST = 256
 
 
 @dataclass(frozen=True)
-class GRNN(Attack):
+class GRNN(SearchAttack):
     """Generative regression neural network.
 
     Example: `leakgauge attack grnn --data digits --model lenet-dlg --steps 2000 --trials 4`
@@ -67,12 +67,10 @@ class GRNN(Attack):
         "full": "restarts=2,scale=mixed,variation=squared",
     }
     kind: ClassVar[type] = Generated
-    needs: ClassVar[frozenset[Fact]] = frozenset({Fact.INPUT_SPEC, Fact.NUM_SAMPLES, Fact.LOCAL_TRAINING})
 
     steps: int = setting(8000, "optimiser steps per attempt", low=1)
     restarts: int = setting(1, "attempts, each with a fresh generator; the one with the lowest loss is kept", low=1)
     schedule: str = setting("halving", "all attempts to the end, or the worse half given up early", choices=SCHEDULES)
-    time_budget: float | None = setting(None, "seconds for all victims together; none unless given", above=0)
     lr: float = setting(1e-4, "step length", above=0)
     momentum: float = setting(0.99, "momentum of RMSprop", low=0, high=1)
     decay: str = setting("none", "how the step length falls", choices=descent.DECAYS)
@@ -93,10 +91,6 @@ class GRNN(Attack):
         if self.as_released and self.scale != SUM:
             allowed = f"{SUM!r} with as_released, whose root is that of a sum"
             raise BadInput("grnn: scale", allowed=allowed, got=repr(self.scale), do="leave one out")
-
-    @property
-    def rows_per_trial(self) -> int:
-        return self.restarts if self.schedule == "halving" else 1
 
     def numbers_per_row(self, observation: Observation) -> int:
         """About a dozen copies of the generator, and its activations for every sample."""
@@ -119,24 +113,19 @@ class GRNN(Attack):
         )
         return generated(problem, self._generator(observation, seeds))
 
-    def solve(self, problem: Generated, seeds: tuple[int, ...], progress: Progress) -> Reconstruction:
-        generator = problem.source
+    def optimiser(self, problem: Matching, seeds: tuple[int, ...]) -> Minimise:  # noqa: ARG002
         own = {"rule": "rmsprop", "momentum": self.momentum, "decay": self.decay}
+        return partial(descent.descend, steps=self.steps, lr=self.lr, **own)
+
+    def start(self, problem: Matching, seeds: tuple[int, ...]) -> Start:  # noqa: ARG002
+        assert isinstance(problem, Generated)
+        generator = problem.source
 
         def start(some: Sequence[int], attempt: int) -> Tensor:
             more = _HIDDEN_START * normal(some, f"hidden/{attempt}", (problem.width - generator.width,))
             return torch.cat((generator.start(some, f"generator/{attempt}"), more), 1).to(problem.like)
 
-        return search(
-            problem,
-            seeds,
-            progress,
-            minimise=lambda _: partial(descent.descend, steps=self.steps, lr=self.lr, **own),
-            restarts=self.restarts,
-            schedule=self.schedule,
-            start=start,
-            time_budget=self.time_budget,
-        )
+        return start
 
     def _generator(self, observation: Observation, seeds: Sequence[int]) -> Generator | OneSample:
         data: DataSpec = observation.fact(Fact.INPUT_SPEC)

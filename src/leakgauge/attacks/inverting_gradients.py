@@ -22,11 +22,11 @@ from typing import ClassVar
 from torch import Tensor
 
 from leakgauge.engine import descent
-from leakgauge.matching.attempts import AVERAGED, SCHEDULES, search
+from leakgauge.matching.attempts import AVERAGED, SCHEDULES, Minimise
 from leakgauge.matching.input_search import InputSearch, sign_for
 from leakgauge.matching.problem import Matching
 from leakgauge.settings import setting
-from leakgauge.types import Observation, Progress, Reconstruction
+from leakgauge.types import Observation
 
 LAYERS = ("all", "first", "last", "largest")
 DISTANCES = ("cosine", "l2", "l1", "cosine-each", "relative-l1")
@@ -64,28 +64,15 @@ class InvertingGradients(InputSearch):
     layers: str = setting("all", "which tensors are compared", choices=LAYERS)
     layer_count: int = setting(10, "how many tensors, unless all", low=1)
 
-    @property
-    def rows_per_trial(self) -> int:
-        return self.restarts if self.schedule == "halving" else 1
-
     def problem(self, observation: Observation, seeds: tuple[int, ...]) -> Matching:  # noqa: ARG002
         """Only the chosen tensors are compared."""
         whole = self.posed(observation, self.distance, self.tv, DISTANCES)
         chosen = choose_layers(whole.observed, self.layers, self.layer_count)
         return whole.without(whole.observed.keys() - set(chosen))
 
-    def solve(self, problem: Matching, seeds: tuple[int, ...], progress: Progress) -> Reconstruction:
+    def optimiser(self, problem: Matching, seeds: tuple[int, ...]) -> Minimise:  # noqa: ARG002
         sign = sign_for(problem.observation) if self.sign == "auto" else self.sign
-        minimise = self.descending(problem, rule=self.optimizer, sign=sign, decay=self.decay)
-        return search(
-            problem,
-            seeds,
-            progress,
-            minimise=lambda _: minimise,
-            restarts=self.restarts,
-            schedule=self.schedule,
-            time_budget=self.time_budget,
-        )
+        return self.descending(problem, rule=self.optimizer, sign=sign, decay=self.decay)
 
 
 def choose_layers(tensors: Mapping[str, Tensor], which: str, count: int) -> list[str]:

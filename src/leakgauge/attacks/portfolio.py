@@ -14,15 +14,15 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
 from leakgauge.engine.driving import Evaluate
-from leakgauge.matching.attempts import Minimise, attempts_for, in_order, normal_start, one_row_each, reported
+from leakgauge.matching.attempts import in_order, one_row_each, reported
 from leakgauge.matching.input_search import InputSearch, sign_for
 from leakgauge.matching.problem import Matching, Start, side_by_side
 from leakgauge.settings import setting
@@ -79,26 +79,12 @@ class Portfolio(InputSearch):
         """That of all members but for their own distances and weights of total variation."""
         return self.posed(observation, MEMBERS[0].distance, self.tv)
 
-    def solve(self, problem: Matching, seeds: tuple[int, ...], progress: Progress) -> Reconstruction:
-        minimise = self.descending(problem, sign=sign_for(problem.observation), decay="cosine")
-        attempts, _ = attempts_for(problem, self.restarts, "halving")
-
-        def search(problem: Matching, start: Start, progress: Progress) -> Reconstruction:
-            return self._search(problem, start, minimise, seeds, attempts, progress)
-
-        return problem.searched(search, normal_start(problem), seeds, progress)
-
-    def _search(
-        self,
-        problem: Matching,
-        start: Start,
-        minimise: Minimise,
-        seeds: Sequence[int],
-        attempts: int,
-        progress: Progress,
+    def attempt(
+        self, problem: Matching, start: Start, seeds: tuple[int, ...], attempts: int, progress: Progress, **_: Any
     ) -> Reconstruction:
         began, trials = time.perf_counter(), len(seeds)
         until = math.inf if self.time_budget is None else time.monotonic() + self.time_budget
+        minimise = self.descending(problem, sign=sign_for(problem.observation), decay="cosine")
         named = self._named(problem)
         members, problems = len(named), list(named.values())
         rows = members * attempts  # of a trial: member by member, attempt by attempt

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import torch
 from scipy.optimize import linear_sum_assignment
@@ -18,7 +19,8 @@ from leakgauge.engine.driving import Minimum
 from leakgauge.engine.halving import winners
 from leakgauge.engine.randomness import normal
 from leakgauge.matching.problem import Matching, Start
-from leakgauge.types import Progress, Reconstruction
+from leakgauge.settings import setting
+from leakgauge.types import Attack, Fact, Progress, Reconstruction
 
 SCHEDULES = ("in-turn", "halving")
 AVERAGED = "averaged"  # of searches over the inputs themselves; the mean of two generators draws nothing
@@ -34,33 +36,48 @@ def attempts_for(problem: Matching, restarts: int, schedule: str) -> tuple[int, 
     return max(restarts, problem.guesses), "halving" if problem.guesses > 1 else schedule
 
 
-def normal_start(problem: Matching) -> Start:
-    """Every attempt begins at N(0, 1)."""
-    return lambda seeds, attempt: normal(seeds, f"start/{attempt}", (problem.width,)).to(problem.like)
+@dataclass(frozen=True)
+class SearchAttack(Attack):
+    """Fields and loop of attacks that search, in several attempts from different starts.
 
-
-def search(
-    problem: Matching,
-    seeds: Sequence[int],
-    progress: Progress,
-    *,
-    minimise: Callable[[Matching], Minimise],
-    restarts: int = 1,
-    schedule: str = "halving",
-    start: Start | None = None,
-    time_budget: float | None = None,
-) -> Reconstruction:
-    """All attempts of an attack without an early stop, by the strategy that a known defense asks for.
-
-    `minimise` gives the optimiser for a problem; attempts begin at N(0, 1) unless `start` is given.
+    A subclass writes `problem` and `optimiser`, and `start` if attempts do not begin at N(0, 1). One that makes its
+    attempts in its own way writes `attempt` in place of `optimiser`. A field `schedule` says how they are made.
     """
-    attempts, schedule = attempts_for(problem, restarts, schedule)
-    fixed = {"attempts": attempts, "schedule": schedule, "time_budget": time_budget}
 
-    def own_search(problem: Matching, start: Start, progress: Progress) -> Reconstruction:
-        return solve(problem, seeds, start=start, minimise=minimise(problem), progress=progress, **fixed)
+    kind: ClassVar[type] = Matching
+    needs: ClassVar[frozenset[Fact]] = frozenset({Fact.INPUT_SPEC, Fact.NUM_SAMPLES, Fact.LOCAL_TRAINING})
 
-    return problem.searched(own_search, start or normal_start(problem), seeds, progress)
+    steps: int = setting(4800, "optimiser steps per attempt", low=1)
+    restarts: int = setting(1, "attempts; the one with the lowest cost is kept", low=1)
+    time_budget: float | None = setting(None, "seconds for all victims together; none unless given", above=0)
+
+    @property
+    def rows_per_trial(self) -> int:
+        return self.restarts if getattr(self, "schedule", "halving") == "halving" else 1
+
+    def solve(self, problem: Matching, seeds: tuple[int, ...], progress: Progress) -> Reconstruction:
+        attempts = max(self.restarts, problem.guesses)
+
+        def search(problem: Matching, start: Start, progress: Progress) -> Reconstruction:
+            return self.attempt(problem, start, seeds, attempts, progress)
+
+        return problem.searched(search, self.start(problem, seeds), seeds, progress)
+
+    def attempt(
+        self, problem: Matching, start: Start, seeds: tuple[int, ...], attempts: int, progress: Progress, **more: Any
+    ) -> Reconstruction:
+        """So many attempts at every trial; `more` is handed to `solve`."""
+        _, schedule = attempts_for(problem, attempts, getattr(self, "schedule", "halving"))
+        more |= {"attempts": attempts, "schedule": schedule, "time_budget": self.time_budget, "progress": progress}
+        return solve(problem, seeds, start=start, minimise=self.optimiser(problem, seeds), **more)
+
+    def optimiser(self, problem: Matching, seeds: tuple[int, ...]) -> Minimise:
+        """With the attack's settings, `descent.descend` for instance."""
+        raise NotImplementedError  # abstract
+
+    def start(self, problem: Matching, seeds: tuple[int, ...]) -> Start:  # noqa: ARG002
+        """How attempts begin; `seeds` are those of all trials."""
+        return lambda some, attempt: normal(some, f"start/{attempt}", (problem.width,)).to(problem.like)
 
 
 def solve(

@@ -7,7 +7,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -15,14 +15,14 @@ from torch import Tensor
 from leakgauge.engine import descent, lbfgs, line_search
 from leakgauge.engine.film import frame_steps
 from leakgauge.engine.randomness import normal
-from leakgauge.matching.attempts import SCHEDULES, Minimise, attempts_for, solve
+from leakgauge.matching.attempts import SCHEDULES, Minimise, SearchAttack
 from leakgauge.matching.labels import SOURCES, searched_labels
 from leakgauge.matching.noise import noise_in_gradient
 from leakgauge.matching.priors import total_variation
 from leakgauge.matching.problem import Likely, Matching, Start, matching_of
 from leakgauge.matching.starts import STARTS, start_inputs
 from leakgauge.settings import setting
-from leakgauge.types import Attack, Fact, Observation, Progress, Reconstruction
+from leakgauge.types import Fact, Observation, Progress, Reconstruction
 
 _LABEL_STRETCH = 10.0  # the optimiser moves label logits in units of 10: a one-hot label lies far out and flat
 _PATIENCE = 12  # steps (of 20 iterations) without 1 % of progress, after which an attempt is given up
@@ -35,11 +35,10 @@ _RATES = {"lbfgs": 1.0, "sgd": 0.1}  # of the others: 0.01
 
 
 @dataclass(frozen=True)
-class GradientMatching(Attack):
+class GradientMatching(SearchAttack):
     """Fields and loop shared by attacks that match gradients from a chosen start."""
 
     kind: ClassVar[type] = Likely
-    needs: ClassVar[frozenset[Fact]] = frozenset({Fact.INPUT_SPEC, Fact.NUM_SAMPLES, Fact.LOCAL_TRAINING})
     distances: ClassVar[tuple[str, ...]] = DISTANCES
 
     steps: int = setting(300, "steps per attempt; one L-BFGS step is 20 iterations", low=1)
@@ -48,7 +47,6 @@ class GradientMatching(Attack):
     schedule: str = setting(
         "in-turn", "another attempt while the threshold is missed, or all at once with halving", choices=SCHEDULES
     )
-    time_budget: float | None = setting(None, "seconds for all victims together; none unless given", above=0)
     optimizer: str = setting("lbfgs", "update rule", choices=("lbfgs", *descent.RULES))
     lr: float | None = setting(None, "step length: 1 for lbfgs, 0.1 for sgd, 0.01 for the others unless given", above=0)
     history: int = setting(100, "pairs that L-BFGS remembers", low=1)
@@ -59,10 +57,6 @@ class GradientMatching(Attack):
     distance: str = setting("l2", "how gradients are compared", choices=DISTANCES)
     tv: float = setting(0.0, "weight of total variation beside the distance, for pictures", low=0)
     film: int = setting(0, "pictures of the search on its way, for the report's film strip", low=0, high=_FRAMES)
-
-    @property
-    def rows_per_trial(self) -> int:
-        return self.restarts if self.schedule == "halving" else 1
 
     def labels_of(self, observation: Observation) -> Tensor | None:
         """(T, N) as revealed or, where `labels` says so, inferred; None where they are optimised with the inputs."""
@@ -85,54 +79,44 @@ class GradientMatching(Attack):
 
     def solve(self, problem: Matching, seeds: tuple[int, ...], progress: Progress) -> Reconstruction:
         """Optimise the inputs, and the labels with them where they are None. Attempts are chosen by own objective."""
-        problem, noise = with_likelihood(problem)
-        frames = frame_steps(self.steps, self.film)
-        attempts, schedule = attempts_for(problem, self.restarts, self.schedule)
+        likely, noise = with_likelihood(problem)
+        return super().solve(likely.replace(noise_scale=noise), seeds, progress)
 
-        def search(problem: Matching, start: Start, progress: Progress) -> Reconstruction:
-            below, share = self._solved_below(problem, noise)
+    def attempt(
+        self, problem: Matching, start: Start, seeds: tuple[int, ...], attempts: int, progress: Progress, **_: Any
+    ) -> Reconstruction:
+        below, share = self._solved_below(problem)
 
-            def enough(value: Tensor, begun: Tensor) -> Tensor:
-                """Is another attempt pointless? With a prior there is no threshold: half the start will do."""
-                solved = (value < below) & (value < share * begun)
-                return solved | (value < 0.5 * begun) if problem.variation else solved
+        def enough(value: Tensor, begun: Tensor) -> Tensor:
+            """Is another attempt pointless? With a prior there is no threshold: half the start will do."""
+            solved = (value < below) & (value < share * begun)
+            return solved | (value < 0.5 * begun) if problem.variation else solved
 
-            found = solve(
-                problem,
-                seeds,
-                start=start,
-                minimise=self._optimiser(frames),
-                attempts=attempts,
-                schedule=schedule,
-                enough=enough,
-                time_budget=self.time_budget,
-                progress=progress,
-                goals={"stop_below": below, "stop_share": share},
-            )
-            assert found.trace is not None
-            solved = (found.objective < below) & (found.objective < share * found.trace[:, 0])
-            return dataclasses.replace(found, solved=solved & (found.steps > 0), film_steps=frames)
+        more = {"enough": enough, "goals": {"stop_below": below, "stop_share": share}}
+        found = super().attempt(problem, start, seeds, attempts, progress, **more)
+        assert found.trace is not None
+        solved = (found.objective < below) & (found.objective < share * found.trace[:, 0]) & (found.steps > 0)
+        return dataclasses.replace(found, solved=solved, film_steps=frame_steps(self.steps, self.film))
 
-        return problem.searched(search, self._start(problem, seeds), seeds, progress)
-
-    def _optimiser(self, frames: tuple[int, ...]) -> Minimise:
+    def optimiser(self, problem: Matching, seeds: tuple[int, ...]) -> Minimise:  # noqa: ARG002
         """The update rule with its settings."""
         rate = _RATES.get(self.optimizer, 0.01) if self.lr is None else self.lr
+        own = {"steps": self.steps, "lr": rate, "frames": frame_steps(self.steps, self.film)}
         if self.optimizer != "lbfgs":
-            return partial(descent.descend, steps=self.steps, lr=rate, rule=self.optimizer, frames=frames)
-        own = {"history": self.history, "line_search": self.line_search, "patience": _PATIENCE}
-        return partial(lbfgs.minimise, steps=self.steps, lr=rate, frames=frames, **own)
+            return partial(descent.descend, rule=self.optimizer, **own)
+        own |= {"history": self.history, "line_search": self.line_search, "patience": _PATIENCE}
+        return partial(lbfgs.minimise, **own)
 
     def prior(self, problem: Matching, inputs: Tensor, targets: Tensor) -> Tensor:  # noqa: ARG002
         """What is added to the distance, (A,): total variation here."""
         return problem.variation * total_variation(inputs) if problem.variation else inputs.new_zeros(len(inputs))
 
-    def _solved_below(self, problem: Matching, noise: float) -> tuple[Tensor, Tensor]:
+    def _solved_below(self, problem: Matching) -> tuple[Tensor, Tensor]:
         """(T,) twice: the threshold, or what known noise alone explains if that is larger; and a share of the start.
 
         Where the update hardly depends on the inputs every start lies below the threshold: it has to fall as well.
         """
-        size = problem.size()
+        size, noise = problem.size(), problem.noise_scale
         if self.absolute_threshold is None:
             limit, share = min(self.threshold, problem.exact) * size, torch.full_like(size, _FALLEN)
         else:
@@ -141,7 +125,7 @@ class GradientMatching(Attack):
         explained = entries * (noise if problem.distance == "l1" else noise**2) / problem.length_unit**2
         return limit.clamp_min(explained), torch.where(limit < explained, torch.inf, share)
 
-    def _start(self, problem: Matching, seeds: Sequence[int]) -> Start:
+    def start(self, problem: Matching, seeds: tuple[int, ...]) -> Start:
         """Inputs as the attack begins them and label logits at N(0, 1), as a flat vector: (A, D)."""
         observation, labels = problem.observation, problem.labels
         public = observation.fact(Fact.PUBLIC_DATA) if observation.knows(Fact.PUBLIC_DATA) else None

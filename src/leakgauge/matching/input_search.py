@@ -5,30 +5,25 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any
 
 from torch import Tensor
 
 from leakgauge.engine import descent
-from leakgauge.matching.attempts import Minimise
+from leakgauge.matching.attempts import Minimise, SearchAttack
 from leakgauge.matching.labels import SOURCES, searched_labels
 from leakgauge.matching.priors import mean_variation
 from leakgauge.matching.problem import Matching, matching_of, units_of_data
 from leakgauge.matching.updates import example_input
 from leakgauge.models.structure import has_kinks
 from leakgauge.settings import setting
-from leakgauge.types import Attack, Fact, LocalTraining, Observation
+from leakgauge.types import Fact, LocalTraining, Observation
 
 
 @dataclass(frozen=True)
-class InputSearch(Attack):
+class InputSearch(SearchAttack):
     """Fields and problem of attacks that descend in the inputs."""
 
-    kind: ClassVar[type] = Matching
-    needs: ClassVar[frozenset[Fact]] = frozenset({Fact.INPUT_SPEC, Fact.NUM_SAMPLES, Fact.LOCAL_TRAINING})
-
-    steps: int = setting(4800, "optimiser steps per attempt", low=1)
-    time_budget: float | None = setting(None, "seconds for all victims together; none unless given", above=0)
     lr: float = setting(0.1, "step length in standard deviations of the data", above=0)
     boxed: bool = setting(True, "keep pixels in their range")
     labels: str = setting("infer", "where hidden labels come from: the last layer or the search", choices=SOURCES)

@@ -90,6 +90,7 @@ class Matching:
     by_direction: bool = True  # is the prior weighed as beside a cosine, a mean over pixels, or against squares?
     distances: tuple[str, ...] = ()  # other names that `distance` may have
     noise: Noise | None = None  # known to be in what was shared
+    noise_scale: float = 0.0  # of it, in the gradient that is matched
     exact: float = math.inf  # the share of the update's size below which a trial is solved, at most
     searches_labels: bool = False  # may labels be left to the search?
     guesses: int = 1  # attempts at least, one for each thing that chance may have done
