@@ -71,8 +71,8 @@ class GGL(LatentSearch):
 
         def minimise(_: Problem, start: Tensor, *, attempts: int, **limits: Any) -> Minimum:
             draws = [(seed, f"evolution/{attempt}") for seed in seeds for attempt in range(attempts)]
-            own = {"generations": self.steps, "population": self.population}
-            return evolve(lambda some: problem.values(some // attempts), start, draws, **own, **limits)
+            limits |= {"generations": self.steps, "population": self.population}
+            return evolve(lambda some: problem.values(some // attempts), start, draws, **limits)
 
         return minimise
 

@@ -94,7 +94,7 @@ class GRNN(SearchAttack):
 
     def numbers_per_row(self, observation: Observation) -> int:
         """About a dozen copies of the generator, and its activations for every sample."""
-        pixels = observation.fact(Fact.NUM_SAMPLES) * math.prod(observation.fact(Fact.INPUT_SPEC).shape)
+        pixels: int = observation.fact(Fact.NUM_SAMPLES) * math.prod(observation.fact(Fact.INPUT_SPEC).shape)
         return 12 * self._generator(observation, (0,)).width + 60 * pixels
 
     def check(self, observation: Observation) -> None:
@@ -114,8 +114,8 @@ class GRNN(SearchAttack):
         return generated(problem, self._generator(observation, seeds))
 
     def optimiser(self, problem: Matching, seeds: tuple[int, ...]) -> Minimise:  # noqa: ARG002
-        own = {"rule": "rmsprop", "momentum": self.momentum, "decay": self.decay}
-        return partial(descent.descend, steps=self.steps, lr=self.lr, **own)
+        rule = partial(descent.descend, rule="rmsprop", momentum=self.momentum, decay=self.decay)
+        return partial(rule, steps=self.steps, lr=self.lr)
 
     def start(self, problem: Matching, seeds: tuple[int, ...]) -> Start:  # noqa: ARG002
         assert isinstance(problem, Generated)
@@ -277,7 +277,9 @@ class Generator:
         for block in range(self.blocks):
             x = doubled_convolution(x, weights[f"block{block}.conv.weight"])
             x = gated(batch_norm(x, weights[f"block{block}.norm.weight"], weights[f"block{block}.norm.bias"]))
-        return _middle(torch.sigmoid(x).movedim(-1, 2), self.picture)
+        pictures, (_, height, width) = torch.sigmoid(x).movedim(-1, 2), self.picture
+        top, left = ((pictures.shape[-1] - side) // 2 for side in (height, width))
+        return pictures[..., top : top + height, left : left + width]
 
 
 def draw_noise(seeds: Sequence[int], samples: int, width: int) -> Tensor:
@@ -304,12 +306,6 @@ def picture_shape(data: DataSpec) -> tuple[int, int, int]:
 def _side(picture: tuple[int, int, int]) -> int:
     """The smallest power of two, from 8, that holds the picture."""
     return max(2 * _FIRST, 1 << (max(picture[1:]) - 1).bit_length())
-
-
-def _middle(pictures: Tensor, picture: tuple[int, int, int]) -> Tensor:
-    """The middle of (A, N, C, S, S) pictures, shaped (C, H, W)."""
-    top, left = ((pictures.shape[-1] - side) // 2 for side in picture[1:])
-    return pictures[..., top : top + picture[1], left : left + picture[2]]
 
 
 @dataclass(frozen=True)

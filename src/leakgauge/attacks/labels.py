@@ -22,12 +22,11 @@ import time
 from dataclasses import dataclass
 from typing import ClassVar
 
-import torch
-
 from leakgauge.errors import NotApplicable
 from leakgauge.matching.label_counts import RULES, misfit
 from leakgauge.matching.labels import counted, rules_for
 from leakgauge.matching.last_layer import clues_of, proven_labels
+from leakgauge.matching.updates import without_search
 from leakgauge.matching.whole_counts import sorted_labels
 from leakgauge.settings import setting
 from leakgauge.types import Attack, Fact, Observation, Progress, Reconstruction
@@ -61,14 +60,6 @@ class Labels(Attack):
         clues = clues_of(observation, public=self.rule != "llg-star")
         rules = rules_for(clues, self.rule)
         counts = counted(clues, rules)
-        ones = torch.ones(len(seeds), dtype=torch.long)
-        return Reconstruction(
-            None,
-            sorted_labels(counts, samples),
-            misfit(clues, counts),
-            ones,
-            0 * ones,
-            time.perf_counter() - began,
-            notes=tuple(f"counted by {rule}" for rule in rules),
-            labels_proven=proven_labels(observation),
-        )
+        notes, proven = tuple(f"counted by {rule}" for rule in rules), proven_labels(observation)
+        found, off = sorted_labels(counts, samples), misfit(clues, counts)
+        return without_search(began, None, found, off, notes=notes, labels_proven=proven)

@@ -25,7 +25,7 @@ from leakgauge.errors import NotApplicable
 from leakgauge.matching.distance import gradient_distance
 from leakgauge.matching.first_layer import LEAST_SQUARES, PARALLEL, FirstLayer, first_layer_of
 from leakgauge.matching.labels import single_label
-from leakgauge.matching.updates import classifier_layer, observed_gradient
+from leakgauge.matching.updates import classifier_layer, observed_gradient, without_search
 from leakgauge.types import Attack, DataSpec, Fact, Observation, Progress, Reconstruction
 
 _TINY = 1e-30
@@ -85,9 +85,7 @@ class Linear(Attack):
         # Own objective: how badly bias x first record explains the weight gradient, relative to its size.
         unexplained = problem.weight - problem.bias[..., None] * rows[:, :1]
         misfit = (unexplained**2).flatten(1).sum(1) / (problem.weight**2).flatten(1).sum(1).clamp_min(_TINY)
-        ones = torch.ones(len(rows), dtype=torch.long)
-        labels = None if label is None else label[:, None]
-        return Reconstruction(inputs, labels, misfit, ones, 0 * ones, time.perf_counter() - began)
+        return without_search(began, inputs, None if label is None else label[:, None], misfit)
 
 
 def _rows(problem: FirstLayer, samples: int) -> Tensor:

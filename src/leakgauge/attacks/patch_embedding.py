@@ -18,6 +18,7 @@ equations than unknowns and they hold, and where the expected error is small.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 import time
 from collections.abc import Mapping
@@ -136,19 +137,16 @@ class Solved:
 def possible_pairs(shapes: Mapping[str, tuple[int, ...]], numbers: int) -> list[tuple[str, bool, str, int]]:
     """(weight, inputs last, positions, axis) by shapes alone, those first whose patches are a sample together."""
     found = []
-    for weight, shape in shapes.items():
-        if len(shape) < 2:
+    weights = [(name, last) for name, shape in shapes.items() if len(shape) > 1 for last in (True, False)]
+    tables = [(name, axis) for name, shape in shapes.items() for axis in range(len(shape))]
+    for (weight, last), (table, axis) in itertools.product(weights, tables):
+        width = shapes[table][axis]
+        places, patch = math.prod(shapes[table]) // width, math.prod(shapes[weight]) // width
+        if table == weight or shapes[weight][0 if last else -1] != width or places < 2:
             continue
-        for last, width in ((True, shape[0]), (False, shape[-1])):
-            patch = math.prod(shape) // width
-            for table, other in shapes.items():
-                for axis, size in enumerate(other):
-                    places = math.prod(other) // size
-                    if table == weight or size != width or places < 2:
-                        continue
-                    entries = places * patch
-                    if _LEAST * numbers <= entries <= _MOST * numbers + patch:
-                        found.append((abs(entries - numbers), weight, last, table, axis))
+        entries = places * patch
+        if _LEAST * numbers <= entries <= _MOST * numbers + patch:
+            found.append((abs(entries - numbers), weight, last, table, axis))
     return [pair[1:] for pair in sorted(found)[:_MOST_PAIRS]]
 
 

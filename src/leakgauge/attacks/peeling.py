@@ -44,7 +44,7 @@ from leakgauge.engine.gradients import working_model
 from leakgauge.errors import NotApplicable
 from leakgauge.matching.first_layer import COMPUTED, SOLVED, PeeledLayer, first_layer_of
 from leakgauge.matching.shared_precision import Precision, shared_precision
-from leakgauge.matching.updates import observed_gradient
+from leakgauge.matching.updates import observed_gradient, without_search
 from leakgauge.types import (
     BLANK,
     CROSS_ENTROPY,
@@ -131,7 +131,7 @@ class Peeling(Attack):
         inputs, labels, counts, claimed, notes = [], [], [], [], []
         for trial, rows in enumerate(every):  # each takes passes of its own number and size
             peeled = peel(rows, behind, problem.coefficients == SOLVED)
-            parts = [peeled] if peeled.claims is None else [peeled, peeled.claims]
+            parts: list[Peeled | Claims] = [peeled] if peeled.claims is None else [peeled, peeled.claims]
             inputs.append(_padded(torch.cat([part.inputs for part in parts]), samples, BLANK))
             labels.append(_padded(torch.cat([part.labels for part in parts]), samples, NO_LABEL))
             counts.append(len(peeled.inputs))
@@ -140,14 +140,11 @@ class Peeling(Attack):
             progress((trial + 1) / len(seeds))
         like = problem.observation.update.tensors[f"{behind.layer}.weight"]
         found = torch.tensor(counts)
-        ones = torch.ones(len(seeds), dtype=torch.long)
-        return Reconstruction(
+        return without_search(
+            began,
             torch.stack(inputs).to(like).reshape(len(seeds), samples, *behind.shape),
             torch.stack(labels) if problem.coefficients == COMPUTED else None,
             1 - found.to(like) / samples,
-            ones,
-            0 * ones,
-            time.perf_counter() - began,
             notes=tuple(notes),
             certified=found,
             claimed=torch.arange(samples) < torch.tensor(claimed)[:, None],
@@ -291,12 +288,9 @@ class _Peeling:
                 off = off_rows(rows.weight, rows.bias, behind.outgoing, behind.outputs(probes).amin(0))
         if off is None:
             return None
-        both = dataclasses.replace(
-            rows,
-            weight=torch.cat((rows.weight, off.weight)),
-            bias=torch.cat((rows.bias, off.bias)),
-            size=torch.cat((rows.bias.abs(), off.size)),
-        )
+        own = rows.weight, rows.bias, rows.bias.abs()
+        weight, bias, size = (torch.cat(pair) for pair in zip(own, off, strict=True))
+        both = dataclasses.replace(rows, weight=weight, bias=bias, size=size)
         return dataclasses.replace(self, rows=both, behind=behind)
 
     def peeled(self, found: _Found) -> tuple[_Found, int]:
@@ -629,17 +623,10 @@ def coefficient_space(weight: Tensor, bias: Tensor, samples: int) -> Coefficient
     return CoefficientSpace(vectors[:, :samples], gap, noise) if gap <= _GAP else None
 
 
-@dataclass(frozen=True)
-class OffRows:
-    """As the rows of the layer's gradient, but each over the samples that leave its unit off."""
+def off_rows(weight: Tensor, bias: Tensor, behind: Tensor, likely: Tensor) -> tuple[Tensor, Tensor, Tensor] | None:
+    """Rows (H, D) and (H,) over the samples that leave a unit off, and (H,) what was added up in each bias entry.
 
-    weight: Tensor  # (H, D)
-    bias: Tensor  # (H,)
-    size: Tensor  # (H,) what was added up in an entry, for its rounding
-
-
-def off_rows(weight: Tensor, bias: Tensor, behind: Tensor, likely: Tensor) -> OffRows | None:
-    """From the gradients (H, D) and (H,) and V (m, H); `likely` (H,) is larger the likelier a unit is on for everybody.
+    From the gradients (H, D) and (H,) and V (m, H); `likely` (H,) is larger the likelier a unit is on for everybody.
 
     V are the weights of the linear layer behind the ReLU. What a sample sends back to unit j is V_j . d, with one
     vector d (m) for all units, if the unit is on, and nothing if it is off. So the rows of units that are on for
@@ -661,7 +648,7 @@ def off_rows(weight: Tensor, bias: Tensor, behind: Tensor, likely: Tensor) -> Of
         return None
     matrix = torch.linalg.lstsq(outgoing[chosen], entries[chosen]).solution  # (m, D + 1)
     missing = outgoing @ matrix - entries
-    return OffRows(missing[:, :-1], missing[:, -1], outgoing.abs() @ matrix[:, -1].abs() + bias.abs())
+    return missing[:, :-1], missing[:, -1], outgoing.abs() @ matrix[:, -1].abs() + bias.abs()
 
 
 def _agreeing(sketch: Tensor, outgoing: Tensor, order: Tensor) -> Tensor | None:

@@ -19,6 +19,7 @@ import math
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar
 
 import torch
@@ -95,9 +96,8 @@ def found_map(observation: Observation) -> FirstMap:
         raise NotApplicable(f"rank-one needs one sample: {why}")
     found = first_map(probing_of(observation))
     if found is None:
-        raise NotApplicable(
-            "rank-one needs an affine map that reads the sample first and whole, and no tensor is one's"
-        )
+        what = "an affine map that reads the sample first and whole"
+        raise NotApplicable(f"rank-one needs {what}, and no tensor is one's")
     if not bool(observation.update.tensors[found.name].any()):
         raise NotApplicable(
             f"rank-one needs the gradient of {found.name!r}, {IS_ZERO}: so is an adapter's at its start, while its "
@@ -195,52 +195,92 @@ class FirstMap:
         product = as_product(gradient[self.name], self.inputs_last)  # (T, out, in)
         if self.returned is None:
             return leading(product)
-        back = gradient[self.returned].flatten(1)[..., None]  # (T, out, 1)
-        entered: Tensor = (product * back).sum(1) / (back**2).sum(1).clamp_min(_TINY)
-        return entered, beyond(product, back[..., 0], entered)
+        back = gradient[self.returned].flatten(1)  # (T, out)
+        entered = other_factor(product, back)
+        return entered, beyond(product, back, entered)
 
 
 def possible_first_maps(shapes: Mapping[str, tuple[int, ...]], numbers: int) -> list[tuple[str, bool]]:
     """Tensors with room for a sample on one side, and which side; no gradient is needed."""
-    found = []
-    for name, shape in shapes.items():
-        if len(shape) < 2:
-            continue
-        for last, read in ((True, math.prod(shape[1:])), (False, math.prod(shape[:-1]))):
-            if _LEAST * numbers <= read <= _MOST * numbers:
-                found.append((name, last))
-    return found
+    sides = [
+        (name, last, math.prod(shape[1:] if last else shape[:-1]))
+        for name, shape in shapes.items()
+        for last in (True, False)
+        if len(shape) > 1
+    ]
+    return [(name, last) for name, last, read in sides if _LEAST * numbers <= read <= _MOST * numbers]
 
 
 def first_map(probing: Probing) -> FirstMap | None:
-    """The tensor that reads the sample whole; the one with its other factor beside it where there are several."""
+    """The tensor that reads the sample whole; the one with its other factor beside it if there are several."""
     possible = possible_first_maps(probing.shapes, math.prod(probing.shape))
+    vectors = [name for name, shape in probing.shapes.items() if math.prod(shape) == max(shape, default=0)]
     if not possible:
         return None
     sample = probing.noise("first-map")
-    (seen,) = probing.gradients(sample[None], [*dict(possible), *_vectors(probing)])
+    (seen,) = probing.gradients(sample[None], [*dict(possible), *vectors])
     found = []
     for name, last in possible:
         product = as_product(seen[name], last)
-        some = product[:, :: max(1, product.shape[1] // _ROWS)]  # most tensors are told by a few rows
+        some = product[:, :: max(1, product.shape[1] // _ROWS)]  # most tensors are told apart by a few rows
         if float(leading(some, 1)[1]) > _RANK_ONE:
             continue
         right, left_over = leading(product, 1)
-        if float(left_over) > _RANK_ONE or not bool(product.any()):
-            continue
-        directions = _Directions(probing, name, last)
-        if directions.factors(1 - sample) is None:  # a later layer
-            continue
+        reader = _Reader(probing, name, last)
+        if float(left_over) > _RANK_ONE or not bool(product.any()) or reader.up_to_scale(1 - sample[None]) is None:
+            continue  # no product, none at all, or a later layer's
         back = torch.einsum("toi,ti->o", product, right)
-        read = _with_bias(probing, name, last, seen, back) or _without(probing, directions)
-        if read is not None and read.map.share >= _LEAST:
-            found.append(read)
+        maps = (
+            (v, probing.input_map(partial(reader.beside, v))) for v in vectors if _parallel(seen[v].flatten(), back)
+        )
+        returned, read = next((pair for pair in maps if pair[1] is not None), (None, None))
+        read = read or probing.input_map(reader.up_to_scale)
+        if read is not None and read.share >= _LEAST:
+            found.append(FirstMap(name, last, returned, read))
     return max(found, key=lambda f: (f.map.share, f.returned is not None), default=None)
+
+
+@dataclass(frozen=True)
+class _Reader:
+    """What goes into a tensor for samples (K, *shape), by its gradients."""
+
+    probing: Probing
+    name: str
+    last: bool
+
+    def beside(self, vector: str, samples: Tensor) -> Tensor:
+        """(K, in), with a tensor whose gradient is the product's other factor, so that nothing is missing."""
+        gradients = self.probing.gradients(samples, (self.name, vector))
+        products = torch.cat([as_product(g[self.name], self.last) for g in gradients])
+        return other_factor(products, torch.cat([g[vector].flatten(1) for g in gradients]))
+
+    def up_to_scale(self, samples: Tensor) -> Tensor | None:
+        """(K, in), at the scale at which what goes in for a fixed sample has length one.
+
+        Each gradient shows it up to a factor of its own. But what goes in is affine in the sample:
+        first + a * end = 2 b * middle for one a and one b. None where it is not.
+        """
+        start, rows = self.probing.noise("first-map/start"), []
+        for sample in samples:
+            gradients = self.probing.gradients(torch.stack((start, (sample + start) / 2, sample)), (self.name,))
+            first, middle, end = (longest_row(as_product(g[self.name], self.last))[0] for g in gradients)
+            towards = torch.stack((-end, 2 * middle), 1)
+            solved = torch.linalg.lstsq(towards, first[:, None]).solution
+            alike = float((first @ end).abs()) > 1 - _ALIKE  # as in a later layer, all but dead
+            if alike or not bool((towards @ solved - first[:, None]).norm() <= _PARALLEL):
+                return None
+            rows.append(solved[0] * end)
+        return torch.stack(rows)
 
 
 def as_product(gradient: Tensor, inputs_last: bool) -> Tensor:
     """(T, *parameter) -> (T, out, in)"""
     return gradient.flatten(2) if inputs_last else gradient.flatten(1, -2).mT
+
+
+def other_factor(product: Tensor, back: Tensor) -> Tensor:
+    """(T, out, in) and its left factor (T, out) -> the right one (T, in), by least squares."""
+    return torch.einsum("toi,to->ti", product, back) / (back**2).sum(1, keepdim=True).clamp_min(_TINY)
 
 
 def leading(product: Tensor, rounds: int = _ROUNDS) -> tuple[Tensor, Tensor]:
@@ -250,11 +290,9 @@ def leading(product: Tensor, rounds: int = _ROUNDS) -> tuple[Tensor, Tensor]:
     """
     right = longest_row(product)
     for _ in range(rounds):
-        left = torch.einsum("toi,ti->to", product, right)
-        right = torch.einsum("toi,to->ti", product, left)
+        right = torch.einsum("toi,to->ti", product, torch.einsum("toi,ti->to", product, right))
         right = right / right.norm(dim=1, keepdim=True).clamp_min(_TINY)
-    left = torch.einsum("toi,ti->to", product, right)
-    return right, beyond(product, left, right)
+    return right, beyond(product, torch.einsum("toi,ti->to", product, right), right)
 
 
 def longest_row(product: Tensor) -> Tensor:
@@ -271,65 +309,7 @@ def beyond(product: Tensor, left: Tensor, right: Tensor) -> Tensor:
     return share
 
 
-def _vectors(probing: Probing) -> list[str]:
-    return [name for name, shape in probing.shapes.items() if math.prod(shape) == max(shape, default=0)]
-
-
-def _with_bias(probing: Probing, name: str, last: bool, seen: Mapping[str, Tensor], back: Tensor) -> FirstMap | None:
-    """With a tensor beside it whose gradient is the product's other factor, `back`, so that nothing is missing."""
-    for vector in _vectors(probing):
-        own = seen[vector].flatten()
-        if own.shape != back.shape or not bool(own.any()):
-            continue
-        apart = min(float((own / own.norm() - sign * back / back.norm()).norm()) for sign in (1, -1))
-        if apart > _PARALLEL:
-            continue
-
-        def values(samples: Tensor, vector: str = vector) -> Tensor:
-            rows = []
-            for gradient in probing.gradients(samples, (name, vector)):
-                other = gradient[vector].flatten(1)
-                entered = (as_product(gradient[name], last) * other[..., None]).sum(1)
-                rows.append(entered[0] / (other**2).sum().clamp_min(_TINY))
-            return torch.stack(rows)
-
-        if (found := probing.input_map(values)) is not None:
-            return FirstMap(name, last, vector, found)
-    return None
-
-
-@dataclass(frozen=True)
-class _Directions:
-    """What goes into a tensor for a sample, which its gradient shows up to a factor of its own each time."""
-
-    probing: Probing
-    name: str
-    last: bool
-
-    def factors(self, sample: Tensor) -> Tensor | None:
-        """What goes in for the sample (*shape), at the scale at which what goes in for a fixed one has length one.
-
-        What goes in is affine in the sample: first + a * end = 2 b * middle for one a and one b. None where it is not.
-        """
-        start = self.probing.noise("first-map/start")
-        gradients = self.probing.gradients(torch.stack((start, (sample + start) / 2, sample)), (self.name,))
-        first, middle, end = (longest_row(as_product(g[self.name], self.last))[0] for g in gradients)
-        if float((first @ end).abs()) > 1 - _ALIKE:  # other samples, the same direction: a later layer, all but dead
-            return None
-        towards = torch.stack((-end, 2 * middle), 1)
-        solved = torch.linalg.lstsq(towards, first[:, None]).solution
-        if not bool((towards @ solved - first[:, None]).norm() <= _PARALLEL):
-            return None
-        found: Tensor = solved[0] * end
-        return found
-
-
-def _without(probing: Probing, directions: _Directions) -> FirstMap | None:
-    """Up to a common factor, from directions alone."""
-
-    def values(samples: Tensor) -> Tensor | None:
-        rows = [row for sample in samples if (row := directions.factors(sample)) is not None]
-        return torch.stack(rows) if len(rows) == len(samples) else None
-
-    found = probing.input_map(values)
-    return None if found is None else FirstMap(directions.name, directions.last, None, found)
+def _parallel(own: Tensor, back: Tensor) -> bool:
+    if own.shape != back.shape or not bool(own.any()):
+        return False
+    return min(float((own / own.norm() - sign * back / back.norm()).norm()) for sign in (1, -1)) <= _PARALLEL

@@ -18,6 +18,7 @@ import operator
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -27,11 +28,11 @@ from scipy.linalg.lapack import dpstrf
 from scipy.optimize import brentq
 from scipy.sparse.linalg import lsmr
 from torch import Tensor, fx, nn
-from torch.func import functional_call, vjp
+from torch.func import functional_call
 
 from leakgauge.engine.gradients import cross_entropy, working_model
 from leakgauge.errors import NotApplicable
-from leakgauge.matching.updates import example_input, observed_gradient
+from leakgauge.matching.updates import example_input, observed_gradient, without_search
 from leakgauge.models._layers import Normalize
 from leakgauge.types import Attack, DataSpec, Fact, Observation, Progress, Reconstruction
 
@@ -89,8 +90,7 @@ class RGAP(Attack):
         inputs = torch.stack([x for x, _, _ in found])[:, None].to(like)
         labels = torch.tensor([[label] for _, label, _ in found], device=like.device)
         misses = torch.tensor([miss for _, _, miss in found], device=like.device, dtype=like.dtype)
-        ones = torch.ones_like(labels[:, 0])
-        return Reconstruction(inputs, labels, misses, ones, 0 * ones, time.perf_counter() - began)
+        return without_search(began, inputs, labels, misses)
 
     def concerns(self, observation: Observation) -> tuple[str, ...]:
         """Ids of what a reader should know before the attack runs: "rank-deficient" where a layer hides its input."""
@@ -190,16 +190,18 @@ def walk_back(
                 x = solve_convolution(layer, forward[link.name], z, slope, mine, link.size)
             else:
                 x = (mine * slope[:, None]).sum(0) / (slope @ slope).clamp_min(_TINY)
-            again, back = vjp(lambda w, x=x, layer=layer: functional_call(layer, {"weight": w}, x[None]), layer.weight)
-            miss = max(miss, _relative(back(slope[None])[0], mine), _relative(again[0], z))
+            weight = layer.weight.detach().requires_grad_()
+            again = functional_call(layer, {"weight": weight}, x[None])
+            (back,) = torch.autograd.grad(again, weight, slope[None])
+            miss = max(miss, _relative(back, mine), _relative(again[0], z))
             slope = _carried(link, slope)
     return torch.nan_to_num(x.reshape(chain[0].before)), miss
 
 
 def _carried(link: Link, slope: Tensor) -> Tensor:
     """The loss's gradient in what entered a layer with weights."""
-    back: Tensor = vjp(link.module, slope.new_zeros(1, *link.before))[1](slope[None])[0]
-    return back[0].detach()
+    entered = slope.new_zeros(1, *link.before, requires_grad=True)
+    return torch.autograd.grad(link.module(entered), entered, slope[None])[0][0]
 
 
 def _relative(mine: Tensor, wanted: Tensor) -> float:
@@ -226,7 +228,11 @@ def chain_of(model: nn.Module, example: Tensor) -> list[Link]:
 
     `NotApplicable`, naming the layer, where one has no rule here or where the network is no plain chain.
     """
-    graph = _Tracer().trace_or_refuse(model)
+    try:
+        graph = _Tracer().trace(model)
+    except (fx.proxy.TraceError, TypeError, RuntimeError) as error:
+        said = str(error).partition("\n")[0]
+        raise NotApplicable(f"rgap cannot follow this network's own forward ({said}); {_ELSE}") from error
     links: list[Link] = []
     x = example.detach()
     last: fx.Node | None = None
@@ -276,33 +282,28 @@ def refuse_layer(name: str, module: nn.Module) -> None:
 
 def inverse_of(module: nn.Module) -> Inverse | None:
     """How to undo the activation, or None where that is not known or not possible."""
-    if isinstance(module, nn.LeakyReLU) and (leak := module.negative_slope) > 0:
-        return lambda h: (torch.where(h > 0, h, h / leak), torch.where(h > 0, torch.ones_like(h), leak))
-    if isinstance(module, nn.ELU) and module.alpha > 0:
-        return lambda h: _undo_elu(h.clamp_min(module.alpha * (_INSIDE - 1)), module.alpha)
+    leaky = isinstance(module, nn.LeakyReLU) and module.negative_slope > 0
+    known = leaky or (isinstance(module, nn.ELU) and module.alpha > 0) or isinstance(module, nn.Softplus)
+    return partial(_undone, module) if known or type(module) in (nn.Sigmoid, nn.Tanh) else None
+
+
+def _undone(module: nn.Module, h: Tensor) -> tuple[Tensor, Tensor]:
+    """What entered the activation that put out `h`, and its slope there."""
+    if isinstance(module, nn.LeakyReLU):
+        leak = module.negative_slope
+        return torch.where(h > 0, h, h / leak), torch.where(h > 0, torch.ones_like(h), leak)
+    if isinstance(module, nn.ELU):
+        h, alpha = h.clamp_min(module.alpha * (_INSIDE - 1)), module.alpha
+        entered = torch.where(h > 0, h, torch.log1p(h.clamp_max(0) / alpha))
+        return entered, torch.where(h > 0, torch.ones_like(h), h + alpha)
     if isinstance(module, nn.Softplus):
-        return lambda h: _undo_softplus(h.clamp_min(_INSIDE), float(module.beta))
-    if type(module) is nn.Sigmoid:
-        return lambda h: _undo_sigmoid(h.clamp(_INSIDE, 1 - _INSIDE))
-    if type(module) is nn.Tanh:
-        return lambda h: _undo_tanh(h.clamp(_INSIDE - 1, 1 - _INSIDE))
-    return None
-
-
-def _undo_elu(h: Tensor, alpha: float) -> tuple[Tensor, Tensor]:
-    return torch.where(h > 0, h, torch.log1p(h.clamp_max(0) / alpha)), torch.where(h > 0, torch.ones_like(h), h + alpha)
-
-
-def _undo_softplus(h: Tensor, beta: float) -> tuple[Tensor, Tensor]:
-    share = -torch.expm1(-beta * h)
-    return h + torch.log(share) / beta, share
-
-
-def _undo_sigmoid(h: Tensor) -> tuple[Tensor, Tensor]:
-    return torch.logit(h), h * (1 - h)
-
-
-def _undo_tanh(h: Tensor) -> tuple[Tensor, Tensor]:
+        h, beta = h.clamp_min(_INSIDE), float(module.beta)
+        share = -torch.expm1(-beta * h)
+        return h + torch.log(share) / beta, share
+    if isinstance(module, nn.Sigmoid):
+        h = h.clamp(_INSIDE, 1 - _INSIDE)
+        return torch.logit(h), h * (1 - h)
+    h = h.clamp(_INSIDE - 1, 1 - _INSIDE)
     return torch.atanh(h), 1 - h * h
 
 
@@ -311,13 +312,6 @@ class _Tracer(fx.Tracer):
 
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:  # noqa: ARG002
         return next(m.children(), None) is None
-
-    def trace_or_refuse(self, model: nn.Module) -> fx.Graph:
-        try:
-            return self.trace(model)
-        except (fx.proxy.TraceError, TypeError, RuntimeError) as error:
-            said = str(error).partition("\n")[0]
-            raise NotApplicable(f"rgap cannot follow this network's own forward ({said}); {_ELSE}") from error
 
 
 def _layer(model: nn.Module, node: fx.Node) -> tuple[str, nn.Module]:

@@ -101,7 +101,7 @@ class GradientMatching(SearchAttack):
     def optimiser(self, problem: Matching, seeds: tuple[int, ...]) -> Minimise:  # noqa: ARG002
         """The update rule with its settings."""
         rate = _RATES.get(self.optimizer, 0.01) if self.lr is None else self.lr
-        own = {"steps": self.steps, "lr": rate, "frames": frame_steps(self.steps, self.film)}
+        own: dict[str, Any] = {"steps": self.steps, "lr": rate, "frames": frame_steps(self.steps, self.film)}
         if self.optimizer != "lbfgs":
             return partial(descent.descend, rule=self.optimizer, **own)
         own |= {"history": self.history, "line_search": self.line_search, "patience": _PATIENCE}

@@ -244,7 +244,7 @@ class Matching:
     def simulated(self, inputs: Tensor, targets: Tensor) -> dict[str, Tensor]:
         """What the clients of all trials would share with these samples: name -> (T, *parameter), without a graph."""
         trials, parts = torch.arange(len(inputs)), []
-        for rows in trials.split(1) if runs_one_by_one(self.model) else [trials]:  # then one graph at a time
+        for rows in torch.split(trials, 1) if runs_one_by_one(self.model) else [trials]:  # then one graph at a time
             shared = self.simulated_with_graph(inputs[rows], targets[rows], _of_rows(self.masks, rows))
             for transform in self.transforms:
                 shared = transform(shared, _of_rows(self.observed, rows), rows)
@@ -392,7 +392,7 @@ def matching_of(
     )
 
 
-def units_of_data(observation: Observation) -> dict[str, Tensor]:
+def units_of_data(observation: Observation) -> dict[str, Any]:
     """`centre` and `unit` of attacks that search in units of the data: its mean and standard deviation, (C, 1, 1)."""
     data: DataSpec = observation.fact(Fact.INPUT_SPEC)
     like, flat = next(iter(observation.update.tensors.values())), [1] * (len(data.shape) - 1)
