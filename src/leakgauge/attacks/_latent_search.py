@@ -25,7 +25,7 @@ from leakgauge.generators.generator import Generator
 from leakgauge.generators.loading import load_generator
 from leakgauge.matching.attempts import SearchAttack
 from leakgauge.matching.distance import distance_between
-from leakgauge.matching.labels import single_label
+from leakgauge.matching.labels import revealed_labels, single_label
 from leakgauge.matching.problem import Distance, Latent, Matching, Start, Transform, matching_of
 from leakgauge.matching.updates import classifier_layer, observed_gradient
 from leakgauge.settings import setting
@@ -41,7 +41,9 @@ class LatentSearch(SearchAttack):
     """Fields and problem of attacks that search a generator's latents."""
 
     kind: ClassVar[type] = Latent
-    needs: ClassVar[frozenset[Fact]] = SearchAttack.needs | {Fact.PUBLIC_DATA}
+    needs: ClassVar[frozenset[Fact]] = frozenset(
+        {Fact.INPUT_SPEC, Fact.NUM_SAMPLES, Fact.LOCAL_TRAINING, Fact.PUBLIC_DATA}
+    )
     decoy: ClassVar[bool] = True
 
     generator: str = setting("public", "a file from train-generator, dcgan-faces, or public: from the public samples")
@@ -86,8 +88,7 @@ class LatentSearch(SearchAttack):
 
     def _labels(self, observation: Observation, observed: dict[str, Tensor], last: str) -> Tensor:
         """(T, N): as revealed, or read off the last layer for one sample."""
-        if observation.knows(Fact.LABELS):
-            revealed: Tensor = observation.fact(Fact.LABELS)
+        if (revealed := revealed_labels(observation)) is not None:
             return revealed
         if observation.fact(Fact.NUM_SAMPLES) > 1:
             raise NotApplicable(

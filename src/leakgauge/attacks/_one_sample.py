@@ -19,19 +19,10 @@ from leakgauge.client.fedavg import local_steps
 from leakgauge.engine.gradients import working_model
 from leakgauge.engine.memory import fitting
 from leakgauge.errors import NotApplicable
-from leakgauge.matching.labels import single_label
+from leakgauge.matching.first_layer import LOSSES
+from leakgauge.matching.labels import revealed_labels, single_label
 from leakgauge.matching.updates import classifier_layer, observed_gradient
-from leakgauge.types import (
-    CROSS_ENTROPY,
-    NLL_ON_LOGITS,
-    Attack,
-    Batch,
-    DataSpec,
-    Fact,
-    LocalTraining,
-    Observation,
-    Reconstruction,
-)
+from leakgauge.types import Attack, Batch, Fact, LocalTraining, Observation, Reconstruction
 
 SURE = 0.02  # expected error of a number up to which a sample counts as proven
 MENTIONED = 1e-3  # share of the gradient that is not explained from which a note says so
@@ -48,7 +39,7 @@ class OneSample(Attack):
 
     tier: ClassVar[str] = "quick"
     needs: ClassVar[frozenset[Fact]] = frozenset({Fact.INPUT_SPEC, Fact.NUM_SAMPLES, Fact.LOCAL_TRAINING})
-    losses: ClassVar[tuple[str, ...]] = (CROSS_ENTROPY, NLL_ON_LOGITS)
+    losses: ClassVar[tuple[str, ...]] = LOSSES
 
 
 @dataclass(frozen=True)
@@ -147,15 +138,14 @@ def own_replay(observation: Observation) -> OwnReplay:
 
 def _possible_labels(observation: Observation) -> Tensor:
     """(T, 1) where the label is known or can be read, (T, classes) where not."""
-    if observation.knows(Fact.LABELS):
-        known: Tensor = observation.fact(Fact.LABELS)
+    if (known := revealed_labels(observation)) is not None:
         return known
     try:
         return single_label(observed_gradient(observation), classifier_layer(observation))[:, None]
     except NotApplicable:
-        data: DataSpec = observation.fact(Fact.INPUT_SPEC)
+        classes: int = observation.fact(Fact.INPUT_SPEC).classes
         device = next(iter(observation.update.tensors.values())).device
-        return torch.arange(data.classes, device=device).expand(observation.trials, -1)
+        return torch.arange(classes, device=device).expand(observation.trials, -1)
 
 
 def precision_of(observation: Observation, name: str) -> float:

@@ -3,8 +3,8 @@
 Li et al., "Auditing Privacy Defenses in Federated Learning via Generative Gradient Leakage", CVPR 2022. The label is
 read off the last layer, the defense off the update (clipping bound, share of zeros, empty columns), and a latent is
 sought whose picture, sent through the same defense, gives the observed gradient: the mean over tensors of the squared
-distance. The search never leaves what the generator can draw, so a picture may look right and be nobody's: beside it
-runs the same search on a decoy.
+distance. The search never leaves what the generator can draw, so a picture may look right and belong to no client:
+the same search runs beside it on a decoy.
 
 Where we depart. Theirs needs a GAN trained on ImageNet or faces; here `generator` may be a file from `leakgauge
 train-generator`, or made on the spot from the public samples. `optimizer="cma-es"` is theirs; with a white-box model

@@ -31,7 +31,7 @@ from leakgauge.engine.driving import Budget, Evaluate, Minimum, Problem, State, 
 from leakgauge.engine.gradients import runs_one_by_one
 from leakgauge.engine.randomness import normal
 from leakgauge.matching.attempts import Minimise, SearchAttack
-from leakgauge.matching.labels import inferred_labels
+from leakgauge.matching.labels import inferred_labels, revealed_labels
 from leakgauge.matching.priors import mean_variation
 from leakgauge.matching.problem import Matching, matching_of, one_by_one, units_of_data
 from leakgauge.settings import setting
@@ -44,7 +44,7 @@ _NOTHING = 1e-12  # squared norm of an update that holds nothing to match
 _BETA1, _BETA2, _EPSILON = 0.9, 0.999, 1e-8
 
 Statistics = Mapping[str, tuple[Tensor, Tensor]]  # layer -> mean and variance, (C,) or (A, C)
-Agree = Callable[[Tensor, Tensor], Tensor]  # (points (A, D), whose they are (A,)) -> what each should resemble (A, D)
+Agree = Callable[[Tensor, Tensor], Tensor]  # (points (A, D), their trials (A,)) -> what each should resemble (A, D)
 
 
 @dataclass(frozen=True)
@@ -78,9 +78,8 @@ class GradInversion(SearchAttack):
 
     def problem(self, observation: Observation, seeds: tuple[int, ...]) -> Matching:  # noqa: ARG002
         """Inputs in standard deviations of the data; the priors are added by `_grouped`."""
-        labels = (
-            observation.fact(Fact.LABELS) if observation.knows(Fact.LABELS) else inferred_labels(observation, "yin")
-        )
+        revealed = revealed_labels(observation)
+        labels = inferred_labels(observation, "yin") if revealed is None else revealed
         return matching_of(observation, labels, distance="l2", variation=self.tv, **units_of_data(observation))
 
     def optimiser(self, problem: Matching, seeds: tuple[int, ...]) -> Minimise:

@@ -38,6 +38,8 @@ from leakgauge.engine.randomness import normal, uniform
 from leakgauge.errors import BadInput, NotApplicable
 from leakgauge.matching.attempts import SCHEDULES, Minimise, SearchAttack
 from leakgauge.matching.distance import distance_between
+from leakgauge.matching.labels import revealed_labels
+from leakgauge.matching.priors import absolute_variation, squared_variation
 from leakgauge.matching.problem import Generated, Matching, Rows, Start, generated, matching_of
 from leakgauge.settings import setting
 from leakgauge.types import DataSpec, Fact, Observation
@@ -106,7 +108,7 @@ class GRNN(SearchAttack):
         variation = squared_variation if squared else absolute_variation
         problem = matching_of(
             observation,
-            observation.fact(Fact.LABELS) if observation.knows(Fact.LABELS) else None,
+            revealed_labels(observation),
             distance=Loss(self.mse, self.wd, self.cosine, self.scale, self.as_released),
             prior=lambda problem, inputs, _: (problem.variation or 0.0) * variation(inputs),
             variation=self.tv,
@@ -195,23 +197,6 @@ def order(values: Tensor) -> Tensor:
     return torch.from_numpy(np.argsort(values.numpy(), 1))
 
 
-def squared_variation(inputs: Tensor) -> Tensor:
-    """Twice the mean squared difference of neighbours, down and across: (A, N, C, H, W) -> (A,)."""
-    down, right = (d.square().flatten(1).sum(1) / max(1, d[0].numel()) for d in _differences(inputs))
-    return 2 * (down + right)
-
-
-def absolute_variation(inputs: Tensor) -> Tensor:
-    """The sum of absolute differences of neighbours in a picture, its mean over pictures: (A, N, C, H, W) -> (A,)."""
-    down, right = (d.abs().flatten(1).sum(1) for d in _differences(inputs))
-    return (down + right) / inputs.shape[1]
-
-
-def _differences(inputs: Tensor) -> tuple[Tensor, Tensor]:
-    """Of neighbours, down and across; one that has none is empty."""
-    return inputs[..., 1:, :] - inputs[..., :-1, :], inputs[..., 1:] - inputs[..., :-1]
-
-
 @dataclass(frozen=True)
 class Generator:
     """The network without its weights: `noise` is each trial's fixed input, `z` in a call holds the weights.
@@ -234,10 +219,8 @@ class Generator:
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """Parameters by name, without the trials axis."""
         width, channels = self.noise.shape[2], _NARROWEST * 2 ** (self.blocks - 1)
-        found: dict[str, tuple[int, ...]] = {
-            "seed.weight": (width, 2 * channels, _FIRST, _FIRST),
-            "seed.bias": (2 * channels,),
-        }
+        found: dict[str, tuple[int, ...]] = {"seed.weight": (width, 2 * channels, _FIRST, _FIRST)}
+        found["seed.bias"] = (2 * channels,)
         for block in range(self.blocks):
             into = self.picture[0] if block == self.blocks - 1 else channels // 2
             found[f"block{block}.conv.weight"] = (2 * into, channels, 3, 3)
@@ -268,9 +251,7 @@ class Generator:
         noise = self.noise if trials is None else self.noise[trials]
         weights = unpacked(z, self.shapes)
         pictures = self.painted(gated(unfolded(noise, weights["seed.weight"], weights["seed.bias"])), weights)
-        if not self.classes:
-            return pictures, None
-        return pictures, dense(noise, weights["label.weight"], weights["label.bias"])
+        return pictures, dense(noise, weights["label.weight"], weights["label.bias"]) if self.classes else None
 
     def painted(self, x: Tensor, weights: Mapping[str, Tensor]) -> Tensor:
         """The blocks that enlarge: (A, N, 4, 4, 32 * 2^n) -> (A, N, C, H, W)."""

@@ -1,7 +1,7 @@
 """Labels alone: how often each class occurs in the batch behind an update. No picture is claimed.
 
-The bias gradient of the last layer is the mean prediction over the batch minus the share of each label, so whoever can
-guess that mean can count the labels. The rules, by the name of `rule`:
+The bias gradient of the last layer is the mean prediction over the batch minus the share of each label, so a guess
+of that mean gives the counts. The rules, by the name of `rule`:
 
 - sign: Zhao et al. 2020 (iDLG), classes with a negative entry, the rest of the batch by size
 - yin: Yin et al. 2021 (GradInversion), the N most negative rows; right where labels are distinct

@@ -112,7 +112,7 @@ def input_of_parallel_rows(weight: Tensor, bias: Tensor) -> Tensor:
     elsewhere, and no two noised rows to the same place: the rows that agree are the clean ones, and need no weighing.
     A bias entry may be noised where its row is clean: the ratio is the median over the rows.
     """
-    rows, biases = weight.double(), bias.double()  # in single precision angles below 3e-4 cannot be told from none
+    rows, biases = weight.double(), bias.double()  # in single precision angles below 3e-4 look like none
     lengths = rows.norm(dim=2)
     live = lengths > 0
     unit = rows / lengths.clamp_min(_TINY)[..., None]

@@ -30,7 +30,7 @@ from torch import Tensor
 
 from leakgauge.attacks._one_sample import MENTIONED, SURE, Answer, OneSample, best_answer, own_replay, precision_of
 from leakgauge.errors import NotApplicable
-from leakgauge.matching.probing import InputMap, Probing, probing_of
+from leakgauge.matching.probing import InputMap, Probing, as_product, probing_of
 from leakgauge.matching.updates import observed_gradient
 from leakgauge.types import DataSpec, Fact, Observation, Progress, Reconstruction
 
@@ -90,12 +90,6 @@ def found_rows(observation: Observation) -> PatchRows:
     return rows
 
 
-def solved_rows(observation: Observation, rows: PatchRows) -> Solved:
-    """The least-squares solution, at the precision of what was shared."""
-    precision = max(precision_of(observation, rows.weight), precision_of(observation, rows.positions))
-    return solve_patches(rows, observed_gradient(observation), precision)
-
-
 def _note(solved: Solved, trial: int, proven: bool) -> str:
     error, residual, left = (float(x[trial]) for x in (solved.error, solved.residual, solved.open))
     note = f"patches solved for, expected error {error:.2g}"
@@ -116,11 +110,6 @@ class PatchRows:
     axis: int  # of the width in the table of positions
     patch: int  # numbers in one
     map: InputMap  # of the patches, place after place
-
-    @property
-    def places(self) -> Tensor:
-        """(P,) bool: which rows of the table are added to a patch; a class token's, and spare ones, are not."""
-        return (self.map.index.reshape(-1, self.patch) >= 0).any(1)
 
 
 @dataclass(frozen=True)
@@ -181,9 +170,11 @@ class _Pair:
         rows = []
         for gradient in self.probing.gradients(samples, (self.weight, self.table), self.pulls):
             returned = as_rows(gradient[self.table], self.axis).mT.flatten(0, 1)  # (pulls * width, P)
-            seen = as_weights(gradient[self.weight], self.last).flatten(0, 1)  # (pulls * width, patch)
-            patches, residual = _least_squares(returned, seen)
-            if not residual <= _SOLVED:
+            seen = as_product(gradient[self.weight], self.last).flatten(0, 1)  # (pulls * width, patch)
+            left, sizes, right = torch.linalg.svd(returned, full_matrices=False)
+            there = sizes > _CUT * sizes.amax().clamp_min(_TINY)
+            patches = right.mT @ (torch.where(there, 1 / sizes, 0)[:, None] * (left.mT @ seen))
+            if not bool((seen - returned @ patches).norm() <= _SOLVED * seen.norm()):
                 return None
             rows.append(patches.flatten())
         return torch.stack(rows)
@@ -194,19 +185,16 @@ def as_rows(table: Tensor, axis: int) -> Tensor:
     return table.movedim(axis + 1, -1).flatten(1, -2)
 
 
-def as_weights(weight: Tensor, inputs_last: bool) -> Tensor:
-    """(T, *parameter) -> (T, width, patch)"""
-    return weight.flatten(2) if inputs_last else weight.flatten(1, -2).mT
-
-
-def solve_patches(rows: PatchRows, gradient: Mapping[str, Tensor], precision: float) -> Solved:
-    """The samples (T, numbers) behind the gradients, about mid-grey where the equations leave them open."""
+def solved_rows(observation: Observation, rows: PatchRows) -> Solved:
+    """The samples (T, numbers), by least squares; about mid-grey where the equations leave them open."""
+    precision = max(precision_of(observation, rows.weight), precision_of(observation, rows.positions))
+    gradient = observed_gradient(observation)
     table = as_rows(gradient[rows.positions].double(), rows.axis)  # (T, P, D)
-    seen = as_weights(gradient[rows.weight].double(), rows.inputs_last)  # (T, D, k)
+    seen = as_product(gradient[rows.weight].double(), rows.inputs_last)  # (T, D, k)
     trials, places, width = table.shape
     patch = seen.shape[2]
     grey = rows.map.values(torch.full((rows.map.numbers,), 0.5).to(table)).reshape(places, patch)
-    at = rows.places
+    at = (rows.map.index.reshape(places, patch) >= 0).any(1)  # not a class token's rows, nor spare ones
     constant = table[:, ~at].mT @ grey[~at]  # what places without a patch leave: nothing, unless they read constants
     back = table[:, at].mT  # (T, D, P')
     rest = seen - constant - back @ grey[at]
@@ -222,21 +210,7 @@ def solve_patches(rows: PatchRows, gradient: Mapping[str, Tensor], precision: fl
     gain = kept / sizes.clamp_min(_TINY)
     patches = grey.expand(trials, -1, -1).clone()
     patches[:, at] = grey[at] + right.mT @ (gain[..., None] * along)
-    open_ = (int(at.sum()) - kept.sum(1)) / int(at.sum())
-    return Solved(
-        rows.map.sample(patches.flatten(1)),
-        unexplained.sqrt() / seen.flatten(1).norm(dim=1).clamp_min(_TINY),
-        prior * open_.clamp_min(0).sqrt() / slope,
-        bool(spare),
-        open_.clamp_min(0),
-    )
-
-
-def _least_squares(returned: Tensor, seen: Tensor) -> tuple[Tensor, float]:
-    """(E, P), (E, k) -> the patches (P, k) of least length, and the relative residual."""
-    left, sizes, right = torch.linalg.svd(returned, full_matrices=False)
-    there = sizes > _CUT * sizes.amax().clamp_min(_TINY)
-    along = left.mT @ seen
-    patches = right.mT @ (torch.where(there, 1 / sizes, 0)[:, None] * along)
-    residual = (seen - returned @ patches).norm() / seen.norm().clamp_min(_TINY)
-    return patches, float(residual)
+    left_open = (1 - kept.sum(1) / int(at.sum())).clamp_min(0)
+    residual = unexplained.sqrt() / seen.flatten(1).norm(dim=1).clamp_min(_TINY)
+    found = rows.map.sample(patches.flatten(1))
+    return Solved(found, residual, prior * left_open.sqrt() / slope, bool(spare), left_open)

@@ -30,6 +30,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import time
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import ClassVar
@@ -42,22 +43,10 @@ from leakgauge.client.fedavg import local_steps
 from leakgauge.engine.batchnorm import uses_batch_statistics
 from leakgauge.engine.gradients import working_model
 from leakgauge.errors import NotApplicable
-from leakgauge.matching.first_layer import COMPUTED, SOLVED, PeeledLayer, first_layer_of
+from leakgauge.matching.first_layer import COMPUTED, LOSSES, SOLVED, PeeledLayer, first_layer_of
 from leakgauge.matching.shared_precision import Precision, shared_precision
 from leakgauge.matching.updates import observed_gradient, without_search
-from leakgauge.types import (
-    BLANK,
-    CROSS_ENTROPY,
-    NLL_ON_LOGITS,
-    NO_LABEL,
-    Attack,
-    DataSpec,
-    Fact,
-    LocalTraining,
-    Observation,
-    Progress,
-    Reconstruction,
-)
+from leakgauge.types import BLANK, CROSS_ENTROPY, NO_LABEL, Attack, Fact, Observation, Progress, Reconstruction
 
 _TINY = 1e-300
 _ROUNDING = 4.0  # units of the precision by which an entry is off, beside the sum of what was added up in it
@@ -71,7 +60,7 @@ _FURTHEST = 0.05  # a polished sample that moves more than this was not the same
 _KINK = 1e-5  # a unit this near to its kink, beside its usual size, may be on or off
 _ZERO = 1e-4  # a coefficient this small beside the largest counts as none
 _MOST_PASSES = 200
-_GREYS = 5  # plain samples on which units are tried, for how likely they are on for everybody
+_GREYS = 5  # plain samples on which units are tried, for how likely they are on for all samples
 # Of the network behind the layer.
 _PASS = 128  # samples at once
 _PROBES = 8  # random inputs on which the layer is tried for a ReLU behind it
@@ -117,7 +106,7 @@ class Peeling(Attack):
     tier: ClassVar[str] = "quick"
     cost: ClassVar[float] = 1.3
     needs: ClassVar[frozenset[Fact]] = frozenset({Fact.INPUT_SPEC, Fact.NUM_SAMPLES, Fact.LOCAL_TRAINING})
-    losses: ClassVar[tuple[str, ...]] = (CROSS_ENTROPY, NLL_ON_LOGITS)
+    losses: ClassVar[tuple[str, ...]] = LOSSES
 
     def check(self, observation: Observation) -> None:
         first_layer_rows(observation)
@@ -153,17 +142,15 @@ class Peeling(Attack):
 
 def first_layer_rows(observation: Observation) -> tuple[BehindFirstLayer, list[Rows]]:
     """The network behind the first layer and that layer's gradient, one entry per trial; refused where it is none."""
-    data: DataSpec = observation.fact(Fact.INPUT_SPEC)
-    samples: int = observation.fact(Fact.NUM_SAMPLES)
-    local: LocalTraining = observation.fact(Fact.LOCAL_TRAINING)
+    samples, shape = observation.fact(Fact.NUM_SAMPLES), observation.fact(Fact.INPUT_SPEC).shape
+    local = observation.fact(Fact.LOCAL_TRAINING)
     layer, affine = first_layer_of(observation, "peeling")
     if local.kind == "fedavg" and local_steps(samples, local) != 1:
         raise NotApplicable("peeling proves samples by one step's gradient, and the client takes several; use linear")
     net = working_model(observation.model, local.batchnorm).double().requires_grad_(False)
     if uses_batch_statistics(net):
         raise NotApplicable("peeling needs samples that do not change one another, and BatchNorm is in train mode")
-    second = linear_behind_relu(net, layer, data.shape)
-    behind = BehindFirstLayer(net, layer, data.shape, samples, local.loss, second)
+    behind = BehindFirstLayer(net, layer, shape, samples, local.loss, linear_behind_relu(net, layer, shape))
     if not behind.rectified():
         raise NotApplicable(f"peeling needs a ReLU right behind {layer!r}: its zeros tell samples apart; use linear")
     gradient = observed_gradient(observation)
@@ -465,29 +452,27 @@ class BehindFirstLayer:
     def outputs(self, inputs: Tensor) -> Tensor:
         """What the layer puts out (M, H) for inputs (M, *shape)."""
         with torch.no_grad():
-            return torch.cat([self._run(part, self.layer)[1].detach() for part in torch.split(inputs, _PASS)])
+            return _in_parts(lambda x: self._run(x, self.layer), inputs)[1]
 
     def slopes(self, inputs: Tensor, rows: Tensor) -> Tensor:
         """(M, C): the bias gradient that each input alone leaves in its row (M,), for every label it may have."""
-        parts = zip(torch.split(inputs, _PASS), torch.split(rows, _PASS), strict=True)
-        return torch.cat([self._slopes(x, row) for x, row in parts])
+        return _in_parts(self._slopes_at_once, inputs, rows)[0]
 
-    def coefficients(self, inputs: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    def coefficients(self, inputs: Tensor, labels: Tensor) -> tuple[Tensor, ...]:
         """Bias gradients that inputs with their labels leave in all rows (M, R), and what the layer puts out (M, H)."""
-        found, outs = [], []
-        for x, y in zip(torch.split(inputs, _PASS), torch.split(labels, _PASS), strict=True):
-            with torch.enable_grad():
-                logits, out, added = self._run(x, self.second or self.layer)
-                wrong = -nn.functional.one_hot(y, logits.shape[1]).to(logits)
-                if self.loss == CROSS_ENTROPY:
-                    wrong = wrong + torch.softmax(logits.detach(), 1)
-                (back,) = torch.autograd.grad(logits, added, wrong / self.samples)
-            if self.outgoing is not None:
-                back = back @ self.outgoing
-                back = torch.cat((torch.where(out > 0, back, 0), torch.where(out > 0, 0, back)), 1)
-            found.append(back)
-            outs.append(out.detach())
-        return torch.cat(found), torch.cat(outs)
+        return _in_parts(self._coefficients_at_once, inputs, labels)
+
+    def _coefficients_at_once(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        with torch.enable_grad():
+            logits, out, added = self._run(x, self.second or self.layer)
+            wrong = -nn.functional.one_hot(y, logits.shape[1]).to(logits)
+            if self.loss == CROSS_ENTROPY:
+                wrong = wrong + torch.softmax(logits.detach(), 1)
+            (back,) = torch.autograd.grad(logits, added, wrong / self.samples)
+        if self.outgoing is not None:
+            back = back @ self.outgoing
+            back = torch.cat((torch.where(out > 0, back, 0), torch.where(out > 0, 0, back)), 1)
+        return back, out.detach()
 
     def rectified(self) -> bool:
         """Is a unit silent exactly where its output is negative: does a ReLU, and nothing else, follow the layer?"""
@@ -498,7 +483,7 @@ class BehindFirstLayer:
         off = out.detach() < 0
         return bool((back[off] == 0).all()) and bool((back[~off] != 0).any()) and bool(off.any())
 
-    def _slopes(self, x: Tensor, row: Tensor) -> Tensor:
+    def _slopes_at_once(self, x: Tensor, row: Tensor) -> tuple[Tensor]:
         with torch.enable_grad(), sdpa_kernel(SDPBackend.MATH):  # fused attention has no second derivative
             logits, out, added = self._run(x, self.second or self.layer)
             # What the logits send back is linear in what is sent, so its derivative is what each logit gains.
@@ -514,7 +499,7 @@ class BehindFirstLayer:
         if self.outgoing is not None:  # in its row only if the unit is on, or off
             on = out.detach().gather(1, unit[:, None]) > 0
             wrong = torch.where(on == (row < units)[:, None], wrong, 0)
-        return wrong / self.samples
+        return (wrong / self.samples,)
 
     def _run(self, x: Tensor, varied: str) -> tuple[Tensor, Tensor, Tensor]:
         """Logits, what the first layer put out, and the zeros that were added to what the varied one did."""
@@ -550,6 +535,12 @@ def linear_behind_relu(net: nn.Module, layer: str, shape: tuple[int, ...]) -> st
         if len(seen) == 1 and seen[0].shape == wanted.shape and torch.equal(seen[0], wanted):
             return name
     return None
+
+
+def _in_parts(function: Callable[..., tuple[Tensor, ...]], *tensors: Tensor) -> tuple[Tensor, ...]:
+    """What `function` gives for so many rows as fit at once, one part after another."""
+    found = [function(*part) for part in zip(*(torch.split(tensor, _PASS) for tensor in tensors), strict=True)]
+    return tuple(torch.cat(parts) for parts in zip(*found, strict=True))
 
 
 def _probes(net: nn.Module, shape: tuple[int, ...]) -> Tensor:
@@ -626,13 +617,13 @@ def coefficient_space(weight: Tensor, bias: Tensor, samples: int) -> Coefficient
 def off_rows(weight: Tensor, bias: Tensor, behind: Tensor, likely: Tensor) -> tuple[Tensor, Tensor, Tensor] | None:
     """Rows (H, D) and (H,) over the samples that leave a unit off, and (H,) what was added up in each bias entry.
 
-    From the gradients (H, D) and (H,) and V (m, H); `likely` (H,) is larger the likelier a unit is on for everybody.
+    From the gradients (H, D) and (H,) and V (m, H); `likely` (H,) is larger the likelier a unit is on for all samples.
 
     V are the weights of the linear layer behind the ReLU. What a sample sends back to unit j is V_j . d, with one
     vector d (m) for all units, if the unit is on, and nothing if it is off. So the rows of units that are on for
-    everybody are V_j . M with one matrix M (m, D). Given M, it is known what every row would be if its unit were on for
-    everybody, and the difference to what it is holds the samples that leave it off: a unit that is off for one sample
-    gives it away just as one that is on for one sample does.
+    all samples are V_j . M with one matrix M (m, D). M says what every row would be if its unit were on for all, and
+    the difference to what it is holds the samples that leave it off: a unit that is off for one sample gives it away
+    just as one that is on for one sample does.
 
     None where no set of rows agrees on M: too few units are on for all samples, or the update was changed.
     """
@@ -723,7 +714,7 @@ def _claimed_at_once(rows: Rows, grid: Precision, behind: BehindFirstLayer, clai
         of = clear[members]
         bias = all_biases[of]
         x = rows.sample((weight[of] * bias[:, None]).sum(0) / bias.square().sum().clamp_min(_TINY))
-        near = (known - x).square().mean(1).sqrt() <= _WIDEST * x.square().mean().sqrt()  # the same, as far as we tell
+        near = (known - x).square().mean(1).sqrt() <= _WIDEST * x.square().mean().sqrt()  # the same sample
         if bool(((x < -_BEYOND) | (x > 1 + _BEYOND)).any()) or bool(near.any()):
             continue
         fits = (behind.slopes(x.expand(len(of), -1), of) - bias[:, None]).abs() <= _ON_SLOPE * bias.abs()[:, None]

@@ -2,7 +2,7 @@
 
 Each member is `inverting-gradients` with another distance and another weight of total variation. All of them, and all
 their attempts, share each pass through the model. A member keeps the attempt with the lowest distance of its own, and
-with several attempts it also answers with their mean. Which answer is best cannot be told without the private data: an
+with several attempts it also answers with their mean. Which answer is best cannot be known without the private data: an
 auditor therefore counts, record by record, the answer that comes closest, as after several attacks, and compares it
 with other samples in the same way. Without the private data the answer whose gradient has the best direction is given.
 

@@ -27,7 +27,7 @@ from torch import Tensor
 
 from leakgauge.attacks._one_sample import MENTIONED, SURE, Answer, OneSample, OwnReplay, best_answer, own_replay
 from leakgauge.errors import NotApplicable
-from leakgauge.matching.probing import InputMap, Probing, probing_of
+from leakgauge.matching.probing import InputMap, Probing, as_product, probing_of
 from leakgauge.matching.updates import observed_gradient
 from leakgauge.types import DataSpec, Fact, Observation, Progress, Reconstruction
 
@@ -222,7 +222,7 @@ def first_map(probing: Probing) -> FirstMap | None:
     found = []
     for name, last in possible:
         product = as_product(seen[name], last)
-        some = product[:, :: max(1, product.shape[1] // _ROWS)]  # most tensors are told apart by a few rows
+        some = product[:, :: max(1, product.shape[1] // _ROWS)]  # a few rows rule out most tensors
         if float(leading(some, 1)[1]) > _RANK_ONE:
             continue
         right, left_over = leading(product, 1)
@@ -271,11 +271,6 @@ class _Reader:
                 return None
             rows.append(solved[0] * end)
         return torch.stack(rows)
-
-
-def as_product(gradient: Tensor, inputs_last: bool) -> Tensor:
-    """(T, *parameter) -> (T, out, in)"""
-    return gradient.flatten(2) if inputs_last else gradient.flatten(1, -2).mT
 
 
 def other_factor(product: Tensor, back: Tensor) -> Tensor:

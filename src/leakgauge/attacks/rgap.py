@@ -37,7 +37,7 @@ from leakgauge.models._layers import Normalize
 from leakgauge.types import Attack, DataSpec, Fact, Observation, Progress, Reconstruction
 
 _TINY = 1e-300
-_AS_GOOD = 10.0  # readings whose equations miss by up to this times the least miss (or _ROUNDING) are told by range
+_AS_GOOD = 10.0  # readings whose equations miss by up to this times the least miss (or _ROUNDING) are compared by range
 _ROUNDING = 1e-5
 # Of the chain.
 _INSIDE = 1e-12  # how far from its asymptotes an activation's value is taken to be at least
@@ -366,7 +366,7 @@ def logistic_margins(product: float) -> list[float]:
 def logistic_outputs(gradient: Tensor, weight: Tensor) -> list[Output]:
     """Every reading of a layer with one logit, no bias and the logistic loss, both (1, d): the paper's own setting.
 
-    The label's sign is not in the gradient; layers further in tell the wrong one by equations that contradict.
+    The label's sign is not in the gradient; at the wrong one the equations of layers further in contradict.
     """
     found = []
     for margin in logistic_margins(float((gradient * weight).sum())):
@@ -396,7 +396,7 @@ def _without_bias(gradient: Tensor, weight: Tensor, bias: Tensor) -> list[Output
     """d = s u and h = v / s with u and v known: s follows from softmax(weight h + bias) = s u + onehot(label).
 
     Only the label's entry of d is negative, and it is as large as the others together: with three classes or more that
-    settles sign and label, and the ratios of the others say which of two margins it is.
+    fixes sign and label, and the ratios of the others say which of two margins it is.
     """
     left, sizes, right = torch.linalg.svd(gradient, full_matrices=False)
     u, v = left[:, 0], sizes[0] * right[0]

@@ -12,9 +12,10 @@ from torch import Tensor
 from leakgauge.errors import NotApplicable
 from leakgauge.matching.updates import example_input
 from leakgauge.models.structure import first_linear, input_affine
-from leakgauge.types import Observation
+from leakgauge.types import CROSS_ENTROPY, NLL_ON_LOGITS, Observation
 
 LARGEST, LEAST_SQUARES, PARALLEL = COMBINED = ("largest", "least-squares", "parallel")
+LOSSES = (CROSS_ENTROPY, NLL_ON_LOGITS)  # whose gradient in the logits is known for each label
 COMPUTED, SOLVED = SOURCES = ("computed", "solved")
 
 

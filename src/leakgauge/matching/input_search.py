@@ -27,8 +27,8 @@ class InputSearch(SearchAttack):
     lr: float = setting(0.1, "step length in standard deviations of the data", above=0)
     boxed: bool = setting(True, "keep pixels in their range")
     labels: str = setting("infer", "where hidden labels come from: the last layer or the search", choices=SOURCES)
-    assumed_steps: int | None = setting(None, "local steps to unroll, on all samples each; as told unless given", low=1)
-    assumed_lr: float | None = setting(None, "local learning rate to unroll with; as told unless given", above=0)
+    assumed_steps: int | None = setting(None, "local steps to unroll, on all samples; as known unless given", low=1)
+    assumed_lr: float | None = setting(None, "local learning rate to unroll with; as known unless given", above=0)
 
     def posed(
         self, observation: Observation, distance: str, variation: float, distances: tuple[str, ...] = ()

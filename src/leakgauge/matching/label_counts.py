@@ -25,7 +25,7 @@ CANDIDATES = ("exact", "presence", "least-squares", "llg-plus")  # for the choic
 _BATCHES = 24  # made up to choose by
 _FEW = 3  # classes in a batch of few
 _NOISELESS = 1e-5  # noise below this share of the largest entry is rounding
-_LEVELS = 4  # of noise per decade that are told apart
+_LEVELS = 4  # of noise per decade
 
 
 def by_sign(clues: Clues) -> Tensor:

@@ -60,16 +60,19 @@ def inferred_labels(observation: Observation, rule: str = "auto", single: str = 
     return sorted_labels(counted(clues, rules_for(clues, rule)), clues.samples)
 
 
+def revealed_labels(observation: Observation) -> Tensor | None:
+    """(T, N) if the threat model reveals them."""
+    return observation.fact(Fact.LABELS) if observation.knows(Fact.LABELS) else None
+
+
 def searched_labels(observation: Observation, source: str, single: str = "auto") -> Tensor | None:
     """The labels (T, N) for an attack that searches inputs: as revealed, or inferred; None where it searches them too.
 
     A model whose last layer cannot be read leaves its labels to the search.
     """
-    if observation.knows(Fact.LABELS):
-        labels: Tensor = observation.fact(Fact.LABELS)
+    labels = revealed_labels(observation)
+    if labels is not None or source == OPTIMISE:
         return labels
-    if source == OPTIMISE:
-        return None
     try:
         return inferred_labels(observation, single=single)
     except NotApplicable:

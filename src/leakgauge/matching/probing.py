@@ -136,6 +136,11 @@ class Probing:
         return found if bool(off <= _EXACT * tried.abs().amax()) else None
 
 
+def as_product(gradient: Tensor, inputs_last: bool) -> Tensor:
+    """(T, *parameter) -> (T, out, in)"""
+    return gradient.flatten(2) if inputs_last else gradient.flatten(1, -2).mT
+
+
 def probing_of(observation: Observation) -> Probing:
     """A copy to try samples on. Tensors of zeros hide what is behind them (adapters at their start): filled at random.
 

@@ -1,6 +1,6 @@
-"""How finely the numbers of an update can tell things apart: read off the numbers themselves.
+"""How precise the numbers of an update are: read off the numbers themselves.
 
-A client may train in float32 and share float16 or bfloat16. Whoever receives float32 tensors does not see that in their
+A client may train in float32 and share float16 or bfloat16. A receiver of float32 tensors does not see that in their
 type, but every number then is one that the coarser type can hold.
 """
 
@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 _COARSE = (torch.bfloat16, torch.float16)  # in this order: numbers of both have the fewer digits
+_FINE = 1e-5
 _ENOUGH = 32  # numbers that are not zero; a handful may be round by chance
 
 
@@ -27,9 +28,6 @@ class Precision:
     def is_coarse(self) -> bool:
         """Did the numbers pass through 16 bits?"""
         return self.relative > _FINE
-
-
-_FINE = 1e-5
 
 
 def shared_precision(tensors: Iterable[Tensor]) -> Precision:

@@ -16,7 +16,7 @@ from leakgauge.types import DataSpec, Fact, LocalTraining, Observation, Reconstr
 
 
 class _Gradient(dict[str, Tensor]):
-    """Asked for a tensor that the update lacks, it says so: whoever needs it does not apply."""
+    """A gradient that refuses an attack which asks for a tensor that the update lacks."""
 
     def __missing__(self, name: str) -> Tensor:
         raise NotApplicable(

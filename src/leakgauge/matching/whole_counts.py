@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-_LEAST_IMPACT = 1e-9  # of a sample, relative to the largest score: something must tell rounds apart
+_LEAST_IMPACT = 1e-9  # of a sample, relative to the largest score: so that rounds differ
 _BISECTIONS = 60  # halvings until a level is known to the last digit
 _ALMOST = 1e-6  # an estimate this close below a whole number is that number
 
