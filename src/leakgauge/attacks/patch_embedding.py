@@ -23,6 +23,7 @@ import math
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar
 
 import torch
@@ -102,14 +103,32 @@ def _note(solved: Solved, trial: int, proven: bool) -> str:
 
 @dataclass(frozen=True)
 class PatchRows:
-    """Which two tensors, how they are laid out, and how the patches read the sample."""
+    """Which two tensors may hold the patches, how they are laid out, and how the patches read the sample if they do."""
 
     weight: str
     inputs_last: bool  # (width, patch...) or (patch..., width)
     positions: str
     axis: int  # of the width in the table of positions
-    patch: int  # numbers in one
-    map: InputMap  # of the patches, place after place
+    map: InputMap | None = None  # of the patches, place after place
+
+    def patches(self, probing: Probing, pulls: int, samples: Tensor) -> Tensor | None:
+        """What the patches of each sample (K, *shape) are, by least squares; None where the equations do not hold."""
+        rows = []
+        for gradient in probing.gradients(samples, (self.weight, self.positions), pulls):
+            returned, seen = self.equations(gradient)
+            returned, seen = returned.mT.flatten(0, 1), seen.flatten(0, 1)  # (pulls * width, P), (pulls * width, patch)
+            left, sizes, right = torch.linalg.svd(returned, full_matrices=False)
+            there = sizes > _CUT * sizes.amax().clamp_min(_TINY)
+            patches = right.mT @ (torch.where(there, 1 / sizes, 0)[:, None] * (left.mT @ seen))
+            if not bool((seen - returned @ patches).norm() <= _SOLVED * seen.norm()):
+                return None
+            rows.append(patches.flatten())
+        return torch.stack(rows)
+
+    def equations(self, gradient: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
+        """What the places got back (T, places, width), and the gradient of the weights (T, width, patch)."""
+        table = gradient[self.positions].double().movedim(self.axis + 1, -1).flatten(1, -2)
+        return table, as_product(gradient[self.weight].double(), self.inputs_last)
 
 
 @dataclass(frozen=True)
@@ -142,55 +161,23 @@ def possible_pairs(shapes: Mapping[str, tuple[int, ...]], numbers: int) -> list[
 def patch_rows(probing: Probing) -> PatchRows | None:
     """The pair that holds the sample, or None."""
     noise = probing.noise("patch-rows")[None]
-    for weight, last, table, axis in possible_pairs(probing.shapes, math.prod(probing.shape)):
-        width = probing.shapes[table][axis]
-        pulls = max(1, math.ceil(_SPARE * math.prod(probing.shapes[table]) / width / width))
-        pair = _Pair(probing, weight, last, table, axis, pulls)
-        if pulls > _MOST_PULLS or pair.patches(noise) is None:
+    for pair in (PatchRows(*names) for names in possible_pairs(probing.shapes, math.prod(probing.shape))):
+        table = probing.shapes[pair.positions]
+        width = table[pair.axis]
+        pulls = max(1, math.ceil(_SPARE * (math.prod(table) // width) / width))
+        if pulls > _MOST_PULLS or pair.patches(probing, pulls, noise) is None:
             continue
-        found = probing.input_map(pair.patches)
+        found = probing.input_map(partial(pair.patches, probing, pulls))
         if found is not None and found.share >= _LEAST:
-            return PatchRows(weight, last, table, axis, math.prod(probing.shapes[weight]) // width, found)
+            return dataclasses.replace(pair, map=found)
     return None
-
-
-@dataclass(frozen=True)
-class _Pair:
-    """Two tensors that may hold the patches: each sum of logits gives `width` equations for them."""
-
-    probing: Probing
-    weight: str
-    last: bool
-    table: str
-    axis: int
-    pulls: int
-
-    def patches(self, samples: Tensor) -> Tensor | None:
-        """What the patches of each sample (K, *shape) are, by least squares; None where the equations do not hold."""
-        rows = []
-        for gradient in self.probing.gradients(samples, (self.weight, self.table), self.pulls):
-            returned = as_rows(gradient[self.table], self.axis).mT.flatten(0, 1)  # (pulls * width, P)
-            seen = as_product(gradient[self.weight], self.last).flatten(0, 1)  # (pulls * width, patch)
-            left, sizes, right = torch.linalg.svd(returned, full_matrices=False)
-            there = sizes > _CUT * sizes.amax().clamp_min(_TINY)
-            patches = right.mT @ (torch.where(there, 1 / sizes, 0)[:, None] * (left.mT @ seen))
-            if not bool((seen - returned @ patches).norm() <= _SOLVED * seen.norm()):
-                return None
-            rows.append(patches.flatten())
-        return torch.stack(rows)
-
-
-def as_rows(table: Tensor, axis: int) -> Tensor:
-    """(T, *parameter) -> (T, places, width)"""
-    return table.movedim(axis + 1, -1).flatten(1, -2)
 
 
 def solved_rows(observation: Observation, rows: PatchRows) -> Solved:
     """The samples (T, numbers), by least squares; about mid-grey where the equations leave them open."""
+    assert rows.map is not None
     precision = max(precision_of(observation, rows.weight), precision_of(observation, rows.positions))
-    gradient = observed_gradient(observation)
-    table = as_rows(gradient[rows.positions].double(), rows.axis)  # (T, P, D)
-    seen = as_product(gradient[rows.weight].double(), rows.inputs_last)  # (T, D, k)
+    table, seen = rows.equations(observed_gradient(observation))  # (T, P, D), (T, D, k)
     trials, places, width = table.shape
     patch = seen.shape[2]
     grey = rows.map.values(torch.full((rows.map.numbers,), 0.5).to(table)).reshape(places, patch)

@@ -16,8 +16,8 @@ def differences(inputs: Tensor) -> tuple[Tensor, Tensor]:
 
 def total_variation(inputs: Tensor) -> Tensor:
     """Smoothed anisotropic total variation, summed: (A, N, C, H, W) -> (A,)."""
-    down, right = (((d * d + _ROUND).sqrt() - _ROUND**0.5).flatten(1).sum(1) for d in differences(inputs))
-    return down + right
+    rounded: list[Tensor] = [((d * d + _ROUND).sqrt() - _ROUND**0.5).flatten(1) for d in differences(inputs)]
+    return rounded[0].sum(1) + rounded[1].sum(1)
 
 
 def mean_variation(inputs: Tensor) -> Tensor:
