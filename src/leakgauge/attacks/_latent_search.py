@@ -69,13 +69,9 @@ class LatentSearch(SearchAttack):
             seen = guess(observed, name, f"{last}.weight", usual)
             return lambda mine, _, trials: seen.applied(mine, trials)
 
-        return Latent(**vars(plain)).replace(
-            painter=painter,
-            source=painter,
-            by_direction=self.distance == "cosine",
-            transforms=(imitated(self.transform),),
-            imitated=imitated,
-        )
+        action, by_direction = (imitated(self.transform),), self.distance == "cosine"
+        drawn = Latent(**vars(plain)).replace(painter=painter, source=painter, imitated=imitated)
+        return drawn.replace(transforms=action, by_direction=by_direction)
 
     def start(self, problem: Matching, seeds: tuple[int, ...]) -> Start:  # noqa: ARG002
         """(T, D): near the middle of the latents first, then N(0, 1)."""
@@ -91,10 +87,8 @@ class LatentSearch(SearchAttack):
         if (revealed := revealed_labels(observation)) is not None:
             return revealed
         if observation.fact(Fact.NUM_SAMPLES) > 1:
-            raise NotApplicable(
-                f"{self.name} reads the label of a single sample off the last layer; use --batch-size 1, or give the "
-                "labels with a threat model that ends in '+labels'"
-            )
+            how = "use --batch-size 1, or give the labels with a threat model that ends in '+labels'"
+            raise NotApplicable(f"{self.name} reads the label of a single sample off the last layer; {how}")
         return single_label(observed, last)[:, None]
 
 

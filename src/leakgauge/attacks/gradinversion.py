@@ -92,18 +92,9 @@ class GradInversion(SearchAttack):
             return torch.cat((agreed.flatten(1), rest), 1)
 
         def minimise(_: Problem, start: Tensor, *, attempts: int, until: float, progress: Progress) -> Minimum:
-            method = GroupDescent(
-                steps=self.steps,
-                lr=self.lr,
-                warm_up=self.warm_up,
-                noise=self.noise,
-                pull=self.group if attempts > 1 else 0.0,
-                soft_sign=self.soft_sign,
-                project=problem.boxed if self.boxed else lambda z: z,
-                agree=agree,
-                seeds=seeds,
-                attempts=attempts,
-            )
+            project, pull = problem.boxed if self.boxed else lambda z: z, self.group if attempts > 1 else 0.0
+            settings = self.steps, self.lr, self.warm_up, self.noise, pull, self.soft_sign
+            method = GroupDescent(*settings, project=project, agree=agree, seeds=seeds, attempts=attempts)
             budget = Budget(self.steps, until=until, progress=progress)
             return drive(method, self._grouped(problem, attempts), start, budget)
 

@@ -24,7 +24,7 @@ from typing import ClassVar
 
 from leakgauge.errors import NotApplicable
 from leakgauge.matching.label_counts import RULES, misfit
-from leakgauge.matching.labels import counted, rules_for
+from leakgauge.matching.labels import counted
 from leakgauge.matching.last_layer import clues_of, proven_labels
 from leakgauge.matching.updates import without_search
 from leakgauge.matching.whole_counts import sorted_labels
@@ -58,8 +58,7 @@ class Labels(Attack):
         if self.rule == "llg-plus" and not observation.knows(Fact.PUBLIC_DATA):
             raise NotApplicable("rule llg-plus learns from public data, which the threat model hides; use llg-star")
         clues = clues_of(observation, public=self.rule != "llg-star")
-        rules = rules_for(clues, self.rule)
-        counts = counted(clues, rules)
+        counts, rules = counted(clues, self.rule)
         notes, proven = tuple(f"counted by {rule}" for rule in rules), proven_labels(observation)
         found, off = sorted_labels(counts, samples), misfit(clues, counts)
         return without_search(began, None, found, off, notes=notes, labels_proven=proven)

@@ -99,10 +99,8 @@ def found_map(observation: Observation) -> FirstMap:
         what = "an affine map that reads the sample first and whole"
         raise NotApplicable(f"rank-one needs {what}, and no tensor is one's")
     if not bool(observation.update.tensors[found.name].any()):
-        raise NotApplicable(
-            f"rank-one needs the gradient of {found.name!r}, {IS_ZERO}: so is an adapter's at its start, while its "
-            "other half is zero; after its first step it will not be"
-        )
+        why = "so is an adapter's at its start, while its other half is zero; after its first step it will not be"
+        raise NotApplicable(f"rank-one needs the gradient of {found.name!r}, {IS_ZERO}: {why}")
     return found
 
 
@@ -202,13 +200,9 @@ class FirstMap:
 
 def possible_first_maps(shapes: Mapping[str, tuple[int, ...]], numbers: int) -> list[tuple[str, bool]]:
     """Tensors with room for a sample on one side, and which side; no gradient is needed."""
-    sides = [
-        (name, last, math.prod(shape[1:] if last else shape[:-1]))
-        for name, shape in shapes.items()
-        for last in (True, False)
-        if len(shape) > 1
-    ]
-    return [(name, last) for name, last, read in sides if _LEAST * numbers <= read <= _MOST * numbers]
+    sides = [(name, last) for name, shape in shapes.items() if len(shape) > 1 for last in (True, False)]
+    read = {(name, last): math.prod(shapes[name][1:] if last else shapes[name][:-1]) for name, last in sides}
+    return [side for side in sides if _LEAST * numbers <= read[side] <= _MOST * numbers]
 
 
 def first_map(probing: Probing) -> FirstMap | None:

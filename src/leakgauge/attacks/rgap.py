@@ -102,10 +102,8 @@ class RGAP(Attack):
         """The layers, after checking that this attack applies to them and to the update."""
         samples: int = observation.fact(Fact.NUM_SAMPLES)
         if samples != 1:
-            raise NotApplicable(
-                f"rgap solves for one sample, the update holds {samples}: its equations hold for no blend of them; "
-                "use inverting-gradients"
-            )
+            why = f"the update holds {samples}: its equations hold for no blend of them"
+            raise NotApplicable(f"rgap solves for one sample, {why}; {_ELSE}")
         chain = chain_of(_exact(observation.model), example_input(observation).double().cpu())
         for link in chain:
             has_weight = isinstance(link.module, (nn.Linear, nn.Conv2d))

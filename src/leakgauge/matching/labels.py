@@ -6,7 +6,7 @@ its bias entry p_i - [i = y]. Only entry y is negative (Zhao et al. 2020, iDLG).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor
@@ -38,18 +38,14 @@ def single_label(gradient: Mapping[str, Tensor], layer: str, rule: str = "auto")
     return weight.sum(2).argmin(1)  # (T, C, d) -> (T, C) -> (T,)
 
 
-def rules_for(clues: Clues, rule: str) -> list[str]:
-    """The rule for each trial: the one that was asked for or, for "auto", the best one."""
-    return chosen_rules(clues) if rule == "auto" else [rule] * len(clues.bias)
-
-
-def counted(clues: Clues, rules: Sequence[str]) -> Tensor:
-    """How often each label occurs, (T, C), each trial by its own rule."""
+def counted(clues: Clues, rule: str) -> tuple[Tensor, list[str]]:
+    """How often each label occurs, (T, C), and the rule of each trial: as asked for or, for "auto", the best one."""
+    rules = chosen_rules(clues) if rule == "auto" else [rule] * len(clues.bias)
     counts = torch.zeros_like(clues.bias, dtype=torch.long)
     for name in dict.fromkeys(rules):
         trials = torch.tensor([t for t, own in enumerate(rules) if own == name], device=counts.device)
         counts[trials] = COUNT_RULES[name](clues.take(trials))
-    return counts
+    return counts, rules
 
 
 def inferred_labels(observation: Observation, rule: str = "auto", single: str = "auto") -> Tensor:
@@ -57,7 +53,7 @@ def inferred_labels(observation: Observation, rule: str = "auto", single: str = 
     if observation.fact(Fact.NUM_SAMPLES) == 1:
         return single_label(observed_gradient(observation), classifier_layer(observation), single)[:, None]
     clues = clues_of(observation)
-    return sorted_labels(counted(clues, rules_for(clues, rule)), clues.samples)
+    return sorted_labels(counted(clues, rule)[0], clues.samples)
 
 
 def revealed_labels(observation: Observation) -> Tensor | None:

@@ -34,13 +34,7 @@ def shared_precision(tensors: Iterable[Tensor]) -> Precision:
     """The coarsest type that holds all numbers as they are; their own if there are too few to say."""
     every = list(tensors)
     own = max((t.dtype for t in every), key=lambda dtype: torch.finfo(dtype).eps)
-    for dtype in _COARSE:
-        if all(bool((t.to(dtype).to(t.dtype) == t).all()) for t in every):
-            enough = sum(int(t.count_nonzero()) for t in every) >= _ENOUGH
-            return _of(dtype if enough else own)
-    return _of(own)
-
-
-def _of(dtype: torch.dtype) -> Precision:
-    about = torch.finfo(dtype)
+    fits = (dtype for dtype in _COARSE if all(bool((t.to(dtype).to(t.dtype) == t).all()) for t in every))
+    enough = sum(int(t.count_nonzero()) for t in every) >= _ENOUGH
+    about = torch.finfo(next(fits, own) if enough else own)
     return Precision(about.eps, about.smallest_normal * about.eps)

@@ -19,9 +19,8 @@ class _Gradient(dict[str, Tensor]):
     """A gradient that refuses an attack which asks for a tensor that the update lacks."""
 
     def __missing__(self, name: str) -> Tensor:
-        raise NotApplicable(
-            f"this attack needs the gradient of {name!r}, which is frozen or not shared; have it shared, or use dlg"
-        )
+        why = f"the gradient of {name!r}, which is frozen or not shared"
+        raise NotApplicable(f"this attack needs {why}; have it shared, or use dlg")
 
 
 def observed_gradient(observation: Observation) -> dict[str, Tensor]:
@@ -54,12 +53,8 @@ def example_input(observation: Observation) -> Tensor:
 
 def classifier_layer(observation: Observation) -> str:
     """Name of the linear layer that gives the logits; label rules read its gradient. Of several rounds, the first's."""
-    model = observation.model
-    if isinstance(model, SeveralRounds):
-        found = last_linear(model.get_submodule(FIRST_ROUND), example_input(observation))
-        name = found and f"{FIRST_ROUND}.{found}"
-    else:
-        name = last_linear(model, example_input(observation))
+    model, several = observation.model, isinstance(observation.model, SeveralRounds)
+    name = last_linear(model.get_submodule(FIRST_ROUND) if several else model, example_input(observation))
     if name is None:
         raise NotApplicable("label rules need a model that ends in one nn.Linear; use dlg, which optimises the label")
-    return name
+    return f"{FIRST_ROUND}.{name}" if several else name
