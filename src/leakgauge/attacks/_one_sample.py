@@ -133,25 +133,22 @@ def own_replay(observation: Observation) -> OwnReplay:
     net = working_model(observation.model, local.batchnorm).double()
     largest = max(observed, key=lambda name: observed[name].numel())
     limit = _ARITHMETIC + _ROUNDINGS * precision_of(observation, largest)
-    return OwnReplay(net, local, observed, _possible_labels(observation), limit)
-
-
-def _possible_labels(observation: Observation) -> Tensor:
-    """(T, 1) where the label is known or can be read, (T, classes) where not."""
-    if (known := revealed_labels(observation)) is not None:
-        return known
-    try:
-        return single_label(observed_gradient(observation), classifier_layer(observation))[:, None]
-    except NotApplicable:
-        classes: int = observation.fact(Fact.INPUT_SPEC).classes
-        device = next(iter(observation.update.tensors.values())).device
-        return torch.arange(classes, device=device).expand(observation.trials, -1)
+    labels = revealed_labels(observation)
+    if labels is None:
+        try:
+            labels = single_label(observed_gradient(observation), classifier_layer(observation))[:, None]
+        except NotApplicable:
+            classes = torch.arange(observation.fact(Fact.INPUT_SPEC).classes, device=observed[largest].device)
+            labels = classes.expand(observation.trials, -1)
+    return OwnReplay(net, local, observed, labels, limit)
 
 
 def precision_of(observation: Observation, name: str) -> float:
     """Relative rounding of the tensor's entries as a gradient: of the numbers that were shared, and of the weights."""
     tensor = observation.update.tensors[name]
-    shared = _coarsest(tensor)
+    shorter = (torch.bfloat16, torch.float16, *([torch.float32] if tensor.dtype == torch.float64 else []))
+    fits = (dtype for dtype in shorter if torch.equal(tensor, tensor.to(dtype).to(tensor.dtype)))
+    shared = torch.finfo(next(fits, tensor.dtype)).eps  # of the shortest type that holds all numbers as they are
     if observation.update.kind == "gradient":
         return shared
     local: LocalTraining = observation.fact(Fact.LOCAL_TRAINING)
@@ -160,10 +157,3 @@ def precision_of(observation: Observation, name: str) -> float:
     gradient = observed_gradient(observation)[name].double().square().mean().sqrt()
     moved = float(weight.double().square().mean().sqrt() / (local.lr * steps * gradient).clamp_min(_TINY))
     return shared + torch.finfo(tensor.dtype).eps * moved
-
-
-def _coarsest(tensor: Tensor) -> float:
-    """The precision of a tensor's numbers: of its type, or of a shorter one that holds them all as they are."""
-    shorter = (torch.bfloat16, torch.float16, *([torch.float32] if tensor.dtype == torch.float64 else []))
-    fits = (dtype for dtype in shorter if torch.equal(tensor, tensor.to(dtype).to(tensor.dtype)))
-    return torch.finfo(next(fits, tensor.dtype)).eps

@@ -98,8 +98,11 @@ def evolve(
     second derivative is never taken, and steps in the objective (sorting, counting) are no trouble. Gives each row's
     best point by its own value after `generations`, or when its strategy sees no more to gain.
     """
-    cma, rows = _cma(), len(start)
-    begun = start.double().cpu().numpy()
+    try:
+        import cma
+    except ImportError as error:
+        raise MissingExtra("cma-es needs the package cma; run: pip install 'leakgauge[generative]'") from error
+    rows, begun = len(start), start.double().cpu().numpy()
     strategies = [_strategy(cma, x, population, *own) for x, own in zip(begun, draws, strict=True)]
     best_x, best = start.clone(), start.new_full((rows,), torch.inf)
     taken = torch.zeros(rows, dtype=torch.long, device=start.device)
@@ -145,12 +148,3 @@ def _strategy(cma: ModuleType, start: Any, population: int, seed: int, role: str
     options = {"popsize": population, "randn": randn, "verbose": -9, "verb_log": 0, "verb_disp": 0}
     options["seed"] = math.nan  # leave NumPy's own generator alone
     return cma.CMAEvolutionStrategy(start, _FIRST_SPREAD, options)
-
-
-def _cma() -> ModuleType:
-    try:
-        import cma
-    except ImportError as error:
-        raise MissingExtra("cma-es needs the package cma; run: pip install 'leakgauge[generative]'") from error
-    module: ModuleType = cma
-    return module

@@ -102,9 +102,12 @@ class GradInversion(SearchAttack):
 
     def _grouped(self, problem: Matching, attempts: int) -> Problem:
         """Rows are trials x seeds. Each trial's rows are held to that trial's own BatchNorm statistics."""
-        wanted, strength = self._statistics(problem.observation)
+        (wanted, strength), observed = self._statistics(problem.observation), problem.observed
         together = problem.observation.fact(Fact.LOCAL_TRAINING).batchnorm == "eval"
-        weight = self.gradient / _squared_size(problem).clamp_min(_NOTHING)  # (T,)
+        if problem.compression is not None:  # which may measure in units of its own
+            _, observed = problem.compression.against(observed, "l2")(observed)
+        size = torch.stack([g.flatten(1).square().sum(1) for g in observed.values()]).sum(0)
+        weight = self.gradient / size.clamp_min(_NOTHING)  # (T,)
 
         def evaluator(trials: Tensor) -> Evaluate:
             own = {n: (m[trials], v[trials]) if m.dim() == 2 else (m, v) for n, (m, v) in wanted.items()}
@@ -139,14 +142,6 @@ class GradInversion(SearchAttack):
         if observation.knows(Fact.BATCHNORM_STATISTICS):
             return (observation.fact(Fact.BATCHNORM_STATISTICS) if self.batchnorm else {}), self.batchnorm
         return (running_statistics(observation.model) if self.averages else {}), self.averages
-
-
-def _squared_size(problem: Matching) -> Tensor:
-    """(T,): the squared length of what is compared, which a compression may measure in units of its own."""
-    observed = problem.observed
-    if problem.compression is not None:
-        _, observed = problem.compression.against(observed, "l2")(observed)
-    return torch.stack([g.flatten(1).square().sum(1) for g in observed.values()]).sum(0)
 
 
 def running_statistics(model: nn.Module) -> dict[str, tuple[Tensor, Tensor]]:

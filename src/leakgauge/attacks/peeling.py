@@ -569,17 +569,13 @@ class CoefficientSpace:
         inside: Tensor = off.norm(dim=1) <= _INSIDE * size
         for k in torch.nonzero(~inside & kinks.any(1))[:, 0].tolist():
             free = torch.nonzero(kinks[k])[:, 0]
-            if len(free) <= _MOST_KINKS:
-                inside[k] = self._rest(off[k], free) <= _INSIDE * size[k]
+            if len(free) <= _MOST_KINKS:  # what is left outside if the entries of these units are chosen best
+                outward = -self.basis[free] @ self.basis.T  # (F, H)
+                outward[torch.arange(len(free)), free] += 1
+                inner = outward[:, free] + 1e-12 * torch.eye(len(free)).to(off)
+                best = torch.linalg.solve(inner, off[k, free])
+                inside[k] = (off[k] - outward.T @ best).norm() <= _INSIDE * size[k]
         return inside
-
-    def _rest(self, off: Tensor, free: Tensor) -> Tensor:
-        """What is left outside of a vector if the entries of these units are chosen as suits it best."""
-        rows = self.basis[free]
-        outward = torch.eye(len(off), dtype=off.dtype, device=off.device)[free] - rows @ self.basis.T  # (F, H)
-        inner = outward[:, free] + 1e-12 * torch.eye(len(free)).to(off)
-        best: Tensor = torch.linalg.solve(inner, off[free])
-        return torch.sub(off, outward.T @ best).square().sum().sqrt()
 
     def with_zeros(self, silent: Tensor) -> tuple[Tensor, Tensor]:
         """The vector of the space that vanishes at the units of `silent` (K, H): (K, H), and (K,) is there just one?

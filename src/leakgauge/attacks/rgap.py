@@ -380,23 +380,18 @@ def softmax_outputs(
 ) -> list[Output]:
     """Every reading of a layer with C logits and cross-entropy, from the gradients (C, d) and (C,) of its parameters.
 
-    A layer may have a bias without a gradient, a frozen one.
+    A layer may have a bias without a gradient, a frozen one. Then d = s u and h = v / s with u and v known, and s
+    follows from softmax(weight h + bias) = s u + onehot(label). Only the label's entry of d is negative, and it is as
+    large as the others together: with three classes or more that fixes sign and label, and the ratios of the others say
+    which of two margins it is.
     """
     if bias_gradient is not None:
         d = bias_gradient
         # All rows, each by how much it says: d_i^2 weighs the ratio of row i, so tiny entries do no harm.
         features = (weight_gradient * d[:, None]).sum(0) / (d @ d).clamp_min(_TINY)
         return [Output(d, features, int(d.argmin()))]
-    return _without_bias(weight_gradient, weight, torch.zeros_like(weight[:, 0]) if bias is None else bias)
-
-
-def _without_bias(gradient: Tensor, weight: Tensor, bias: Tensor) -> list[Output]:
-    """d = s u and h = v / s with u and v known: s follows from softmax(weight h + bias) = s u + onehot(label).
-
-    Only the label's entry of d is negative, and it is as large as the others together: with three classes or more that
-    fixes sign and label, and the ratios of the others say which of two margins it is.
-    """
-    left, sizes, right = torch.linalg.svd(gradient, full_matrices=False)
+    bias = torch.zeros_like(weight[:, 0]) if bias is None else bias
+    left, sizes, right = torch.linalg.svd(weight_gradient, full_matrices=False)
     u, v = left[:, 0], sizes[0] * right[0]
     largest = int(u.abs().argmax())
     if u[largest] > 0:

@@ -33,13 +33,20 @@ class InputSearch(SearchAttack):
     def posed(
         self, observation: Observation, distance: str, variation: float, distances: tuple[str, ...] = ()
     ) -> Matching:
-        """Inputs in standard deviations of the data; the distance without the prior ranks points."""
+        """Inputs in standard deviations of the data; the distance without the prior ranks points.
+
+        Local steps are replayed, as known or as the attacker assumes them.
+        """
+        local: LocalTraining = observation.fact(Fact.LOCAL_TRAINING)
+        assumed: dict[str, Any] = {} if self.assumed_lr is None else {"lr": self.assumed_lr}
+        if self.assumed_steps is not None:
+            assumed |= {"epochs": self.assumed_steps, "batch_size": 0}
         return matching_of(
             observation,
             searched_labels(observation, self.labels),
             distance=distance,
             prior=smooth,
-            unrolled=self._unrolled(observation),
+            unrolled=None if local.kind == "fedsgd" else dataclasses.replace(local, **assumed),
             variation=variation,
             by_direction=distance == "cosine" or not distances,
             searches_labels=True,
@@ -47,15 +54,6 @@ class InputSearch(SearchAttack):
             prior_counts=False,
             **units_of_data(observation),
         )
-
-    def _unrolled(self, observation: Observation) -> LocalTraining | None:
-        """The local steps to replay, as revealed or as the attacker assumes; None for a single gradient."""
-        local: LocalTraining = observation.fact(Fact.LOCAL_TRAINING)
-        if local.kind == "fedsgd":
-            return None
-        if self.assumed_steps is not None:
-            local = dataclasses.replace(local, epochs=self.assumed_steps, batch_size=0)
-        return local if self.assumed_lr is None else dataclasses.replace(local, lr=self.assumed_lr)
 
     def descending(self, problem: Matching, **rule: Any) -> Minimise:
         """Descent with the settings of this attack, and of `descend`."""
