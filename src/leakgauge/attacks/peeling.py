@@ -559,7 +559,6 @@ class CoefficientSpace:
     """
 
     basis: Tensor  # (H, N), float64, orthonormal
-    gap: float  # the largest spare direction beside the least of the samples' own
     noise: float  # what an entry of the update is off by, by the spare directions
 
     def holds(self, coefficients: Tensor, kinks: Tensor) -> Tensor:
@@ -605,9 +604,10 @@ def coefficient_space(weight: Tensor, bias: Tensor, samples: int) -> Coefficient
     directions = torch.randn(entries + 1, samples + _SPARE, generator=g, dtype=torch.float64).to(weight)
     sketch = weight @ directions[:-1] + bias[:, None] * directions[-1]
     vectors, sizes, _ = torch.linalg.svd(sketch, full_matrices=False)
-    gap = float(sizes[samples] / sizes[samples - 1].clamp_min(_TINY))
+    if sizes[samples] > _GAP * sizes[samples - 1].clamp_min(_TINY):
+        return None
     noise = float(sizes[samples]) / ((entries + 1) ** 0.5 * units**0.5)  # of an entry, from that of a whole direction
-    return CoefficientSpace(vectors[:, :samples], gap, noise) if gap <= _GAP else None
+    return CoefficientSpace(vectors[:, :samples], noise)
 
 
 def off_rows(weight: Tensor, bias: Tensor, behind: Tensor, likely: Tensor) -> tuple[Tensor, Tensor, Tensor] | None:
