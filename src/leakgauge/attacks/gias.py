@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from leakgauge.attacks._latent_search import Latents, LatentSearch
+from leakgauge.attacks.grnn import unpacked
 from leakgauge.engine import descent
 from leakgauge.engine.driving import Minimum
 from leakgauge.generators.generator import Generator
@@ -101,8 +102,6 @@ class GeneratorWeights:
         return flat.expand(len(self.labels), -1).clone()
 
     def __call__(self, z: Tensor, trials: Tensor | None) -> tuple[Tensor, None]:
-        named = dict(self.generator.net.named_parameters())
-        parts = z.split_with_sizes([p.numel() for p in named.values()], 1)
-        weights = {name: part.reshape(-1, *named[name].shape) for name, part in zip(named, parts, strict=True)}
+        weights = unpacked(z, {name: tuple(p.shape) for name, p in self.generator.net.named_parameters()})
         latents, labels = (self.latents, self.labels) if trials is None else (self.latents[trials], self.labels[trials])
         return self.generator.own_samples(weights, latents, labels), None

@@ -21,9 +21,9 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from leakgauge.attacks.inverting_gradients import InputSearch, sign_for
 from leakgauge.engine.driving import Evaluate
 from leakgauge.matching.attempts import in_order, one_row_each, reported
-from leakgauge.matching.input_search import InputSearch, sign_for
 from leakgauge.matching.problem import Matching, Start, side_by_side
 from leakgauge.settings import setting
 from leakgauge.types import Observation, Progress, Reconstruction

@@ -6,7 +6,7 @@ from typing import ClassVar
 import pytest
 import torch
 
-from leakgauge.matching.input_search import InputSearch, sign_for, smooth
+from leakgauge.attacks.inverting_gradients import InputSearch, sign_for, smooth
 from leakgauge.matching.priors import mean_variation
 from leakgauge.types import Fact, LocalTraining
 
