@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from leakgauge.attacks._guessed_defense import norms
+from leakgauge.attacks._latent_search import norms
 from leakgauge.attacks.ggl import GGL
 from leakgauge.client.fedsgd import fedsgd
 from leakgauge.client.observe import observe

@@ -6,8 +6,7 @@ import pytest
 import torch
 from torch.func import functional_call
 
-from leakgauge.attacks._grnn_loss import absolute_variation, squared_variation
-from leakgauge.attacks.grnn import GRNN
+from leakgauge.attacks.grnn import GRNN, absolute_variation, squared_variation
 from leakgauge.client.fedsgd import fedsgd
 from leakgauge.engine.gradients import cross_entropy
 from leakgauge.errors import BadInput, NotApplicable

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from leakgauge.attacks._grnn_generator import Generator, draw_noise, picture_shape
+from leakgauge.attacks.grnn import Generator, draw_noise, picture_shape
 from leakgauge.errors import NotApplicable
 from leakgauge.types import DataSpec
 

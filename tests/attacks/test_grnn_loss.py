@@ -5,7 +5,8 @@ import itertools
 import pytest
 import torch
 
-from leakgauge.attacks._grnn_loss import Loss, absolute_variation, mean_gap, order, squared_variation
+from leakgauge.attacks.grnn import Loss, mean_gap, order
+from leakgauge.matching.priors import absolute_variation, squared_variation
 from leakgauge.metrics.wasserstein import wasserstein
 
 ONLY = {"mse": 0.0, "wd": 0.0, "cosine": 0.0}

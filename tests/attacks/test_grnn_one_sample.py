@@ -3,8 +3,7 @@
 import pytest
 import torch
 
-from leakgauge.attacks._grnn_generator import Generator, draw_noise
-from leakgauge.attacks._grnn_one_sample import OneSample
+from leakgauge.attacks.grnn import Generator, OneSample, draw_noise
 
 
 def both(classes=10, width=16, seeds=(3, 4)):

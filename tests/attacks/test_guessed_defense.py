@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from leakgauge.attacks._guessed_defense import Guess, guess, largest, norms
+from leakgauge.attacks._latent_search import Guess, guess, largest, norms
 from leakgauge.defenses.prune import Prune, drop_smallest
 
 ALL = torch.arange(2)

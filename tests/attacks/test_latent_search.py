@@ -5,16 +5,16 @@ import dataclasses
 import pytest
 import torch
 
-from leakgauge.attacks._guessed_defense import norms
-from leakgauge.attacks._latent_search import GeneratorWeights, latent_problem
+from leakgauge.attacks._latent_search import norms
 from leakgauge.attacks.ggl import GGL
+from leakgauge.attacks.gias import GeneratorWeights
 from leakgauge.client.observe import observe
 from leakgauge.errors import NotApplicable
 from leakgauge.generators.loading import load_generator
 from leakgauge.matching.problem import innermost
 from leakgauge.types import Batch, Fact, threat_model
 
-SETTINGS = {"attack": "ggl", "generator": "public", "distance": "l2", "transform": "none", "reach": 2.5}
+SETTINGS = {"transform": "none", "kl": 0.0}
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ def drawn(scene):
 
 
 def problem_for(seen, **changes):
-    return latent_problem(seen, tuple(range(seen.trials)), **SETTINGS | changes)
+    return GGL(**SETTINGS | changes).problem(seen, tuple(range(seen.trials)))
 
 
 @pytest.mark.parametrize("distance", ["l2", "l1", "cosine"])
@@ -76,7 +76,7 @@ def test_values_with_and_without_slopes_agree_and_the_slope_is_right(drawn):
 
 def test_the_pull_is_the_divergence_from_the_normal(drawn):
     _, _, seen = drawn()
-    problem = problem_for(seen, reach=0.0, pull=GGL(reach=0.0, kl=0.1)._pull)
+    problem = problem_for(seen, reach=0.0, kl=0.1)
     even = torch.tensor([[1.0, -1.0], [2.0, 2.0]])  # mean 0, variance 1; mean 2, variance 0
     pull = problem.pull(even)
     assert pull[0] == pytest.approx(0.0, abs=1e-6)

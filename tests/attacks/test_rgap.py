@@ -4,9 +4,15 @@ import pytest
 import torch
 from torch import nn
 
-from leakgauge.attacks._rgap_chain import chain_of
-from leakgauge.attacks._rgap_output import logistic_outputs
-from leakgauge.attacks.rgap import RGAP, choose_reading, forward_passes, rank_report, walk_back
+from leakgauge.attacks.rgap import (
+    RGAP,
+    chain_of,
+    choose_reading,
+    forward_passes,
+    logistic_outputs,
+    rank_report,
+    walk_back,
+)
 from leakgauge.client.chain import client_step
 from leakgauge.client.observe import facts_about, observe
 from leakgauge.data import draw_victims, load

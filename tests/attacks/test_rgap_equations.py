@@ -6,15 +6,8 @@ import torch
 from scipy import sparse
 from torch import nn
 
-from leakgauge.attacks import _rgap_equations as rgap_equations
-from leakgauge.attacks._rgap_equations import (
-    Rank,
-    balance,
-    forward_rows,
-    gradient_rows,
-    rank_of_convolution,
-    solve_convolution,
-)
+from leakgauge.attacks import rgap
+from leakgauge.attacks.rgap import Rank, balance, forward_rows, gradient_rows, rank_of_convolution, solve_convolution
 
 SIZE = (7, 6)
 CONVOLUTIONS = {
@@ -78,7 +71,7 @@ def test_dependencies_between_the_two_kinds_are_not_counted_twice():
 
 
 def test_a_layer_too_large_to_count_says_so(monkeypatch):
-    monkeypatch.setattr(rgap_equations, "_LARGEST", 10)
+    monkeypatch.setattr(rgap, "_LARGEST", 10)
     conv, _, _, slope, _ = passed(out=1, kernel_size=3)
     rank = rank_of_convolution("conv", conv, forward_rows(conv, SIZE), slope, SIZE)
     assert rank.rank is None

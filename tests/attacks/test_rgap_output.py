@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from leakgauge.attacks._rgap_output import logistic_margins, logistic_outputs, softmax_outputs
+from leakgauge.attacks.rgap import logistic_margins, logistic_outputs, softmax_outputs
 
 
 def layer(classes, width=6, seed=0, size=1.0):

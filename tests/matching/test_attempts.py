@@ -56,7 +56,7 @@ class Scripted:
 
 
 def run(
-    minimise, *, attempts, schedule="in-turn", settled=lambda value, _: value < 1, budget=None, told=None, start=None
+    minimise, *, attempts, schedule="in-turn", enough=lambda value, _: value < 1, budget=None, told=None, start=None
 ):
     def numbered(seeds, attempt):
         return torch.tensor([[s, attempt] for s in seeds], dtype=torch.float64)
@@ -68,7 +68,7 @@ def run(
         minimise=minimise,
         attempts=attempts,
         schedule=schedule,
-        settled=settled,
+        enough=enough,
         time_budget=budget,
         progress=(lambda _: None) if told is None else told.append,
     )
@@ -146,12 +146,12 @@ def test_an_attempt_without_a_value_never_replaces_one_that_has_one():
 def test_settling_may_look_at_where_the_kept_attempt_began():
     seen = []
 
-    def settled(value, begun):
+    def enough(value, begun):
         seen.append(begun.tolist())
         return value < 0.5 * begun
 
     script = Scripted([[40, 60, 60], [None, 30, 70]])
-    run(script, attempts=2, settled=settled)
+    run(script, attempts=2, enough=enough)
     assert script.rows_seen == [[0, 1, 2], [1, 2]]
     assert seen[0] == [100, 100, 100]
 
@@ -224,7 +224,7 @@ def spread(seeds, attempt):
 @pytest.mark.parametrize("attempts", [1, 3, 8])
 def test_halving_on_real_bowls_is_as_good_as_any_attempt_for_less(attempts):
     halved = run(bowl_descent, attempts=attempts, schedule="halving", start=spread)
-    turned = run(bowl_descent, attempts=attempts, start=spread, settled=lambda value, _: value < -1)
+    turned = run(bowl_descent, attempts=attempts, start=spread, enough=lambda value, _: value < -1)
     torch.testing.assert_close(halved.objective, turned.objective, rtol=1e-6, atol=1e-12)
     assert (turned.evaluations == attempts * 401).all()
     cost = {1: 1.0, 3: 3 / 4 + 2 / 4 + 1 / 2, 8: 2.5}[attempts]

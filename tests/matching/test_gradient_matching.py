@@ -144,7 +144,7 @@ def test_an_update_of_any_size_is_solved_at_the_same_relative_distance(scene, di
     sizes = []
     for factor in (1.0, 30.0):
         made = scene("lenet-dlg:filters=3", change=scaled(factor), dtype=torch.float64)
-        goal, share = DLG(distance=distance, threshold=1e-5)._solved_below(bare(made, distance), noise=0.0)
+        goal, share = DLG(distance=distance, threshold=1e-5)._solved_below(bare(made, distance))
         sizes.append(goal)
         assert (share == 1e-4).all()
     power = {"l2": 2, "l1": 1, "cosine": 0, "scaled": 2}[distance]
@@ -159,7 +159,7 @@ def test_an_update_of_any_size_is_solved_at_the_same_relative_distance(scene, di
 
 def test_papers_thresholds_are_of_the_distance_itself(scene):
     made = scene("lenet-dlg:filters=3", change=scaled(30.0))
-    goal, share = DLG(absolute_threshold=1e-4)._solved_below(bare(made, "l2"), noise=0.0)
+    goal, share = DLG(absolute_threshold=1e-4)._solved_below(bare(made, "l2"))
     torch.testing.assert_close(goal, torch.full((2,), 1e-4))
     assert (share == math.inf).all()
     assert CPL(steps=3, absolute_threshold=1e9)(made.seen, (0, 1)).steps.tolist() == [0, 0]
@@ -177,7 +177,8 @@ def test_a_start_below_the_threshold_is_not_solved_and_a_search_that_gets_there_
 
 def test_noise_that_explains_more_than_the_threshold_is_not_fitted(scene):
     made = scene("lenet-dlg:filters=3")
-    goal, share = DLG()._solved_below(*with_likelihood(bare(made, "l2").replace(noise=Noise(0.5, UPDATE, "l2"))))
+    likely, scale = with_likelihood(bare(made, "l2").replace(noise=Noise(0.5, UPDATE, "l2")))
+    goal, share = DLG()._solved_below(likely.replace(noise_scale=scale))
     entries = sum(t[0].numel() for t in made.seen.update.tensors.values())
     torch.testing.assert_close(goal, torch.full((2,), 0.25 * entries))
     assert (share == math.inf).all()

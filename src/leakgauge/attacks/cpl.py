@@ -20,12 +20,12 @@ from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
 from leakgauge.engine.gradients import parameters_of
-from leakgauge.matching.gradient_matching import GradientMatching
+from leakgauge.matching.gradient_matching import THRESHOLD, GradientMatching
 from leakgauge.matching.labels import RULES, searched_labels
 from leakgauge.matching.problem import Matching
 from leakgauge.matching.starts import STARTS
 from leakgauge.settings import setting
-from leakgauge.types import Fact, Observation
+from leakgauge.types import Observation
 
 
 @dataclass(frozen=True)
@@ -44,15 +44,10 @@ class CPL(GradientMatching):
         "standard": "steps=150,restarts=4,schedule=halving",
         "full": "restarts=8,schedule=halving",
     }
-    needs: ClassVar[frozenset[Fact]] = frozenset({Fact.INPUT_SPEC, Fact.NUM_SAMPLES, Fact.LOCAL_TRAINING})
 
     init: str = setting("patterned-2", "where the inputs start", choices=STARTS)
     restarts: int = setting(1, "attempts at most; another is made while the threshold is missed", low=1)
-    threshold: float = setting(
-        1e-7,
-        "gradient distance that counts as solved, beside that of an update of zeros (for l2 the squared norm)",
-        above=0,
-    )
+    threshold: float = setting(1e-7, THRESHOLD, above=0)
     rule: str = setting("auto", "how one sample's label is read: bias where there is one, or row sums", choices=RULES)
     label_weight: float = setting(0.0, "weight of |prediction - recovered label|^2 beside the distance", low=0)
 

@@ -17,7 +17,7 @@ from typing import ClassVar
 from leakgauge.matching.gradient_matching import GradientMatching
 from leakgauge.matching.labels import SOURCES
 from leakgauge.settings import setting
-from leakgauge.types import SUITE_NAMES, Fact
+from leakgauge.types import SUITE_NAMES
 
 
 @dataclass(frozen=True)
@@ -34,6 +34,5 @@ class DLG(GradientMatching):
     cost: ClassVar[float] = 5.1
     in_suites: ClassVar[Mapping[str, str | None]] = dict.fromkeys(SUITE_NAMES, "restarts=4,schedule=halving")
     unlabelled_in: ClassVar[tuple[str, ...]] = ("quick", "standard")
-    needs: ClassVar[frozenset[Fact]] = frozenset({Fact.INPUT_SPEC, Fact.NUM_SAMPLES, Fact.LOCAL_TRAINING})
 
     labels: str = setting("optimise", "where hidden labels come from: the last layer or the search", choices=SOURCES)

@@ -3,8 +3,8 @@
 Li et al., "Auditing Privacy Defenses in Federated Learning via Generative Gradient Leakage", CVPR 2022. The label is
 read off the last layer, the defense off the update (clipping bound, share of zeros, empty columns), and a latent is
 sought whose picture, sent through the same defense, gives the observed gradient: the mean over tensors of the squared
-distance. The search never leaves what the generator can draw, so a picture may look right and be nobody's: beside it
-runs the same search on a decoy.
+distance. The search never leaves what the generator can draw, so a picture may look right and belong to no client:
+the same search runs beside it on a decoy.
 
 Where we depart. Theirs needs a GAN trained on ImageNet or faces; here `generator` may be a file from `leakgauge
 train-generator`, or made on the spot from the public samples. `optimizer="cma-es"` is theirs; with a white-box model
@@ -14,28 +14,34 @@ theirs, because ours are N(0, 1). With `reach=0` latents are free and pulled to 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from functools import partial
+from types import ModuleType
+from typing import Any, ClassVar
 
+import numpy as np
+import torch
 from torch import Tensor
 
-from leakgauge.attacks._guessed_defense import TRANSFORMS
-from leakgauge.attacks._latent_search import latent_problem, start_of
+from leakgauge.attacks._latent_search import LatentSearch
 from leakgauge.engine import descent
 from leakgauge.engine.driving import Minimum, Problem
-from leakgauge.matching.attempts import Minimise, Start, attempts_for, solve
-from leakgauge.matching.evolution import evolve
-from leakgauge.matching.input_search import all_attempts
+from leakgauge.engine.randomness import generator
+from leakgauge.errors import MissingExtra
+from leakgauge.matching.attempts import Minimise
 from leakgauge.matching.problem import Latent, Matching
 from leakgauge.settings import setting
-from leakgauge.types import Attack, Fact, Observation, Progress, Reconstruction
+from leakgauge.types import Observation, Progress
 
 OPTIMIZERS = ("adam", "cma-es")
+_FIRST_SPREAD = 0.5
 
 
 @dataclass(frozen=True)
-class GGL(Attack):
+class GGL(LatentSearch):
     """Latents of a generator, found by their gradient.
 
     Example: `leakgauge attack ggl --data digits --model lenet-dlg --steps 100 --trials 2`
@@ -47,81 +53,26 @@ class GGL(Attack):
     tier: ClassVar[str] = "standard"
     cost: ClassVar[float] = 9.0
     in_suites: ClassVar[Mapping[str, str | None]] = {"full": "restarts=4"}
-    kind: ClassVar[type] = Latent
-    needs: ClassVar[frozenset[Fact]] = frozenset(
-        {Fact.INPUT_SPEC, Fact.NUM_SAMPLES, Fact.LOCAL_TRAINING, Fact.PUBLIC_DATA}
-    )
-    decoy: ClassVar[bool] = True
 
-    generator: str = setting("public", "a file from train-generator, dcgan-faces, or public: from the public samples")
-    steps: int = setting(500, "optimiser steps, or generations of cma-es, per attempt", low=1)
-    restarts: int = setting(2, "attempts; the one with the lowest cost is kept", low=1)
-    time_budget: float | None = setting(None, "seconds for all victims together; none unless given", above=0)
     optimizer: str = setting("adam", "how latents are searched: by slope, or by values alone", choices=OPTIMIZERS)
-    lr: float = setting(0.1, "step length of adam", above=0)
     population: int = setting(50, "candidates in a generation of cma-es", low=4)
-    distance: str = setting("l2", "how gradients are compared", choices=("l2", "l1", "cosine"))
-    transform: str = setting("auto", "the defense that simulated gradients go through", choices=TRANSFORMS)
-    reach: float = setting(2.5, "latents stay within plus or minus this; 0 leaves them free", low=0)
     kl: float = setting(0.1, "pull of free latents towards N(0, 1)", low=0)
 
     @property
     def rows_per_trial(self) -> int:
-        return self.restarts * (self.population if self.optimizer == "cma-es" else 1)
+        return super().rows_per_trial * (self.population if self.optimizer == "cma-es" else 1)
 
     def problem(self, observation: Observation, seeds: tuple[int, ...]) -> Latent:
-        return latent_problem(
-            observation,
-            seeds,
-            attack=self.name,
-            generator=self.generator,
-            distance=self.distance,
-            transform=self.transform,
-            reach=self.reach,
-            pull=self._pull if self.kl and not self.reach else None,
-        )
+        return super().problem(observation, seeds).replace(pull=self._pull if self.kl and not self.reach else None)
 
-    def solve(self, problem: Latent, seeds: tuple[int, ...], progress: Progress) -> Reconstruction:
-        attempts, schedule = attempts_for(problem, self.restarts, "halving")
+    def optimiser(self, problem: Matching, seeds: tuple[int, ...]) -> Minimise:
+        if self.optimizer == "adam":
+            return partial(descent.descend, steps=self.steps, lr=self.lr, decay="cosine")
 
-        def search(problem: Matching, start: Start, progress: Progress) -> Reconstruction:
-            return solve(
-                problem,
-                seeds,
-                start=start,
-                minimise=self._minimise(problem, seeds),
-                attempts=attempts,
-                schedule=schedule,
-                settled=all_attempts,
-                time_budget=self.time_budget,
-                progress=progress,
-            )
-
-        return problem.searched(search, start_of(problem), seeds, progress)
-
-    def _minimise(self, problem: Matching, seeds: Sequence[int]) -> Minimise:
-        def minimise(rows: Problem, start: Tensor, *, attempts: int, until: float, progress: Progress) -> Minimum:
-            if self.optimizer == "cma-es":
-                draws = [(seed, f"evolution/{attempt}") for seed in seeds for attempt in range(attempts)]
-                return evolve(
-                    lambda some: problem.values(some // attempts),
-                    start,
-                    draws,
-                    generations=self.steps,
-                    population=self.population,
-                    until=until,
-                    progress=progress,
-                )
-            return descent.descend(
-                rows,
-                start,
-                steps=self.steps,
-                lr=self.lr,
-                decay="cosine",
-                attempts=attempts,
-                until=until,
-                progress=progress,
-            )
+        def minimise(_: Problem, start: Tensor, *, attempts: int, **limits: Any) -> Minimum:
+            draws = [(seed, f"evolution/{attempt}") for seed in seeds for attempt in range(attempts)]
+            limits |= {"generations": self.steps, "population": self.population}
+            return evolve(lambda some: problem.values(some // attempts), start, draws, **limits)
 
         return minimise
 
@@ -129,3 +80,71 @@ class GGL(Attack):
         """(A,): KL of a normal with the entries' own mean and variance against N(0, 1), weighted."""
         mean, variance = z.mean(1), z.var(1, unbiased=False).clamp_min(1e-12)
         return self.kl * 0.5 * (mean**2 + variance - 1 - variance.log())
+
+
+def evolve(
+    values: Callable[[Tensor], Callable[[Tensor], Tensor]],  # rows (B,) -> (z (B, D) -> (B,))
+    start: Tensor,  # (R, D)
+    draws: Sequence[tuple[int, str]],  # seed and role of each row's random numbers
+    *,
+    generations: int,
+    population: int,
+    until: float = math.inf,
+    progress: Progress = lambda _: None,
+) -> Minimum:
+    """CMA-ES (Hansen and Ostermeier 2001, in the `cma` package) for many rows at once.
+
+    Each row has its own strategy and its own draws; all populations are evaluated together. It needs values only, so a
+    second derivative is never taken, and steps in the objective (sorting, counting) are no trouble. Gives each row's
+    best point by its own value after `generations`, or when its strategy sees no more to gain.
+    """
+    try:
+        import cma
+    except ImportError as error:
+        raise MissingExtra("cma-es needs the package cma; run: pip install 'leakgauge[generative]'") from error
+    rows, begun = len(start), start.double().cpu().numpy()
+    strategies = [_strategy(cma, x, population, *own) for x, own in zip(begun, draws, strict=True)]
+    best_x, best = start.clone(), start.new_full((rows,), torch.inf)
+    taken = torch.zeros(rows, dtype=torch.long, device=start.device)
+    finished = torch.zeros(rows, dtype=torch.bool, device=start.device)
+    trace: list[Tensor] = []
+    active = list(range(rows))
+    interrupted = False
+    try:
+        for generation in range(generations):
+            asked = [strategies[row].ask() for row in active]
+            points = torch.from_numpy(np.asarray(asked)).to(start)  # (A, P, D)
+            owner = torch.tensor(active, device=start.device).repeat_interleave(population)
+            found = values(owner)(points.flatten(0, 1)).view(len(active), population)
+            found = torch.where(torch.isfinite(found), found, torch.full_like(found, torch.finfo(found.dtype).max))
+            for row, mine, scores in zip(active, asked, found.double().cpu().tolist(), strict=True):
+                strategies[row].tell(mine, scores)
+            value, which = found.min(1)
+            at = owner[::population]
+            better = value < best[at]
+            best_x[at[better]] = points[better, which[better]]
+            best[at[better]] = value[better]
+            taken[active] += 1
+            trace.append(torch.full_like(best, torch.nan).index_copy(0, at, best[at]))
+            active = [row for row in active if not strategies[row].stop()]
+            if not active or time.monotonic() >= until:
+                break
+            progress((generation + 1) / generations)
+        finished[:] = True
+    except KeyboardInterrupt:
+        interrupted = True
+        finished[:] = True
+        finished[active] = False
+    kept = torch.stack(trace, 1) if trace else best[:, None]
+    return Minimum(best_x, best, taken, taken * population, kept, finished, interrupted)
+
+
+def _strategy(cma: ModuleType, start: Any, population: int, seed: int, role: str) -> Any:
+    draws = generator(seed, role)
+
+    def randn(*shape: int) -> Any:
+        return torch.randn(shape, generator=draws, dtype=torch.float64).numpy()
+
+    options = {"popsize": population, "randn": randn, "verbose": -9, "verb_log": 0, "verb_disp": 0}
+    options["seed"] = math.nan  # leave NumPy's own generator alone
+    return cma.CMAEvolutionStrategy(start, _FIRST_SPREAD, options)

@@ -11,25 +11,26 @@ left out, and all victims run side by side, each with its own weights. As for `g
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from functools import partial
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
-from leakgauge.attacks._guessed_defense import TRANSFORMS
-from leakgauge.attacks._latent_search import GeneratorWeights, Latents, latent_problem, start_of
+from leakgauge.attacks._latent_search import Latents, LatentSearch
+from leakgauge.attacks.grnn import unpacked
 from leakgauge.engine import descent
-from leakgauge.engine.driving import Minimum, Problem
-from leakgauge.matching.attempts import Start, attempts_for, best_of, part_of, reported
-from leakgauge.matching.problem import Latent, Matching, innermost
+from leakgauge.engine.driving import Minimum
+from leakgauge.generators.generator import Generator
+from leakgauge.matching.attempts import best_of, part_of, reported
+from leakgauge.matching.problem import Latent, Matching, Start, innermost
 from leakgauge.settings import setting
-from leakgauge.types import Attack, Fact, Observation, Progress, Reconstruction
+from leakgauge.types import Progress, Reconstruction
 
 
 @dataclass(frozen=True)
-class GIAS(Attack):
+class GIAS(LatentSearch):
     """Latents first, then the generator's weights.
 
     Example: `leakgauge attack gias --data digits --model lenet-dlg --steps 100 --weight-steps 100 --trials 2`
@@ -40,70 +41,31 @@ class GIAS(Attack):
     paper: ClassVar[str] = "Jeon et al. 2021, Gradient Inversion with Generative Image Prior, NeurIPS"
     tier: ClassVar[str] = "full"
     cost: ClassVar[float] = 10.0
-    kind: ClassVar[type] = Latent
-    needs: ClassVar[frozenset[Fact]] = frozenset(
-        {Fact.INPUT_SPEC, Fact.NUM_SAMPLES, Fact.LOCAL_TRAINING, Fact.PUBLIC_DATA}
-    )
-    decoy: ClassVar[bool] = True
 
-    generator: str = setting("public", "a file from train-generator, dcgan-faces, or public: from the public samples")
     steps: int = setting(300, "optimiser steps on the latents, per attempt", low=1)
-    weight_steps: int = setting(500, "optimiser steps on the generator's weights", low=1)
     restarts: int = setting(2, "attempts at the latents; the one with the lowest cost goes on", low=1)
-    time_budget: float | None = setting(None, "seconds for all victims together; none unless given", above=0)
     lr: float = setting(0.1, "step length on the latents", above=0)
+    weight_steps: int = setting(500, "optimiser steps on the generator's weights", low=1)
     weight_lr: float = setting(1e-3, "step length on the weights", above=0)
     distance: str = setting("cosine", "how gradients are compared", choices=("cosine", "l2", "l1"))
-    transform: str = setting("auto", "the defense that simulated gradients go through", choices=TRANSFORMS)
-    reach: float = setting(2.5, "latents stay within plus or minus this; 0 leaves them free", low=0)
 
-    @property
-    def rows_per_trial(self) -> int:
-        return self.restarts
-
-    def problem(self, observation: Observation, seeds: tuple[int, ...]) -> Latent:
-        """That of the latents; `solve` goes on with the weights."""
-        return latent_problem(
-            observation,
-            seeds,
-            attack=self.name,
-            generator=self.generator,
-            distance=self.distance,
-            transform=self.transform,
-            reach=self.reach,
-        )
-
-    def solve(self, problem: Latent, seeds: tuple[int, ...], progress: Progress) -> Reconstruction:
-        attempts, _ = attempts_for(problem, self.restarts, "halving")
-
-        def search(problem: Matching, start: Start, progress: Progress) -> Reconstruction:
-            return self._search(problem, start, seeds, attempts, progress)
-
-        return problem.searched(search, start_of(problem), seeds, progress)
-
-    def _search(
-        self, problem: Matching, start: Start, seeds: Sequence[int], attempts: int, progress: Progress
+    def attempt(
+        self, problem: Matching, start: Start, seeds: tuple[int, ...], attempts: int, progress: Progress, **_: Any
     ) -> Reconstruction:
         began, clock = time.perf_counter(), time.monotonic()
         budget = float("inf") if self.time_budget is None else self.time_budget
         assert isinstance(problem, Latent)
         painter: Latents = problem.source
+        latents = partial(descent.descend, steps=self.steps, lr=self.lr, decay="cosine")
 
-        def minimise(rows: Problem, start: Tensor, *, attempts: int, until: float, progress: Progress) -> Minimum:
-            return descent.descend(
-                rows,
-                start,
-                steps=self.steps,
-                lr=self.lr,
-                decay="cosine",
-                attempts=attempts,
-                until=min(until, clock + budget / 2),
-                progress=progress,
-            )
+        def minimise(*args: Any, until: float, **limits: Any) -> Minimum:
+            return latents(*args, until=min(until, clock + budget / 2), **limits)
 
         first = best_of(problem, seeds, start, minimise, attempts, part_of(progress, 0, 2))
-        if first.interrupted:  # nobody has come to the weights yet
-            return self._claim(problem, first, None, began)
+        if first.interrupted:  # no trial has come to the weights yet
+            inputs, labels = reported(problem, first.x)
+            spent = first.steps, first.evaluations, time.perf_counter() - began
+            return Reconstruction(inputs, labels, first.value, *spent, first.trace, torch.zeros_like(first.finished))
         own = GeneratorWeights(painter.generator, painter.labels, painter.latents(first.x[:, : painter.width]))
         weights = innermost(problem, lambda inside: inside.replace(painter=own))
         second = descent.descend(
@@ -115,17 +77,31 @@ class GIAS(Attack):
             until=clock + budget,
             progress=part_of(progress, 1, 2),
         )
-        return self._claim(weights, first, second, began)
+        inputs, labels = reported(weights, second.x)
+        spent = first.steps + second.steps, first.evaluations + second.evaluations, time.perf_counter() - began
+        trace, finished = torch.cat((first.trace, second.trace), 1), second.finished if second.interrupted else None
+        return Reconstruction(inputs, labels, second.value, *spent, trace, finished)
 
-    @staticmethod
-    def _claim(problem: Matching, first: Minimum, second: Minimum | None, began: float) -> Reconstruction:
-        last = first if second is None else second
-        inputs, labels = reported(problem, last.x)
-        steps, evaluations, trace = first.steps, first.evaluations, first.trace
-        finished: Tensor | None = torch.zeros_like(first.finished)
-        if second is not None:
-            steps, evaluations = steps + second.steps, evaluations + second.evaluations
-            trace = torch.cat((trace, second.trace), 1)
-            finished = second.finished if second.interrupted else None
-        seconds = time.perf_counter() - began
-        return Reconstruction(inputs, labels, last.value, steps, evaluations, seconds, trace, finished)
+
+@dataclass(frozen=True)
+class GeneratorWeights:
+    """Makes pictures from z = the weights of a trial's own copy of the generator, at latents that stay."""
+
+    generator: Generator
+    labels: Tensor  # (T, N)
+    latents: Tensor  # (T, N, D)
+
+    @property
+    def width(self) -> int:
+        return sum(p.numel() for p in self.generator.net.parameters())
+
+    @property
+    def start(self) -> Tensor:
+        """(T, W): the weights as they are, once per trial."""
+        flat = torch.cat([p.detach().flatten() for p in self.generator.net.parameters()])
+        return flat.expand(len(self.labels), -1).clone()
+
+    def __call__(self, z: Tensor, trials: Tensor | None) -> tuple[Tensor, None]:
+        weights = unpacked(z, {name: tuple(p.shape) for name, p in self.generator.net.named_parameters()})
+        latents, labels = (self.latents, self.labels) if trials is None else (self.latents[trials], self.labels[trials])
+        return self.generator.own_samples(weights, latents, labels), None

@@ -42,7 +42,6 @@ class IDLG(GradientMatching):
         "standard": None,  # cpl is the better one where there is time
         "full": None,
     }
-    needs: ClassVar[frozenset[Fact]] = frozenset({Fact.INPUT_SPEC, Fact.NUM_SAMPLES, Fact.LOCAL_TRAINING})
 
     rule: str = setting("auto", "how one sample's label is read: bias where there is one, or row sums", choices=RULES)
 

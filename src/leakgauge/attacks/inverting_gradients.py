@@ -15,23 +15,71 @@ Victims run side by side.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import dataclasses
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from functools import partial
+from typing import Any, ClassVar
 
 from torch import Tensor
 
 from leakgauge.engine import descent
-from leakgauge.engine.driving import Minimum, Problem
-from leakgauge.engine.randomness import normal
-from leakgauge.matching.attempts import AVERAGED, SCHEDULES, Start, attempts_for, solve
-from leakgauge.matching.input_search import InputSearch, all_attempts, sign_for
-from leakgauge.matching.problem import Matching
+from leakgauge.matching.attempts import AVERAGED, SCHEDULES, Minimise, SearchAttack
+from leakgauge.matching.labels import SOURCES, searched_labels
+from leakgauge.matching.priors import mean_variation
+from leakgauge.matching.problem import Matching, matching_of, units_of_data
+from leakgauge.matching.updates import example_input
+from leakgauge.models.structure import has_kinks
 from leakgauge.settings import setting
-from leakgauge.types import Fact, Observation, Progress, Reconstruction
+from leakgauge.types import Fact, LocalTraining, Observation
 
 LAYERS = ("all", "first", "last", "largest")
+SCHEDULE = "all attempts to the end, the worse half given up early, or all to the end and their mean"
+SIGN = "the image's gradient becomes its sign, hard or soft; auto: soft if the network has kinks, else none"
+DECAY = "how the step length falls: a half cosine, or tenfold at 3/8, 5/8, 7/8"
 DISTANCES = ("cosine", "l2", "l1", "cosine-each", "relative-l1")
+
+
+@dataclass(frozen=True)
+class InputSearch(SearchAttack):
+    """First-order searches in units of the data, ranked without prior: fields and problem, also of `portfolio`."""
+
+    distances: ClassVar[tuple[str, ...]] = ()  # that a user may choose
+
+    lr: float = setting(0.1, "step length in standard deviations of the data", above=0)
+    boxed: bool = setting(True, "keep pixels in their range")
+    labels: str = setting("infer", "where hidden labels come from: the last layer or the search", choices=SOURCES)
+    assumed_steps: int | None = setting(None, "local steps to unroll, on all samples; as known unless given", low=1)
+    assumed_lr: float | None = setting(None, "local learning rate to unroll with; as known unless given", above=0)
+
+    def posed(self, observation: Observation, distance: str, variation: float) -> Matching:
+        """Inputs in standard deviations of the data; the distance without the prior ranks points.
+
+        Local steps are replayed, as known or as the attacker assumes them.
+        """
+        local: LocalTraining = observation.fact(Fact.LOCAL_TRAINING)
+        assumed: dict[str, Any] = {} if self.assumed_lr is None else {"lr": self.assumed_lr}
+        if self.assumed_steps is not None:
+            assumed |= {"epochs": self.assumed_steps, "batch_size": 0}
+        return matching_of(
+            observation,
+            searched_labels(observation, self.labels),
+            distance=distance,
+            prior=smooth,
+            unrolled=None if local.kind == "fedsgd" else dataclasses.replace(local, **assumed),
+            variation=variation,
+            by_direction=distance == "cosine" or not self.distances,
+            searches_labels=True,
+            distances=self.distances,
+            prior_counts=False,
+            **units_of_data(observation),
+        )
+
+    def descending(self, problem: Matching, **rule: Any) -> Minimise:
+        """Descent with the settings of this attack, and of `descend`."""
+        if self.boxed:
+            rule["project"] = problem.boxed
+        return partial(descent.descend, steps=self.steps, lr=self.lr, **rule)
 
 
 @dataclass(frozen=True)
@@ -44,76 +92,27 @@ class InvertingGradients(InputSearch):
     name: ClassVar[str] = "inverting-gradients"
     summary: ClassVar[str] = "match the gradient's direction with signed Adam and total variation"
     paper: ClassVar[str] = "Geiping et al. 2020, Inverting Gradients, NeurIPS"
-    needs: ClassVar[frozenset[Fact]] = frozenset({Fact.INPUT_SPEC, Fact.NUM_SAMPLES, Fact.LOCAL_TRAINING})
-
     distances: ClassVar[tuple[str, ...]] = DISTANCES
 
     restarts: int = setting(1, "attempts; the one with the lowest cost is kept, unless they are averaged", low=1)
-    schedule: str = setting(
-        "halving",
-        "all attempts to the end, the worse half given up early, or all to the end and their mean",
-        choices=(*SCHEDULES, AVERAGED),
-    )
+    schedule: str = setting("halving", SCHEDULE, choices=(*SCHEDULES, AVERAGED))
     optimizer: str = setting("adam", "update rule", choices=descent.RULES)
-    decay: str = setting(
-        "cosine", "how the step length falls: a half cosine, or tenfold at 3/8, 5/8, 7/8", choices=descent.DECAYS
-    )
-    sign: str = setting(
-        "auto",
-        "the image's gradient becomes its sign, hard or soft; auto: soft if the network has kinks, else none",
-        choices=("auto", *descent.SIGNS),
-    )
+    decay: str = setting("cosine", DECAY, choices=descent.DECAYS)
+    sign: str = setting("auto", SIGN, choices=("auto", *descent.SIGNS))
     tv: float = setting(1e-4, "weight of total variation", low=0)
     distance: str = setting("cosine", "how gradients are compared", choices=DISTANCES)
     layers: str = setting("all", "which tensors are compared", choices=LAYERS)
     layer_count: int = setting(10, "how many tensors, unless all", low=1)
 
-    @property
-    def rows_per_trial(self) -> int:
-        return self.restarts if self.schedule == "halving" else 1
-
     def problem(self, observation: Observation, seeds: tuple[int, ...]) -> Matching:  # noqa: ARG002
         """Only the chosen tensors are compared."""
-        whole = self.posed(observation, self.distance, self.tv, DISTANCES)
+        whole = self.posed(observation, self.distance, self.tv)
         chosen = choose_layers(whole.observed, self.layers, self.layer_count)
         return whole.without(whole.observed.keys() - set(chosen))
 
-    def solve(self, problem: Matching, seeds: tuple[int, ...], progress: Progress) -> Reconstruction:
+    def optimiser(self, problem: Matching, seeds: tuple[int, ...]) -> Minimise:  # noqa: ARG002
         sign = sign_for(problem.observation) if self.sign == "auto" else self.sign
-        attempts, schedule = attempts_for(problem, self.restarts, self.schedule)
-
-        def minimise(rows: Problem, start: Tensor, *, attempts: int, until: float, progress: Progress) -> Minimum:
-            return descent.descend(
-                rows,
-                start,
-                steps=self.steps,
-                lr=self.lr,
-                rule=self.optimizer,
-                sign=sign,
-                decay=self.decay,
-                project=problem.boxed if self.boxed else lambda z: z,
-                attempts=attempts,
-                until=until,
-                progress=progress,
-            )
-
-        def start(some: Sequence[int], attempt: int) -> Tensor:
-            return normal(some, f"start/{attempt}", (problem.width,)).to(problem.like)
-
-        def search(problem: Matching, start: Start, progress: Progress) -> Reconstruction:
-            return solve(
-                problem,
-                seeds,
-                start=start,
-                minimise=minimise,
-                attempts=attempts,
-                schedule=schedule,
-                settled=all_attempts,
-                time_budget=self.time_budget,
-                progress=progress,
-            )
-
-        return problem.searched(search, start, seeds, progress)
+        return self.descending(problem, rule=self.optimizer, sign=sign, decay=self.decay)
 
 
 def choose_layers(tensors: Mapping[str, Tensor], which: str, count: int) -> list[str]:
@@ -127,3 +126,14 @@ def choose_layers(tensors: Mapping[str, Tensor], which: str, count: int) -> list
         norms = {n: float(t.flatten(1).norm(dim=1).mean()) for n, t in tensors.items()}
         return sorted(sorted(names, key=lambda n: -norms[n])[:count], key=names.index)
     return names
+
+
+def smooth(problem: Matching, inputs: Tensor, _: Tensor) -> Tensor:
+    """Total variation in standard deviations of the data, with the problem's weight."""
+    assert problem.variation is not None
+    return problem.variation * mean_variation(problem.in_units(inputs))
+
+
+def sign_for(observation: Observation) -> str:
+    """What becomes of an image's gradient before a step: its soft sign behind kinks, itself on a smooth network."""
+    return "soft" if has_kinks(observation.model, example_input(observation)) else "none"

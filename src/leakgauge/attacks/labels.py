@@ -1,7 +1,7 @@
 """Labels alone: how often each class occurs in the batch behind an update. No picture is claimed.
 
-The bias gradient of the last layer is the mean prediction over the batch minus the share of each label, so whoever can
-guess that mean can count the labels. The rules, by the name of `rule`:
+The bias gradient of the last layer is the mean prediction over the batch minus the share of each label, so a guess
+of that mean gives the counts. The rules, by the name of `rule`:
 
 - sign: Zhao et al. 2020 (iDLG), classes with a negative entry, the rest of the batch by size
 - yin: Yin et al. 2021 (GradInversion), the N most negative rows; right where labels are distinct
@@ -22,17 +22,15 @@ import time
 from dataclasses import dataclass
 from typing import ClassVar
 
-import torch
-
 from leakgauge.errors import NotApplicable
 from leakgauge.matching.label_counts import RULES, misfit
-from leakgauge.matching.labels import counted, rules_for
+from leakgauge.matching.labels import counted
 from leakgauge.matching.last_layer import clues_of, proven_labels
+from leakgauge.matching.updates import without_search
 from leakgauge.matching.whole_counts import sorted_labels
 from leakgauge.settings import setting
 from leakgauge.types import Attack, Fact, Observation, Progress, Reconstruction
 
-_NAMES = tuple(RULES)
 _MOST = 4096  # samples per update that the rules were measured with
 
 
@@ -50,7 +48,7 @@ class Labels(Attack):
     cost: ClassVar[float] = 0.0
     needs: ClassVar[frozenset[Fact]] = frozenset({Fact.INPUT_SPEC, Fact.NUM_SAMPLES, Fact.LOCAL_TRAINING})
 
-    rule: str = setting("auto", "how labels are counted; auto: as works best on public data", choices=("auto", *_NAMES))
+    rule: str = setting("auto", "how labels are counted; auto: as works best on public data", choices=("auto", *RULES))
 
     def solve(self, observation: Observation, seeds: tuple[int, ...], progress: Progress) -> Reconstruction:  # noqa: ARG002
         began = time.perf_counter()
@@ -60,16 +58,7 @@ class Labels(Attack):
         if self.rule == "llg-plus" and not observation.knows(Fact.PUBLIC_DATA):
             raise NotApplicable("rule llg-plus learns from public data, which the threat model hides; use llg-star")
         clues = clues_of(observation, public=self.rule != "llg-star")
-        rules = rules_for(clues, self.rule)
-        counts = counted(clues, rules)
-        ones = torch.ones(len(seeds), dtype=torch.long)
-        return Reconstruction(
-            None,
-            sorted_labels(counts, samples),
-            misfit(clues, counts),
-            ones,
-            0 * ones,
-            time.perf_counter() - began,
-            notes=tuple(f"counted by {rule}" for rule in rules),
-            labels_proven=proven_labels(observation),
-        )
+        counts, rules = counted(clues, self.rule)
+        notes, proven = tuple(f"counted by {rule}" for rule in rules), proven_labels(observation)
+        found, off = sorted_labels(counts, samples), misfit(clues, counts)
+        return without_search(began, None, found, off, notes=notes, labels_proven=proven)

@@ -11,24 +11,30 @@ rows that agree with one another are clean where only some rows were changed. Se
 
 from __future__ import annotations
 
+import math
 import time
 from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from leakgauge.attacks._parallel_rows import input_of_parallel_rows
-from leakgauge.attacks._scale_search import best_factor
-from leakgauge.engine.gradients import working_model
+from leakgauge.engine.gradients import trial_gradients, working_model
+from leakgauge.engine.memory import fitting
 from leakgauge.errors import NotApplicable
-from leakgauge.matching.first_layer import LEAST_SQUARES, PARALLEL, FirstLayer
+from leakgauge.matching.distance import gradient_distance
+from leakgauge.matching.first_layer import LEAST_SQUARES, PARALLEL, FirstLayer, first_layer_of
 from leakgauge.matching.labels import single_label
-from leakgauge.matching.updates import classifier_layer, example_input, observed_gradient
-from leakgauge.models.structure import first_linear, input_affine
-from leakgauge.types import Attack, DataSpec, Fact, LocalTraining, Observation, Progress, Reconstruction
+from leakgauge.matching.updates import classifier_layer, observed_gradient, without_search
+from leakgauge.types import Attack, DataSpec, Fact, Observation, Progress, Reconstruction
 
 _TINY = 1e-30
+_AGREEING = 8  # one live row in so many must agree with a row for it to be trusted
+_SLACK = 10.0  # rows count as parallel up to this many times the angle at which that many agree
+_LENGTHS = 48  # tried in each pass
+_SPAN = math.log(50.0)  # the first pass tries factors that make the largest entry 1/50 to 50
+_PASSES = 4  # each looks between the neighbours of the last one's best
+_COPIES = 6  # of a gradient, besides what autograd keeps
 
 
 @dataclass(frozen=True)
@@ -49,10 +55,16 @@ class Linear(Attack):
     needs: ClassVar[frozenset[Fact]] = frozenset({Fact.INPUT_SPEC, Fact.NUM_SAMPLES, Fact.LOCAL_TRAINING})
 
     def check(self, observation: Observation) -> None:
-        _first_layer(observation)
+        self.problem(observation, ())
 
     def problem(self, observation: Observation, seeds: tuple[int, ...]) -> FirstLayer:  # noqa: ARG002
-        layer, affine, gradient = _first_layer(observation)
+        layer, affine = first_layer_of(observation, "linear")
+        gradient = observed_gradient(observation)
+        if f"{layer}.weight" not in gradient:
+            raise NotApplicable(f"linear needs the gradient of {layer!r}, which is frozen or not shared; use dlg")
+        if f"{layer}.bias" not in gradient:
+            why = "without it the input is known only up to scale"
+            raise NotApplicable(f"linear needs a bias in {layer!r}: {why}; use dlg")
         weight, bias = gradient[f"{layer}.weight"], gradient[f"{layer}.bias"]
         return FirstLayer(observation, layer, affine, gradient, weight, bias)
 
@@ -65,16 +77,15 @@ class Linear(Attack):
         label = single_label(gradient, classifier_layer(observation)) if samples == 1 else None
         scale, shift = problem.affine
         if problem.fit_scale and label is not None:
-            local: LocalTraining = observation.fact(Fact.LOCAL_TRAINING)
-            worker = working_model(observation.model, local.batchnorm)
+            worker = working_model(observation.model, observation.fact(Fact.LOCAL_TRAINING).batchnorm)
             factor = best_factor(worker, dict(gradient), rows[:, 0], problem.affine, data.shape, label)
             rows = rows * factor[:, None, None]
         inputs = ((rows - shift) / scale).reshape(len(rows), samples, *data.shape)
         inputs = inputs if problem.undo is None else problem.undo(inputs)
-        misfit = _misfit(problem.weight, problem.bias, rows)
-        ones = torch.ones(len(rows), dtype=torch.long)
-        labels = None if label is None else label[:, None]
-        return Reconstruction(inputs, labels, misfit, ones, 0 * ones, time.perf_counter() - began)
+        # Own objective: how badly bias x first record explains the weight gradient, relative to its size.
+        unexplained = problem.weight - problem.bias[..., None] * rows[:, :1]
+        misfit = (unexplained**2).flatten(1).sum(1) / (problem.weight**2).flatten(1).sum(1).clamp_min(_TINY)
+        return without_search(began, inputs, None if label is None else label[:, None], misfit)
 
 
 def _rows(problem: FirstLayer, samples: int) -> Tensor:
@@ -94,25 +105,69 @@ def _rows(problem: FirstLayer, samples: int) -> Tensor:
     return chosen / torch.where(divisor == 0, torch.full_like(divisor, _TINY), divisor)
 
 
-def _misfit(weight: Tensor, bias: Tensor, rows: Tensor) -> Tensor:
-    """Own objective (T,): how badly `bias x first record` explains the weight gradient, relative to its size."""
-    explained = bias[..., None] * rows[:, :1]
-    return ((weight - explained) ** 2).flatten(1).sum(1) / (weight**2).flatten(1).sum(1).clamp_min(_TINY)
+def input_of_parallel_rows(weight: Tensor, bias: Tensor) -> Tensor:
+    """(T, out, in), (T, out) -> the layer's input (T, in), up to whatever noise the parallel rows have.
+
+    For one sample every clean row of the gradient is a multiple of the input, whatever its size. Noise points a row
+    elsewhere, and no two noised rows to the same place: the rows that agree are the clean ones, and need no weighing.
+    A bias entry may be noised where its row is clean: the ratio is the median over the rows.
+    """
+    rows, biases = weight.double(), bias.double()  # in single precision angles below 3e-4 look like none
+    lengths = rows.norm(dim=2)
+    live = lengths > 0
+    unit = rows / lengths.clamp_min(_TINY)[..., None]
+    inner = unit @ unit.transpose(1, 2)  # (T, out, out) cosines
+    apart = (2 - 2 * inner.abs()).clamp_min(0)  # squared angle
+    apart = torch.where(live[:, None] & live[..., None], apart, torch.inf)
+    apart.diagonal(dim1=1, dim2=2).fill_(torch.inf)
+    wanted = (live.sum(1) // _AGREEING).clamp_min(1) - 1  # (T,) how many must agree, less one
+    near = apart.sort(2).values.gather(2, wanted[:, None, None].expand(-1, apart.shape[1], 1))[..., 0]
+    reach, best = near.min(1)  # the row that its neighbours agree with most closely
+    reference = best[:, None, None]
+    among = apart.gather(1, reference.expand(-1, 1, apart.shape[2]))[:, 0] <= _SLACK * reach[:, None]
+    among.scatter_(1, best[:, None], True)
+    cosine = inner.gather(1, reference.expand(-1, 1, inner.shape[2]))[:, 0]
+    signed = torch.where(among, lengths * cosine.sign(), 0.0)
+    direction = torch.einsum("to,toi->ti", signed, rows)
+    direction = direction / direction.norm(dim=1, keepdim=True).clamp_min(_TINY)
+    along = torch.einsum("toi,ti->to", rows, direction)
+    ratios = torch.where(among, biases / torch.where(along == 0, _TINY, along), torch.nan)
+    scale = ratios.nanmedian(1).values
+    found: Tensor = direction / torch.where(scale == 0, _TINY, scale)[:, None]
+    return found.to(weight.dtype)
 
 
-def _first_layer(observation: Observation) -> tuple[str, tuple[Tensor, Tensor], dict[str, Tensor]]:
-    """Its name, what happens to inputs before it (scale, shift), and the update as a gradient; refused if unfit."""
-    example = example_input(observation)
-    layer, affine = first_linear(observation.model, example), input_affine(observation.model, example)
-    if layer is None or affine is None:
-        raise NotApplicable(
-            "linear needs a model whose first layer with weights is nn.Linear on the flattened input; use dlg"
-        )
-    gradient = observed_gradient(observation)
-    if f"{layer}.weight" not in gradient:
-        raise NotApplicable(f"linear needs the gradient of {layer!r}, which is frozen or not shared; use dlg")
-    if f"{layer}.bias" not in gradient:
-        raise NotApplicable(
-            f"linear needs a bias in {layer!r}: without it the input is known only up to scale; use dlg"
-        )
-    return layer, affine, gradient
+def best_factor(
+    model: nn.Module,
+    observed: dict[str, Tensor],  # name -> (T, *parameter)
+    directions: Tensor,  # (T, d), what enters the first layer, up to a positive factor
+    affine: tuple[Tensor, Tensor],  # (scale, shift): it enters as scale * input + shift
+    shape: tuple[int, ...],  # of an input
+    labels: Tensor,  # (T,)
+) -> Tensor:
+    """The factor (T,) for `directions` under which the model's gradient points where the observed one does.
+
+    If the first layer's weight and bias were clipped apart, their ratio is the input times an unknown factor. So the
+    model runs on the input at many lengths, and the one whose gradient has the observed direction in every tensor is
+    taken.
+    """
+    scale, shift = affine
+    middle, width = -directions.abs().amax(1).clamp_min(_TINY).log(), _SPAN  # largest entry 1
+    per_row = _COPIES * sum(p.numel() * p.element_size() for p in model.parameters())
+    at_once = max(1, fitting(per_row * len(directions), directions.device))
+    for _ in range(_PASSES):
+        offsets = torch.linspace(-width, width, _LENGTHS).to(directions)
+        tried = (middle[:, None] + offsets).exp()  # (T, K)
+        costs = []
+        for begin in range(0, _LENGTHS, at_once):
+            some = tried[:, begin : begin + at_once]
+            entering = directions[:, None] * some[..., None]  # (T, K, d)
+            inputs = ((entering - shift) / scale).reshape(-1, 1, *shape)
+            targets = labels.repeat_interleave(some.shape[1])[:, None]
+            mine = {n: g.detach() for n, g in trial_gradients(model, inputs, targets).items()}
+            theirs = {n: g.repeat_interleave(some.shape[1], 0) for n, g in observed.items()}
+            costs.append(gradient_distance(mine, theirs, "cosine-each").view_as(some))
+        best = torch.cat(costs, 1).argmin(1)
+        middle = middle + offsets[best]
+        width = 2 * width / (_LENGTHS - 1)
+    return middle.exp()

@@ -2,7 +2,7 @@
 
 Each member is `inverting-gradients` with another distance and another weight of total variation. All of them, and all
 their attempts, share each pass through the model. A member keeps the attempt with the lowest distance of its own, and
-with several attempts it also answers with their mean. Which answer is best cannot be told without the private data: an
+with several attempts it also answers with their mean. Which answer is best cannot be known without the private data: an
 auditor therefore counts, record by record, the answer that comes closest, as after several attacks, and compares it
 with other samples in the same way. Without the private data the answer whose gradient has the best direction is given.
 
@@ -12,24 +12,21 @@ CIFAR pictures that no table uses); `benchmarks/peers.md` compares the portfolio
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
-from leakgauge.engine import descent
-from leakgauge.engine.driving import Evaluate, Minimum
-from leakgauge.engine.randomness import normal
-from leakgauge.matching.attempts import Start, attempts_for, in_order
-from leakgauge.matching.input_search import InputSearch, sign_for
-from leakgauge.matching.problem import Matching, side_by_side
+from leakgauge.attacks.inverting_gradients import InputSearch, sign_for
+from leakgauge.engine.driving import Evaluate
+from leakgauge.matching.attempts import in_order, one_row_each, reported
+from leakgauge.matching.problem import Matching, Start, side_by_side
 from leakgauge.settings import setting
-from leakgauge.types import Fact, Observation, Progress, Reconstruction
+from leakgauge.types import Observation, Progress, Reconstruction
 
 
 @dataclass(frozen=True)
@@ -69,7 +66,6 @@ class Portfolio(InputSearch):
         "standard": "steps=4800,restarts=2",
         "full": "steps=24000,members=5,restarts=4",
     }
-    needs: ClassVar[frozenset[Fact]] = frozenset({Fact.INPUT_SPEC, Fact.NUM_SAMPLES, Fact.LOCAL_TRAINING})
 
     members: int = setting(4, "how many settings, in their order", low=1, high=len(MEMBERS))
     restarts: int = setting(1, "attempts of each; with several, their mean is one more answer", low=1)
@@ -83,57 +79,53 @@ class Portfolio(InputSearch):
         """That of all members but for their own distances and weights of total variation."""
         return self.posed(observation, MEMBERS[0].distance, self.tv)
 
-    def solve(self, problem: Matching, seeds: tuple[int, ...], progress: Progress) -> Reconstruction:
-        sign = sign_for(problem.observation)
-        attempts, _ = attempts_for(problem, self.restarts, "halving")
-
-        def start(some: Sequence[int], attempt: int) -> Tensor:
-            return normal(some, f"start/{attempt}", (problem.width,)).to(problem.like)
-
-        def search(problem: Matching, start: Start, progress: Progress) -> Reconstruction:
-            return self._search(problem, start, sign, seeds, attempts, progress)
-
-        return problem.searched(search, start, seeds, progress)
-
-    def _search(
-        self, problem: Matching, start: Start, sign: str, seeds: Sequence[int], attempts: int, progress: Progress
+    def attempt(
+        self, problem: Matching, start: Start, seeds: tuple[int, ...], attempts: int, progress: Progress, **_: Any
     ) -> Reconstruction:
         began, trials = time.perf_counter(), len(seeds)
         until = math.inf if self.time_budget is None else time.monotonic() + self.time_budget
+        minimise = self.descending(problem, sign=sign_for(problem.observation), decay="cosine")
         named = self._named(problem)
-        problems = [p for p, _ in named]
-        rows = len(named) * attempts  # of a trial: member by member, attempt by attempt
+        members, problems = len(named), list(named.values())
+        rows = members * attempts  # of a trial: member by member, attempt by attempt
 
         def rows_of_members(index: Tensor) -> Evaluate:
             return side_by_side(problems, index % rows // attempts, index // rows)
 
-        begun = torch.stack(
-            [_begun(problem, start, seeds, m, a) for m in range(len(named)) for a in range(attempts)], 1
-        )
-        found = descent.descend(
-            rows_of_members,
-            begun.flatten(0, 1),
-            steps=self.steps,
-            lr=self.lr,
-            sign=sign,
-            decay="cosine",
-            project=problem.boxed if self.boxed else lambda z: z,
-            until=until,
-            progress=progress,
-        )
-        points, values = found.x.view(trials, len(named), attempts, -1), found.value.view(trials, len(named), attempts)
-        chosen = values.argmin(2)  # (T, M)
-        bests = points.gather(2, chosen[..., None, None].expand(-1, -1, 1, points.shape[3])).squeeze(2)  # (T, M, D)
-        own = _cosines(problem, bests).argmin(1)  # (T,) the member whose answer is given where only one may be
-        every, names = list(bests.unbind(1)), [str(m) for _, m in named]
-        if attempts > 1 and problem.opening is None:  # attempts at different guesses have no mean
-            for m in range(len(named)):
-                alike = [in_order(points[:, m, a], bests[:, m], problem) for a in range(attempts)]
-                every.append(torch.stack(alike).mean(0))
-            names += [f"{m}, mean of {attempts}" for _, m in named]
-        return _told(problem, found, every, names, own, chosen, rows, time.perf_counter() - began)
+        def begun(member: int, attempt: int) -> Tensor:
+            """(T, D). Members start apart, but with the same guess about what an attempt stands for."""
+            begun = start(seeds, attempt if member == 0 else 1000 * member + attempt)
+            return begun if problem.opening is None else problem.opening(begun, attempt)
 
-    def _named(self, problem: Matching) -> list[tuple[Matching, Member]]:
+        starts = torch.stack([begun(member, attempt) for member in range(members) for attempt in range(attempts)], 1)
+        found = minimise(rows_of_members, starts.flatten(0, 1), until=until, progress=progress)
+        points, chosen = found.x.view(trials, members, attempts, -1), found.value.view(trials, members, -1).argmin(2)
+        at = torch.arange(trials, device=chosen.device)
+        every = [points[at, m, chosen[:, m]] for m in range(members)]  # the best of each member, (T, D)
+        own = _cosines(problem, torch.stack(every, 1)).argmin(1)  # (T,) whose answer is given where only one may be
+        names = [str(member) for member in named]
+        if attempts > 1 and problem.opening is None:  # attempts at different guesses have no mean
+            for m, member in enumerate(named):
+                alike = [in_order(points[:, m, a], every[m], problem) for a in range(attempts)]
+                every.append(torch.stack(alike).mean(0))
+                names.append(f"{member}, mean of {attempts}")
+        kept = one_row_each(found, at * rows + own * attempts + chosen[at, own], rows)
+        inputs, labels = zip(*(reported(problem, point) for point in every), strict=True)
+        answers = torch.stack(inputs, 1)
+        return Reconstruction(
+            answers[at, own],
+            torch.stack(labels, 1)[at, own],
+            kept.value,
+            kept.steps,
+            kept.evaluations,
+            time.perf_counter() - began,
+            kept.trace,
+            kept.finished if found.interrupted else None,
+            answers=answers,
+            answer_names=tuple(names),
+        )
+
+    def _named(self, problem: Matching) -> dict[Member, Matching]:
         """The members' problems; of those that come to the same, one."""
         found: dict[Member, Matching] = {}
         for member in MEMBERS[: self.members]:
@@ -141,56 +133,12 @@ class Portfolio(InputSearch):
             member = Member(member.distance if own else "the defense's", max(member.tv, problem.variation or 0.0))
             distance = member.distance if own else problem.distance
             found.setdefault(member, problem.replace(distance=distance, variation=member.tv))
-        return [(own, member) for member, own in found.items()]
-
-
-def _begun(problem: Matching, start: Start, seeds: Sequence[int], member: int, attempt: int) -> Tensor:
-    """(T, D). Members start apart, but with the same guess about what an attempt stands for."""
-    begun = start(seeds, attempt if member == 0 else 1000 * member + attempt)
-    return begun if problem.opening is None else problem.opening(begun, attempt)
+        return found
 
 
 def _cosines(problem: Matching, points: Tensor) -> Tensor:
     """How far the gradients of points (T, M, D) are from the observed ones, by direction alone: (T, M)."""
-    plain = dataclasses.replace(problem, distance="cosine") if isinstance(problem.distance, str) else problem
+    plain = problem.replace(distance="cosine") if isinstance(problem.distance, str) else problem
     trials, members = points.shape[:2]
     measured = plain.evaluator(torch.arange(trials, device=points.device).repeat_interleave(members))
     return measured(points.flatten(0, 1))[0].view(trials, members)
-
-
-def _told(
-    problem: Matching,
-    found: Minimum,
-    every: Sequence[Tensor],
-    names: Sequence[str],
-    own: Tensor,
-    chosen: Tensor,
-    rows: int,
-    seconds: float,
-) -> Reconstruction:
-    trials = len(own)
-    inputs, labels = [], []
-    for point in every:
-        pictures, logits = problem.split(point)
-        said = problem.labels if logits is None else logits.argmax(-1)
-        if problem.finish is not None:
-            pictures, said = problem.finish(point[:, : problem.visible])
-        assert said is not None
-        inputs.append(pictures.detach())
-        labels.append(said)
-    at = torch.arange(trials, device=own.device)
-    answers, attempts = torch.stack(inputs, 1), rows // chosen.shape[1]
-    row = at * rows + own * attempts + chosen[at, own]
-    spent = {name: getattr(found, name).view(trials, rows) for name in ("steps", "evaluations", "finished")}
-    return Reconstruction(
-        answers[at, own],
-        torch.stack(labels, 1)[at, own],
-        found.value[row],
-        spent["steps"].sum(1),
-        spent["evaluations"].sum(1),
-        seconds,
-        found.trace[row],
-        spent["finished"].all(1) if found.interrupted else None,
-        answers=answers,
-        answer_names=tuple(names),
-    )

@@ -30,4 +30,4 @@ class RandomGuess(Attack):
         inputs = uniform(seeds, "random-guess", (samples, *data.shape))
         labels = per_trial(seeds, "random-label", lambda g: torch.randint(data.classes, (samples,), generator=g))
         nothing = torch.zeros(len(seeds), dtype=torch.long)
-        return Reconstruction(inputs, labels, torch.zeros(len(seeds)), nothing, nothing)
+        return Reconstruction(inputs, labels, nothing.float(), nothing, nothing)

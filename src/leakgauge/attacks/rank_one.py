@@ -3,7 +3,7 @@
 For one sample the gradient of such a map's weights is one product: what came back times what went in. Its right factor
 is the sample's direction (Aono et al. 2018 divide by the bias's gradient; without a bias no ratio is left). LoRA's A
 (Hu et al., "LoRA", ICLR 2022) is such a map as soon as its B is not zero. The map is found by the rank of its gradient
-on made-up samples, not by the layer's type (`_first_map.py`).
+on made-up samples, not by the layer's type: a linear layer, an adapter, a convolution as large as the picture.
 
 Where a bias, or anything whose gradient is the other factor, was shared, nothing is missing. Otherwise the sample's
 length and sign are: one number, searched for within the range of the data, that makes the known client's update the
@@ -14,20 +14,22 @@ A sample is certified where the known client gives the update back from it but f
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from leakgauge.attacks._first_map import FirstMap, first_map, possible_first_maps
-from leakgauge.attacks._own_replay import OwnReplay, own_replay, tolerance
+from leakgauge.attacks._one_sample import MENTIONED, SURE, Answer, OneSample, OwnReplay, best_answer, own_replay
 from leakgauge.errors import NotApplicable
-from leakgauge.matching.probing import probing_of
+from leakgauge.matching.probing import InputMap, Probing, as_product, probing_of
 from leakgauge.matching.updates import observed_gradient
-from leakgauge.types import CROSS_ENTROPY, NLL_ON_LOGITS, Attack, DataSpec, Fact, Observation, Progress, Reconstruction
+from leakgauge.types import DataSpec, Fact, Observation, Progress, Reconstruction
 
 _LENGTHS = 24  # tried for each sign
 _FINE = 9  # between the neighbours of the best of these
@@ -35,17 +37,21 @@ _PASSES = 7  # then: parabolas through three lengths
 _NARROWER = 8.0  # each that much nearer to one another
 _BEYOND = 1.05  # how far the longest tried may leave the range of the data
 _SLACK = 1e-3  # how much of a sample may be out of range: rounding
-_SURE = 0.02  # expected error of a number up to which a sample counts as proven
 _NUDGE = 1e-3  # relative step that shows how much the length matters
-_NOISE = 0.5  # share of the gradient that is no product from which nothing is claimed
-_MENTIONED = 1e-3  # and from which a note says so
 _TINY = 1e-300
 IS_ZERO = "which is zero"
+# Of the map.
+_RANK_ONE = 1e-8  # share of a gradient's length beyond one product up to which it is one, in float64
+_LEAST, _MOST = 0.5, 4.0  # numbers that are read, beside those of a sample
+_ROWS = 8
+_ALIKE = 1e-6  # from which cosine, beside one, two samples go in alike
+_PARALLEL = 1e-7  # how far two of length one may be apart, in float64
+_ROUNDS = 30  # of the power method, where noise lies over the product
 
 
 @dataclass(frozen=True)
-class RankOne(Attack):
-    """The own objective is how far the known client's update of the claimed sample is off.
+class RankOne(OneSample):
+    """The sample from the gradient of the map that reads it.
 
     Example: `leakgauge attack rank-one --data breast-cancer --model my.py:adapted --trials 4`
     """
@@ -53,10 +59,7 @@ class RankOne(Attack):
     name: ClassVar[str] = "rank-one"
     summary: ClassVar[str] = "read one sample off the first affine map's gradient, also without a bias or of an adapter"
     paper: ClassVar[str] = "after Aono et al. 2018, IEEE TIFS 13(5)"
-    tier: ClassVar[str] = "quick"
     cost: ClassVar[float] = 1.1
-    needs: ClassVar[frozenset[Fact]] = frozenset({Fact.INPUT_SPEC, Fact.NUM_SAMPLES, Fact.LOCAL_TRAINING})
-    losses: ClassVar[tuple[str, ...]] = (CROSS_ENTROPY, NLL_ON_LOGITS)
 
     def check(self, observation: Observation) -> None:
         found_map(observation)
@@ -64,54 +67,22 @@ class RankOne(Attack):
     def solve(self, observation: Observation, seeds: tuple[int, ...], progress: Progress) -> Reconstruction:  # noqa: ARG002
         began = time.perf_counter()
         data: DataSpec = observation.fact(Fact.INPUT_SPEC)
-        found = found_map(observation)
+        found, replay = found_map(observation), own_replay(observation)
         gradient = {name: tensor.double() for name, tensor in observed_gradient(observation).items()}
         entered, residual = found.direction(gradient)  # (T, in), (T,)
-        replay, limit = own_replay(observation), tolerance(observation)
-        answer = _answer(found, entered, replay, data.shape, scaled=False)
-        if bool((answer.misfit > limit).any()):  # clipped, perhaps: the direction of the update is left
-            answer = answer.unless(_answer(found, entered, replay, data.shape, scaled=True), limit)
-        error = (answer.off + residual) * answer.samples.flatten(1).square().mean(1).sqrt()
-        proven = (answer.misfit <= limit) & (error <= _SURE) & bool(found.map.reads.all())
-        ones = torch.ones(len(seeds), dtype=torch.long)
-        like = next(iter(observation.update.tensors.values()))
-        return Reconstruction(
-            answer.samples[:, None].to(like),
-            answer.labels[:, None],
-            answer.misfit.to(like),
-            0 * ones,
-            ones,
-            time.perf_counter() - began,
-            notes=tuple(_note(found, answer, residual, proven, trial) for trial in range(len(seeds))),
-            certified=proven.long().cpu(),
-            claimed=(residual < _NOISE)[:, None].cpu(),
-        )
 
+        def answer(scaled: bool) -> Answer:
+            samples, off = found.map.sample(entered), torch.zeros_like(entered[:, 0])
+            if found.returned is None:
+                samples, off = _at_length(found, entered, replay, data.shape, scaled)
+            samples = samples.reshape(-1, *data.shape)
+            return Answer(samples, *replay.labelled(samples, scaled), off)
 
-@dataclass(frozen=True)
-class _Answer:
-    """What was found, and how well the known client's update of it meets the observed one."""
-
-    samples: Tensor  # (T, *shape)
-    labels: Tensor  # (T,)
-    misfit: Tensor  # (T,)
-    off: Tensor  # (T,) relative error of the length, if the misfit comes from nothing else
-
-    def unless(self, other: _Answer, limit: float) -> _Answer:
-        """This one, but the other where it alone meets the update."""
-        better = (self.misfit > limit) & (other.misfit <= limit)
-        pairs = {name: (getattr(other, name), own) for name, own in vars(self).items()}
-        chosen = {n: torch.where(better.reshape(-1, *[1] * (own.dim() - 1)), o, own) for n, (o, own) in pairs.items()}
-        return _Answer(**chosen)
-
-
-def _answer(found: FirstMap, entered: Tensor, replay: OwnReplay, shape: tuple[int, ...], scaled: bool) -> _Answer:
-    if found.returned is None:
-        samples, off = _at_length(found, entered, replay, shape, scaled)
-    else:
-        samples, off = found.map.sample(entered), torch.zeros_like(entered[:, 0])
-    samples = samples.reshape(-1, *shape)
-    return _Answer(samples, *replay.labelled(samples, scaled), off)
+        best = best_answer(answer, replay.limit)
+        error = (best.off + residual) * best.samples.flatten(1).square().mean(1).sqrt()
+        proven = (best.misfit <= replay.limit) & (error <= SURE) & (found.map.share == 1)
+        notes = tuple(_note(found, best, residual, proven, trial) for trial in range(len(seeds)))
+        return dataclasses.replace(best.claimed(observation, began, proven, residual), notes=notes)
 
 
 def found_map(observation: Observation) -> FirstMap:
@@ -121,19 +92,15 @@ def found_map(observation: Observation) -> FirstMap:
     if not possible_first_maps(shapes, math.prod(data.shape)):
         raise NotApplicable("rank-one needs a map that reads the whole sample, and no shared tensor is large enough")
     if (samples := observation.fact(Fact.NUM_SAMPLES)) != 1:
-        raise NotApplicable(
-            f"rank-one needs one sample: with {samples:,} the first map's gradient is a mixture of them"
-        )
+        why = f"with {samples:,} the first map's gradient is a mixture of them"
+        raise NotApplicable(f"rank-one needs one sample: {why}")
     found = first_map(probing_of(observation))
     if found is None:
-        raise NotApplicable(
-            "rank-one needs an affine map that reads the sample first and whole, and no tensor is one's"
-        )
+        what = "an affine map that reads the sample first and whole"
+        raise NotApplicable(f"rank-one needs {what}, and no tensor is one's")
     if not bool(observation.update.tensors[found.name].any()):
-        raise NotApplicable(
-            f"rank-one needs the gradient of {found.name!r}, {IS_ZERO}: so is an adapter's at its start, while its "
-            "other half is zero; after its first step it will not be"
-        )
+        why = "so is an adapter's at its start, while its other half is zero; after its first step it will not be"
+        raise NotApplicable(f"rank-one needs the gradient of {found.name!r}, {IS_ZERO}: {why}")
     return found
 
 
@@ -166,10 +133,8 @@ def _at_length(
         bend = (low + high - 2 * cost**2).clamp_min(_TINY)  # of the parabola through the three
         vertex = best + width * (0.5 * (low - high) / bend).clamp(-1, 1)
         tried = torch.cat((best[:, None], vertex[:, None], ends), 1)
-        at = torch.cat(
-            (cost[:, None], misfits(vertex[:, None], label)[..., 0], low[:, None] ** 0.5, high[:, None] ** 0.5), 1
-        )
-        best, cost = _least(tried, at)
+        at_vertex = misfits(vertex[:, None], label)[..., 0]
+        best, cost = _least(tried, torch.cat((cost[:, None], at_vertex, low[:, None] ** 0.5, high[:, None] ** 0.5), 1))
         width = width / _NARROWER
     nudged = misfits(best[:, None] * (1 + _NUDGE), label)[:, 0, 0]
     steepness = (nudged**2 - cost**2).clamp_min(_TINY).sqrt() / _NUDGE  # misfit for each relative step in length
@@ -203,9 +168,137 @@ def _lengths(found: FirstMap, directions: Tensor, sign: float) -> Tensor:
     return sign * (low[:, None] + (high - low)[:, None] * steps)
 
 
-def _note(found: FirstMap, answer: _Answer, residual: Tensor, proven: Tensor, trial: int) -> str:
+def _note(found: FirstMap, answer: Answer, residual: Tensor, proven: Tensor, trial: int) -> str:
     length = "length by the known network" if found.returned is None else f"length by {found.returned}"
     note = f"read off {found.name}, {length}; the client's update of it is off by {float(answer.misfit[trial]):.1g}"
-    if (left := float(residual[trial])) > _MENTIONED:
+    if (left := float(residual[trial])) > MENTIONED:
         note += f"; {left:.2g} of the gradient is no product: noise, compression or another batch size"
     return note + ("; certified" if proven[trial] else "; not certified")
+
+
+@dataclass(frozen=True)
+class FirstMap:
+    """A tensor whose gradient is one product for one sample: what came back times what went in, the sample itself.
+
+    Without `returned` the map is known up to a common factor.
+    """
+
+    name: str  # of the tensor
+    inputs_last: bool  # is it (out, in...), or (in..., out) as in x @ W?
+    returned: str | None  # a tensor whose gradient is the product's other factor, a bias: gives the sample's length
+    map: InputMap
+
+    def direction(self, gradient: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
+        """What went in (T, in), at length one unless the other factor is known; and what is left, a share."""
+        product = as_product(gradient[self.name], self.inputs_last)  # (T, out, in)
+        if self.returned is None:
+            return leading(product)
+        back = gradient[self.returned].flatten(1)  # (T, out)
+        entered = other_factor(product, back)
+        return entered, beyond(product, back, entered)
+
+
+def possible_first_maps(shapes: Mapping[str, tuple[int, ...]], numbers: int) -> list[tuple[str, bool]]:
+    """Tensors with room for a sample on one side, and which side; no gradient is needed."""
+    sides = [(name, last) for name, shape in shapes.items() if len(shape) > 1 for last in (True, False)]
+    read = {(name, last): math.prod(shapes[name][1:] if last else shapes[name][:-1]) for name, last in sides}
+    return [side for side in sides if _LEAST * numbers <= read[side] <= _MOST * numbers]
+
+
+def first_map(probing: Probing) -> FirstMap | None:
+    """The tensor that reads the sample whole; the one with its other factor beside it if there are several."""
+    possible = possible_first_maps(probing.shapes, math.prod(probing.shape))
+    vectors = [name for name, shape in probing.shapes.items() if math.prod(shape) == max(shape, default=0)]
+    if not possible:
+        return None
+    sample = probing.noise("first-map")
+    (seen,) = probing.gradients(sample[None], [*dict(possible), *vectors])
+    found = []
+    for name, last in possible:
+        product = as_product(seen[name], last)
+        some = product[:, :: max(1, product.shape[1] // _ROWS)]  # a few rows rule out most tensors
+        if float(leading(some, 1)[1]) > _RANK_ONE:
+            continue
+        right, left_over = leading(product, 1)
+        reader = _Reader(probing, name, last)
+        if float(left_over) > _RANK_ONE or not bool(product.any()) or reader.up_to_scale(1 - sample[None]) is None:
+            continue  # no product, none at all, or a later layer's
+        back = torch.einsum("toi,ti->o", product, right)
+        maps = (
+            (v, probing.input_map(partial(reader.beside, v))) for v in vectors if _parallel(seen[v].flatten(), back)
+        )
+        returned, read = next((pair for pair in maps if pair[1] is not None), (None, None))
+        read = read or probing.input_map(reader.up_to_scale)
+        if read is not None and read.share >= _LEAST:
+            found.append(FirstMap(name, last, returned, read))
+    return max(found, key=lambda f: (f.map.share, f.returned is not None), default=None)
+
+
+@dataclass(frozen=True)
+class _Reader:
+    """What goes into a tensor for samples (K, *shape), by its gradients."""
+
+    probing: Probing
+    name: str
+    last: bool
+
+    def beside(self, vector: str, samples: Tensor) -> Tensor:
+        """(K, in), with a tensor whose gradient is the product's other factor, so that nothing is missing."""
+        gradients = self.probing.gradients(samples, (self.name, vector))
+        products = torch.cat([as_product(g[self.name], self.last) for g in gradients])
+        return other_factor(products, torch.cat([g[vector].flatten(1) for g in gradients]))
+
+    def up_to_scale(self, samples: Tensor) -> Tensor | None:
+        """(K, in), at the scale at which what goes in for a fixed sample has length one.
+
+        Each gradient shows it up to a factor of its own. But what goes in is affine in the sample:
+        first + a * end = 2 b * middle for one a and one b. None where it is not.
+        """
+        start, rows = self.probing.noise("first-map/start"), []
+        for sample in samples:
+            gradients = self.probing.gradients(torch.stack((start, (sample + start) / 2, sample)), (self.name,))
+            first, middle, end = (longest_row(as_product(g[self.name], self.last))[0] for g in gradients)
+            towards = torch.stack((-end, 2 * middle), 1)
+            solved = torch.linalg.lstsq(towards, first[:, None]).solution
+            alike = float((first @ end).abs()) > 1 - _ALIKE  # as in a later layer, all but dead
+            if alike or not bool((towards @ solved - first[:, None]).norm() <= _PARALLEL):
+                return None
+            rows.append(solved[0] * end)
+        return torch.stack(rows)
+
+
+def other_factor(product: Tensor, back: Tensor) -> Tensor:
+    """(T, out, in) and its left factor (T, out) -> the right one (T, in), by least squares."""
+    return torch.einsum("toi,to->ti", product, back) / (back**2).sum(1, keepdim=True).clamp_min(_TINY)
+
+
+def leading(product: Tensor, rounds: int = _ROUNDS) -> tuple[Tensor, Tensor]:
+    """The right factor (T, in) at length one of the nearest product, and the share (T,) that is no product.
+
+    By the power method from the longest row: exact at once where there is one product and nothing else.
+    """
+    right = longest_row(product)
+    for _ in range(rounds):
+        right = torch.einsum("toi,to->ti", product, torch.einsum("toi,ti->to", product, right))
+        right = right / right.norm(dim=1, keepdim=True).clamp_min(_TINY)
+    return right, beyond(product, torch.einsum("toi,ti->to", product, right), right)
+
+
+def longest_row(product: Tensor) -> Tensor:
+    """(T, out, in) -> (T, in), at length one: the right factor itself, where there is one product."""
+    right = product[torch.arange(len(product)), torch.linalg.vector_norm(product, dim=2).argmax(1)]
+    unit: Tensor = right / right.norm(dim=1, keepdim=True).clamp_min(_TINY)
+    return unit
+
+
+def beyond(product: Tensor, left: Tensor, right: Tensor) -> Tensor:
+    """(T,) how much of `product` (T, out, in) its factors leave over, relative to its length."""
+    rest: Tensor = product - left[..., None] * right[:, None]
+    share: Tensor = rest.flatten(1).norm(dim=1) / product.flatten(1).norm(dim=1).clamp_min(_TINY)
+    return share
+
+
+def _parallel(own: Tensor, back: Tensor) -> bool:
+    if own.shape != back.shape or not bool(own.any()):
+        return False
+    return min(float((own / own.norm() - sign * back / back.norm()).norm()) for sign in (1, -1)) <= _PARALLEL

@@ -35,18 +35,18 @@ def compressed_distance(
     compression: Compression, observed: Named, distance: str | OwnDistance, known: Named | None = None
 ) -> Callable[[Named], Tensor]:
     """(gradients of a guess) -> (A,): the distance to the nearest gradient that would have been sent like this."""
-    compare = compression.against(observed, distance if isinstance(distance, str) else "l2")
+    form = distance if isinstance(distance, str) else None
+    compare = compression.against(observed, form or "l2")
 
     def measured(gradients: Named) -> Tensor:
         mine, theirs = compare(gradients)
         masks = None if known is None else {n: known.get(n, torch.ones_like(t)) for n, t in theirs.items()}
-        form = distance if isinstance(distance, str) else None
         counting = None if masks is None else rows_of(masks, theirs, form)
+        rows, goals = rows_of(mine, theirs, form), rows_of(theirs, theirs, form)
         if isinstance(distance, str):
-            rows = rows_of(mine, theirs, distance), rows_of(theirs, theirs, distance)
-            return distance_between(*rows, distance, counting)
+            return distance_between(rows, goals, distance, counting)
         # The nearest gradient moves only where it is the guess itself, so it may be taken as fixed.
-        return distance([row.detach() for row in rows_of(theirs, theirs)], counting)(rows_of(mine, theirs))
+        return distance([row.detach() for row in goals], counting)(rows)
 
     return measured
 

@@ -19,6 +19,7 @@ cosine-each  1 - c of each tensor, weighted by its |g|^2
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import reduce
 
 import torch
 from torch import Tensor
@@ -45,8 +46,9 @@ def distance_between(
     mine: Sequence[Tensor], observed: Sequence[Tensor], distance: str, known: Sequence[Tensor] | None = None
 ) -> Tensor:
     """Distance per trial (T,) between two lists of rows; entries where `known` is False are left out."""
+    counting = observed
     if known is not None:
-        mine = [row * mask for row, mask in zip(mine, known, strict=True)]
+        mine, counting = ([r * mask for r, mask in zip(rows, known, strict=True)] for rows in (mine, observed))
     pairs = list(zip(mine, observed, strict=True))
     if distance == "scaled" or distance in EACH:
         return _after_scaling(pairs, distance)
@@ -54,11 +56,10 @@ def distance_between(
         inner = _total((a * b).sum(1) for a, b in pairs)
         own = _total((a * a).sum(1) for a, _ in pairs)
         other = _total((b * b).sum(1) for _, b in pairs)
-        return 1 - inner / (own * other).clamp_min(1e-30).sqrt()
+        return 1 - inner / (own * other).clamp_min(_TINY).sqrt()
     if distance == "entropy":
-        return _divergence(mine, observed if known is None else [b * m for b, m in zip(observed, known, strict=True)])
-    masks: Sequence[Tensor | None] = [None] * len(pairs) if known is None else known
-    residuals = (a - (b if mask is None else b * mask) for (a, b), mask in zip(pairs, masks, strict=True))
+        return _divergence(mine, counting)
+    residuals = (a - b for a, b in zip(mine, counting, strict=True))
     if distance == "l2":
         return _total((r * r).sum(1) for r in residuals)
     if distance == "relative-l1":
@@ -122,7 +123,4 @@ def _after_scaling(pairs: Sequence[tuple[Tensor, Tensor]], distance: str) -> Ten
 
 
 def _total(parts: Iterable[Tensor]) -> Tensor:
-    first, *rest = parts
-    for part in rest:
-        first = first + part
-    return first
+    return reduce(torch.add, parts)

@@ -9,9 +9,13 @@ from typing import Any, ClassVar, Self
 
 from torch import Tensor
 
-from leakgauge.types import Observation
+from leakgauge.errors import NotApplicable
+from leakgauge.matching.updates import example_input
+from leakgauge.models.structure import first_linear, input_affine
+from leakgauge.types import CROSS_ENTROPY, NLL_ON_LOGITS, Observation
 
 LARGEST, LEAST_SQUARES, PARALLEL = COMBINED = ("largest", "least-squares", "parallel")
+LOSSES = (CROSS_ENTROPY, NLL_ON_LOGITS)  # whose gradient in the logits is known for each label
 COMPUTED, SOLVED = SOURCES = ("computed", "solved")
 
 
@@ -49,3 +53,13 @@ class PeeledLayer:
     def replace(self, **changes: Any) -> Self:
         """The same problem with these fields changed."""
         return dataclasses.replace(self, **changes)
+
+
+def first_layer_of(observation: Observation, attack: str) -> tuple[str, tuple[Tensor, Tensor]]:
+    """The first layer's name, and (scale, shift) of its inputs; refused if it is not linear."""
+    example = example_input(observation)
+    layer, affine = first_linear(observation.model, example), input_affine(observation.model, example)
+    if layer is None or affine is None:
+        needs = "a model whose first layer with weights is nn.Linear on the flattened input"
+        raise NotApplicable(f"{attack} needs {needs}; use dlg")
+    return layer, affine

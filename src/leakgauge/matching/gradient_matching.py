@@ -6,33 +6,36 @@ import dataclasses
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from functools import partial
+from typing import Any, ClassVar
 
 import torch
-from torch import Tensor, cat
+from torch import Tensor
 
 from leakgauge.engine import descent, lbfgs
-from leakgauge.engine.driving import Minimum, Problem, frame_steps
+from leakgauge.engine.driving import frame_steps
 from leakgauge.engine.randomness import normal
-from leakgauge.matching.attempts import SCHEDULES, Minimise, Start, attempts_for, solve
+from leakgauge.matching.attempts import SCHEDULES, Minimise, SearchAttack
 from leakgauge.matching.labels import SOURCES, searched_labels
 from leakgauge.matching.noise import noise_in_gradient
 from leakgauge.matching.priors import total_variation
-from leakgauge.matching.problem import Likely, Matching, matching_of
+from leakgauge.matching.problem import Likely, Matching, Start, matching_of
 from leakgauge.matching.starts import STARTS, start_inputs
 from leakgauge.settings import setting
-from leakgauge.types import Attack, Batch, Fact, Observation, Progress, Reconstruction
+from leakgauge.types import Fact, Observation, Progress, Reconstruction
 
 _LABEL_STRETCH = 10.0  # the optimiser moves label logits in units of 10: a one-hot label lies far out and flat
 _PATIENCE = 12  # steps (of 20 iterations) without 1 % of progress, after which an attempt is given up
 _FALLEN = 1e-4  # of where an attempt began: it is not solved before
 DISTANCES = ("l2", "l1", "cosine", "entropy", "scaled", "scaled-each")
+THRESHOLD = "gradient distance that counts as solved, beside that of an update of zeros (for l2 the squared norm)"
+LINE_SEARCH = "how L-BFGS chooses its step: shorten it until it goes down, strong Wolfe, or never change it"
 _FRAMES = 12  # at most: a strip is one look
 _RATES = {"lbfgs": 1.0, "sgd": 0.1}  # of the others: 0.01
 
 
 @dataclass(frozen=True)
-class GradientMatching(Attack):
+class GradientMatching(SearchAttack):
     """Fields and loop shared by attacks that match gradients from a chosen start."""
 
     kind: ClassVar[type] = Likely
@@ -44,33 +47,16 @@ class GradientMatching(Attack):
     schedule: str = setting(
         "in-turn", "another attempt while the threshold is missed, or all at once with halving", choices=SCHEDULES
     )
-    time_budget: float | None = setting(None, "seconds for all victims together; none unless given", above=0)
     optimizer: str = setting("lbfgs", "update rule", choices=("lbfgs", *descent.RULES))
     lr: float | None = setting(None, "step length: 1 for lbfgs, 0.1 for sgd, 0.01 for the others unless given", above=0)
     history: int = setting(100, "pairs that L-BFGS remembers", low=1)
-    line_search: str = setting(
-        "armijo",
-        "how L-BFGS chooses its step: shorten it until it goes down, strong Wolfe, or never change it",
-        choices=lbfgs.RULES,
-    )
-    threshold: float = setting(
-        1e-8,
-        "gradient distance that counts as solved, beside that of an update of zeros (for l2 the squared norm)",
-        above=0,
-    )
-    absolute_threshold: float | None = setting(
-        None, "the distance itself that counts as solved, instead: as papers state it", above=0
-    )
+    line_search: str = setting("armijo", LINE_SEARCH, choices=lbfgs.RULES)
+    threshold: float = setting(1e-8, THRESHOLD, above=0)
+    absolute_threshold: float | None = setting(None, "the distance that counts as solved, as papers state it", above=0)
     labels: str = setting("infer", "where hidden labels come from: the last layer or the search", choices=SOURCES)
     distance: str = setting("l2", "how gradients are compared", choices=DISTANCES)
     tv: float = setting(0.0, "weight of total variation beside the distance, for pictures", low=0)
-    film: int = setting(
-        0, "pictures of the search on its way, for the report's film strip; none unless given", low=0, high=_FRAMES
-    )
-
-    @property
-    def rows_per_trial(self) -> int:
-        return self.restarts if self.schedule == "halving" else 1
+    film: int = setting(0, "pictures of the search on its way, for the report's film strip", low=0, high=_FRAMES)
 
     def labels_of(self, observation: Observation) -> Tensor | None:
         """(T, N) as revealed or, where `labels` says so, inferred; None where they are optimised with the inputs."""
@@ -93,98 +79,44 @@ class GradientMatching(Attack):
 
     def solve(self, problem: Matching, seeds: tuple[int, ...], progress: Progress) -> Reconstruction:
         """Optimise the inputs, and the labels with them where they are None. Attempts are chosen by own objective."""
-        problem, noise = with_likelihood(problem)
-        observation, labels = problem.observation, problem.labels
-        public = observation.fact(Fact.PUBLIC_DATA) if observation.knows(Fact.PUBLIC_DATA) else None
-        frames = frame_steps(self.steps, self.film)
-        attempts, schedule = attempts_for(problem, self.restarts, self.schedule)
-        optimise = self._optimiser(frames)
+        likely, noise = with_likelihood(problem)
+        return super().solve(likely.replace(noise_scale=noise), seeds, progress)
 
-        def search(problem: Matching, start: Start, progress: Progress) -> Reconstruction:
-            solved_below, share = self._solved_below(problem, noise)
+    def attempt(
+        self, problem: Matching, start: Start, seeds: tuple[int, ...], attempts: int, progress: Progress, **_: Any
+    ) -> Reconstruction:
+        below, share = self._solved_below(problem)
 
-            def settled(value: Tensor, begun: Tensor) -> Tensor:
-                """Is another attempt pointless? With a prior there is no threshold: half the start will do."""
-                solved = (value < solved_below) & (value < share * begun)
-                return solved | (value < 0.5 * begun) if problem.variation else solved
+        def enough(value: Tensor, begun: Tensor) -> Tensor:
+            """Is another attempt pointless? With a prior there is no threshold: half the start will do."""
+            solved = (value < below) & (value < share * begun)
+            return solved | (value < 0.5 * begun) if problem.variation else solved
 
-            found = solve(
-                problem,
-                seeds,
-                start=start,
-                minimise=optimise,
-                attempts=attempts,
-                schedule=schedule,
-                settled=settled,
-                time_budget=self.time_budget,
-                progress=progress,
-                goals=torch.stack((solved_below, share), 1),
-            )
-            assert found.trace is not None
-            met = (found.objective < solved_below) & (found.objective < share * found.trace[:, 0])
-            return dataclasses.replace(found, solved=met & (found.steps > 0), film_steps=frames)
+        more = {"enough": enough, "goals": {"stop_below": below, "stop_share": share}}
+        found = super().attempt(problem, start, seeds, attempts, progress, **more)
+        assert found.trace is not None
+        solved = (found.objective < below) & (found.objective < share * found.trace[:, 0]) & (found.steps > 0)
+        return dataclasses.replace(found, solved=solved, film_steps=frame_steps(self.steps, self.film))
 
-        def begun_labels(some: Sequence[int]) -> Tensor | None:
-            """Of some trials, which are named by their seeds."""
-            return None if labels is None else labels[[seeds.index(seed) for seed in some]]
-
-        def own_start(some: Sequence[int], attempt: int) -> Tensor:
-            return self._start(problem, public, some, attempt, begun_labels(some))
-
-        return problem.searched(search, own_start, seeds, progress)
-
-    def _optimiser(self, frames: tuple[int, ...]) -> Minimise:
-        """The update rule with its settings, until a row's value falls below its goal and its share of the start."""
-
-        def optimise(
-            problem: Problem, start: Tensor, *, attempts: int, until: float, progress: Progress, goals: Tensor
-        ) -> Minimum:
-            if self.optimizer == "lbfgs":
-                return lbfgs.minimise(
-                    problem,
-                    start,
-                    steps=self.steps,
-                    lr=self._rate,
-                    history=self.history,
-                    line_search=self.line_search,
-                    stop_below=goals[:, 0],
-                    stop_share=goals[:, 1],
-                    patience=_PATIENCE,
-                    attempts=attempts,
-                    until=until,
-                    progress=progress,
-                    frames=frames,
-                )
-            return descent.descend(
-                problem,
-                start,
-                steps=self.steps,
-                lr=self._rate,
-                rule=self.optimizer,
-                stop_below=goals[:, 0],
-                stop_share=goals[:, 1],
-                attempts=attempts,
-                until=until,
-                progress=progress,
-                frames=frames,
-            )
-
-        return optimise
+    def optimiser(self, problem: Matching, seeds: tuple[int, ...]) -> Minimise:  # noqa: ARG002
+        """The update rule with its settings."""
+        rate = _RATES.get(self.optimizer, 0.01) if self.lr is None else self.lr
+        own: dict[str, Any] = {"steps": self.steps, "lr": rate, "frames": frame_steps(self.steps, self.film)}
+        if self.optimizer != "lbfgs":
+            return partial(descent.descend, rule=self.optimizer, **own)
+        own |= {"history": self.history, "line_search": self.line_search, "patience": _PATIENCE}
+        return partial(lbfgs.minimise, **own)
 
     def prior(self, problem: Matching, inputs: Tensor, targets: Tensor) -> Tensor:  # noqa: ARG002
         """What is added to the distance, (A,): total variation here."""
         return problem.variation * total_variation(inputs) if problem.variation else inputs.new_zeros(len(inputs))
 
-    @property
-    def _rate(self) -> float:
-        return _RATES.get(self.optimizer, 0.01) if self.lr is None else self.lr
-
-    def _solved_below(self, problem: Matching, noise: float) -> tuple[Tensor, Tensor]:
+    def _solved_below(self, problem: Matching) -> tuple[Tensor, Tensor]:
         """(T,) twice: the threshold, or what known noise alone explains if that is larger; and a share of the start.
 
         Where the update hardly depends on the inputs every start lies below the threshold: it has to fall as well.
         """
-        size = problem.size()
+        size, noise = problem.size(), problem.noise_scale
         if self.absolute_threshold is None:
             limit, share = min(self.threshold, problem.exact) * size, torch.full_like(size, _FALLEN)
         else:
@@ -193,14 +125,19 @@ class GradientMatching(Attack):
         explained = entries * (noise if problem.distance == "l1" else noise**2) / problem.length_unit**2
         return limit.clamp_min(explained), torch.where(limit < explained, torch.inf, share)
 
-    def _start(
-        self, problem: Matching, public: Batch | None, seeds: Sequence[int], attempt: int, labels: Tensor | None
-    ) -> Tensor:
+    def start(self, problem: Matching, seeds: tuple[int, ...]) -> Start:
         """Inputs as the attack begins them and label logits at N(0, 1), as a flat vector: (A, D)."""
+        observation, labels = problem.observation, problem.labels
+        public = observation.fact(Fact.PUBLIC_DATA) if observation.knows(Fact.PUBLIC_DATA) else None
         init = problem.begin if problem.begin and self.init == "random" else self.init
-        inputs = start_inputs(init, seeds, f"start/{attempt}", problem.shape, public, labels)
-        logits = normal(seeds, f"labels/{attempt}", (problem.width - problem.pixels,)) / _LABEL_STRETCH
-        return cat((inputs.flatten(1), logits), 1).to(problem.like)
+
+        def start(some: Sequence[int], attempt: int) -> Tensor:
+            known = None if labels is None else labels[[seeds.index(seed) for seed in some]]
+            inputs = start_inputs(init, some, f"start/{attempt}", problem.shape, public, known)
+            logits = normal(some, f"labels/{attempt}", (problem.width - problem.pixels,)) / _LABEL_STRETCH
+            return torch.cat((inputs.flatten(1), logits), 1).to(problem.like)
+
+        return start
 
 
 def with_likelihood(problem: Matching) -> tuple[Matching, float]:

@@ -10,22 +10,28 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from leakgauge.matching.last_layer import Clues
-from leakgauge.matching.whole_counts import counts_by_impact, nearest_counts
+from leakgauge.engine.randomness import generator, normal
+from leakgauge.matching.last_layer import Clues, make_clues
+from leakgauge.matching.whole_counts import counts_by_impact, nearest_counts, ranks
 
 _SURE = 6.0  # an entry this many noise scales below zero is negative
 _ROUNDING = 1e-6  # relative to the largest entry: what float32 leaves of a zero
 _SPREAD = 0.5  # of a client's label shares about the probe's, relative
 _UNSEEN = 0.1  # prior of labels that the probe does not hold, relative to equal shares
 _RIDGE = 1e-3  # of the scatter of predictions, relative to its trace
+CANDIDATES = ("exact", "presence", "least-squares", "llg-plus")  # for the choice; the first of equals is taken
+_BATCHES = 24  # made up to choose by
+_FEW = 3  # classes in a batch of few
+_NOISELESS = 1e-5  # noise below this share of the largest entry is rounding
+_LEVELS = 4  # of noise per decade
 
 
 def by_sign(clues: Clues) -> Tensor:
     """Each class with a negative entry is there (Zhao et al. 2020); the others of the batch by the entries' size."""
-    present = (clues.bias < 0) & (_rank(clues.bias) < clues.samples)
-    present |= _rank(clues.bias) == 0  # at least one class is
+    present = (clues.bias < 0) & (ranks(clues.bias) < clues.samples)
+    present |= ranks(clues.bias) == 0  # at least one class is
     size = clues.bias.neg().clamp_min(0).where(present, 0.0)
     share = size / size.sum(1, keepdim=True).clamp_min(torch.finfo(size.dtype).tiny)
     return nearest_counts((share * clues.samples).where(present, -torch.inf), clues.samples, present)
@@ -37,7 +43,7 @@ def by_smallest_entry(clues: Clues) -> Tensor:
     With more samples than classes every class is counted again and again in that order.
     """
     classes = clues.bias.shape[1]
-    rank = _rank(clues.rows.min(2).values)
+    rank = ranks(clues.rows.min(2).values)
     return clues.samples // classes + (rank < clues.samples % classes).long()
 
 
@@ -117,13 +123,10 @@ def by_least_squares(clues: Clues) -> Tensor:
     """
     bias, probe = clues.bias, clues.probe
     tiny = torch.finfo(bias.dtype).tiny
-    features = clues.rows / bias.where(bias.abs() > tiny, torch.full_like(bias, tiny))[..., None]  # (T, C, d)
+    features = clues.rows / bias.where(bias.abs() > tiny, tiny)[..., None]  # (T, C, d)
     logits = (features @ probe.weight.mT + probe.offset[:, None]).nan_to_num()
-    predictions = torch.softmax(logits, -1)  # (T, label, class)
-    classes = bias.shape[1]
-    system = predictions.mT - torch.eye(classes).to(bias)
-    system = torch.cat((system, torch.ones_like(system[:, :1])), 1)  # (T, C + 1, C)
-    right = torch.cat((bias, torch.ones_like(bias[:, :1])), 1)[..., None]
+    system = torch.softmax(logits, -1).mT - torch.eye(bias.shape[1]).to(bias)  # (T, class, label)
+    system, right = (torch.cat((t, torch.ones_like(t[:, :1])), 1) for t in (system, bias[..., None]))
     share = (torch.linalg.pinv(system) @ right)[..., 0]
     return nearest_counts(clues.samples * share, clues.samples, _certain(clues))
 
@@ -151,18 +154,13 @@ def _certain(clues: Clues) -> Tensor:
     """Least counts (T, C) that the gradient proves: predictions are not negative, so n is at least -N g.
 
     Where features are not negative, a negative entry in a row proves one sample of its class. What noise could have
-    done proves nothing, and where the proofs add up to more than N they are not believed.
+    done proves nothing, and where the proofs add up to more than N they are dropped.
     """
     doubt = _SURE * clues.noise[:, None] + _ROUNDING * clues.bias.abs().amax(1, keepdim=True)
     least = (-clues.samples * (clues.bias + doubt)).ceil().clamp_min(0)
-    least = least * _has_room(least, clues.samples)
+    least = least * (least.sum(1, keepdim=True) <= clues.samples)
     both = torch.maximum(least, _negative_rows(clues).to(least))
-    return torch.where(_has_room(both, clues.samples), both, least)
-
-
-def _has_room(least: Tensor, samples: int) -> Tensor:
-    """(T, 1) bool"""
-    return least.sum(1, keepdim=True) <= samples
+    return torch.where(both.sum(1, keepdim=True) <= clues.samples, both, least)
 
 
 def _negative_rows(clues: Clues) -> Tensor:
@@ -176,6 +174,56 @@ def _positive(clues: Clues) -> Tensor:
     return (clues.probe.features >= 0).flatten(1).all(1)
 
 
-def _rank(score: Tensor) -> Tensor:
-    """(T, C): 0 for the lowest."""
-    return score.argsort(dim=1, stable=True).argsort(1)
+def chosen_rules(clues: Clues) -> list[str]:
+    """The best rule for each trial, by its noise alone: trials of one model with equal noise get the same rule.
+
+    The rules are compared on made-up batches of the client's size, half of them drawn from all classes and half from a
+    few, with as much noise as the update shows. Half of the probe's samples make the batches, the other half is what
+    the rules know. The client's labels play no part.
+    """
+    largest = clues.rows.abs().flatten(1).amax(1)
+    steps = torch.pow(10.0, (clues.noise.clamp_min(1e-30).log10() * _LEVELS).round() / _LEVELS)
+    levels = steps.where(clues.noise > _NOISELESS * largest, 0.0).tolist()  # a few per decade, 0 for rounding
+    best = {level: _best(clues, level) for level in set(levels)}
+    return [best[level] for level in levels]
+
+
+def _best(clues: Clues, noise: float) -> str:
+    if clues.samples == 1 and not noise:
+        return "bias"  # proved: one sample leaves one negative entry
+    if clues.probe.predictions.shape[1] < 2:  # no halves
+        return "least-squares"
+    made, truth = _made_up(clues, noise)
+    scores = [int(torch.minimum(RULES[rule](made), truth).sum()) for rule in CANDIDATES]
+    return CANDIDATES[scores.index(max(scores))]
+
+
+def _made_up(clues: Clues, noise: float) -> tuple[Clues, Tensor]:
+    """Clues of made-up batches and their true counts (B, C)."""
+    probe, samples = clues.probe, clues.samples
+    place = torch.arange(probe.predictions.shape[1], device=probe.predictions.device)
+    known, tried = probe.take(place[::2]), probe.take(place[1::2])
+    predictions, features = tried.predictions[0], tried.features[0]  # (S, C), (S, d)
+    labels = tried.labels if tried.labels is not None else torch.arange(len(predictions)) % predictions.shape[1]
+    onehot = nn.functional.one_hot(labels.to(predictions.device), predictions.shape[1]).to(predictions)
+    weight = _drawn(onehot.cpu(), samples).to(predictions) / samples  # (B, S)
+    error = weight[..., None] * (predictions - onehot)  # (B, S, C)
+    bias, rows = error.sum(1), error.mT @ features
+    if noise:
+        bias = bias + noise * normal(range(_BATCHES), "label-noise/bias", bias.shape[1:]).to(bias)
+        rows = rows + noise * normal(range(_BATCHES), "label-noise/rows", rows.shape[1:]).to(rows)
+    counts = (samples * (weight @ onehot)).round().long()
+    return make_clues(rows, bias if clues.has_bias else None, samples, known), counts
+
+
+def _drawn(onehot: Tensor, samples: int) -> Tensor:
+    """How often each sample (of S, with labels (S, C)) is in each batch: (B, S). Every other batch has few classes."""
+    there = torch.nonzero(onehot.sum(0))[:, 0]
+
+    def batch(number: int) -> Tensor:
+        g = generator(number, "label-batch")
+        few = there[torch.randperm(len(there), generator=g)[:_FEW]] if number % 2 else there
+        picks = torch.multinomial(onehot[:, few].sum(1), samples, replacement=True, generator=g)
+        return torch.bincount(picks, minlength=len(onehot))
+
+    return torch.stack([batch(number) for number in range(_BATCHES)])

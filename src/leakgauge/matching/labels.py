@@ -6,14 +6,14 @@ its bias entry p_i - [i = y]. Only entry y is negative (Zhao et al. 2020, iDLG).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor
 
 from leakgauge.errors import NotApplicable
-from leakgauge.matching.label_choice import chosen_rules
 from leakgauge.matching.label_counts import RULES as COUNT_RULES
+from leakgauge.matching.label_counts import chosen_rules
 from leakgauge.matching.last_layer import Clues, clues_of
 from leakgauge.matching.updates import classifier_layer, observed_gradient
 from leakgauge.matching.whole_counts import sorted_labels
@@ -38,27 +38,27 @@ def single_label(gradient: Mapping[str, Tensor], layer: str, rule: str = "auto")
     return weight.sum(2).argmin(1)  # (T, C, d) -> (T, C) -> (T,)
 
 
-def rules_for(clues: Clues, rule: str) -> list[str]:
-    """The rule for each trial: the one that was asked for or, for "auto", the best one."""
-    return chosen_rules(clues) if rule == "auto" else [rule] * len(clues.bias)
-
-
-def counted(clues: Clues, rules: Sequence[str]) -> Tensor:
-    """How often each label occurs, (T, C), each trial by its own rule."""
+def counted(clues: Clues, rule: str) -> tuple[Tensor, list[str]]:
+    """How often each label occurs, (T, C), and the rule of each trial: as asked for or, for "auto", the best one."""
+    rules = chosen_rules(clues) if rule == "auto" else [rule] * len(clues.bias)
     counts = torch.zeros_like(clues.bias, dtype=torch.long)
     for name in dict.fromkeys(rules):
         trials = torch.tensor([t for t, own in enumerate(rules) if own == name], device=counts.device)
         counts[trials] = COUNT_RULES[name](clues.take(trials))
-    return counts
+    return counts, rules
 
 
 def inferred_labels(observation: Observation, rule: str = "auto", single: str = "auto") -> Tensor:
     """The labels (T, N) behind each update, in rising order; of one sample by the rule `single`."""
-    samples: int = observation.fact(Fact.NUM_SAMPLES)
-    if samples == 1:
+    if observation.fact(Fact.NUM_SAMPLES) == 1:
         return single_label(observed_gradient(observation), classifier_layer(observation), single)[:, None]
     clues = clues_of(observation)
-    return sorted_labels(counted(clues, rules_for(clues, rule)), samples)
+    return sorted_labels(counted(clues, rule)[0], clues.samples)
+
+
+def revealed_labels(observation: Observation) -> Tensor | None:
+    """(T, N) if the threat model reveals them."""
+    return observation.fact(Fact.LABELS) if observation.knows(Fact.LABELS) else None
 
 
 def searched_labels(observation: Observation, source: str, single: str = "auto") -> Tensor | None:
@@ -66,11 +66,9 @@ def searched_labels(observation: Observation, source: str, single: str = "auto")
 
     A model whose last layer cannot be read leaves its labels to the search.
     """
-    if observation.knows(Fact.LABELS):
-        labels: Tensor = observation.fact(Fact.LABELS)
+    labels = revealed_labels(observation)
+    if labels is not None or source == OPTIMISE:
         return labels
-    if source == OPTIMISE:
-        return None
     try:
         return inferred_labels(observation, single=single)
     except NotApplicable:
@@ -79,10 +77,8 @@ def searched_labels(observation: Observation, source: str, single: str = "auto")
 
 def labels_can_be_read(observation: Observation) -> bool:
     """Are the labels revealed, or is the gradient there of a last layer that shows them?"""
-    if observation.knows(Fact.LABELS):
-        return True
     try:
-        layer = classifier_layer(observation)
+        layer = "" if observation.knows(Fact.LABELS) else classifier_layer(observation)
     except NotApplicable:
         return False
-    return not {f"{layer}.weight", f"{layer}.bias"}.isdisjoint(observation.update.tensors)
+    return not layer or not {f"{layer}.weight", f"{layer}.bias"}.isdisjoint(observation.update.tensors)

@@ -19,7 +19,7 @@ from leakgauge.errors import NotApplicable
 from leakgauge.matching.shared_precision import shared_precision
 from leakgauge.matching.updates import classifier_layer, observed_gradient
 from leakgauge.models.locked_norm import FIRST_ROUND, SeveralRounds
-from leakgauge.types import CROSS_ENTROPY, Batch, DataSpec, Fact, LocalTraining, Observation
+from leakgauge.types import CROSS_ENTROPY, Batch, Fact, Observation
 
 _DUMMIES = 16  # of each kind: black, white, noise
 _PASS = 128  # samples in one forward pass
@@ -57,16 +57,14 @@ class Probe:
     def label_shares(self) -> Tensor:
         """(C,) share of each label; equal where there are none."""
         classes = self.predictions.shape[2]
-        if self.labels is None:
-            return self.predictions.new_full((classes,), 1 / classes)
-        return torch.bincount(self.labels, minlength=classes).to(self.predictions) / len(self.labels)
+        labels = torch.arange(classes) if self.labels is None else self.labels
+        return torch.bincount(labels, minlength=classes).to(self.predictions) / len(labels)
 
     def take(self, rows: Tensor) -> Probe:
         """With some of its samples."""
+        features, predictions = self.features[:, rows], self.predictions[:, rows]
         labels = None if self.labels is None else self.labels[rows]
-        return dataclasses.replace(
-            self, features=self.features[:, rows], predictions=self.predictions[:, rows], labels=labels
-        )
+        return dataclasses.replace(self, features=features, predictions=predictions, labels=labels)
 
 
 @dataclass(frozen=True)
@@ -97,9 +95,8 @@ def clues_of(observation: Observation, *, public: bool = True) -> Clues:
     if rows is None:  # all that is seen is the bias: a layer whose only feature is the constant 1
         assert bias is not None
         rows = bias[..., None]
-        probe = dataclasses.replace(
-            probe, features=torch.ones_like(probe.features[..., :1]), weight=probe.weight[..., :1] * 0
-        )
+        constant, nothing = torch.ones_like(probe.features[..., :1]), 0 * probe.weight[..., :1]
+        probe = dataclasses.replace(probe, features=constant, weight=nothing)
     return make_clues(rows, bias, observation.fact(Fact.NUM_SAMPLES), probe)
 
 
@@ -109,13 +106,11 @@ def proven_labels(observation: Observation) -> Tensor | None:
     Under cross-entropy an entry of the bias gradient is negative only if its label is in the batch. A class counts
     where its entry is negative by more than noise or rounding could make it; a batch of N proves N labels at most.
     """
-    if observation.fact(Fact.LOCAL_TRAINING).loss != CROSS_ENTROPY:
-        return None
     try:
         clues = clues_of(observation)
     except NotApplicable:
         return None
-    if not clues.has_bias:
+    if not clues.has_bias or observation.fact(Fact.LOCAL_TRAINING).loss != CROSS_ENTROPY:
         return None
     step = shared_precision(observation.update.tensors.values()).relative  # a client may also have computed in it
     rounding = max(_ROUNDING, step) * clues.bias.abs().amax(1)
@@ -159,37 +154,23 @@ def _as_constant(features: Tensor) -> Tensor:
 
 
 def _probe(observation: Observation, layer: str, public: bool) -> Probe:
-    like = next(observation.model.parameters())
     if public and observation.knows(Fact.PUBLIC_DATA):
         known: Batch = observation.fact(Fact.PUBLIC_DATA)
         inputs, labels = known.inputs[0], known.labels[0]
     else:
-        data: DataSpec = observation.fact(Fact.INPUT_SPEC)
-        inputs, labels = dummy_inputs(data.shape), None
-    local: LocalTraining = observation.fact(Fact.LOCAL_TRAINING)
-    model = working_model(observation.model, local.batchnorm)
-    module = model.get_submodule(layer)
-    features, predictions = _run(model, module, inputs.to(like))
+        inputs, labels = dummy_inputs(observation.fact(Fact.INPUT_SPEC).shape), None
+    like = next(observation.model.parameters())
+    model = working_model(observation.model, observation.fact(Fact.LOCAL_TRAINING).batchnorm)
+    module, features = model.get_submodule(layer), list[Tensor]()
+    with torch.no_grad(), module.register_forward_pre_hook(lambda _, args: features.append(args[0].double())):
+        logits = [model(part).double() for part in torch.split(inputs.to(like), _PASS)]
     weight = module.get_parameter("weight").detach().double()
     offset = weight.new_zeros(len(weight)) if module.bias is None else module.get_parameter("bias").detach().double()
-    labels = None if labels is None else labels.to(like.device)
-    return Probe(features[None], predictions[None], weight[None], offset[None], labels)
-
-
-def _run(model: nn.Module, layer: nn.Module, inputs: Tensor) -> tuple[Tensor, Tensor]:
-    """What enters the layer and what the model predicts, both in float64."""
-    seen: list[Tensor] = []
-    hook = layer.register_forward_pre_hook(lambda _, args: seen.append(args[0].detach().double()))
-    try:
-        with torch.no_grad():
-            predictions = [torch.softmax(model(part).double(), -1) for part in torch.split(inputs, _PASS)]
-    finally:
-        hook.remove()
-    return torch.cat(seen), torch.cat(predictions)
+    labels, predictions = None if labels is None else labels.to(like.device), torch.softmax(torch.cat(logits), -1)
+    return Probe(torch.cat(features)[None], predictions[None], weight[None], offset[None], labels)
 
 
 def dummy_inputs(shape: Sequence[int]) -> Tensor:
     """Black, white and N(0, 1) samples (S, *shape) in turn, for attackers without data of their own."""
     noise = normal(range(_DUMMIES), "dummy-inputs", shape)
-    kinds = torch.stack((torch.zeros_like(noise), torch.ones_like(noise), noise), 1)
-    return kinds.flatten(0, 1)
+    return torch.stack((torch.zeros_like(noise), torch.ones_like(noise), noise), 1).flatten(0, 1)

@@ -1,7 +1,7 @@
 """The matching problem, which most attacks pose: which inputs would have made this update?
 
 One problem per trial, as a function of a flat vector z = (inputs in the optimiser's own units, label logits, hidden
-buffers). With a `painter` z is what it makes the inputs and logits from instead: the weights of a generator.
+buffers). With a `painter`, z is what it makes the inputs and logits from instead: the weights of a generator.
 
 An attack poses it from what it sees, and a defense that the attacker knows rewrites it: it changes what is `observed`,
 says what the client did to its gradient (`client_gradient`, `transforms`, `compression`), what else is unknown
@@ -14,7 +14,7 @@ import dataclasses
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
+from typing import Any, ClassVar, Protocol, Self
 
 import torch
 from torch import Tensor, nn
@@ -30,30 +30,21 @@ from leakgauge.matching.noise import Noise
 from leakgauge.matching.updates import observed_gradient
 from leakgauge.types import DataSpec, Fact, LocalTraining, Observation, Progress, Reconstruction
 
-if TYPE_CHECKING:
-    from leakgauge.matching.attempts import Start
-
 Rows = list[Tensor]
 Distance = OwnDistance
 Gradients = Mapping[str, Tensor]  # name -> (A, *parameter)
 Finish = Callable[[Tensor], tuple[Tensor, Tensor]]  # z (T, D) -> inputs (T, N, ...), labels (T, N)
+Start = Callable[[Sequence[int], int], Tensor]  # (seeds of some trials, number of the attempt) -> (A, D)
 Opening = Callable[[Tensor, int], Tensor]  # (z (A, D) at the start of an attempt, its number) -> the start it gets
 # (gradients of a guess, the observed ones, the trials (A,) of the rows) -> what the client would have shared of them
 Transform = Callable[[Gradients, Gradients, Tensor], dict[str, Tensor]]
 
 
-class ClientGradient(Protocol):
-    """What a client makes of its samples in place of the gradient of their mean loss."""
-
-    def __call__(
-        self,
-        model: nn.Module,
-        inputs: Tensor,
-        targets: Tensor,
-        weights: Mapping[str, Tensor] | None,
-        buffers: Mapping[str, Tensor],
-    ) -> dict[str, Tensor]:
-        """(A, N, ...) -> name -> (A, *parameter), differentiable as `trial_gradients` is."""
+# What a client makes of its samples in place of the gradient of their mean loss: (model, inputs (A, N, ...), targets,
+# weights, buffers) -> name -> (A, *parameter), differentiable as `trial_gradients` is.
+ClientGradient = Callable[
+    [nn.Module, Tensor, Tensor, Mapping[str, Tensor] | None, Mapping[str, Tensor]], dict[str, Tensor]
+]
 
 
 class Painter(Protocol):
@@ -67,17 +58,16 @@ class Painter(Protocol):
         """(A, D) and the trials (A,) its rows belong to, None for all -> inputs (A, N, *sample), logits or None."""
 
 
-class Search(Protocol):
-    """An attack's own search for a problem, from its own or another start."""
-
-    def __call__(self, problem: Matching, start: Start, progress: Progress) -> Reconstruction:
-        """What was found; see `attempts.solve`."""
-
-
-# How else to go about it, for who knows of something that one search does not find: (problem, the attack's search, its
-# start, seeds, progress) -> what was found.
-Strategy = Callable[["Matching", Search, "Start", Sequence[int], Progress], Reconstruction]
+Search = Callable[["Matching", Start, Progress], Reconstruction]  # an attack's own, from its own or another start
+# Another way to go about it, for a defense that one search does not beat: (problem, the attack's search, its start,
+# seeds, progress) -> what was found.
+Strategy = Callable[["Matching", Search, Start, Sequence[int], Progress], Reconstruction]
 Prior = Callable[["Matching", Tensor, Tensor], Tensor]  # (problem, inputs (A, N, ...), targets) -> (A,)
+
+
+def no_prior(_: Matching, inputs: Tensor, __: Tensor) -> Tensor:
+    """(A,) zeros."""
+    return inputs.new_zeros(len(inputs))
 
 
 @dataclass(frozen=True)
@@ -100,13 +90,12 @@ class Matching:
     by_direction: bool = True  # is the prior weighed as beside a cosine, a mean over pixels, or against squares?
     distances: tuple[str, ...] = ()  # other names that `distance` may have
     noise: Noise | None = None  # known to be in what was shared
+    noise_scale: float = 0.0  # of it, in the gradient that is matched
     exact: float = math.inf  # the share of the update's size below which a trial is solved, at most
     searches_labels: bool = False  # may labels be left to the search?
     guesses: int = 1  # attempts at least, one for each thing that chance may have done
     begin: str = ""  # where a search that would begin at random begins instead, if it can
-    stretch: bool = (
-        False  # is the scale of a sample hidden, so that it is reported from its least to its largest value?
-    )
+    stretch: bool = False  # is a sample's scale hidden, so that it is reported from its least to its largest value?
     strategy: Strategy | None = None
     # What the client did, as far as it is known.
     unrolled: LocalTraining | None = None  # local steps to replay; None for a single gradient
@@ -126,11 +115,11 @@ class Matching:
     unit: Tensor | None = None
     label_unit: float = 1.0
     masks: Mapping[str, Tensor] = field(default_factory=dict)  # buffers that differ by trial: name -> (T, ...)
-    painter: Painter | None = None  # what z means, where it is not the inputs themselves
+    painter: Painter | None = None  # what z means, if it is not the inputs themselves
     hidden: Mapping[str, tuple[int, ...]] = field(default_factory=dict)  # buffers searched for: name -> shape
     hidden_unit: float = 1.0  # in which z counts them: a number that acts on every pixel needs smaller steps than one
-    finish: Finish | None = None  # what is reported, where it is not what was compared
-    opening: Opening | None = None  # what each attempt begins with, where attempts stand for different guesses
+    finish: Finish | None = None  # makes the reported inputs and labels, if they differ from the compared ones
+    opening: Opening | None = None  # what each attempt begins with, if attempts stand for different guesses
 
     def replace(self, **changes: Any) -> Self:
         """The same problem with these fields changed."""
@@ -149,7 +138,7 @@ class Matching:
         return self.replace(observed=kept)
 
     def with_variation(self, weight: float) -> Self:
-        """The same problem with this weight of total variation, where the attack has such a prior.
+        """The same problem with this weight of total variation, if the attack has such a prior.
 
         Of several defenses the one that acts last decides: it is the first that informs.
         """
@@ -162,11 +151,9 @@ class Matching:
         return self if self.variation is None else self.with_variation(max(self.variation, weight))
 
     def searched(self, search: Search, start: Start, seeds: Sequence[int], progress: Progress) -> Reconstruction:
-        """What `search` makes of it, by the strategy that was asked for, as it is to be reported."""
-        if self.strategy is None:
-            found = search(self, start, progress)
-        else:
-            found = self.strategy(self, search, start, seeds, progress)
+        """What `search` finds, by the strategy that a defense asks for, as it is to be reported."""
+        way = self.strategy
+        found = search(self, start, progress) if way is None else way(self, search, start, seeds, progress)
         return stretched(found, self) if self.stretch else found
 
     @property
@@ -176,7 +163,7 @@ class Matching:
 
     @property
     def pixels(self) -> int:
-        return int(torch.Size(self.shape).numel())
+        return math.prod(self.shape)
 
     @property
     def width(self) -> int:
@@ -190,7 +177,7 @@ class Matching:
         return self.pixels + (self.shape[0] * self.classes if self.labels is None else 0)
 
     def split(self, z: Tensor, trials: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
-        """(A, D) -> inputs (A, N, *sample) and logits (A, N, C) or None; rows are all trials in order unless told."""
+        """(A, D) -> inputs (A, N, *sample) and logits (A, N, C) or None; rows are all trials in order by default."""
         if self.painter is not None:
             return self.painter(z[:, : self.visible], trials)
         inputs = z[:, : self.pixels].reshape(-1, *self.shape)
@@ -200,14 +187,17 @@ class Matching:
             return inputs, None
         return inputs, self.label_unit * z[:, self.pixels : self.visible].reshape(-1, self.shape[0], self.classes)
 
+    def in_units(self, inputs: Tensor) -> Tensor:
+        """Inputs in standard deviations of the data, for problems that are searched in them."""
+        assert self.centre is not None
+        assert self.unit is not None
+        return (inputs - self.centre) / self.unit
+
     def buffers_in(self, z: Tensor) -> dict[str, Tensor]:
-        """The hidden buffers in z, where they stand as differences from the public model's: name -> (A, *buffer)."""
+        """The hidden buffers in z, which holds their differences from the public model's: name -> (A, *buffer)."""
         parts = torch.split(z[:, self.visible :], [math.prod(shape) for shape in self.hidden.values()], 1)
-        moved = zip(self.hidden.items(), parts, strict=True)
-        return {
-            name: self.model.get_buffer(name) + self.hidden_unit * part.reshape(-1, *shape)
-            for (name, shape), part in moved
-        }
+        moved = {name: self.hidden_unit * part for name, part in zip(self.hidden, parts, strict=True)}
+        return {name: self.model.get_buffer(name) + moved[name].reshape(-1, *s) for name, s in self.hidden.items()}
 
     def boxed(self, z: Tensor) -> Tensor:
         """The inputs in z back into [0, 1]; label logits and buffers are free."""
@@ -219,18 +209,13 @@ class Matching:
         return torch.cat((inside.flatten(1), z[:, self.pixels :]), 1)
 
     def evaluator(self, trials: Tensor) -> Evaluate:
-        """Value and slope for rows that belong to these trials (A,); a trial may stand there several times."""
+        """Value and slope for rows that belong to these trials (A,); a trial may occur several times."""
         return side_by_side([self], torch.zeros_like(trials), trials)
 
     def values(self, trials: Tensor) -> Callable[[Tensor], Tensor]:
         """The value alone, for searches without slopes: no second derivative is taken."""
-        measured = _measure([self], torch.zeros_like(trials), trials)
-
-        def evaluate(z: Tensor) -> Tensor:
-            with torch.no_grad():
-                return measured(z)[1].detach()
-
-        return evaluate
+        measured = torch.no_grad()(_measure([self], torch.zeros_like(trials), trials))
+        return lambda z: measured(z)[1]
 
     def size(self) -> Tensor:
         """How far an update of zeros is from what was observed (T,), as values are measured: what they are relative to.
@@ -257,25 +242,24 @@ class Matching:
         return lambda mine: own(rows_of(mine, names))
 
     def simulated(self, inputs: Tensor, targets: Tensor) -> dict[str, Tensor]:
-        """What the clients of all trials would share with these samples: name -> (T, *parameter), cut off."""
-        alone = runs_one_by_one(self.model)  # then one graph at a time
-        parts = []
-        for rows in [slice(t, t + 1) for t in range(len(inputs))] if alone else [slice(None)]:
-            shared = self.simulated_with_graph(inputs[rows], targets[rows], {n: m[rows] for n, m in self.masks.items()})
+        """What the clients of all trials would share with these samples: name -> (T, *parameter), without a graph."""
+        trials, parts = torch.arange(len(inputs)), []
+        for rows in torch.split(trials, 1) if runs_one_by_one(self.model) else [trials]:  # then one graph at a time
+            shared = self.simulated_with_graph(inputs[rows], targets[rows], _of_rows(self.masks, rows))
             for transform in self.transforms:
-                shared = transform(
-                    shared, {n: g[rows] for n, g in self.observed.items()}, torch.arange(len(inputs))[rows]
-                )
+                shared = transform(shared, _of_rows(self.observed, rows), rows)
             parts.append({name: tensor.detach() for name, tensor in shared.items()})
         return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
 
     def simulated_with_graph(self, inputs: Tensor, targets: Tensor, masks: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """What clients with these samples would share."""
-        if self.clients > 1 and (self.unrolled is not None or uses_batch_statistics(self.model)):
-            own = {name: mask.repeat_interleave(self.clients, 0) for name, mask in masks.items()}
-            each = self._of_single_clients(_apart(inputs, self.clients), _apart(targets, self.clients), own)
-            return {n: t.reshape(-1, self.clients, *t.shape[1:]).mean(1) for n, t in each.items()}
-        return self._of_single_clients(inputs, targets, masks)
+        clients = self.clients
+        if clients == 1 or (self.unrolled is None and not uses_batch_statistics(self.model)):
+            return self._of_single_clients(inputs, targets, masks)
+        own = {name: mask.repeat_interleave(clients, 0) for name, mask in masks.items()}
+        apart = [t.reshape(len(t) * clients, -1, *t.shape[2:]) for t in (inputs, targets)]  # (A x m, N / m, ...)
+        each = self._of_single_clients(apart[0], apart[1], own)
+        return {n: t.reshape(-1, clients, *t.shape[1:]).mean(1) for n, t in each.items()}
 
     def _of_single_clients(self, inputs: Tensor, targets: Tensor, masks: Mapping[str, Tensor]) -> dict[str, Tensor]:
         if self.unrolled is None:
@@ -315,20 +299,24 @@ def generated(problem: Matching, source: Painter) -> Generated:
     return Generated(**{**vars(problem), "painter": source, "source": source})
 
 
+def one_by_one(each: Sequence[Evaluate]) -> Evaluate:
+    """One row after another, each by its own function: less memory, and a wide network fills the cores by itself."""
+
+    def evaluate(z: Tensor) -> tuple[Tensor, Tensor]:
+        found = [one(row[None]) for one, row in zip(each, z, strict=True)]
+        return torch.cat([value for value, _ in found]), torch.cat([slope for _, slope in found])
+
+    return evaluate
+
+
 def side_by_side(members: Sequence[Matching], whose: Tensor, trials: Tensor) -> Evaluate:
     """Value and slope for rows (A,): row k is a guess of `members[whose[k]]` at trial `trials[k]`.
 
     Members may differ in distance and prior alone, so that one pass through the model serves them all.
     """
     first = members[0]
-    if len(trials) > 1 and runs_one_by_one(first.model):  # one graph at a time: less memory, and it stays in the cache
-        each = [side_by_side(members, w[None], t[None]) for w, t in zip(whose, trials, strict=True)]
-
-        def one_after_another(z: Tensor) -> tuple[Tensor, Tensor]:
-            found = [one(row[None]) for one, row in zip(each, z, strict=True)]
-            return torch.cat([value for value, _ in found]), torch.cat([slope for _, slope in found])
-
-        return one_after_another
+    if len(trials) > 1 and runs_one_by_one(first.model):
+        return one_by_one([side_by_side(members, w[None], t[None]) for w, t in zip(whose, trials, strict=True)])
     measured = _measure(members, whose, trials)
 
     def evaluate(z: Tensor) -> tuple[Tensor, Tensor]:
@@ -343,12 +331,18 @@ def side_by_side(members: Sequence[Matching], whose: Tensor, trials: Tensor) -> 
 def _measure(members: Sequence[Matching], whose: Tensor, trials: Tensor) -> Callable[[Tensor], tuple[Tensor, Tensor]]:
     """What `side_by_side` evaluates, before slopes are taken."""
     first = members[0]
-    weights = None if first.weights is None else {name: w[trials] for name, w in first.weights.items()}
+    weights = None if first.weights is None else _of_rows(first.weights, trials)
     labels = None if first.labels is None else first.labels[trials]
-    observed = _weighed({name: g[trials] for name, g in first.observed.items()}, weights)
-    masks = {name: mask[trials] for name, mask in first.masks.items()}
-    groups = _groups(members, whose, observed)
-    back = torch.cat([group.rows for group in groups]).argsort()  # groups one after another -> the rows' order
+    observed = _weighed(_of_rows(first.observed, trials), weights)
+    masks = _of_rows(first.masks, trials)
+    groups = []  # the rows of each member among all
+    for number, member in enumerate(members):
+        rows = (whose == number).nonzero()[:, 0] if len(members) > 1 else torch.arange(len(whose), device=whose.device)
+        if len(rows):
+            groups.append(
+                (member, rows, member.distance_to(_of_rows(observed, rows) if len(members) > 1 else observed))
+            )
+    back = torch.cat([rows for _, rows, _ in groups]).argsort()  # groups one after another -> the rows' order
 
     def measured(z: Tensor) -> tuple[Tensor, Tensor]:
         """Without and with the prior: (A,) each."""
@@ -360,41 +354,16 @@ def _measure(members: Sequence[Matching], whose: Tensor, trials: Tensor) -> Call
         for transform in first.transforms:
             simulated = transform(simulated, observed, trials)
         shared = _weighed(simulated, weights)
-        value, prior = groups[0](shared, inputs, targets)
-        if len(groups) > 1:
-            every = [(value, prior), *(group(shared, inputs, targets) for group in groups[1:])]
-            value, prior = (torch.cat(parts)[back] for parts in zip(*every, strict=True))
+        if len(groups) == 1:
+            member, _, distance = groups[0]
+            value, prior = distance(shared), member.prior(member, inputs, targets)
+        else:
+            value = torch.cat([distance(_of_rows(shared, rows)) for _, rows, distance in groups])[back]
+            prior = torch.cat([m.prior(m, inputs[rows], targets[rows]) for m, rows, _ in groups])[back]
         value, whole = value / first.length_unit**2, (value + prior) / first.length_unit**2
         return value, whole if first.pull is None else whole + first.pull(z)
 
     return measured
-
-
-@dataclass(frozen=True)
-class _Group:
-    """The rows of one member among all."""
-
-    member: Matching
-    rows: Tensor  # (G,) places
-    everything: bool  # are they all rows, in order?
-    distance: Callable[[Mapping[str, Tensor]], Tensor]
-
-    def __call__(self, shared: Mapping[str, Tensor], inputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-        """Distance and prior of these rows: (G,) each."""
-        if not self.everything:
-            shared = {name: tensor[self.rows] for name, tensor in shared.items()}
-            inputs, targets = inputs[self.rows], targets[self.rows]
-        return self.distance(shared), self.member.prior(self.member, inputs, targets)
-
-
-def _groups(members: Sequence[Matching], whose: Tensor, observed: Mapping[str, Tensor]) -> list[_Group]:
-    groups = []
-    for number, member in enumerate(members):
-        rows = torch.arange(len(whose), device=whose.device) if len(members) == 1 else (whose == number).nonzero()[:, 0]
-        mine = observed if len(members) == 1 else {name: g[rows] for name, g in observed.items()}
-        if len(rows):
-            groups.append(_Group(member, rows, len(rows) == len(whose), member.distance_to(mine)))
-    return groups
 
 
 def matching_of(
@@ -402,17 +371,16 @@ def matching_of(
     labels: Tensor | None,
     *,
     distance: str | Distance,
-    prior: Prior,
+    prior: Prior = no_prior,
     unrolled: LocalTraining | None = None,
-    kind: type[Matching] | None = None,
+    kind: type[Matching] = Matching,
     **more: Any,
 ) -> Matching:
     """What the observation asks; with `unrolled` the weight difference itself is matched, else a gradient."""
     data: DataSpec = observation.fact(Fact.INPUT_SPEC)
-    local: LocalTraining = observation.fact(Fact.LOCAL_TRAINING)
-    return (kind or Matching)(
+    return kind(
         observation=observation,
-        model=working_model(observation.model, local.batchnorm),
+        model=working_model(observation.model, observation.fact(Fact.LOCAL_TRAINING).batchnorm),
         observed=dict(observation.update.tensors) if unrolled else observed_gradient(observation),
         shape=(observation.fact(Fact.NUM_SAMPLES), *data.shape),
         classes=data.classes,
@@ -424,15 +392,16 @@ def matching_of(
     )
 
 
-def in_units_of_data(observation: Observation, like: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean and standard deviation of the data, (C, 1, 1) each: `centre` and `unit` of attacks that search in them."""
+def units_of_data(observation: Observation) -> dict[str, Any]:
+    """`centre` and `unit` of attacks that search in units of the data: its mean and standard deviation, (C, 1, 1)."""
     data: DataSpec = observation.fact(Fact.INPUT_SPEC)
-    flat = [1] * (len(data.shape) - 1)
-    return like.new_tensor(data.mean or (0.5,)).view(-1, *flat), like.new_tensor(data.std or (0.25,)).view(-1, *flat)
+    like, flat = next(iter(observation.update.tensors.values())), [1] * (len(data.shape) - 1)
+    values = {"centre": data.mean or (0.5,), "unit": data.std or (0.25,)}
+    return {name: like.new_tensor(value).view(-1, *flat) for name, value in values.items()}
 
 
 def inside(layers: Iterable[str], tensors: Iterable[str]) -> set[str]:
-    """The tensors that these names mean: each by its own name or by that of a layer that holds it."""
+    """The tensors with these names, or in layers with these names."""
     named = list(layers)
     return {name for name in tensors if any(name == layer or name.startswith(f"{layer}.") for layer in named)}
 
@@ -466,9 +435,8 @@ def stretched(found: Reconstruction, problem: Matching) -> Reconstruction:
     """
     if found.inputs is None or problem.shape[0] != 1 or not uses_batch_statistics(problem.model):
         return dataclasses.replace(found, film=None, film_steps=())
-    answers = found.answers
-    if answers is not None:
-        answers = _full_range(answers.flatten(1, 2)).view_as(answers)
+    several = found.answers
+    answers = None if several is None else _full_range(several.flatten(1, 2)).view_as(several)
     return dataclasses.replace(found, inputs=_full_range(found.inputs), answers=answers, film=None, film_steps=())
 
 
@@ -482,6 +450,5 @@ def _weighed(tensors: Mapping[str, Tensor], weights: Mapping[str, Tensor] | None
     return tensors if weights is None else {name: tensors[name] * w for name, w in weights.items()}
 
 
-def _apart(tensor: Tensor, clients: int) -> Tensor:
-    """(A, m x N, ...) -> (A x m, N, ...)."""
-    return tensor.reshape(len(tensor) * clients, -1, *tensor.shape[2:])
+def _of_rows(tensors: Mapping[str, Tensor], rows: Tensor) -> dict[str, Tensor]:
+    return {name: tensor[rows] for name, tensor in tensors.items()}

@@ -1,6 +1,6 @@
-"""How finely the numbers of an update can tell things apart: read off the numbers themselves.
+"""How precise the numbers of an update are: read off the numbers themselves.
 
-A client may train in float32 and share float16 or bfloat16. Whoever receives float32 tensors does not see that in their
+A client may train in float32 and share float16 or bfloat16. A receiver of float32 tensors does not see that in their
 type, but every number then is one that the coarser type can hold.
 """
 
@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 _COARSE = (torch.bfloat16, torch.float16)  # in this order: numbers of both have the fewer digits
+_FINE = 1e-5
 _ENOUGH = 32  # numbers that are not zero; a handful may be round by chance
 
 
@@ -29,20 +30,11 @@ class Precision:
         return self.relative > _FINE
 
 
-_FINE = 1e-5
-
-
 def shared_precision(tensors: Iterable[Tensor]) -> Precision:
     """The coarsest type that holds all numbers as they are; their own if there are too few to say."""
     every = list(tensors)
     own = max((t.dtype for t in every), key=lambda dtype: torch.finfo(dtype).eps)
-    for dtype in _COARSE:
-        if all(bool((t.to(dtype).to(t.dtype) == t).all()) for t in every):
-            enough = sum(int(t.count_nonzero()) for t in every) >= _ENOUGH
-            return _of(dtype if enough else own)
-    return _of(own)
-
-
-def _of(dtype: torch.dtype) -> Precision:
-    about = torch.finfo(dtype)
+    fits = (dtype for dtype in _COARSE if all(bool((t.to(dtype).to(t.dtype) == t).all()) for t in every))
+    enough = sum(int(t.count_nonzero()) for t in every) >= _ENOUGH
+    about = torch.finfo(next(fits, own) if enough else own)
     return Precision(about.eps, about.smallest_normal * about.eps)

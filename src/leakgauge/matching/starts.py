@@ -1,7 +1,4 @@
-"""Where an optimisation begins: the initial seeds of the CPL framework (Wei et al. 2020, section 3).
-
-All live in raw pixel space. A pattern is one random tile repeated over the picture, so it is exactly periodic.
-"""
+"""Where an optimisation begins: the initial seeds of the CPL framework (Wei et al. 2020, section 3), in raw pixels."""
 
 from __future__ import annotations
 
@@ -14,20 +11,10 @@ from leakgauge.engine.randomness import normal, per_trial, uniform
 from leakgauge.errors import BadInput, NotApplicable
 from leakgauge.types import Batch
 
-STARTS = (
-    "random",
-    "patterned-2",
-    "patterned-4",
-    "patterned-8",
-    "dark",
-    "light",
-    "red",
-    "green",
-    "blue",
-    "optimal",
-    "same-class",
-    "hybrid",
-)
+PATTERNS = ("patterned-2", "patterned-4", "patterned-8")
+COLOURS = ("red", "green", "blue")
+PUBLIC = ("optimal", "same-class", "hybrid")
+STARTS = ("random", *PATTERNS, "dark", "light", *COLOURS, *PUBLIC)
 
 
 def start_inputs(
@@ -46,20 +33,20 @@ def start_inputs(
     """
     if kind == "random":
         return normal(seeds, role, shape)
-    if kind in ("optimal", "same-class", "hybrid"):
+    if kind in PUBLIC:
         return _from_public(kind, seeds, role, shape, public, labels)
-    if kind.startswith("patterned-"):
+    if kind in PATTERNS:
         return _patterned(int(kind.partition("-")[2]), seeds, role, shape)
-    if kind in ("red", "green", "blue") and (len(shape) != 4 or shape[1] != 3):
-        raise NotApplicable(f"start {kind!r} needs three colour channels, a sample is {shape[1:]}; use --init dark")
     start = torch.full((len(seeds), *shape), 1.0 if kind == "light" else 0.0)
-    if kind in ("red", "green", "blue"):
-        start[:, :, ("red", "green", "blue").index(kind)] = 1.0
+    if kind in COLOURS:
+        if len(shape) != 4 or shape[1] != 3:
+            raise NotApplicable(f"start {kind!r} needs three colour channels, a sample is {shape[1:]}; use --init dark")
+        start[:, :, COLOURS.index(kind)] = 1.0
     return start
 
 
 def _patterned(repeats: int, seeds: Sequence[int], role: str, shape: tuple[int, ...]) -> Tensor:
-    """One tile repeated along height and width, or along the columns of a table."""
+    """One tile repeated along height and width, or along the columns of a table: exactly periodic."""
     fixed, sides = (shape[:2], shape[2:]) if len(shape) == 4 else (shape[:1], shape[1:])
     if min(sides) < repeats:
         got = "x".join(map(str, sides))
@@ -80,17 +67,13 @@ def _from_public(
     if kind == "same-class":
         if labels is None:
             raise NotApplicable("start 'same-class' needs labels, which are searched for here; use --init optimal")
-        return pool[_of_class(labels.cpu(), public.labels[0].cpu(), seeds, f"{role}/class")]
+        draws = uniform(seeds, f"{role}/class", (labels.shape[1], len(pool)))  # (T, N, pool)
+        fits = labels.cpu()[..., None] == public.labels[0].cpu()
+        return pool[(draws + fits).argmax(-1)]  # a match adds 1, so that any match beats all others
     picks = per_trial(seeds, f"{role}/pick", lambda g: torch.randint(len(pool), (shape[0],), generator=g))
     start = pool[picks].clone()  # (T, N, *sample)
     if kind == "hybrid" and len(shape) == 4:
         h, w = shape[2:]
-        centre = (slice(h // 4, h // 4 + h // 2), slice(w // 4, w // 4 + w // 2))
-        start[..., centre[0], centre[1]] = uniform(seeds, f"{role}/centre", (*shape[:2], h // 2, w // 2))
+        middle = (..., slice(h // 4, h // 4 + h // 2), slice(w // 4, w // 4 + w // 2))
+        start[middle] = uniform(seeds, f"{role}/centre", (*shape[:2], h // 2, w // 2))
     return start
-
-
-def _of_class(labels: Tensor, pool: Tensor, seeds: Sequence[int], role: str) -> Tensor:
-    """For labels (T, N) the places (T, N) of samples in the pool that have them, drawn at random."""
-    draws = uniform(seeds, role, (labels.shape[1], len(pool)))  # (T, N, pool)
-    return (draws + (labels[..., None] == pool)).argmax(-1)  # a match adds 1, so that any match beats all others

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import time
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -9,16 +12,15 @@ from leakgauge.client.fedavg import local_steps
 from leakgauge.errors import NotApplicable
 from leakgauge.models.locked_norm import FIRST_ROUND, SeveralRounds
 from leakgauge.models.structure import last_linear
-from leakgauge.types import DataSpec, Fact, LocalTraining, Observation
+from leakgauge.types import DataSpec, Fact, LocalTraining, Observation, Reconstruction
 
 
 class _Gradient(dict[str, Tensor]):
-    """Asked for a tensor that the update lacks, it says so: whoever needs it does not apply."""
+    """A gradient that refuses an attack which asks for a tensor that the update lacks."""
 
     def __missing__(self, name: str) -> Tensor:
-        raise NotApplicable(
-            f"this attack needs the gradient of {name!r}, which is frozen or not shared; have it shared, or use dlg"
-        )
+        why = f"the gradient of {name!r}, which is frozen or not shared"
+        raise NotApplicable(f"this attack needs {why}; have it shared, or use dlg")
 
 
 def observed_gradient(observation: Observation) -> dict[str, Tensor]:
@@ -34,6 +36,14 @@ def observed_gradient(observation: Observation) -> dict[str, Tensor]:
     return _Gradient({name: tensor * scale for name, tensor in observation.update.tensors.items()})
 
 
+def without_search(
+    began: float, inputs: Tensor | None, labels: Tensor | None, objective: Tensor, **more: Any
+) -> Reconstruction:
+    """What an attack claims that takes one step and evaluates no gradient, and `began` then by `time.perf_counter`."""
+    ones = torch.ones(len(objective), dtype=torch.long)
+    return Reconstruction(inputs, labels, objective, ones, 0 * ones, time.perf_counter() - began, **more)
+
+
 def example_input(observation: Observation) -> Tensor:
     """One mid-grey sample (1, *shape) on the model's device and in its precision, to see the model run."""
     data: DataSpec = observation.fact(Fact.INPUT_SPEC)
@@ -43,12 +53,8 @@ def example_input(observation: Observation) -> Tensor:
 
 def classifier_layer(observation: Observation) -> str:
     """Name of the linear layer that gives the logits; label rules read its gradient. Of several rounds, the first's."""
-    model = observation.model
-    if isinstance(model, SeveralRounds):
-        found = last_linear(model.get_submodule(FIRST_ROUND), example_input(observation))
-        name = found and f"{FIRST_ROUND}.{found}"
-    else:
-        name = last_linear(model, example_input(observation))
+    model, several = observation.model, isinstance(observation.model, SeveralRounds)
+    name = last_linear(model.get_submodule(FIRST_ROUND) if several else model, example_input(observation))
     if name is None:
         raise NotApplicable("label rules need a model that ends in one nn.Linear; use dlg, which optimises the label")
-    return name
+    return f"{FIRST_ROUND}.{name}" if several else name

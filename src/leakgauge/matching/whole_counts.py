@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-_LEAST_IMPACT = 1e-9  # of a sample, relative to the largest score: something must tell rounds apart
+_LEAST_IMPACT = 1e-9  # of a sample, relative to the largest score: so that rounds differ
 _BISECTIONS = 60  # halvings until a level is known to the last digit
 _ALMOST = 1e-6  # an estimate this close below a whole number is that number
 
@@ -17,31 +17,30 @@ def nearest_counts(estimate: Tensor, samples: int, least: Tensor | None = None) 
     rounded by largest remainder. A class at -inf stays at its least. `least` must leave room.
     """
     low = torch.zeros_like(estimate) if least is None else least.to(estimate)
-    left = samples - low.sum(1, keepdim=True)  # (T, 1)
-    inside = _onto_simplex(estimate - low, left)
+    left, above = samples - low.sum(1, keepdim=True), estimate - low  # (T, 1), (T, C)
+    falling = above.sort(1, descending=True).values
+    over = (falling.cumsum(1) - left) / torch.arange(1, above.shape[1] + 1, device=above.device)
+    support = (falling > over).sum(1, keepdim=True).clamp_min(1)
+    inside = (above - over.gather(1, support - 1)).clamp_min(0)  # the nearest point of at least zero that sums to left
     whole = (inside + _ALMOST).floor()
-    missing = left - whole.sum(1, keepdim=True)
     remainder = (inside - whole).where(estimate > -torch.inf, inside.new_tensor(-torch.inf))
     order = remainder.argsort(dim=1, descending=True, stable=True).argsort(1)
-    return (low + whole + (order < missing)).round().long()
+    return (low + whole + (order < left - whole.sum(1, keepdim=True))).round().long()
 
 
-def _onto_simplex(x: Tensor, total: Tensor) -> Tensor:
-    """The nearest point (T, C) with entries of at least zero that sum to `total` (T, 1)."""
-    falling = x.sort(1, descending=True).values
-    over = (falling.cumsum(1) - total) / torch.arange(1, x.shape[1] + 1, device=x.device)
-    support = (falling > over).sum(1, keepdim=True).clamp_min(1)
-    return (x - over.gather(1, support - 1)).clamp_min(0)
+def ranks(score: Tensor) -> Tensor:
+    """(T, C): 0 for the lowest."""
+    return score.argsort(dim=1, stable=True).argsort(1)
 
 
 def counts_by_impact(score: Tensor, impact: Tensor, samples: int, offset: Tensor | float = 0.0) -> Tensor:
-    """Counts (T, C) by the two stages of LLG from a score (T, C) that every sample of a class lowers by |impact| (T,).
+    """Counts (T, C) by the two steps of LLG from a score (T, C) that every sample of a class lowers by |impact| (T,).
 
     First each class with a negative score counts once (the most negative ones, if there are more than samples). Then,
     sample by sample, the class with the lowest score is counted and relieved of one impact. `offset` is taken off the
-    scores between the stages.
+    scores between the steps.
     """
-    present = (score < 0) & (score.argsort(dim=1, stable=True).argsort(1) < samples)
+    present = (score < 0) & (ranks(score) < samples)
     counts = present.long()
     least = _LEAST_IMPACT * score.abs().amax(1, keepdim=True) + torch.finfo(score.dtype).tiny
     step = torch.maximum(impact.neg()[:, None], least)  # (T, 1)
@@ -53,20 +52,19 @@ def _lowest(score: Tensor, step: Tensor, left: Tensor) -> Tensor:
 
     All rounds at once: a score is counted as often as it fits below a level, and the level is found by bisection.
     """
+
+    def below(level: Tensor) -> Tensor:
+        """How often each score is at or below the level while it rises step by step."""
+        return torch.minimum(((level - score) / step).floor().add(1).clamp_min(0), left + 1.0).long()
+
     low = score.amin(1, keepdim=True) - step
     high = low + step * (left + 1)
     for _ in range(_BISECTIONS):
         middle = (low + high) / 2
-        fits = _below(middle, score, step, left).sum(1, keepdim=True) <= left
+        fits = below(middle).sum(1, keepdim=True) <= left
         low, high = torch.where(fits, middle, low), torch.where(fits, high, middle)
-    counts = _below(low, score, step, left)
-    last = (score + counts * step).argsort(dim=1, stable=True).argsort(1) < left - counts.sum(1, keepdim=True)
-    return counts + last.long()
-
-
-def _below(level: Tensor, score: Tensor, step: Tensor, left: Tensor) -> Tensor:
-    """How often each score is at or below the level while it rises step by step."""
-    return torch.minimum(((level - score) / step).floor().add(1).clamp_min(0), left + 1.0).long()
+    counts = below(low)
+    return counts + (ranks(score + counts * step) < left - counts.sum(1, keepdim=True)).long()
 
 
 def sorted_labels(counts: Tensor, samples: int) -> Tensor:

@@ -14,9 +14,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from leakgauge.attacks._behind_first_layer import BehindFirstLayer
-from leakgauge.attacks._coefficient_space import coefficient_space
 from leakgauge.attacks.patch_embedding import found_rows, solved_rows
+from leakgauge.attacks.peeling import BehindFirstLayer, coefficient_space
 from leakgauge.attacks.rank_one import IS_ZERO, found_map
 from leakgauge.attacks.rgap import rank_report
 from leakgauge.client.chain import prepared
@@ -88,7 +87,7 @@ def _first_layer(observation: Observation) -> list[Clue]:
         return [
             Clue("first-layer", what, size, "its weight gradient over its bias gradient is the input: linear", EXPOSED)
         ]
-    relu = BehindFirstLayer(_still(observation), layer, samples, local.loss).rectified(_shape(observation))
+    relu = BehindFirstLayer(_still(observation), layer, _shape(observation), samples, local.loss).rectified()
     if not relu:
         told = "ratios are mixtures of the samples (linear); no ReLU tells them apart"
         return [Clue("first-layer", what, size, told, CAUTION)]

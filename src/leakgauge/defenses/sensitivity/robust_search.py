@@ -22,10 +22,10 @@ from leakgauge.defenses.sensitivity.compensation import compensated, mean_varian
 from leakgauge.defenses.sensitivity.slicing import NoisedSlices, Slicing, flattened, unflattened
 from leakgauge.engine.gradients import parameters_of
 from leakgauge.errors import NotApplicable
-from leakgauge.matching.attempts import Start, part_of
+from leakgauge.matching.attempts import part_of
 from leakgauge.matching.distance import rows_of
 from leakgauge.matching.noise import UPDATE, noise_in_gradient
-from leakgauge.matching.problem import Distance, Matching, Search, Strategy
+from leakgauge.matching.problem import Distance, Matching, Search, Start, Strategy
 from leakgauge.types import DataSpec, Fact, Observation, Progress, Reconstruction
 
 _EXACTNESS = 0.005  # t, in units of the root mean square of a clean slice

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from leakgauge import catalog
-from leakgauge.attacks.inverting_gradients import InvertingGradients
+from leakgauge.attacks.inverting_gradients import InvertingGradients, sign_for
 from leakgauge.audit.run import Watch
 from leakgauge.client.fedsgd import fedsgd
 from leakgauge.client.observe import facts_about, observe
@@ -27,7 +27,6 @@ from leakgauge.lab.recipes._measurement import Figures, Measurement
 from leakgauge.lab.recipes._recipe import Cell, Study, Table
 from leakgauge.lab.recipes.drabent2022ats._semi_trained import SEMI_TRAINED, semi_trained
 from leakgauge.lab.recipes.drabent2022ats._set_up import HYBRID, LENET, NAMES, NARROW, RANDOM, RESNET
-from leakgauge.matching.input_search import sign_for
 from leakgauge.matching.problem import Matching
 from leakgauge.setup.setup import pick_device
 from leakgauge.types import Batch, LocalTraining, Observation, threat_model

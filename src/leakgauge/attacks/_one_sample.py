@@ -1,8 +1,15 @@
-"""The known client run on what was recovered: does it give the update back? The proof that needs no truth."""
+"""What attacks that read off one sample share: the known client run on it. Does it give the update back?
+
+The proof that needs no truth.
+"""
 
 from __future__ import annotations
 
+import dataclasses
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -12,14 +19,64 @@ from leakgauge.client.fedavg import local_steps
 from leakgauge.engine.gradients import working_model
 from leakgauge.engine.memory import fitting
 from leakgauge.errors import NotApplicable
-from leakgauge.matching.labels import single_label
+from leakgauge.matching.first_layer import LOSSES
+from leakgauge.matching.labels import revealed_labels, single_label
 from leakgauge.matching.updates import classifier_layer, observed_gradient
-from leakgauge.types import Batch, DataSpec, Fact, LocalTraining, Observation
+from leakgauge.types import Attack, Batch, Fact, LocalTraining, Observation, Reconstruction
 
+SURE = 0.02  # expected error of a number up to which a sample counts as proven
+MENTIONED = 1e-3  # share of the gradient that is not explained from which a note says so
+_NOISE = 0.5  # and from which nothing is claimed
 _COPIES = 6  # of a gradient, besides what autograd keeps
 _ARITHMETIC = 1e-5  # relative: what a client's own sums in float32 are off by, in networks of the usual depth
 _ROUNDINGS = 2.0  # and this many times the precision of the numbers that were shared
 _TINY = 1e-300
+
+
+@dataclass(frozen=True)
+class OneSample(Attack):
+    """The own objective is how far the known client's update of the claimed sample is off."""
+
+    tier: ClassVar[str] = "quick"
+    needs: ClassVar[frozenset[Fact]] = frozenset({Fact.INPUT_SPEC, Fact.NUM_SAMPLES, Fact.LOCAL_TRAINING})
+    losses: ClassVar[tuple[str, ...]] = LOSSES
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What was found, and how well the known client's update of it meets the observed one."""
+
+    samples: Tensor  # (T, *shape)
+    labels: Tensor  # (T,)
+    misfit: Tensor  # (T,)
+    off: Tensor  # (T,) relative error of the length, if the misfit comes from nothing else
+
+    def claimed(self, observation: Observation, began: float, proven: Tensor, residual: Tensor) -> Reconstruction:
+        """As an attack claims it; `residual` (T,) is the share of the gradient that is not explained."""
+        ones = torch.ones(observation.trials, dtype=torch.long)
+        like = next(iter(observation.update.tensors.values()))
+        return Reconstruction(
+            self.samples[:, None].to(like),
+            self.labels[:, None],
+            self.misfit.to(like),
+            0 * ones,
+            ones,
+            time.perf_counter() - began,
+            certified=proven.long().cpu(),
+            claimed=(residual < _NOISE)[:, None].cpu(),
+        )
+
+
+def best_answer(answer: Callable[[bool], Answer], limit: float) -> Answer:
+    """`answer(scaled)` for the update as it is or, where that does not fit, for its direction: it may be clipped."""
+    first = answer(False)
+    if not bool((first.misfit > limit).any()):
+        return first
+    other = answer(True)
+    better = (first.misfit > limit) & (other.misfit <= limit)
+    pairs = {name: (own, getattr(other, name)) for name, own in vars(first).items()}
+    chosen = {n: torch.where(better.view(-1, *[1] * (own.dim() - 1)), o, own) for n, (own, o) in pairs.items()}
+    return dataclasses.replace(first, **chosen)
 
 
 @dataclass(frozen=True)
@@ -28,14 +85,14 @@ class OwnReplay:
 
     net: nn.Module
     local: LocalTraining
-    classes: int
     observed: dict[str, Tensor]  # name -> (T, *parameter), float64, as it was shared
     labels: Tensor  # (T, L), those that are possible
+    limit: float  # the misfit up to which an update is the same but for rounding
 
     def misfit(self, samples: Tensor, labels: Tensor, scaled: bool = False) -> Tensor:
         """(T, K): how far the update of samples (T, K, *shape) with labels (T, K) is off, relative to the observed.
 
-        With `scaled` at the factor that fits best: whoever clips an update keeps its direction only.
+        With `scaled` at the factor that fits best: a client that clips an update keeps its direction only.
         """
         trials, tried = labels.shape
         per_row = _COPIES * sum(t[0].numel() * t.element_size() for t in self.observed.values())
@@ -71,50 +128,32 @@ class OwnReplay:
 
 def own_replay(observation: Observation) -> OwnReplay:
     """For an update of one sample. Where no rule reads the label, all of them are possible."""
-    data: DataSpec = observation.fact(Fact.INPUT_SPEC)
     local: LocalTraining = observation.fact(Fact.LOCAL_TRAINING)
     observed = {name: tensor.double() for name, tensor in observation.update.tensors.items()}
     net = working_model(observation.model, local.batchnorm).double()
-    return OwnReplay(net, local, data.classes, observed, _possible_labels(observation, data.classes))
-
-
-def _possible_labels(observation: Observation, classes: int) -> Tensor:
-    """(T, 1) where the label is known or can be read, (T, classes) where not."""
-    if observation.knows(Fact.LABELS):
-        known: Tensor = observation.fact(Fact.LABELS)
-        return known
-    try:
-        return single_label(observed_gradient(observation), classifier_layer(observation))[:, None]
-    except NotApplicable:
-        device = next(iter(observation.update.tensors.values())).device
-        return torch.arange(classes, device=device).expand(observation.trials, classes)
+    largest = max(observed, key=lambda name: observed[name].numel())
+    limit = _ARITHMETIC + _ROUNDINGS * precision_of(observation, largest)
+    labels = revealed_labels(observation)
+    if labels is None:
+        try:
+            labels = single_label(observed_gradient(observation), classifier_layer(observation))[:, None]
+        except NotApplicable:
+            classes = torch.arange(observation.fact(Fact.INPUT_SPEC).classes, device=observed[largest].device)
+            labels = classes.expand(observation.trials, -1)
+    return OwnReplay(net, local, observed, labels, limit)
 
 
 def precision_of(observation: Observation, name: str) -> float:
     """Relative rounding of the tensor's entries as a gradient: of the numbers that were shared, and of the weights."""
     tensor = observation.update.tensors[name]
-    shared = _coarsest(tensor)
-    local: LocalTraining = observation.fact(Fact.LOCAL_TRAINING)
+    shorter = (torch.bfloat16, torch.float16, *([torch.float32] if tensor.dtype == torch.float64 else []))
+    fits = (dtype for dtype in shorter if torch.equal(tensor, tensor.to(dtype).to(tensor.dtype)))
+    shared = torch.finfo(next(fits, tensor.dtype)).eps  # of the shortest type that holds all numbers as they are
     if observation.update.kind == "gradient":
         return shared
+    local: LocalTraining = observation.fact(Fact.LOCAL_TRAINING)
     weight = observation.model.get_parameter(name).detach()
     steps = local_steps(observation.fact(Fact.NUM_SAMPLES), local)
     gradient = observed_gradient(observation)[name].double().square().mean().sqrt()
     moved = float(weight.double().square().mean().sqrt() / (local.lr * steps * gradient).clamp_min(_TINY))
     return shared + torch.finfo(tensor.dtype).eps * moved
-
-
-def tolerance(observation: Observation) -> float:
-    """The misfit up to which an update is the same but for rounding."""
-    largest = max(observation.update.tensors, key=lambda name: observation.update.tensors[name].numel())
-    return _ARITHMETIC + _ROUNDINGS * precision_of(observation, largest)
-
-
-def _coarsest(tensor: Tensor) -> float:
-    """The precision of a tensor's numbers: of its type, or of a shorter one that holds them all as they are."""
-    for shorter in (torch.bfloat16, torch.float16):
-        if torch.equal(tensor, tensor.to(shorter).to(tensor.dtype)):
-            return torch.finfo(shorter).eps
-    if tensor.dtype == torch.float64 and torch.equal(tensor, tensor.float().double()):
-        return torch.finfo(torch.float32).eps
-    return torch.finfo(tensor.dtype).eps

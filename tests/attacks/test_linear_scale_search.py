@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from leakgauge.attacks import _scale_search as scale_search
-from leakgauge.attacks._scale_search import best_factor
+from leakgauge.attacks import linear
+from leakgauge.attacks.linear import best_factor
 from leakgauge.data import draw_victims, load
 from leakgauge.engine.gradients import trial_gradients, working_model
 from leakgauge.models import load_model
@@ -15,7 +15,7 @@ AFFINE = (torch.full((64,), 2.0), torch.full((64,), -0.5))
 @pytest.mark.parametrize("affine", [(torch.ones(64), torch.zeros(64)), AFFINE], ids=["plain", "normalised"])
 @pytest.mark.parametrize("at_once", [1000, 7])
 def test_the_length_is_found_whatever_the_tensors_scales(affine, at_once, monkeypatch):
-    monkeypatch.setattr(scale_search, "fitting", lambda *_: at_once)
+    monkeypatch.setattr(linear, "fitting", lambda *_: at_once)
     spec = load("digits").spec
     batch = draw_victims(load("digits"), trials=3, batch_size=1, seed=0)
     worker = working_model(load_model("mlp:hidden=32", spec, 0), "eval")

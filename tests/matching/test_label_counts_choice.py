@@ -5,7 +5,7 @@ import dataclasses
 import torch
 from torch import nn
 
-from leakgauge.matching.label_choice import CANDIDATES, chosen_rules
+from leakgauge.matching.label_counts import CANDIDATES, chosen_rules
 from leakgauge.matching.last_layer import clues_of
 
 

@@ -4,9 +4,9 @@ import pytest
 import torch
 from torch import nn
 
+from leakgauge.attacks.gradinversion import batch_statistics, running_statistics, statistics_gap
 from leakgauge.client.observe import batchnorm_statistics
 from leakgauge.engine.gradients import working_model
-from leakgauge.matching.batchnorm_statistics import batch_statistics, running_statistics, statistics_gap
 
 
 def network():

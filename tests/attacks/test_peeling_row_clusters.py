@@ -4,8 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from leakgauge.attacks._behind_first_layer import BehindFirstLayer
-from leakgauge.attacks._row_clusters import claimed_by_clusters
+from leakgauge.attacks.peeling import BehindFirstLayer, Rows, claimed_by_clusters
 from leakgauge.matching.shared_precision import shared_precision
 from leakgauge.types import CROSS_ENTROPY
 
@@ -24,16 +23,10 @@ def claimed(shared, samples=8, seed=0, known=0, alike=False, scale=1.0):
     loss = nn.functional.cross_entropy(net(x), y)
     weight, bias = (g.to(shared).double() for g in torch.autograd.grad(loss, (net[0].weight, net[0].bias)))
     ones = torch.ones(ENTRIES, dtype=torch.float64)
-    found = claimed_by_clusters(
-        weight,
-        bias,
-        scale * ones,
-        0 * ones,
-        shared_precision([weight, bias]),
-        BehindFirstLayer(net.requires_grad_(False), "0", samples, CROSS_ENTROPY),
-        (ENTRIES,),
-        (x[:known], y[:known]),
-    )
+    grid = shared_precision([weight, bias])
+    behind = BehindFirstLayer(net.requires_grad_(False), "0", (ENTRIES,), samples, CROSS_ENTROPY)
+    rows = Rows(weight, bias, scale * ones, 0 * ones, grid.relative, 0.0, grid=grid)
+    found = claimed_by_clusters(rows, grid, behind, (x[:known], y[:known]))
     return x, y, found
 
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from leakgauge.attacks._behind_first_layer import BehindFirstLayer, linear_behind_relu
+from leakgauge.attacks.peeling import BehindFirstLayer, linear_behind_relu
 from leakgauge.types import CROSS_ENTROPY, NLL_ON_LOGITS
 
 
@@ -25,7 +25,7 @@ def loop(net, x, y, loss):
 @pytest.mark.parametrize("loss", [CROSS_ENTROPY, NLL_ON_LOGITS])
 def test_slopes_and_coefficients_are_those_of_a_slow_loop(loss):
     net, samples = network(), 5
-    behind = BehindFirstLayer(net, "1", samples, loss)
+    behind = BehindFirstLayer(net, "1", (3, 4), samples, loss)
     x = torch.rand(6, 3, 4, dtype=torch.float64)
     labels, units = torch.tensor([0, 1, 2, 3, 0, 1]), torch.arange(6)
     slopes = behind.slopes(x, units)
@@ -42,7 +42,7 @@ def test_slopes_and_coefficients_are_those_of_a_slow_loop(loss):
     ("activation", "expected"), [(nn.ReLU, True), (nn.Sigmoid, False), (nn.LeakyReLU, False), (nn.Identity, False)]
 )
 def test_tells_whether_a_relu_follows(activation, expected):
-    assert BehindFirstLayer(network(activation), "1", 1, CROSS_ENTROPY).rectified((3, 4)) is expected
+    assert BehindFirstLayer(network(activation), "1", (3, 4), 1, CROSS_ENTROPY).rectified() is expected
 
 
 def test_the_linear_layer_behind_the_relu_is_found_where_it_is():
@@ -54,8 +54,8 @@ def test_the_linear_layer_behind_the_relu_is_found_where_it_is():
 def test_rows_of_units_that_are_off_hold_what_they_would_have_sent_back(loss):
     """Against the same network without its ReLU's zeros: on and off together are what an always-on unit sends back."""
     net, samples = network(), 5
-    behind = BehindFirstLayer(net, "1", samples, loss, "3")
-    plain = BehindFirstLayer(net, "1", samples, loss)
+    behind = BehindFirstLayer(net, "1", (3, 4), samples, loss, "3")
+    plain = BehindFirstLayer(net, "1", (3, 4), samples, loss)
     x, labels = torch.rand(6, 3, 4, dtype=torch.float64), torch.tensor([0, 1, 2, 3, 0, 1])
     both, out = behind.coefficients(x, labels)
     on, off = both[:, :20], both[:, 20:]

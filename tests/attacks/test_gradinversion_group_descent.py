@@ -3,9 +3,9 @@
 import pytest
 import torch
 
+from leakgauge.attacks.gradinversion import GroupDescent
 from leakgauge.engine import descent
 from leakgauge.engine.driving import Budget, drive
-from leakgauge.matching.group_descent import GroupDescent
 
 START = torch.tensor([[2.0, -1.0], [1.0, 3.0], [-2.0, 0.5], [0.3, -0.4]])
 

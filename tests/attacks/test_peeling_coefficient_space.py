@@ -2,7 +2,7 @@
 
 import torch
 
-from leakgauge.attacks._coefficient_space import coefficient_space
+from leakgauge.attacks.peeling import coefficient_space
 
 
 def batch(samples=6, units=80, entries=50, seed=0):

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from leakgauge.matching.registration import consensus, mean_by_trial, moved, shifts
+from leakgauge.attacks.gradinversion import consensus, mean_by_trial, moved, shifts
 
 
 def picture(side=16):

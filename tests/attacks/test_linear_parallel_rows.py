@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from leakgauge.attacks._parallel_rows import input_of_parallel_rows
+from leakgauge.attacks.linear import input_of_parallel_rows
 
 
 def layer(trials=3, out=40, into=30):

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import torch
 
+from leakgauge.attacks.ggl import evolve
 from leakgauge.errors import MissingExtra
-from leakgauge.matching.evolution import evolve
 
 GOALS = torch.tensor([[1.0, -2.0, 0.5], [0.0, 3.0, 1.0], [-1.0, -1.0, 2.0]])
 

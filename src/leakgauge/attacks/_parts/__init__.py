@@ -1,1 +1,0 @@
-"""Objectives, priors, initialisations and label rules that several attacks share."""
