@@ -9,7 +9,8 @@ from torch import nn
 
 import leakgauge.engine.client_gradients as module
 from leakgauge.engine.client_gradients import client_gradients, kept_bytes
-from leakgauge.engine.gradients import nll_on_logits, run_one_by_one, trial_gradients, working_model
+from leakgauge.engine.gradients import run_one_by_one, trial_gradients, working_model
+from leakgauge.engine.losses import nll_on_logits
 from leakgauge.models import load_model
 from leakgauge.types import DataSpec
 

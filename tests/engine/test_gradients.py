@@ -6,7 +6,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from leakgauge import catalog
-from leakgauge.engine.gradients import cross_entropy, one_by_one, parameters_of, trial_gradients, working_model
+from leakgauge.engine.gradients import one_by_one, parameters_of, trial_gradients, working_model
+from leakgauge.engine.losses import cross_entropy
 from leakgauge.engine.ways import second_derivatives
 from leakgauge.models import load_model
 from leakgauge.types import DataSpec

@@ -5,8 +5,9 @@ import torch
 from torch import nn
 
 from leakgauge.data import load
-from leakgauge.engine.gradients import cross_entropy, one_by_one, trial_gradients, working_model
+from leakgauge.engine.gradients import one_by_one, trial_gradients, working_model
 from leakgauge.engine.layerwise import fits, has_convolution, layerwise_gradients
+from leakgauge.engine.losses import cross_entropy
 from leakgauge.models import load_model
 from leakgauge.types import DataSpec
 

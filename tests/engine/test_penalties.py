@@ -8,8 +8,9 @@ from torch import nn
 
 from leakgauge.client.fedavg import fedavg
 from leakgauge.engine.client_gradients import client_gradients
-from leakgauge.engine.gradients import cross_entropy, one_by_one, trial_gradients, working_model
+from leakgauge.engine.gradients import one_by_one, trial_gradients, working_model
 from leakgauge.engine.layerwise import layerwise_gradients
+from leakgauge.engine.losses import cross_entropy
 from leakgauge.engine.penalties import add_penalty, collecting, with_penalties
 from leakgauge.types import Batch, LocalTraining
 

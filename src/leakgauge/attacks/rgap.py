@@ -27,7 +27,8 @@ from torch.nn.grad import conv2d_input, conv2d_weight
 from leakgauge.attacks._rgap_chain import Link, chain_of, inverse_of
 from leakgauge.attacks._rgap_equations import Rank, forward_rows, rank_of_convolution, solve_convolution
 from leakgauge.attacks._rgap_output import Output, softmax_outputs
-from leakgauge.engine.gradients import cross_entropy, working_model
+from leakgauge.engine.gradients import working_model
+from leakgauge.engine.losses import cross_entropy
 from leakgauge.errors import NotApplicable
 from leakgauge.matching.updates import example_input, observed_gradient
 from leakgauge.models._layers import Normalize

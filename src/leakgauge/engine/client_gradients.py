@@ -9,7 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from leakgauge.engine.batchnorm import uses_batch_statistics
-from leakgauge.engine.gradients import Loss, cross_entropy, one_by_one, runs_one_by_one, trial_gradients
+from leakgauge.engine.gradients import one_by_one, runs_one_by_one, trial_gradients
+from leakgauge.engine.losses import LOSSES, Loss, cross_entropy
 from leakgauge.engine.memory import fitting
 
 _MOST = 2**30  # bytes of activations at once where trials run one by one: more is no faster
@@ -23,7 +24,7 @@ def client_gradients(
     A mean loss is the weighted mean over parts, except where BatchNorm looks at the whole batch: that stays whole.
     """
     samples = inputs.shape[1]
-    if uses_batch_statistics(model):
+    if uses_batch_statistics(model) or loss_of not in LOSSES.values():  # a weighted mean knows the whole batch only
         return _detached(trial_gradients(model, inputs, targets, loss_of=loss_of))
     looped = runs_one_by_one(model)
     kept = kept_bytes(model, inputs[0, :1])

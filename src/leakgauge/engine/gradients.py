@@ -6,7 +6,7 @@ The slow loop it must equal: for each trial, `torch.autograd.grad(loss(model(x[t
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from weakref import WeakSet
 
 import torch
@@ -16,9 +16,9 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from leakgauge.engine.batchnorm import fix_statistics, use_batch_statistics
 from leakgauge.engine.layerwise import fits, has_convolution, layerwise_gradients
+from leakgauge.engine.losses import Loss, cross_entropy
 from leakgauge.engine.penalties import collecting, with_penalties
 from leakgauge.engine.written_out_norms import WrittenOutNorms
-from leakgauge.types import CROSS_ENTROPY, NLL_ON_LOGITS
 
 _LOOPED: WeakSet[nn.Module] = WeakSet()  # models whose trials cannot run side by side
 
@@ -46,25 +46,6 @@ def working_model(model: nn.Module, batchnorm: str) -> nn.Module:
 def parameters_of(model: nn.Module) -> dict[str, Tensor]:
     """Trainable parameters by name, cut off from autograd."""
     return {n: p.detach() for n, p in model.named_parameters() if p.requires_grad}
-
-
-def cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
-    """Mean cross-entropy of (N, C) logits against (N,) labels or (N, C) probabilities."""
-    log_p = torch.log_softmax(logits, -1)
-    if targets.dim() == logits.dim():  # a network of several rounds has one output more, which is no class
-        return -(targets * log_p[..., : targets.shape[-1]]).sum(-1).mean()
-    return -log_p.gather(-1, targets.unsqueeze(-1)).mean()
-
-
-def nll_on_logits(logits: Tensor, targets: Tensor) -> Tensor:
-    """The negative logit of the true class: cross-entropy without its softmax."""
-    if targets.dim() == logits.dim():
-        return -(targets * logits).sum(-1).mean()
-    return -logits.gather(-1, targets.unsqueeze(-1)).mean()
-
-
-Loss = Callable[[Tensor, Tensor], Tensor]  # (N, C) logits and targets -> the mean loss
-LOSSES: Mapping[str, Loss] = {CROSS_ENTROPY: cross_entropy, NLL_ON_LOGITS: nll_on_logits}
 
 
 @sdpa_kernel(SDPBackend.MATH)  # the fused attention kernels cannot be differentiated twice

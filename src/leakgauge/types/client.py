@@ -15,7 +15,11 @@ if TYPE_CHECKING:  # what only names things, such as `leakgauge list`, does not 
 
 PARTITIONS = ("none", "iid", "classes", "dirichlet")
 OPTIMIZERS = ("adam", "sgd", "nesterov")
-CROSS_ENTROPY, NLL_ON_LOGITS = LOSSES = ("cross-entropy", "nll-on-logits")
+LOCAL_OPTIMIZERS = ("sgd", "adam", "adamw", "rmsprop", "adagrad")
+SCHEDULES = ("constant", "linear", "cosine", "step", "exponential")
+NUMBER_TYPES = ("float32", "bfloat16", "float16")
+CROSS_ENTROPY, NLL_ON_LOGITS = "cross-entropy", "nll-on-logits"
+LOSSES = (CROSS_ENTROPY, NLL_ON_LOGITS, "nll", "bce", "mse", "l1", "huber")
 
 
 @dataclass(frozen=True)
@@ -47,7 +51,10 @@ class Batch:
 
 @dataclass(frozen=True)
 class LocalTraining(Settings):
-    """What one client does before it shares: one gradient, or several local steps and the difference."""
+    """What one client does before it shares: one gradient, or local steps of its optimiser and the difference.
+
+    Optimisers, their defaults and the order of their operations are those of `torch.optim`.
+    """
 
     name: ClassVar[str] = "local"
     summary: ClassVar[str] = "the client's local training"
@@ -59,19 +66,84 @@ class LocalTraining(Settings):
     batchnorm: str = setting(
         "eval", "BatchNorm uses running (eval) or batch (train) statistics", choices=("eval", "train")
     )
-    loss: str = setting(
-        CROSS_ENTROPY,
-        "what the client minimises; nll-on-logits forgets the softmax, as some released code does",
-        choices=LOSSES,
-    )
+    loss: str = setting(CROSS_ENTROPY, f"what the client minimises: {', '.join(LOSSES)}, or FILE.py:FUNCTION")
     seen: int = setting(1, "rounds with these samples at these weights that the attacker sees an update of", low=1)
+    # Said in a report only where they are not the default.
+    optimizer: str = setting("sgd", "update rule of the local steps", choices=LOCAL_OPTIMIZERS)
+    momentum: float = setting(0.0, "of sgd and rmsprop", low=0, high=1)
+    dampening: float = setting(0.0, "of sgd's momentum", low=0, high=1)
+    nesterov: bool = setting(False, "sgd looks ahead along its momentum")
+    weight_decay: float = setting(0.0, "pull of the weights to zero; adamw's is apart from the gradient", low=0)
+    beta1: float = setting(0.9, "memory of adam's mean", low=0, high=1)
+    beta2: float = setting(0.999, "memory of adam's squares", low=0, high=1)
+    alpha: float = setting(0.99, "memory of rmsprop's squares", low=0, high=1)
+    eps: float | None = setting(None, "added to the root of the squares; torch's value unless given", above=0)
+    schedule: str = setting("constant", "how the rate goes from step to step", choices=SCHEDULES)
+    decay_every: int = setting(1, "steps between two decays (schedule=step)", low=1)
+    decay_by: float = setting(0.1, "factor of each decay (schedule=step, exponential)", above=0, high=1)
+    order: str = setting(
+        "given", "samples are visited as given, or shuffled anew in each epoch", choices=("given", "shuffled")
+    )
+    drop_last: bool = setting(False, "leave out the last mini-batch of an epoch if it is smaller")
+    accumulate: int = setting(1, "mini-batches whose mean gradient makes one step", low=1)
+    clip: float = setting(0.0, "longest gradient of a step, over all tensors; 0 for any", low=0)
+    proximal: float = setting(0.0, "FedProx's mu: pull to the weights that were received", low=0)
+    control: str = setting("", "file of SCAFFOLD's server minus own control variate, by parameter name")
+    precision: str = setting("float32", "of the passes through the model (autocast)", choices=NUMBER_TYPES)
+    shared_as: str = setting("float32", "type of the numbers that are sent", choices=NUMBER_TYPES)
+    trained: str = setting("all", "layers that are trained, others are frozen: first:2, last:1 or names with +")
+    label_smoothing: float = setting(0.0, "share of each label that is spread over all classes", low=0, high=1)
+    class_weights: str = setting("", "weights of the classes in the loss, with + between them: 1+2+0.5")
+    fit: str = setting("", "own training, FILE.py:FUNCTION, called with model, data and these settings")
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.kind == "fedsgd" and (self.epochs != 1 or self.batch_size != 0):
+        of_steps = [f for f in ("epochs", "batch_size", *_RARE) if f not in _OF_A_GRADIENT and self._changed(f)]
+        if self.kind == "fedsgd" and of_steps:
+            raise BadInput("local: kind", allowed=f"fedavg with {of_steps[0]}", got="fedsgd", do="add kind=fedavg")
+        if self.nesterov and (self.momentum == 0 or self.dampening != 0):
             raise BadInput(
-                "local: kind", allowed="fedavg with epochs or batch_size", got="fedsgd", do="add kind=fedavg"
+                "local: nesterov", allowed="used with momentum, without dampening", got="others", do="add momentum=0.9"
             )
+        if self.momentum and self.optimizer not in ("sgd", "rmsprop"):
+            do = "leave it out; adam's memory is beta1"
+            raise BadInput("local: momentum", allowed="used with sgd or rmsprop", got=self.optimizer, do=do)
+        if self.loss not in LOSSES and not _is_own(self.loss):
+            do = "choose one of these, or name a function"
+            raise BadInput(
+                "local: loss", allowed=f"one of {', '.join(LOSSES)}, or FILE.py:FUNCTION", got=repr(self.loss), do=do
+            )
+        if self.class_weights and any(not w > 0 for w in self.weights_of_classes):
+            raise BadInput(
+                "local: class_weights", allowed="numbers above 0", got=self.class_weights, do="write 1+2+0.5"
+            )
+
+    @property
+    def weights_of_classes(self) -> tuple[float, ...]:
+        try:
+            return tuple(float(word) for word in self.class_weights.split("+") if word)
+        except ValueError:
+            return (0.0,)
+
+    @property
+    def adaptive(self) -> bool:
+        """Is every entry of the gradient divided by its own size?"""
+        return self.optimizer != "sgd"
+
+    def _changed(self, field: str) -> bool:
+        return bool(getattr(self, field) != type(self).__dataclass_fields__[field].default)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Of what most clients leave alone only what this one does not."""
+        return {n: v for n, v in super().as_dict().items() if n not in _RARE or self._changed(n)}
+
+
+_RARE = tuple(f.name for f in dataclasses.fields(LocalTraining))[7:]  # the fields behind `seen`
+_OF_A_GRADIENT = ("precision", "shared_as", "trained", "label_smoothing", "class_weights")  # without any local step
+
+
+def _is_own(spec: str) -> bool:
+    return ":" in spec
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,8 @@ from torch import Tensor, nn
 
 from leakgauge.engine.batchnorm import uses_batch_statistics
 from leakgauge.engine.client_gradients import client_gradients
-from leakgauge.engine.gradients import LOSSES, Loss, working_model
+from leakgauge.engine.gradients import working_model
+from leakgauge.engine.losses import Loss, loss_of
 from leakgauge.engine.memory import fitting
 from leakgauge.metrics.criterion import gain
 from leakgauge.setup.setup import Setup
@@ -41,7 +42,7 @@ def alignment(setup: Setup, defenses: Sequence[Defense]) -> Tensor | None:
         chunk = list(range(begin, min(begin + some, trials)))
         shared = setup.update(defenses, setup.model, trials=chunk)
         columns = [
-            _cosines(model, shared, setup.batch.take(chunk), range(i, min(i + at_once, samples)), LOSSES[local.loss])
+            _cosines(model, shared, setup.batch.take(chunk), range(i, min(i + at_once, samples)), loss_of(local))
             for i in range(0, samples, at_once)
         ]
         found.append(torch.cat(columns, 1))
