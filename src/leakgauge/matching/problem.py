@@ -14,25 +14,29 @@ import dataclasses
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
 
 import torch
 from torch import Tensor, nn
 
-from leakgauge.client.fedavg import mini_batches
+from leakgauge.client.fedavg import control_of, local_steps, trained
 from leakgauge.engine.batchnorm import uses_batch_statistics
 from leakgauge.engine.driving import Evaluate
 from leakgauge.engine.gradients import parameters_of, runs_one_by_one, trial_gradients, working_model
+from leakgauge.engine.losses import loss_of
 from leakgauge.errors import BadInput
 from leakgauge.matching.compression import Compression, OwnDistance, compressed_distance
 from leakgauge.matching.distance import distance_between, rows_of
 from leakgauge.matching.noise import Noise
 from leakgauge.matching.updates import observed_gradient
-from leakgauge.types import DataSpec, Fact, LocalTraining, Observation, Progress, Reconstruction
+from leakgauge.types import CROSS_ENTROPY, Batch, DataSpec, Fact, LocalTraining, Observation, Progress, Reconstruction
 
 if TYPE_CHECKING:
     from leakgauge.matching.attempts import Start
 
+_LONG, _LONG_ON_GPU = 2**26, 2**31  # numbers on a replayed path from which one step's graph is kept at a time
+_SOFT = 0.1
 Rows = list[Tensor]
 Distance = OwnDistance
 Gradients = Mapping[str, Tensor]  # name -> (A, *parameter)
@@ -110,6 +114,7 @@ class Matching:
     strategy: Strategy | None = None
     # What the client did, as far as it is known.
     unrolled: LocalTraining | None = None  # local steps to replay; None for a single gradient
+    softness: float = 0.0  # of the signs that an adaptive optimiser makes of gradients; see `Optimizer`
     mean_of_steps: bool = False  # what is observed is the mean gradient of these steps, not the weight difference
     client_gradient: ClientGradient = trial_gradients  # of one client, or of one of its steps
     transforms: tuple[Transform, ...] = ()  # what was done to the gradient afterwards, in this order
@@ -281,11 +286,22 @@ class Matching:
         if self.unrolled is None:
             return self.client_gradient(self.model, inputs, targets, None, masks)
         before = parameters_of(self.model)
-        weights: dict[str, Tensor] = {n: p.expand(len(inputs), *p.shape) for n, p in before.items()}
-        along: list[dict[str, Tensor]] = []
-        for part in mini_batches(inputs.shape[1], self.unrolled):
-            along.append(self.client_gradient(self.model, inputs[:, part], targets[:, part], weights, masks))
-            weights = {n: w - self.unrolled.lr * along[-1][n] for n, w in weights.items()}
+        along: list[Mapping[str, Tensor]] = []
+
+        def gradient_of(inputs: Tensor, targets: Tensor, weights: dict[str, Tensor], _: int) -> Mapping[str, Tensor]:
+            return self.client_gradient(self.model, inputs, targets, weights, masks)
+
+        numbers = sum(p.numel() for p in before.values()) * local_steps(inputs.shape[1], self.unrolled) * len(inputs)
+        weights = trained(
+            before,
+            [Batch(inputs, targets)],
+            self.unrolled,
+            gradient_of,
+            control=control_of(self.unrolled, before),
+            softness=self.softness,
+            on_step=along.append if self.mean_of_steps else None,
+            low_memory=not self.mean_of_steps and numbers > (_LONG_ON_GPU if inputs.is_cuda else _LONG),
+        )
         if self.mean_of_steps:
             return {n: sum((step[n] for step in along[1:]), along[0][n]) / len(along) for n in before}
         return {n: w - before[n] for n, w in weights.items()}
@@ -410,6 +426,14 @@ def matching_of(
     """What the observation asks; with `unrolled` the weight difference itself is matched, else a gradient."""
     data: DataSpec = observation.fact(Fact.INPUT_SPEC)
     local: LocalTraining = observation.fact(Fact.LOCAL_TRAINING)
+    if (
+        local.adaptive and unrolled is None
+    ):  # a gradient cannot be read off: signs are made of the guess's, and compared
+        unrolled = local
+    if local.loss != CROSS_ENTROPY or local.label_smoothing or local.class_weights:
+        more = {"client_gradient": partial(trial_gradients, loss_of=loss_of(local))} | more
+    if unrolled is not None and unrolled.adaptive:
+        more = {"softness": _SOFT, "length_unit": unrolled.lr} | more
     return (kind or Matching)(
         observation=observation,
         model=working_model(observation.model, local.batchnorm),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from leakgauge.client.fedavg import local_steps
+from leakgauge.client.gradient_behind import EXACT, GradientBehind, gradient_behind
 from leakgauge.errors import NotApplicable
 from leakgauge.models._several_rounds import FIRST_ROUND, SeveralRounds
 from leakgauge.models.structure import last_linear
@@ -24,14 +24,19 @@ class _Gradient(dict[str, Tensor]):
 def observed_gradient(observation: Observation) -> dict[str, Tensor]:
     """The mean-loss gradient behind the update, by name: (T, *parameter).
 
-    A weight difference is divided by minus (rate x local steps): exact for one step, the average gradient along
-    the client's path for more.
+    Of a weight difference it is exact for one step, the average gradient along the client's path for more, and little
+    more than signs where the client's optimiser divides by sizes; see `gradient_behind`.
     """
+    return _Gradient(read_gradient(observation).tensors)
+
+
+def read_gradient(observation: Observation) -> GradientBehind:
+    """The same, with how good it is."""
     if observation.update.kind == "gradient":
-        return _Gradient(observation.update.tensors)
+        return GradientBehind(observation.update.tensors, EXACT)
     local: LocalTraining = observation.fact(Fact.LOCAL_TRAINING)
-    scale = -1.0 / (local.lr * local_steps(observation.fact(Fact.NUM_SAMPLES), local))
-    return _Gradient({name: tensor * scale for name, tensor in observation.update.tensors.items()})
+    start = {name: p.detach() for name, p in observation.model.named_parameters()}
+    return gradient_behind(observation.update.tensors, start, local, observation.fact(Fact.NUM_SAMPLES))
 
 
 def example_input(observation: Observation) -> Tensor:
