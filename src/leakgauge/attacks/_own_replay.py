@@ -84,7 +84,7 @@ def _possible_labels(observation: Observation, classes: int) -> Tensor:
         known: Tensor = observation.fact(Fact.LABELS)
         return known
     try:
-        return single_label(observed_gradient(observation), classifier_layer(observation))[:, None]
+        return single_label(observed_gradient(observation, signs_do=True), classifier_layer(observation))[:, None]
     except NotApplicable:
         device = next(iter(observation.update.tensors.values())).device
         return torch.arange(classes, device=device).expand(observation.trials, classes)

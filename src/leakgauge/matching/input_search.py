@@ -56,7 +56,7 @@ class InputSearch(Attack):
     def _unrolled(self, observation: Observation) -> LocalTraining | None:
         """The local steps to replay, as told or as the attacker assumes; None for a single gradient."""
         local: LocalTraining = observation.fact(Fact.LOCAL_TRAINING)
-        if local.kind == "fedsgd":
+        if local.kind == "fedsgd" or local.adaptive:  # a sign has no slope to replay
             return None
         if self.assumed_steps is not None:
             local = dataclasses.replace(local, epochs=self.assumed_steps, batch_size=0)

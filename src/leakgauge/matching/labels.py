@@ -56,7 +56,9 @@ def inferred_labels(observation: Observation, rule: str = "auto", single: str = 
     """The labels (T, N) behind each update, in rising order; of one sample by the rule `single`."""
     samples: int = observation.fact(Fact.NUM_SAMPLES)
     if samples == 1:
-        return single_label(observed_gradient(observation), classifier_layer(observation), single)[:, None]
+        return single_label(observed_gradient(observation, signs_do=True), classifier_layer(observation), single)[
+            :, None
+        ]
     clues = clues_of(observation)
     return sorted_labels(counted(clues, rules_for(clues, rule)), samples)
 

@@ -26,7 +26,7 @@ from leakgauge.engine.driving import Evaluate
 from leakgauge.engine.gradients import parameters_of, runs_one_by_one, trial_gradients, working_model
 from leakgauge.engine.losses import loss_of
 from leakgauge.errors import BadInput
-from leakgauge.matching.compression import Compression, OwnDistance, compressed_distance
+from leakgauge.matching.compression import Compression, OwnDistance, Signs, compressed_distance
 from leakgauge.matching.distance import distance_between, rows_of
 from leakgauge.matching.noise import Noise
 from leakgauge.matching.updates import observed_gradient
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from leakgauge.matching.attempts import Start
 
 _LONG, _LONG_ON_GPU = 2**26, 2**31  # numbers on a replayed path from which one step's graph is kept at a time
-_SOFT = 0.1
+_SMOOTH, _SMOOTH_BY_DIRECTION = 3e-3, 1e-3  # weights of total variation where only signs are known
 Rows = list[Tensor]
 Distance = OwnDistance
 Gradients = Mapping[str, Tensor]  # name -> (A, *parameter)
@@ -426,18 +426,12 @@ def matching_of(
     """What the observation asks; with `unrolled` the weight difference itself is matched, else a gradient."""
     data: DataSpec = observation.fact(Fact.INPUT_SPEC)
     local: LocalTraining = observation.fact(Fact.LOCAL_TRAINING)
-    if (
-        local.adaptive and unrolled is None
-    ):  # a gradient cannot be read off: signs are made of the guess's, and compared
-        unrolled = local
     if local.loss != CROSS_ENTROPY or local.label_smoothing or local.class_weights:
         more = {"client_gradient": partial(trial_gradients, loss_of=loss_of(local))} | more
-    if unrolled is not None and unrolled.adaptive:
-        more = {"softness": _SOFT, "length_unit": unrolled.lr} | more
-    return (kind or Matching)(
+    made = (kind or Matching)(
         observation=observation,
         model=working_model(observation.model, local.batchnorm),
-        observed=dict(observation.update.tensors) if unrolled else observed_gradient(observation),
+        observed=dict(observation.update.tensors) if unrolled else observed_gradient(observation, signs_do=True),
         shape=(observation.fact(Fact.NUM_SAMPLES), *data.shape),
         classes=data.classes,
         labels=labels,
@@ -446,6 +440,9 @@ def matching_of(
         unrolled=unrolled,
         **more,
     )
+    if unrolled or observation.update.kind == "gradient" or not local.adaptive:
+        return made
+    return made.smoother(_SMOOTH_BY_DIRECTION if made.by_direction else _SMOOTH).replace(compression=Signs())
 
 
 def in_units_of_data(observation: Observation, like: Tensor) -> tuple[Tensor, Tensor]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from leakgauge.client.gradient_behind import EXACT, GradientBehind, gradient_behind
+from leakgauge.client.gradient_behind import DIRECTIONS, EXACT, SIGNS, GradientBehind, gradient_behind
 from leakgauge.errors import NotApplicable
 from leakgauge.models._several_rounds import FIRST_ROUND, SeveralRounds
 from leakgauge.models.structure import last_linear
@@ -21,13 +21,17 @@ class _Gradient(dict[str, Tensor]):
         )
 
 
-def observed_gradient(observation: Observation) -> dict[str, Tensor]:
-    """The mean-loss gradient behind the update, by name: (T, *parameter).
+def observed_gradient(observation: Observation, *, signs_do: bool = False) -> dict[str, Tensor]:
+    """The mean-loss gradient behind the update, by name: (T, *parameter). Signs alone are refused, unless they do.
 
     Of a weight difference it is exact for one step, the average gradient along the client's path for more, and little
     more than signs where the client's optimiser divides by sizes; see `gradient_behind`.
     """
-    return _Gradient(read_gradient(observation).tensors)
+    found = read_gradient(observation)
+    if found.quality in (SIGNS, DIRECTIONS) and not signs_do:
+        rule = observation.fact(Fact.LOCAL_TRAINING).optimizer
+        raise NotApplicable(f"{rule} shares signs of gradients and not their sizes, which this attack needs; use dlg")
+    return _Gradient(found.tensors)
 
 
 def read_gradient(observation: Observation) -> GradientBehind:
