@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
@@ -22,16 +23,75 @@ CROSS_ENTROPY, NLL_ON_LOGITS = "cross-entropy", "nll-on-logits"
 LOSSES = (CROSS_ENTROPY, NLL_ON_LOGITS, "nll", "bce", "mse", "l1", "huber")
 
 
+NUMBERS, CATEGORIES, MASK = PART_KINDS = ("numbers", "categories", "mask")
+ONE_CLASS, SEVERAL_CLASSES, QUANTITIES, SEQUENCE = TARGETS = ("class", "classes", "numbers", "sequence")
+
+
+@dataclass(frozen=True)
+class Part:
+    """One input of a model, and where it stands in a sample as attacks search it: flat, from 0 to 1.
+
+    A category is searched as one share for each of its values; `decode` takes the largest.
+    """
+
+    name: str  # of the model's argument; "" for the only one
+    shape: tuple[int, ...]  # as the model takes it
+    kind: str = NUMBERS  # or "categories": whole numbers; or "mask": whether a place is used
+    size: int = 0  # of categories: how many values there are
+    low: float = 0.0  # range of numbers
+    high: float = 1.0
+
+    @property
+    def width(self) -> int:
+        """Numbers in a flat sample."""
+        return math.prod(self.shape) * (self.size if self.kind == CATEGORIES else 1)
+
+    def encode(self, values: Tensor) -> Tensor:
+        """(M, *shape) -> (M, width) float32."""
+        import torch
+
+        if self.kind == CATEGORIES:
+            return torch.nn.functional.one_hot(values.long(), self.size).flatten(1).float()
+        return ((values.float() - self.low) / (self.high - self.low)).flatten(1)
+
+    def relaxed(self, flat: Tensor) -> Tensor:
+        """(..., width) -> what the model gets, before categories become whole numbers: (..., *shape[, size])."""
+        if self.kind == CATEGORIES:
+            return flat.unflatten(-1, (*self.shape, self.size))
+        return (flat * (self.high - self.low) + self.low).unflatten(-1, self.shape or (1,))
+
+    def decode(self, flat: Tensor) -> Tensor:
+        """(..., width) -> (..., *shape) as the model takes it."""
+        values = self.relaxed(flat)
+        if self.kind == CATEGORIES:
+            return values.argmax(-1)
+        return values > 0.5 if self.kind == MASK else values
+
+
 @dataclass(frozen=True)
 class DataSpec:
     """What is public about a kind of data: its shape and range, never its contents."""
 
     name: str  # of the data set
-    shape: tuple[int, ...]  # (C, H, W) for images, (features,) for tables; values in [0, 1]
-    classes: int  # number of labels
-    kind: str  # "image" or "tabular"
+    shape: tuple[int, ...]  # of a sample as attacks search it, values in [0, 1]: (C, H, W), (features,), (steps, D)
+    classes: int  # number of labels, or of numbers in a target
+    kind: str  # "image", "tabular", "tokens", "series" or "other"
     mean: tuple[float, ...] = ()  # published channel constants, for models that normalise
     std: tuple[float, ...] = ()  # of the same channels
+    parts: tuple[Part, ...] = ()  # what the model takes instead of `shape`; none if it takes just that
+    target: str = ONE_CLASS  # a label, several labels, numbers, or a sequence of labels
+    target_shape: tuple[int, ...] = ()  # of one sample's target, beside a single label
+
+    def split(self, samples: Tensor) -> dict[str, Tensor]:
+        """(..., *shape) -> the flat numbers of each part (..., width)."""
+        widths = [part.width for part in self.parts]
+        pieces = samples.flatten(samples.dim() - len(self.shape)).split(widths, -1)
+        return {part.name: piece for part, piece in zip(self.parts, pieces, strict=True)}
+
+    def decode(self, samples: Tensor) -> dict[str, Tensor]:
+        """(..., *shape) -> each input as the model takes it."""
+        flat = self.split(samples)
+        return {part.name: part.decode(flat[part.name]) for part in self.parts}
 
 
 @dataclass(frozen=True)
@@ -39,7 +99,7 @@ class Batch:
     """The secret: private samples of T clients, N each."""
 
     inputs: Tensor  # (T, N, *shape), float, in [0, 1]
-    labels: Tensor  # (T, N), int64
+    labels: Tensor  # (T, N) int64, or (T, N, *target_shape) where a target is no single label
 
     @property
     def trials(self) -> int:
