@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -12,9 +13,10 @@ from torch import Tensor
 
 from leakgauge.data._dataset import IMAGENET_MEAN, IMAGENET_STD, Dataset
 from leakgauge.data._halves import half
+from leakgauge.data._samples import from_samples
 from leakgauge.errors import BadInput, Unreadable
 from leakgauge.reading.npz import read_npz
-from leakgauge.types import DataSpec
+from leakgauge.types import ONE_CLASS, DataSpec
 
 MOST_CLASSES = 100_000  # a larger label is a mistake, and would ask for a huge last layer
 INPUT_KEYS, LABEL_KEYS = ("inputs", "x", "images"), ("labels", "y")
@@ -43,6 +45,11 @@ def from_arrays(name: str, inputs: Any, labels: Any, split: str | None, classes:
 
     There are as many classes as the largest label asks for, or `classes` if that is more.
     """
+    if not _usual(inputs, labels):
+        named = inputs if isinstance(inputs, dict) else {"": inputs}
+        arrays = {key: _array(name, f"input {key!r}" if key else "inputs", value) for key, value in named.items()}
+        whole = from_samples(name, arrays, _array(name, "labels", labels))
+        return whole if split is None else half_of(whole, split)
     x, y = _array(name, "inputs", inputs), _array(name, "labels", labels)
     refuse_labels(name, y.shape, not np.issubdtype(y.dtype, np.integer), len(x), y.dtype)
     y = y.astype(np.int64)
@@ -55,6 +62,28 @@ def from_arrays(name: str, inputs: Any, labels: Any, split: str | None, classes:
     spec = own_spec(name, x.shape[1:], max(2, int(y.max()) + 1, classes))
     index = np.arange(len(y)) if split is None else half(y, split)
     return Dataset(spec, torch.from_numpy(_scaled_type(name, x)[index]), torch.from_numpy(y[index]))
+
+
+def _usual(inputs: Any, labels: Any) -> bool:
+    """Pictures or rows from 0 to 1 with one class each? They keep their shape; all else becomes flat."""
+    if isinstance(inputs, dict):
+        return False
+    x, y = (np.asarray(v.detach().cpu() if isinstance(v, Tensor) else v) for v in (inputs, labels))
+    if y.ndim != 1 or not np.issubdtype(y.dtype, np.integer):
+        return False
+    if x.dtype == np.uint8:
+        return x.ndim in (3, 4)
+    fitting = x.ndim in (2, 3) or (x.ndim == 4 and (x.shape[1] in (1, 3) or x.shape[3] in (1, 3)))
+    if not np.issubdtype(x.dtype, np.floating) or not fitting:
+        return x.dtype == bool or x.dtype.hasobject or not np.issubdtype(x.dtype, np.integer)
+    return not x.size or not np.isfinite(x).all() or bool(x.min() >= 0 and x.max() <= 1)
+
+
+def half_of(dataset: Dataset, split: str) -> Dataset:
+    """Half of each class, or every second sample where targets are no classes."""
+    labels = dataset.labels.numpy()
+    index = torch.from_numpy(half(labels if dataset.spec.target == ONE_CLASS else np.zeros(len(labels)), split))
+    return dataclasses.replace(dataset, inputs=dataset.inputs[index], labels=dataset.labels[index])
 
 
 def refuse_labels(name: str, shape: tuple[int, ...], fractions: bool, samples: int, dtype: Any = "numbers") -> None:

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import dataclasses
 import inspect
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from leakgauge import catalog
-from leakgauge.data._arrays import from_arrays, from_npz
+from leakgauge.data._arrays import from_arrays, from_npz, half_of
 from leakgauge.data._dataset import Dataset, check_split, resized
 from leakgauge.data._folder import from_folder
-from leakgauge.data._halves import half
 from leakgauge.errors import BadInput
 
 DEFAULT_SIZE = 32  # of pictures in a folder
@@ -109,7 +105,7 @@ def _from_factory(spec: str, factory: Callable[..., Any], split: str | None) -> 
             do="mend it, or see --debug",
         ) from error
     if isinstance(made, Dataset):
-        return made if splits_itself or split is None else _half_of(made, split)
+        return made if splits_itself or split is None else half_of(made, split)
     if not isinstance(made, (tuple, list)) or len(made) != 2:
         raise BadInput(
             f"what {spec!r} returns",
@@ -119,8 +115,3 @@ def _from_factory(spec: str, factory: Callable[..., Any], split: str | None) -> 
         )
     name = spec.rpartition(":")[2]
     return from_arrays(name, made[0], made[1], None if splits_itself else split)
-
-
-def _half_of(dataset: Dataset, split: str) -> Dataset:
-    index = torch.from_numpy(half(dataset.labels.numpy(), split))
-    return dataclasses.replace(dataset, inputs=dataset.inputs[index], labels=dataset.labels[index])

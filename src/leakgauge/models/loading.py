@@ -13,7 +13,8 @@ from leakgauge import catalog
 from leakgauge.errors import BadInput, LeakgaugeError
 from leakgauge.models._base import ModelSpec, seeded
 from leakgauge.models._checkpoint import load_weights
-from leakgauge.types import DataSpec
+from leakgauge.models.adapting import adapted
+from leakgauge.types import ONE_CLASS, DataSpec
 
 
 def load_model(spec: str, data: DataSpec, seed: int, weights: str | None = None) -> nn.Module:
@@ -23,7 +24,7 @@ def load_model(spec: str, data: DataSpec, seed: int, weights: str | None = None)
     (`package.module:factory`, `path/file.py:factory`, then perhaps `:key=value,...` for its arguments).
     """
     if catalog.is_own(spec):
-        model = _own_model(spec, data, seed)
+        model = adapted(_own_model(spec, data, seed), data)
         _check_forward(spec, model, data)  # also fills in lazy layers, before a checkpoint is held against them
         freeze_unused(model, data.shape)
     else:
@@ -36,7 +37,7 @@ def load_model(spec: str, data: DataSpec, seed: int, weights: str | None = None)
 
 def logits_of(spec: str, data: DataSpec, seed: int) -> int:
     """How many classes the user's own model tells apart on samples of this shape."""
-    model = _own_model(spec, data, seed)
+    model = adapted(_own_model(spec, data, seed), data)
     try:
         with seeded(0), torch.no_grad():
             logits = model(torch.zeros(1, *data.shape))
@@ -162,7 +163,12 @@ def _check_forward(what: str, model: nn.Module, data: DataSpec) -> None:
         raise BadInput(
             f"model {what!r}", allowed=f"runnable on (1, {', '.join(map(str, data.shape))})", got=got, do=do
         ) from error
-    refuse_output(f"of model {what!r}", logits, 1, data.classes)
+    if data.target == ONE_CLASS:
+        refuse_output(f"of model {what!r}", logits, 1, data.classes)
+    elif not isinstance(logits, Tensor) or not logits.is_floating_point() or logits.shape[:1] != (1,):
+        got = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
+        do = "return one row for each sample"
+        raise BadInput(f"output of model {what!r}", allowed="a tensor of floats, (1, ...)", got=got, do=do)
     if not bool(torch.isfinite(logits).all()):
         raise BadInput(f"logits of model {what!r}", allowed="finite", got="nan or infinity", do="check its parameters")
 

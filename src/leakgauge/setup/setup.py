@@ -34,7 +34,7 @@ from leakgauge.models.loading import logits_of
 from leakgauge.reading.keys import content_of, key_of, tensors_of
 from leakgauge.setup.plan import parse_chain, split_chain
 from leakgauge.setup.victims import Victims
-from leakgauge.types import Batch, DataSpec, Defense, Fact, Scenario, SharedUpdate, ThreatModel, threat_model
+from leakgauge.types import ONE_CLASS, Batch, DataSpec, Defense, Fact, Scenario, SharedUpdate, ThreatModel, threat_model
 
 PUBLIC_SAMPLES = 512
 OTHERS, OTHERS_NUMBERS = 2000, 2**26  # samples to compare recoveries with, and what they may hold together
@@ -153,7 +153,9 @@ class Setup:
 
 def _told_apart(scenario: Scenario, spec: DataSpec) -> DataSpec:
     """Own samples need not hold every class that an own model tells apart."""
-    if not (catalog.is_own(scenario.model) and (catalog.is_own(scenario.data) or scenario.data.endswith(".npz"))):
+    if spec.target != ONE_CLASS or not (
+        catalog.is_own(scenario.model) and (catalog.is_own(scenario.data) or scenario.data.endswith(".npz"))
+    ):
         return spec
     return dataclasses.replace(spec, classes=max(spec.classes, logits_of(scenario.model, spec, scenario.seed)))
 
