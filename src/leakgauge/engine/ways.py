@@ -18,7 +18,9 @@ from torch import Tensor, nn
 from leakgauge.engine.batchnorm import has_batchnorm
 from leakgauge.engine.gradients import one_by_one, run_one_by_one, runs_one_by_one, trial_gradients, working_model
 from leakgauge.engine.layerwise import has_convolution, without_rule
+from leakgauge.engine.losses import Loss, cross_entropy
 from leakgauge.errors import BadInput
+from leakgauge.types import ONE_CLASS, DataSpec
 
 _TRIALS = 3
 _ALIKE = 1e-3  # relative; rounding is far below, mixed trials far above
@@ -29,18 +31,18 @@ _SMALL = 1e-3  # a gradient this much smaller than the largest is not made to co
 Gradients = Callable[[Tensor], Mapping[str, Tensor]]
 
 
-def choose_way(model: nn.Module, shape: tuple[int, ...], classes: int) -> str:
+def choose_way(model: nn.Module, data: DataSpec) -> str:
     """Try the model on samples of this shape; says in one line how its trials will run, and why."""
-    like = next(model.parameters())
+    like, loss = next(model.parameters()), cross_entropy if data.target == ONE_CLASS else _size
     g = torch.Generator().manual_seed(0)
-    inputs = torch.rand(_TRIALS, 1, *shape, generator=g).to(like)
-    targets = torch.randint(classes, (_TRIALS, 1), generator=g).to(like.device)
+    inputs = torch.rand(_TRIALS, 1, *data.shape, generator=g).to(like)
+    targets = torch.randint(data.classes, (_TRIALS, 1), generator=g).to(like.device)
     worker = working_model(model, "eval")
-    expected = _twice(worker, inputs, lambda x: one_by_one(worker, x, targets))
+    expected = _twice(worker, inputs, lambda x: one_by_one(worker, x, targets, loss_of=loss))
     with _tracking(worker) as running, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of a batched way that torch is slow in: it is only tried
         try:
-            found = trial_gradients(worker, inputs, targets)
+            found = trial_gradients(worker, inputs, targets, loss_of=loss)
         except (RuntimeError, NotImplementedError) as error:
             run_one_by_one(model)
             return f"one after another, because {_named(worker, running)} cannot run side by side: {_first_line(error)}"
@@ -48,10 +50,15 @@ def choose_way(model: nn.Module, shape: tuple[int, ...], classes: int) -> str:
         if float((found[name] - slow).abs().max()) > _ALIKE * float(slow.abs().max()) + 1e-6:
             run_one_by_one(model)
             return f"one after another, because the gradient of {name!r} would mix the samples of different clients"
-    if not runs_one_by_one(worker) and (why := _wrong_slope(model, shape, classes)) is not None:
+    if not runs_one_by_one(worker) and (why := _wrong_slope(model, data, loss)) is not None:
         run_one_by_one(model)
         return f"one after another, because {why}"
     return usual_way(model)
+
+
+def _size(output: Tensor, _: Tensor) -> Tensor:
+    """Stands for a loss whose targets are no classes."""
+    return output.square().mean()
 
 
 def usual_way(model: nn.Module) -> str:
@@ -65,26 +72,28 @@ def usual_way(model: nn.Module) -> str:
     return f"side by side, because {missing[0]} has no rule of its own" if missing else "layer by layer"
 
 
-def _wrong_slope(model: nn.Module, shape: tuple[int, ...], classes: int) -> str | None:
+def _wrong_slope(model: nn.Module, data: DataSpec, loss: Loss) -> str | None:
     """What makes the derivatives of the gradients differ from those of the plain loop; None where they agree.
 
     In double precision if the model can be had in it, and in train mode too where that is another function.
     """
     like = next(model.parameters())
     g = torch.Generator().manual_seed(1)
-    inputs = torch.rand(2, 2, *shape, generator=g).to(like)  # of two trials, with two samples: the batch has a spread
-    targets = torch.randint(classes, (2, 2), generator=g).to(like.device)
+    inputs = torch.rand(2, 2, *data.shape, generator=g).to(
+        like
+    )  # of two trials, with two samples: the batch has a spread
+    targets = torch.randint(data.classes, (2, 2), generator=g).to(like.device)
     for batchnorm in ("eval", "train") if has_batchnorm(model) else ("eval",):
         for dtype in dict.fromkeys((torch.float64, like.dtype)):
             worker, x = working_model(model, batchnorm).to(dtype), inputs.to(dtype)
             try:
-                expected = second_derivatives(lambda z, w=worker: one_by_one(w, z, targets), x)  # type: ignore[misc]
+                expected = second_derivatives(lambda z, w=worker: one_by_one(w, z, targets, loss_of=loss), x)  # type: ignore[misc]
             except (RuntimeError, NotImplementedError):
                 continue  # it cannot be had in this type, or no client trains it in this mode
             with _tracking(worker) as running, warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 try:
-                    found = second_derivatives(lambda z, w=worker: trial_gradients(w, z, targets), x)  # type: ignore[misc]
+                    found = second_derivatives(lambda z, w=worker: trial_gradients(w, z, targets, loss_of=loss), x)  # type: ignore[misc]
                 except (RuntimeError, NotImplementedError) as error:
                     return (
                         f"{_named(worker, running)} cannot be differentiated twice side by side: {_first_line(error)}"

@@ -17,7 +17,7 @@ from leakgauge.matching.label_counts import RULES as COUNT_RULES
 from leakgauge.matching.last_layer import Clues, clues_of
 from leakgauge.matching.updates import classifier_layer, observed_gradient
 from leakgauge.matching.whole_counts import sorted_labels
-from leakgauge.types import Fact, Observation
+from leakgauge.types import ONE_CLASS, Fact, Observation
 
 RULES = ("auto", "bias", "row-sum")  # for one sample
 INFER, OPTIMISE = SOURCES = ("infer", "optimise")  # where labels come from unless the threat model reveals them
@@ -71,7 +71,7 @@ def searched_labels(observation: Observation, source: str, single: str = "auto")
     if observation.knows(Fact.LABELS):
         labels: Tensor = observation.fact(Fact.LABELS)
         return labels
-    if source == OPTIMISE:
+    if source == OPTIMISE or observation.fact(Fact.INPUT_SPEC).target != ONE_CLASS:
         return None
     try:
         return inferred_labels(observation, single=single)

@@ -30,7 +30,19 @@ from leakgauge.matching.compression import Compression, OwnDistance, Signs, comp
 from leakgauge.matching.distance import distance_between, rows_of
 from leakgauge.matching.noise import Noise
 from leakgauge.matching.updates import observed_gradient
-from leakgauge.types import CROSS_ENTROPY, Batch, DataSpec, Fact, LocalTraining, Observation, Progress, Reconstruction
+from leakgauge.types import (
+    CROSS_ENTROPY,
+    ONE_CLASS,
+    QUANTITIES,
+    SEVERAL_CLASSES,
+    Batch,
+    DataSpec,
+    Fact,
+    LocalTraining,
+    Observation,
+    Progress,
+    Reconstruction,
+)
 
 if TYPE_CHECKING:
     from leakgauge.matching.attempts import Start
@@ -95,9 +107,11 @@ class Matching:
     observed: Mapping[str, Tensor]  # name -> (T, *parameter): a gradient, or a weight difference if steps are unrolled
     shape: tuple[int, ...]  # (N, *sample)
     classes: int
-    labels: Tensor | None  # (T, N), or None where they are searched for
+    labels: Tensor | None  # (T, N), or as targets are, or None where they are searched for
     distance: str | Distance
     prior: Prior
+    target: str = ONE_CLASS  # what a target is, and its shape beside a single label; see `DataSpec`
+    target_shape: tuple[int, ...] = ()
     # How the attack searches, as far as a defense has a say in it.
     variation: float | None = None  # weight of total variation in the prior; None where the attack has none
     variation_known: bool = False  # has a defense that acts later said which weight it takes?
@@ -192,7 +206,23 @@ class Matching:
         """Numbers of z in front of the hidden buffers."""
         if self.painter is not None:
             return self.painter.width
-        return self.pixels + (self.shape[0] * self.classes if self.labels is None else 0)
+        return self.pixels + (math.prod(self._target_shape) if self.labels is None else 0)
+
+    @property
+    def _target_shape(self) -> tuple[int, ...]:
+        """Of what is searched for in place of the labels: shares of classes, or the numbers themselves."""
+        own = self.target_shape if self.target in (QUANTITIES, SEVERAL_CLASSES) else (*self.target_shape, self.classes)
+        return (self.shape[0], *own)
+
+    def targets_of(self, logits: Tensor) -> Tensor:
+        """What the loss is given for searched targets (A, *target)."""
+        if self.target == QUANTITIES:
+            return logits
+        return torch.sigmoid(logits) if self.target == SEVERAL_CLASSES else torch.softmax(logits, -1)
+
+    def named(self, logits: Tensor) -> Tensor | None:
+        """The labels that were found; None where targets are no single class."""
+        return logits.argmax(-1) if self.target == ONE_CLASS else None
 
     def split(self, z: Tensor, trials: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
         """(A, D) -> inputs (A, N, *sample) and logits (A, N, C) or None; rows are all trials in order unless told."""
@@ -203,7 +233,7 @@ class Matching:
             inputs = inputs * self.unit + self.centre
         if self.labels is not None:
             return inputs, None
-        return inputs, self.label_unit * z[:, self.pixels : self.visible].reshape(-1, self.shape[0], self.classes)
+        return inputs, self.label_unit * z[:, self.pixels : self.visible].reshape(-1, *self._target_shape)
 
     def buffers_in(self, z: Tensor) -> dict[str, Tensor]:
         """The hidden buffers in z, where they stand as differences from the public model's: name -> (A, *buffer)."""
@@ -369,7 +399,7 @@ def _measure(members: Sequence[Matching], whose: Tensor, trials: Tensor) -> Call
     def measured(z: Tensor) -> tuple[Tensor, Tensor]:
         """Without and with the prior: (A,) each."""
         inputs, logits = first.split(z, trials)
-        targets = labels if logits is None else torch.softmax(logits, -1)
+        targets = labels if logits is None else first.targets_of(logits)
         assert targets is not None
         buffers = masks | first.buffers_in(z) if first.hidden else masks
         simulated = first.simulated_with_graph(inputs, targets, buffers)
@@ -434,6 +464,8 @@ def matching_of(
         observed=dict(observation.update.tensors) if unrolled else observed_gradient(observation, signs_do=True),
         shape=(observation.fact(Fact.NUM_SAMPLES), *data.shape),
         classes=data.classes,
+        target=data.target,
+        target_shape=data.target_shape,
         labels=labels,
         distance=distance,
         prior=prior,

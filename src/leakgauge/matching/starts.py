@@ -80,7 +80,7 @@ def _from_public(
     if kind == "same-class":
         if labels is None:
             raise NotApplicable("start 'same-class' needs labels, which are searched for here; use --init optimal")
-        return pool[_of_class(labels.cpu(), public.labels[0].cpu(), seeds, f"{role}/class")]
+        return pool[_of_class(labels.cpu(), public.classes[0].cpu(), seeds, f"{role}/class")]
     picks = per_trial(seeds, f"{role}/pick", lambda g: torch.randint(len(pool), (shape[0],), generator=g))
     start = pool[picks].clone()  # (T, N, *sample)
     if kind == "hybrid" and len(shape) == 4:

@@ -105,6 +105,13 @@ class Batch:
     def trials(self) -> int:
         return self.inputs.shape[0]
 
+    @property
+    def classes(self) -> Tensor:
+        """(T, N): the labels; zeros where targets are no single label, so that all samples are of one class."""
+        if self.labels.dim() == 2 and not self.labels.is_floating_point():
+            return self.labels
+        return self.labels.new_zeros(self.labels.shape[:2]).long()
+
     def take(self, trials: Sequence[int]) -> Batch:
         return Batch(take(self.inputs, trials), take(self.labels, trials))
 

@@ -34,7 +34,7 @@ def alignment(setup: Setup, defenses: Sequence[Defense]) -> Tensor | None:
     size = sum(p.numel() * p.element_size() for p in model.parameters() if p.requires_grad)
     if uses_batch_statistics(model) or size > _LARGE:
         return None
-    trials, samples = setup.batch.labels.shape
+    trials, samples = setup.batch.labels.shape[:2]
     at_once = fitting(_COPIES * size, setup.batch.inputs.device)
     some = max(1, at_once // samples)
     found = []
@@ -52,7 +52,7 @@ def alignment(setup: Setup, defenses: Sequence[Defense]) -> Tensor | None:
 def _cosines(model: nn.Module, shared: SharedUpdate, batch: Batch, records: range, loss: Loss) -> Tensor:
     """(T, R) for some records of every trial."""
     picked = list(records)
-    inputs, labels = batch.inputs[:, picked].flatten(0, 1)[:, None], batch.labels[:, picked].flatten()[:, None]
+    inputs, labels = batch.inputs[:, picked].flatten(0, 1)[:, None], batch.labels[:, picked].flatten(0, 1)[:, None]
     own = client_gradients(model, inputs, labels, loss)
     rows = torch.arange(len(batch.labels), device=inputs.device).repeat_interleave(len(picked))
     both = [(own[n].flatten(1), shared.tensors[n][rows].flatten(1)) for n in own if _fits(own[n], shared.tensors, n)]
