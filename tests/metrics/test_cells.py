@@ -12,9 +12,8 @@ DATA = DataSpec(
 
 
 def test_each_kind_of_cell_counts_once():
-    truth = torch.cat(
-        [p.encode(v) for p, v in zip(DATA.parts, (torch.tensor([[10.0, 20.0]]), torch.tensor([[0, 2]])))], 1
-    )
+    numbers, words = torch.tensor([[10.0, 20.0]]), torch.tensor([[0, 2]])
+    truth = torch.cat((DATA.parts[0].encode(numbers), DATA.parts[1].encode(words)), 1)
     assert float(CELLS(truth, truth, DATA)) == 1.0
     other = truth.clone()
     other[0, 0] += 0.5 / 50  # half a unit of fifty

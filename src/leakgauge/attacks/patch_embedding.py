@@ -28,7 +28,7 @@ from leakgauge.attacks._patch_rows import PatchRows, Solved, patch_rows, possibl
 from leakgauge.errors import NotApplicable
 from leakgauge.matching.probing import probing_of
 from leakgauge.matching.updates import observed_gradient
-from leakgauge.types import CROSS_ENTROPY, NLL_ON_LOGITS, Attack, DataSpec, Fact, Observation, Progress, Reconstruction
+from leakgauge.types import Attack, DataSpec, Fact, Observation, Progress, Reconstruction
 
 _SURE = 0.02  # expected error of a number up to which a sample counts as proven
 _NOISE = 0.5  # share of the gradient that is not explained from which nothing is claimed
@@ -48,7 +48,7 @@ class PatchEmbedding(Attack):
     tier: ClassVar[str] = "quick"
     cost: ClassVar[float] = 1.2
     needs: ClassVar[frozenset[Fact]] = frozenset({Fact.INPUT_SPEC, Fact.NUM_SAMPLES, Fact.LOCAL_TRAINING})
-    losses: ClassVar[tuple[str, ...]] = (CROSS_ENTROPY, NLL_ON_LOGITS)
+    losses: ClassVar[tuple[str, ...]] = ()
 
     def check(self, observation: Observation) -> None:
         found_rows(observation)

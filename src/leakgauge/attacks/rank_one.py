@@ -27,7 +27,7 @@ from leakgauge.attacks._own_replay import OwnReplay, own_replay, tolerance
 from leakgauge.errors import NotApplicable
 from leakgauge.matching.probing import probing_of
 from leakgauge.matching.updates import observed_gradient
-from leakgauge.types import CROSS_ENTROPY, NLL_ON_LOGITS, Attack, DataSpec, Fact, Observation, Progress, Reconstruction
+from leakgauge.types import Attack, DataSpec, Fact, Observation, Progress, Reconstruction
 
 _LENGTHS = 24  # tried for each sign
 _FINE = 9  # between the neighbours of the best of these
@@ -56,7 +56,7 @@ class RankOne(Attack):
     tier: ClassVar[str] = "quick"
     cost: ClassVar[float] = 1.1
     needs: ClassVar[frozenset[Fact]] = frozenset({Fact.INPUT_SPEC, Fact.NUM_SAMPLES, Fact.LOCAL_TRAINING})
-    losses: ClassVar[tuple[str, ...]] = (CROSS_ENTROPY, NLL_ON_LOGITS)
+    losses: ClassVar[tuple[str, ...]] = ()
 
     def check(self, observation: Observation) -> None:
         found_map(observation)

@@ -79,9 +79,7 @@ def _wrong_slope(model: nn.Module, data: DataSpec, loss: Loss) -> str | None:
     """
     like = next(model.parameters())
     g = torch.Generator().manual_seed(1)
-    inputs = torch.rand(2, 2, *data.shape, generator=g).to(
-        like
-    )  # of two trials, with two samples: the batch has a spread
+    inputs = torch.rand(2, 2, *data.shape, generator=g).to(like)  # two trials of two samples: batches have a spread
     targets = torch.randint(data.classes, (2, 2), generator=g).to(like.device)
     for batchnorm in ("eval", "train") if has_batchnorm(model) else ("eval",):
         for dtype in dict.fromkeys((torch.float64, like.dtype)):

@@ -23,6 +23,7 @@ class InputSearch(Attack):
     """Fields and problem of attacks that descend in the inputs."""
 
     kind: ClassVar[type] = Matching
+    losses: ClassVar[tuple[str, ...]] = ()
 
     steps: int = setting(4800, "optimiser steps per attempt", low=1)
     time_budget: float | None = setting(None, "seconds for all victims together; none unless given", above=0)
