@@ -77,7 +77,7 @@ def _pulled(start: Tensor, local: LocalTraining, samples: int) -> Tensor:
 def _moved(start: Tensor, gradient: Tensor, local: LocalTraining, samples: int) -> Tensor:
     """How the rule moves a weight in all local steps, given the same gradient in each. Double precision."""
     rule, begun, same = Optimizer(local), start.double()[None], gradient.double()[None]
-    weights, memory = {"": begun}, {}
+    weights, memory = {"": begun}, dict[str, Tensor]()
     for number, step in enumerate(local_plan(samples, local)):
         pull = local.proximal * (weights[""] - begun)
         slope = same * len(step.parts) / step.accumulated + pull

@@ -82,7 +82,9 @@ def _usual(inputs: Any, labels: Any) -> bool:
 def half_of(dataset: Dataset, split: str) -> Dataset:
     """Half of each class, or every second sample where targets are no classes."""
     labels = dataset.labels.numpy()
-    index = torch.from_numpy(half(labels if dataset.spec.target == ONE_CLASS else np.zeros(len(labels)), split))
+    index = torch.from_numpy(
+        half(labels if dataset.spec.target == ONE_CLASS else np.zeros(len(labels), np.int64), split)
+    )
     return dataclasses.replace(dataset, inputs=dataset.inputs[index], labels=dataset.labels[index])
 
 

@@ -57,11 +57,11 @@ def _part(name: str, key: str, array: Array) -> Part:
     if array.dtype == bool or "mask" in key:
         return Part(key, shape, MASK)
     if np.issubdtype(array.dtype, np.integer):
-        low, high = int(array.min()), int(array.max())
-        if low < 0 or high >= MOST_CLASSES:
+        most = int(array.max())
+        if int(array.min()) < 0 or most >= MOST_CLASSES:
             do = "number the values from 0; give quantities as floats"
             raise BadInput(what, allowed=f"whole numbers from 0 to {MOST_CLASSES - 1}", got="others", do=do)
-        return Part(key, shape, CATEGORIES, high + 1)
+        return Part(key, shape, CATEGORIES, most + 1)
     if not np.issubdtype(array.dtype, np.floating):
         raise BadInput(what, allowed="numbers", got=str(array.dtype), do="convert them first")
     if not np.isfinite(array).all():

@@ -91,7 +91,7 @@ class SoftCategories(TorchFunctionMode):
             other = args[1 - place]
             shares = soft.shares
             if isinstance(other, Tensor) and other.dim():
-                shares = shares.expand(*torch.broadcast_shapes(shares.shape[:-1], other.shape), shares.shape[-1])
+                shares = shares.expand(*(shares[..., 0] + other).shape, shares.shape[-1])
             self._remember(found, _Shares(shares, other + soft.offset))
             return
         if not isinstance(soft.offset, int):

@@ -45,7 +45,7 @@ def adapted(model: nn.Module, spec: DataSpec) -> nn.Module:
         return model
     cls = type(model)
     model.__class__ = type(cls.__name__, (Adapted, cls), {"__module__": cls.__module__})
-    model._leakgauge_spec = spec
+    vars(model)["_leakgauge_spec"] = spec
     return model
 
 

@@ -166,7 +166,7 @@ def _check_forward(what: str, model: nn.Module, data: DataSpec) -> None:
     if data.target == ONE_CLASS:
         refuse_output(f"of model {what!r}", logits, 1, data.classes)
     elif not isinstance(logits, Tensor) or not logits.is_floating_point() or logits.shape[:1] != (1,):
-        got = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
+        got = str(tuple(logits.shape)) if isinstance(logits, Tensor) else type(logits).__name__
         do = "return one row for each sample"
         raise BadInput(f"output of model {what!r}", allowed="a tensor of floats, (1, ...)", got=got, do=do)
     if not bool(torch.isfinite(logits).all()):

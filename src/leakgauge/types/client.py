@@ -51,14 +51,14 @@ class Part:
         import torch
 
         if self.kind == CATEGORIES:
-            return torch.nn.functional.one_hot(values.long(), self.size).flatten(1).float()
-        return ((values.float() - self.low) / (self.high - self.low)).flatten(1)
+            return torch.nn.functional.one_hot(values.long(), self.size).reshape(len(values), -1).float()
+        return ((values.float() - self.low) / (self.high - self.low)).reshape(len(values), -1)
 
     def relaxed(self, flat: Tensor) -> Tensor:
         """(..., width) -> what the model gets, before categories become whole numbers: (..., *shape[, size])."""
         if self.kind == CATEGORIES:
-            return flat.unflatten(-1, (*self.shape, self.size))
-        return (flat * (self.high - self.low) + self.low).unflatten(-1, self.shape or (1,))
+            return flat.reshape(*flat.shape[:-1], *self.shape, self.size)
+        return (flat * (self.high - self.low) + self.low).reshape(*flat.shape[:-1], *self.shape)
 
     def decode(self, flat: Tensor) -> Tensor:
         """(..., width) -> (..., *shape) as the model takes it."""
@@ -84,8 +84,10 @@ class DataSpec:
 
     def split(self, samples: Tensor) -> dict[str, Tensor]:
         """(..., *shape) -> the flat numbers of each part (..., width)."""
+        import torch
+
         widths = [part.width for part in self.parts]
-        pieces = samples.flatten(samples.dim() - len(self.shape)).split(widths, -1)
+        pieces = torch.split(samples.flatten(samples.dim() - len(self.shape)), widths, -1)
         return {part.name: piece for part, piece in zip(self.parts, pieces, strict=True)}
 
     def decode(self, samples: Tensor) -> dict[str, Tensor]:
