@@ -8,7 +8,7 @@ from torch.func import functional_call
 
 from leakgauge.attacks.grnn import GRNN, absolute_variation, squared_variation
 from leakgauge.client.fedsgd import fedsgd
-from leakgauge.engine.gradients import cross_entropy
+from leakgauge.engine.losses import cross_entropy
 from leakgauge.errors import BadInput, NotApplicable
 from leakgauge.types import Batch
 

@@ -69,7 +69,7 @@ def test_where_no_averages_are_shared_nothing_is_read(local):
         from leakgauge.client.fedsgd import fedsgd
 
         net, held = network(), batch()
-        update = fedsgd("train", "cross-entropy")(net, held, (0, 1))
+        update = fedsgd(LocalTraining(batchnorm="train"))(net, held, (0, 1))
         observation = observe(
             net, update, threat_model("honest-but-curious"), facts_about(net, held, DATA, local, None)
         )

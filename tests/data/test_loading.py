@@ -248,10 +248,7 @@ def test_npz_tables_are_tabular(tmp_path):
     [
         ({"x": np.zeros((2, 3))}, "array called labels or y"),
         ({"y": np.array([0, 1])}, "array called inputs or x or images, got none|got y"),
-        ({"x": np.zeros((2, 3)), "y": np.array([0.5, 1])}, "whole numbers"),
         ({"x": np.zeros((2, 3)), "y": np.array([0])}, "2 whole numbers"),
-        ({"x": np.full((2, 3), 7.0), "y": np.array([0, 1])}, "between 0 and 1"),
-        ({"x": np.zeros((2, 3), dtype=np.int32), "y": np.array([0, 1])}, "floats between 0 and 1"),
         ({"x": np.zeros((2, 5, 5, 5)), "y": np.array([0, 1])}, "reshape"),
         ({"x": np.zeros((2, 3)), "y": np.array([0, -1])}, "number the classes from 0"),
         ({"x": np.zeros((0, 3)), "y": np.zeros(0, dtype=int)}, "whole numbers"),

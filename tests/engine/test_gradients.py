@@ -12,15 +12,14 @@ import leakgauge.engine.gradients as module
 from leakgauge import catalog
 from leakgauge.engine.gradients import (
     client_gradients,
-    cross_entropy,
     kept_bytes,
-    nll_on_logits,
     one_by_one,
     parameters_of,
     run_one_by_one,
     trial_gradients,
     working_model,
 )
+from leakgauge.engine.losses import cross_entropy, nll_on_logits
 from leakgauge.engine.ways import second_derivatives
 from leakgauge.models import load_model
 from leakgauge.types import DataSpec

@@ -8,8 +8,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from leakgauge.data import load
-from leakgauge.engine.gradients import cross_entropy, one_by_one, trial_gradients, working_model
+from leakgauge.engine.gradients import one_by_one, trial_gradients, working_model
 from leakgauge.engine.layerwise import convolved, fits, has_convolution, kernel_gradients, layerwise_gradients
+from leakgauge.engine.losses import cross_entropy
 from leakgauge.models import load_model
 from leakgauge.types import DataSpec
 

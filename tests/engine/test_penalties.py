@@ -7,8 +7,9 @@ import torch
 from torch import nn
 
 from leakgauge.client.fedavg import fedavg
-from leakgauge.engine.gradients import client_gradients, cross_entropy, one_by_one, trial_gradients, working_model
+from leakgauge.engine.gradients import client_gradients, one_by_one, trial_gradients, working_model
 from leakgauge.engine.layerwise import layerwise_gradients
+from leakgauge.engine.losses import cross_entropy
 from leakgauge.engine.penalties import add_penalty, collecting
 from leakgauge.types import Batch, LocalTraining
 

@@ -6,8 +6,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils.parametrizations import spectral_norm, weight_norm
 
-from leakgauge.engine.gradients import cross_entropy, one_by_one, trial_gradients, working_model
+from leakgauge.engine.gradients import one_by_one, trial_gradients, working_model
 from leakgauge.engine.layerwise import fits, layerwise_gradients
+from leakgauge.engine.losses import cross_entropy
 from leakgauge.engine.ways import choose_way, second_derivatives
 
 CLASSES = 4

@@ -68,7 +68,7 @@ OWN = textwrap.dedent("""
     def not_a_tensor():
         class Pair(nn.Linear):
             def forward(self, x):
-                return x, x
+                return "nothing"
         return Pair(30, 2)
 
     def not_finite():
@@ -158,7 +158,7 @@ class TestOwnModels:
                 "wrong_classes",
                 "must be of shape (1, 2), got (1, 5); return one row of class logits for each sample, here 2",
             ),
-            ("not_a_tensor", "must be a tensor of shape (1, 2), got tuple; wrap the model"),
+            ("not_a_tensor", "must be a tensor of shape (1, 2), got str; wrap the model"),
             ("not_finite", "must be finite"),
             ("text", "must be a factory that returns a torch.nn.Module, got str"),
             ("instance", "wrap it in a function"),

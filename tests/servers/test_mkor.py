@@ -55,7 +55,7 @@ def samples(data: DataSpec, labels: list[list[int]]) -> Batch:
 def seen(server: MKOR, model: nn.Module, data: DataSpec, batch: Batch, loss: str, public: bool = True) -> Observation:
     sent = server.prepare(model, data)
     local = LocalTraining(loss=loss)
-    update = fedsgd("eval", loss)(sent, batch, range(batch.trials))
+    update = fedsgd(LocalTraining(loss=loss))(sent, batch, range(batch.trials))
     known = samples(data, [[0] * 40]) if public else None
     facts = facts_about(sent, batch, data, local, known)
     return observe(sent, update, threat_model("malicious-parameters"), facts)

@@ -19,7 +19,6 @@ from leakgauge.client.fedavg import local_steps
 from leakgauge.engine.gradients import working_model
 from leakgauge.engine.memory import fitting
 from leakgauge.errors import NotApplicable
-from leakgauge.matching.first_layer import LOSSES
 from leakgauge.matching.labels import revealed_labels, single_label
 from leakgauge.matching.updates import classifier_layer, observed_gradient
 from leakgauge.types import Attack, Batch, Fact, LocalTraining, Observation, Reconstruction
@@ -39,7 +38,7 @@ class OneSample(Attack):
 
     tier: ClassVar[str] = "quick"
     needs: ClassVar[frozenset[Fact]] = frozenset({Fact.INPUT_SPEC, Fact.NUM_SAMPLES, Fact.LOCAL_TRAINING})
-    losses: ClassVar[tuple[str, ...]] = LOSSES
+    losses: ClassVar[tuple[str, ...]] = ()
 
 
 @dataclass(frozen=True)
@@ -136,7 +135,7 @@ def own_replay(observation: Observation) -> OwnReplay:
     labels = revealed_labels(observation)
     if labels is None:
         try:
-            labels = single_label(observed_gradient(observation), classifier_layer(observation))[:, None]
+            labels = single_label(observed_gradient(observation, signs_do=True), classifier_layer(observation))[:, None]
         except NotApplicable:
             classes = torch.arange(observation.fact(Fact.INPUT_SPEC).classes, device=observed[largest].device)
             labels = classes.expand(observation.trials, -1)

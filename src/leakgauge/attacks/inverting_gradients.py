@@ -44,6 +44,7 @@ DISTANCES = ("cosine", "l2", "l1", "cosine-each", "relative-l1")
 class InputSearch(SearchAttack):
     """First-order searches in units of the data, ranked without prior: fields and problem, also of `portfolio`."""
 
+    losses: ClassVar[tuple[str, ...]] = ()
     distances: ClassVar[tuple[str, ...]] = ()  # that a user may choose
 
     lr: float = setting(0.1, "step length in standard deviations of the data", above=0)
@@ -66,7 +67,8 @@ class InputSearch(SearchAttack):
             searched_labels(observation, self.labels),
             distance=distance,
             prior=smooth,
-            unrolled=None if local.kind == "fedsgd" else dataclasses.replace(local, **assumed),
+            # A sign has no slope to replay.
+            unrolled=None if local.kind == "fedsgd" or local.adaptive else dataclasses.replace(local, **assumed),
             variation=variation,
             by_direction=distance == "cosine" or not self.distances,
             searches_labels=True,

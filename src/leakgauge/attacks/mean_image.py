@@ -31,6 +31,6 @@ class MeanImage(Attack):
         shape = (len(seeds), observation.fact(Fact.NUM_SAMPLES))
         mean = public.inputs[0].mean(0)
         inputs = mean.expand(*shape, *mean.shape).clone()
-        labels = public.labels[0].mode().values.expand(shape).clone()
+        labels = public.classes[0].mode().values.expand(shape).clone()
         nothing = torch.zeros(len(seeds), dtype=torch.long)
         return Reconstruction(inputs, labels, torch.zeros(len(seeds)), nothing, nothing)

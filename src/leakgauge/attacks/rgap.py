@@ -30,7 +30,8 @@ from scipy.sparse.linalg import lsmr
 from torch import Tensor, fx, nn
 from torch.func import functional_call
 
-from leakgauge.engine.gradients import cross_entropy, working_model
+from leakgauge.engine.gradients import working_model
+from leakgauge.engine.losses import cross_entropy
 from leakgauge.errors import NotApplicable
 from leakgauge.matching.updates import example_input, observed_gradient, without_search
 from leakgauge.models.layers import Normalize

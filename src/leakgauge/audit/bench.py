@@ -15,7 +15,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from leakgauge.engine.gradients import cross_entropy, runs_one_by_one, trial_gradients, working_model
+from leakgauge.engine.gradients import runs_one_by_one, trial_gradients, working_model
+from leakgauge.engine.losses import cross_entropy
 from leakgauge.engine.precision import dtype_of, set_precision
 from leakgauge.engine.repeating import Repeated
 from leakgauge.errors import BadInput

@@ -21,7 +21,7 @@ class ClientStep:
 
     def __call__(self, model: nn.Module, batch: Batch, seeds: Sequence[int]) -> SharedUpdate:
         local = self.local
-        step = fedsgd(local.batchnorm, local.loss) if local.kind == "fedsgd" else fedavg(local, self.shuffled)
+        step = fedsgd(local) if local.kind == "fedsgd" else fedavg(local, self.shuffled)
         return step(model, batch, seeds)
 
 

@@ -6,15 +6,21 @@ from collections.abc import Sequence
 
 from torch import nn
 
-from leakgauge.engine.gradients import LOSSES, client_gradients, working_model
-from leakgauge.types import CROSS_ENTROPY, Batch, SharedUpdate, Step
+from leakgauge.engine.gradients import client_gradients, working_model
+from leakgauge.engine.losses import loss_of
+from leakgauge.engine.precision import autocast, rounded_to
+from leakgauge.types import Batch, LocalTraining, SharedUpdate, Step
 
 
-def fedsgd(batchnorm: str = "eval", loss: str = CROSS_ENTROPY) -> Step:
+def fedsgd(local: LocalTraining | None = None) -> Step:
     """A step that shares one gradient; BatchNorm uses running ("eval") or the batch's own statistics ("train")."""
 
+    training = local or LocalTraining()
+
     def step(model: nn.Module, batch: Batch, seeds: Sequence[int]) -> SharedUpdate:  # noqa: ARG001
-        worker = working_model(model, batchnorm)
-        return SharedUpdate("gradient", client_gradients(worker, batch.inputs, batch.labels, LOSSES[loss]))
+        worker = working_model(model, training.batchnorm)
+        with autocast(training.precision, batch.inputs.device):
+            gradient = client_gradients(worker, batch.inputs, batch.labels, loss_of(training))
+        return SharedUpdate("gradient", {n: rounded_to(g, training.shared_as) for n, g in gradient.items()})
 
     return step

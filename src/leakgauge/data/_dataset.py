@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from leakgauge.errors import BadInput
-from leakgauge.types import DataSpec
+from leakgauge.types import ONE_CLASS, DataSpec
 
 SPLITS = ("train", "test")  # train is public; victims are drawn from test
 
@@ -41,7 +41,11 @@ class Dataset:
             allowed = f"of shape {self.spec.shape}"
             raise BadInput(f"{what}: each sample", allowed=allowed, got=own, do="give all samples this shape")
         _check_values(what, self.inputs)
-        _check_labels(what, self.labels, len(self.inputs), self.spec.classes)
+        if self.spec.target == ONE_CLASS:
+            _check_labels(what, self.labels, len(self.inputs), self.spec.classes)
+        elif self.labels.shape != (len(self.inputs), *self.spec.target_shape):
+            wanted, got = (len(self.inputs), *self.spec.target_shape), tuple(self.labels.shape)
+            raise BadInput(f"{what}: labels", allowed=f"of shape {wanted}", got=got, do="give one row per sample")
 
     def __len__(self) -> int:
         return len(self.labels)

@@ -16,10 +16,11 @@ from torch import Tensor
 
 from leakgauge import catalog
 from leakgauge.data._dataset import IMAGENET_MEAN, IMAGENET_STD, SPLITS, Dataset, half, resized
+from leakgauge.data._samples import from_samples
 from leakgauge.data.files import SUFFIXES, read_image, stack
 from leakgauge.errors import BadInput, Unreadable
 from leakgauge.reading.npz import read_npz
-from leakgauge.types import DataSpec
+from leakgauge.types import ONE_CLASS, DataSpec
 
 _DEFAULT_SIZE = 32  # of pictures in a folder
 _LEAST_CLASSES = 2  # one alone would make cross-entropy, and with it every gradient, zero
@@ -183,8 +184,7 @@ def _from_factory(spec: str, factory: Callable[..., Any], split: str | None) -> 
     if isinstance(made, Dataset):
         if split is None:
             return made
-        index = torch.from_numpy(half(made.labels.numpy(), split))
-        return dataclasses.replace(made, inputs=made.inputs[index], labels=made.labels[index])
+        return _half_of(made, split)
     if not isinstance(made, (tuple, list)) or len(made) != 2:
         allowed = "(inputs, labels) or a leakgauge.data.Dataset"
         raise BadInput(f"what {spec!r} returns", allowed=allowed, got=type(made).__name__, do="return two arrays")
@@ -196,6 +196,11 @@ def _from_arrays(name: str, inputs: Any, labels: Any, split: str | None, classes
 
     There are as many classes as the largest label asks for, or `classes` if that is more.
     """
+    if not _usual(inputs, labels):
+        named = inputs if isinstance(inputs, dict) else {"": inputs}
+        arrays = {key: _array(name, f"input {key!r}" if key else "inputs", value) for key, value in named.items()}
+        whole = from_samples(name, arrays, _array(name, "labels", labels))
+        return whole if split is None else _half_of(whole, split)
     x, y = _array(name, "inputs", inputs), _array(name, "labels", labels)
     refuse_labels(name, y.shape, not np.issubdtype(y.dtype, np.integer), len(x), y.dtype)
     y = y.astype(np.int64)
@@ -206,6 +211,28 @@ def _from_arrays(name: str, inputs: Any, labels: Any, split: str | None, classes
     spec = own_spec(name, x.shape[1:], max(_LEAST_CLASSES, int(y.max()) + 1, classes))
     index = np.arange(len(y)) if split is None else half(y, split)
     return Dataset(spec, torch.from_numpy(x[index]), torch.from_numpy(y[index]))
+
+
+def _usual(inputs: Any, labels: Any) -> bool:
+    """Pictures or rows from 0 to 1 with one class each? They keep their shape; all else becomes flat."""
+    if isinstance(inputs, dict):
+        return False
+    x, y = (np.asarray(v.detach().cpu() if isinstance(v, Tensor) else v) for v in (inputs, labels))
+    if y.ndim != 1 or not np.issubdtype(y.dtype, np.integer):
+        return False
+    if x.dtype == np.uint8:
+        return x.ndim in (3, 4)
+    fitting = x.ndim in (2, 3) or (x.ndim == 4 and (x.shape[1] in (1, 3) or x.shape[3] in (1, 3)))
+    if not np.issubdtype(x.dtype, np.floating) or not fitting:
+        return x.dtype == bool or x.dtype.hasobject or not np.issubdtype(x.dtype, np.integer)
+    return not x.size or not np.isfinite(x).all() or bool(x.min() >= 0 and x.max() <= 1)
+
+
+def _half_of(dataset: Dataset, split: str) -> Dataset:
+    """Half of each class, or every second sample if targets are no classes."""
+    labels = dataset.labels.numpy()
+    index = half(labels if dataset.spec.target == ONE_CLASS else np.zeros(len(labels), np.int64), split)
+    return dataclasses.replace(dataset, inputs=dataset.inputs[index], labels=dataset.labels[index])
 
 
 def _array(name: str, what: str, values: Any) -> NDArray[Any]:

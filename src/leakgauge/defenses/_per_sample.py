@@ -18,15 +18,9 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from leakgauge.client.chain import ClientStep
-from leakgauge.client.fedavg import mini_batches
-from leakgauge.engine.gradients import (
-    LOSSES,
-    client_gradients,
-    kept_bytes,
-    parameters_of,
-    trial_gradients,
-    working_model,
-)
+from leakgauge.client.fedavg import control_of, epochs_of, trained
+from leakgauge.engine.gradients import client_gradients, kept_bytes, parameters_of, trial_gradients, working_model
+from leakgauge.engine.losses import loss_of
 from leakgauge.engine.memory import fitting
 from leakgauge.engine.randomness import normal
 from leakgauge.errors import NotApplicable
@@ -60,7 +54,7 @@ class SampleRule:
         return private
 
     def _trained(self, local: LocalTraining, model: nn.Module, batch: Batch, seeds: Sequence[int]) -> SharedUpdate:
-        worker, loss = working_model(model, local.batchnorm), LOSSES[local.loss]
+        worker, loss = working_model(model, local.batchnorm), loss_of(local)
         at_once = _rows_at_once(worker, batch.inputs)
         if local.kind == "fedsgd":
 
@@ -69,16 +63,16 @@ class SampleRule:
 
             return SharedUpdate("gradient", self._step(of_shared_model, batch, seeds, 0, at_once))
         before = parameters_of(worker)
-        weights = {n: p.expand(batch.trials, *p.shape) for n, p in before.items()}
 
-        def of_own_weights(inputs: Tensor, labels: Tensor, _: Sequence[int], samples: int) -> Rows:
-            own = {n: w.repeat_interleave(samples, 0) for n, w in weights.items()}
-            return {n: g.detach() for n, g in trial_gradients(worker, inputs, labels, own, loss_of=loss).items()}
+        def private(inputs: Tensor, labels: Tensor, weights: Rows, number: int) -> Rows:
+            def of_own_weights(inputs: Tensor, labels: Tensor, _: Sequence[int], samples: int) -> Rows:
+                own = {n: w.repeat_interleave(samples, 0) for n, w in weights.items()}
+                return {n: g.detach() for n, g in trial_gradients(worker, inputs, labels, own, loss_of=loss).items()}
 
-        for number, part in enumerate(mini_batches(batch.inputs.shape[1], local)):
-            some = Batch(batch.inputs[:, part], batch.labels[:, part])
-            gradient = self._step(of_own_weights, some, seeds, number, at_once)
-            weights = {n: w - local.lr * gradient[n] for n, w in weights.items()}
+            return self._step(of_own_weights, Batch(inputs, labels), seeds, number, at_once)
+
+        orders = list(epochs_of(batch, local, seeds)) if local.order == "shuffled" else [batch]
+        weights = trained(before, orders, local, private, control=control_of(local, before))
         return SharedUpdate("weight_delta", {n: w - before[n] for n, w in weights.items()})
 
     def _behind_another(self, step: Step, model: nn.Module, batch: Batch, seeds: Sequence[int]) -> SharedUpdate:

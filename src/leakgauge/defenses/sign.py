@@ -12,7 +12,7 @@ magnitudes of a row are gone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -20,13 +20,12 @@ import torch
 from torch import Tensor, nn
 
 from leakgauge.defenses._compressing import compressed
-from leakgauge.matching.compression import Compared, Compression, Named, beside
+from leakgauge.matching.compression import Signs
 from leakgauge.matching.first_layer import LEAST_SQUARES, FirstLayer
 from leakgauge.matching.problem import Matching
 from leakgauge.settings import setting
 from leakgauge.types import Batch, Defense, Observation, SharedUpdate, Step
 
-_TINY = 1e-30
 _SMOOTHNESS = 3e-3  # weight of total variation; from 3e-3 to 0.1 the result differs by half a dB
 
 
@@ -65,33 +64,3 @@ class Sign(Defense):
     def bytes_up(self, tensors: Mapping[str, torch.Size], number_bytes: int = 4) -> int:
         scales = number_bytes * len(tensors) if self.scale == "mean" else 0
         return scales + sum(-(-shape.numel() // 8) for shape in tensors.values())
-
-
-@dataclass(frozen=True)
-class Signs(Compression):
-    """Every entry's sign, times one number per tensor: its mean magnitude, or 1.
-
-    The gradient lies in the orthant of the signs. Lengths are free (or fixed by the mean), so a tensor is measured in
-    units of its own mean magnitude: otherwise no gradient at all would satisfy every sign.
-    """
-
-    scale: str
-
-    def against(self, observed: Named, distance: str) -> Callable[[Named], Compared]:
-        signs = {name: torch.where(t < 0, -1.0, 1.0).to(t) for name, t in observed.items()}
-        sizes = {name: t.flatten(1).abs().mean(1) for name, t in observed.items()}
-
-        def compared(gradients: Named) -> Compared:
-            mine, theirs = {}, {}
-            for name, sign in signs.items():
-                size = gradients[name].flatten(1).abs().mean(1)
-                unit = gradients[name] / beside(size.clamp_min(_TINY), sign)
-                inside = sign * (sign * unit).clamp_min(0)
-                mine[name], theirs[name] = unit, inside
-                if self.scale == "mean" and distance != "cosine":  # a cosine does not see lengths
-                    # Counts as one entry more: as heavy as the tensor it holds the search off (4 dB worse).
-                    mine[f"{name}/size"] = (size / sizes[name].clamp_min(_TINY))[:, None]
-                    theirs[f"{name}/size"] = torch.ones_like(size)[:, None]
-            return mine, theirs
-
-        return compared

@@ -8,7 +8,7 @@ pixels through VGG16 keep 11 GB of activations alive if they go through together
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from weakref import WeakSet
 
 import torch
@@ -18,9 +18,9 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from leakgauge.engine.batchnorm import WrittenOutNorms, fix_statistics, use_batch_statistics, uses_batch_statistics
 from leakgauge.engine.layerwise import fits, has_convolution, layerwise_gradients
+from leakgauge.engine.losses import LOSSES, Loss, cross_entropy
 from leakgauge.engine.memory import fitting
 from leakgauge.engine.penalties import collecting
-from leakgauge.types import CROSS_ENTROPY, NLL_ON_LOGITS
 
 _MOST = 2**30  # bytes of a client's activations at once if trials run one by one: more is no faster
 _LOOPED: WeakSet[nn.Module] = WeakSet()  # models with trials that cannot run side by side
@@ -47,22 +47,6 @@ def working_model(model: nn.Module, batchnorm: str) -> nn.Module:
 def parameters_of(model: nn.Module) -> dict[str, Tensor]:
     """Trainable parameters by name, cut off from autograd."""
     return {n: p.detach() for n, p in model.named_parameters() if p.requires_grad}
-
-
-def cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
-    """Mean cross-entropy of (N, C) logits against (N,) labels or (N, C) probabilities."""
-    return nll_on_logits(torch.log_softmax(logits, -1), targets)
-
-
-def nll_on_logits(logits: Tensor, targets: Tensor) -> Tensor:
-    """The negative logit of the true class: cross-entropy without its softmax."""
-    if targets.dim() == logits.dim():  # a network of several rounds has one output more, which is no class
-        return -(targets * logits[..., : targets.shape[-1]]).sum(-1).mean()
-    return -logits.gather(-1, targets.unsqueeze(-1)).mean()
-
-
-Loss = Callable[[Tensor, Tensor], Tensor]  # (N, C) logits and targets -> the mean loss
-LOSSES: Mapping[str, Loss] = {CROSS_ENTROPY: cross_entropy, NLL_ON_LOGITS: nll_on_logits}
 
 
 @sdpa_kernel(SDPBackend.MATH)  # the fused attention kernels cannot be differentiated twice
@@ -145,10 +129,10 @@ def client_gradients(
 ) -> dict[str, Tensor]:
     """`trial_gradients`, detached, with the samples of a trial in as many parts as memory asks for.
 
-    A mean loss is the weighted mean over parts, except where BatchNorm looks at the whole batch: that stays whole.
+    A mean loss is the weighted mean over parts. Where BatchNorm or the loss looks at the whole batch, that stays whole.
     """
     samples = size = inputs.shape[1]
-    if not uses_batch_statistics(model):
+    if not uses_batch_statistics(model) and loss_of in LOSSES.values():
         kept, looped = kept_bytes(model, inputs[0, :1]), runs_one_by_one(model)
         size = fitting(kept if looped else kept * len(inputs), inputs.device)
         size = min(size, max(1, _MOST // kept)) if looped else size

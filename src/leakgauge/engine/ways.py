@@ -19,7 +19,9 @@ from torch import Tensor, nn
 from leakgauge.engine.batchnorm import has_batchnorm
 from leakgauge.engine.gradients import one_by_one, run_one_by_one, runs_one_by_one, trial_gradients, working_model
 from leakgauge.engine.layerwise import has_convolution, without_rule
+from leakgauge.engine.losses import Loss, cross_entropy
 from leakgauge.errors import BadInput
+from leakgauge.types import ONE_CLASS, DataSpec
 
 _TRIALS = 3
 _ALIKE = 1e-3  # relative; rounding is far below, mixed trials far above
@@ -38,18 +40,24 @@ class _LayerFailed(Exception):
         self.path = path
 
 
-def choose_way(model: nn.Module, shape: tuple[int, ...], classes: int) -> str:
+def choose_way(model: nn.Module, data: DataSpec) -> str:
     """Try the model on samples of this shape; says in one line how its trials will run, and why."""
-    inputs, targets = _samples(model, (_TRIALS, 1), shape, classes, seed=0)
+    inputs, targets = _samples(model, (_TRIALS, 1), data, seed=0)
+    loss = cross_entropy if data.target == ONE_CLASS else _size
     worker = working_model(model, "eval")
-    expected = _gradients_that_can_be_followed(worker, inputs, targets)
-    why = _wrong_gradient(worker, inputs, targets, expected)
+    expected = _gradients_that_can_be_followed(worker, inputs, targets, loss)
+    why = _wrong_gradient(worker, inputs, targets, loss, expected)
     if why is None and not runs_one_by_one(worker):
-        why = _wrong_slope(model, shape, classes)
+        why = _wrong_slope(model, data, loss)
     if why is None:
         return usual_way(model)
     run_one_by_one(model)
     return f"one after another, because {why}"
+
+
+def _size(output: Tensor, _: Tensor) -> Tensor:
+    """Stands for a loss whose targets are no classes."""
+    return output.square().mean()
 
 
 def usual_way(model: nn.Module) -> str:
@@ -63,19 +71,19 @@ def usual_way(model: nn.Module) -> str:
     return f"side by side, because {missing[0]} has no rule of its own" if missing else "layer by layer"
 
 
-def _samples(
-    model: nn.Module, batch: tuple[int, int], shape: tuple[int, ...], classes: int, seed: int
-) -> tuple[Tensor, Tensor]:
+def _samples(model: nn.Module, batch: tuple[int, int], data: DataSpec, seed: int) -> tuple[Tensor, Tensor]:
     like, g = next(model.parameters()), torch.Generator().manual_seed(seed)
-    inputs = torch.rand(*batch, *shape, generator=g).to(like)
-    return inputs, torch.randint(classes, batch, generator=g).to(like.device)
+    inputs = torch.rand(*batch, *data.shape, generator=g).to(like)
+    return inputs, torch.randint(data.classes, batch, generator=g).to(like.device)
 
 
-def _wrong_gradient(worker: nn.Module, inputs: Tensor, targets: Tensor, expected: Mapping[str, Tensor]) -> str | None:
+def _wrong_gradient(
+    worker: nn.Module, inputs: Tensor, targets: Tensor, loss: Loss, expected: Mapping[str, Tensor]
+) -> str | None:
     """What makes the gradients differ from those of the plain loop; None if they agree."""
     try:
         with _watched(worker):
-            found = trial_gradients(worker, inputs, targets)
+            found = trial_gradients(worker, inputs, targets, loss_of=loss)
     except _LayerFailed as error:
         return f"{_named(worker, error.path)} cannot run side by side: {error}"
     for name, slow in expected.items():
@@ -84,22 +92,22 @@ def _wrong_gradient(worker: nn.Module, inputs: Tensor, targets: Tensor, expected
     return None
 
 
-def _wrong_slope(model: nn.Module, shape: tuple[int, ...], classes: int) -> str | None:
+def _wrong_slope(model: nn.Module, data: DataSpec, loss: Loss) -> str | None:
     """What makes the derivatives of the gradients differ from those of the plain loop; None if they agree.
 
     In double precision if the model can be had in it, and in train mode too where that is another function.
     """
-    inputs, targets = _samples(model, (2, 2), shape, classes, seed=1)  # two samples: the batch has a spread
+    inputs, targets = _samples(model, (2, 2), data, seed=1)  # two samples: the batch has a spread
     for batchnorm in ("eval", "train") if has_batchnorm(model) else ("eval",):
         for dtype in dict.fromkeys((torch.float64, inputs.dtype)):
             worker, x = working_model(model, batchnorm).to(dtype), inputs.to(dtype)
             try:
-                expected = second_derivatives(partial(one_by_one, worker, targets=targets), x)
+                expected = second_derivatives(partial(one_by_one, worker, targets=targets, loss_of=loss), x)
             except RuntimeError:
                 continue  # it cannot be had in this type, or no client trains it in this mode
             try:
                 with _watched(worker):
-                    found = second_derivatives(partial(trial_gradients, worker, targets=targets), x)
+                    found = second_derivatives(partial(trial_gradients, worker, targets=targets, loss_of=loss), x)
             except _LayerFailed as error:
                 return f"{_named(worker, error.path)} cannot be differentiated twice side by side: {error}"
             if float((found - expected).norm()) > _SAME_SLOPE.get(dtype, _ROUGHLY) * float(expected.norm()):
@@ -123,12 +131,14 @@ def second_derivatives(gradients: Gradients, inputs: Tensor) -> Tensor:
     return slope
 
 
-def _gradients_that_can_be_followed(worker: nn.Module, inputs: Tensor, targets: Tensor) -> dict[str, Tensor]:
+def _gradients_that_can_be_followed(
+    worker: nn.Module, inputs: Tensor, targets: Tensor, loss: Loss
+) -> dict[str, Tensor]:
     """The gradients of the plain loop, after making sure that they can be differentiated in the inputs."""
     x = inputs.clone().requires_grad_()
     try:
         with _watched(worker):
-            found = one_by_one(worker, x, targets)
+            found = one_by_one(worker, x, targets, loss_of=loss)
             total = torch.stack([(g**2).sum() for g in found.values()]).sum()
             torch.autograd.grad(total, x, allow_unused=True)
     except _LayerFailed as error:

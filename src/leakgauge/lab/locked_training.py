@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from leakgauge.data import Dataset
-from leakgauge.engine.gradients import cross_entropy
+from leakgauge.engine.losses import cross_entropy
 from leakgauge.engine.randomness import generator
 from leakgauge.federation.rounds import accuracy
 from leakgauge.models.locked_norm import PARTS, LockedNorm, draw_locks, locks_in

@@ -20,7 +20,7 @@ from leakgauge.attacks.cpl import CPL
 from leakgauge.client.fedsgd import fedsgd
 from leakgauge.client.observe import facts_about, observe
 from leakgauge.data import draw_victims, load
-from leakgauge.engine.gradients import cross_entropy
+from leakgauge.engine.losses import cross_entropy
 from leakgauge.engine.precision import set_precision
 from leakgauge.errors import BadInput
 from leakgauge.matching.starts import start_inputs

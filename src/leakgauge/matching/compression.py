@@ -16,6 +16,7 @@ from torch import Tensor
 
 from leakgauge.matching.distance import distance_between, rows_of
 
+_TINY = 1e-30
 Named = Mapping[str, Tensor]  # name -> (A, *parameter)
 # A distance of an attack's own: (observed rows, entries that count or None) -> (rows of a guess -> (A,)).
 OwnDistance = Callable[[list[Tensor], list[Tensor] | None], Callable[[list[Tensor]], Tensor]]
@@ -29,6 +30,36 @@ class Compression:
     def against(self, observed: Named, distance: str) -> Callable[[Named], Compared]:
         """For rows with these updates: (gradients of a guess) -> what is compared with what."""
         raise NotImplementedError  # abstract
+
+
+@dataclass(frozen=True)
+class Signs(Compression):
+    """Every entry's sign, times one number per tensor: its mean magnitude, or 1.
+
+    The gradient lies in the orthant of the signs. Lengths are free (or fixed by the mean), so a tensor is measured in
+    units of its own mean magnitude: otherwise no gradient at all would satisfy every sign.
+    """
+
+    scale: str = "none"  # or "mean"
+
+    def against(self, observed: Named, distance: str) -> Callable[[Named], Compared]:
+        signs = {name: torch.where(t < 0, -1.0, 1.0).to(t) for name, t in observed.items()}
+        sizes = {name: t.flatten(1).abs().mean(1) for name, t in observed.items()}
+
+        def compared(gradients: Named) -> Compared:
+            mine, theirs = {}, {}
+            for name, sign in signs.items():
+                size = gradients[name].flatten(1).abs().mean(1)
+                unit = gradients[name] / beside(size.clamp_min(_TINY), sign)
+                inside = sign * (sign * unit).clamp_min(0)
+                mine[name], theirs[name] = unit, inside
+                if self.scale == "mean" and distance != "cosine":  # a cosine does not see lengths
+                    # Counts as one entry more: as heavy as the tensor it holds the search off (4 dB worse).
+                    mine[f"{name}/size"] = (size / sizes[name].clamp_min(_TINY))[:, None]
+                    theirs[f"{name}/size"] = torch.ones_like(size)[:, None]
+            return mine, theirs
+
+        return compared
 
 
 def compressed_distance(

@@ -39,6 +39,7 @@ class GradientMatching(SearchAttack):
     """Fields and loop shared by attacks that match gradients from a chosen start."""
 
     kind: ClassVar[type] = Likely
+    losses: ClassVar[tuple[str, ...]] = ()
     distances: ClassVar[tuple[str, ...]] = DISTANCES
 
     steps: int = setting(300, "steps per attempt; one L-BFGS step is 20 iterations", low=1)

@@ -17,7 +17,7 @@ from leakgauge.matching.label_counts import chosen_rules
 from leakgauge.matching.last_layer import Clues, clues_of
 from leakgauge.matching.updates import classifier_layer, observed_gradient
 from leakgauge.matching.whole_counts import sorted_labels
-from leakgauge.types import Fact, Observation
+from leakgauge.types import ONE_CLASS, Fact, Observation
 
 RULES = ("auto", "bias", "row-sum")  # for one sample
 INFER, OPTIMISE = SOURCES = ("infer", "optimise")  # where labels come from unless the threat model reveals them
@@ -51,7 +51,8 @@ def counted(clues: Clues, rule: str) -> tuple[Tensor, list[str]]:
 def inferred_labels(observation: Observation, rule: str = "auto", single: str = "auto") -> Tensor:
     """The labels (T, N) behind each update, in rising order; of one sample by the rule `single`."""
     if observation.fact(Fact.NUM_SAMPLES) == 1:
-        return single_label(observed_gradient(observation), classifier_layer(observation), single)[:, None]
+        gradient = observed_gradient(observation, signs_do=True)
+        return single_label(gradient, classifier_layer(observation), single)[:, None]
     clues = clues_of(observation)
     return sorted_labels(counted(clues, rule)[0], clues.samples)
 
@@ -69,6 +70,8 @@ def searched_labels(observation: Observation, source: str, single: str = "auto")
     labels = revealed_labels(observation)
     if labels is not None or source == OPTIMISE:
         return labels
+    if observation.fact(Fact.INPUT_SPEC).target != ONE_CLASS:
+        return None
     try:
         return inferred_labels(observation, single=single)
     except NotApplicable:

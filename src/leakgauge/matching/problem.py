@@ -14,22 +14,38 @@ import dataclasses
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, ClassVar, Protocol, Self
 
 import torch
 from torch import Tensor, nn
 
-from leakgauge.client.fedavg import mini_batches
+from leakgauge.client.fedavg import control_of, local_steps, trained
 from leakgauge.engine.batchnorm import uses_batch_statistics
 from leakgauge.engine.driving import Evaluate
 from leakgauge.engine.gradients import parameters_of, runs_one_by_one, trial_gradients, working_model
+from leakgauge.engine.losses import loss_of
 from leakgauge.errors import BadInput
-from leakgauge.matching.compression import Compression, OwnDistance, compressed_distance
+from leakgauge.matching.compression import Compression, OwnDistance, Signs, compressed_distance
 from leakgauge.matching.distance import distance_between, rows_of
 from leakgauge.matching.noise import Noise
 from leakgauge.matching.updates import observed_gradient
-from leakgauge.types import DataSpec, Fact, LocalTraining, Observation, Progress, Reconstruction
+from leakgauge.types import (
+    CROSS_ENTROPY,
+    ONE_CLASS,
+    QUANTITIES,
+    SEVERAL_CLASSES,
+    Batch,
+    DataSpec,
+    Fact,
+    LocalTraining,
+    Observation,
+    Progress,
+    Reconstruction,
+)
 
+_LONG, _LONG_ON_GPU = 2**26, 2**31  # numbers on a replayed path from which one step's graph is kept at a time
+_SMOOTH, _SMOOTH_BY_DIRECTION = 3e-3, 1e-3  # weights of total variation where only signs are known
 Rows = list[Tensor]
 Distance = OwnDistance
 Gradients = Mapping[str, Tensor]  # name -> (A, *parameter)
@@ -81,9 +97,11 @@ class Matching:
     observed: Mapping[str, Tensor]  # name -> (T, *parameter): a gradient, or a weight difference if steps are unrolled
     shape: tuple[int, ...]  # (N, *sample)
     classes: int
-    labels: Tensor | None  # (T, N), or None where they are searched for
+    labels: Tensor | None  # (T, N), or as targets are, or None where they are searched for
     distance: str | Distance
     prior: Prior
+    target: str = ONE_CLASS  # what a target is, and its shape beside a single label; see `DataSpec`
+    target_shape: tuple[int, ...] = ()
     # How the attack searches, as far as a defense has a say in it.
     variation: float | None = None  # weight of total variation in the prior; None where the attack has none
     variation_known: bool = False  # has a defense that acts later said which weight it takes?
@@ -99,6 +117,7 @@ class Matching:
     strategy: Strategy | None = None
     # What the client did, as far as it is known.
     unrolled: LocalTraining | None = None  # local steps to replay; None for a single gradient
+    softness: float = 0.0  # of the signs that an adaptive optimiser makes of gradients; see `Optimizer`
     mean_of_steps: bool = False  # what is observed is the mean gradient of these steps, not the weight difference
     client_gradient: ClientGradient = trial_gradients  # of one client, or of one of its steps
     transforms: tuple[Transform, ...] = ()  # what was done to the gradient afterwards, in this order
@@ -174,7 +193,23 @@ class Matching:
         """Numbers of z in front of the hidden buffers."""
         if self.painter is not None:
             return self.painter.width
-        return self.pixels + (self.shape[0] * self.classes if self.labels is None else 0)
+        return self.pixels + (math.prod(self._target_shape) if self.labels is None else 0)
+
+    @property
+    def _target_shape(self) -> tuple[int, ...]:
+        """Of what is searched for in place of the labels: shares of classes, or the numbers themselves."""
+        own = self.target_shape if self.target in (QUANTITIES, SEVERAL_CLASSES) else (*self.target_shape, self.classes)
+        return (self.shape[0], *own)
+
+    def targets_of(self, logits: Tensor) -> Tensor:
+        """What the loss is given for searched targets (A, *target)."""
+        if self.target == QUANTITIES:
+            return logits
+        return torch.sigmoid(logits) if self.target == SEVERAL_CLASSES else torch.softmax(logits, -1)
+
+    def named(self, logits: Tensor) -> Tensor | None:
+        """The labels that were found; None where targets are no single class."""
+        return logits.argmax(-1) if self.target == ONE_CLASS else None
 
     def split(self, z: Tensor, trials: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
         """(A, D) -> inputs (A, N, *sample) and logits (A, N, C) or None; rows are all trials in order by default."""
@@ -185,7 +220,7 @@ class Matching:
             inputs = inputs * self.unit + self.centre
         if self.labels is not None:
             return inputs, None
-        return inputs, self.label_unit * z[:, self.pixels : self.visible].reshape(-1, self.shape[0], self.classes)
+        return inputs, self.label_unit * z[:, self.pixels : self.visible].reshape(-1, *self._target_shape)
 
     def in_units(self, inputs: Tensor) -> Tensor:
         """Inputs in standard deviations of the data, for problems that are searched in them."""
@@ -265,11 +300,22 @@ class Matching:
         if self.unrolled is None:
             return self.client_gradient(self.model, inputs, targets, None, masks)
         before = parameters_of(self.model)
-        weights: dict[str, Tensor] = {n: p.expand(len(inputs), *p.shape) for n, p in before.items()}
-        along: list[dict[str, Tensor]] = []
-        for part in mini_batches(inputs.shape[1], self.unrolled):
-            along.append(self.client_gradient(self.model, inputs[:, part], targets[:, part], weights, masks))
-            weights = {n: w - self.unrolled.lr * along[-1][n] for n, w in weights.items()}
+        along: list[Mapping[str, Tensor]] = []
+
+        def gradient_of(inputs: Tensor, targets: Tensor, weights: dict[str, Tensor], _: int) -> Mapping[str, Tensor]:
+            return self.client_gradient(self.model, inputs, targets, weights, masks)
+
+        numbers = sum(p.numel() for p in before.values()) * local_steps(inputs.shape[1], self.unrolled) * len(inputs)
+        weights = trained(
+            before,
+            [Batch(inputs, targets)],
+            self.unrolled,
+            gradient_of,
+            control=control_of(self.unrolled, before),
+            softness=self.softness,
+            on_step=along.append if self.mean_of_steps else None,
+            low_memory=not self.mean_of_steps and numbers > (_LONG_ON_GPU if inputs.is_cuda else _LONG),
+        )
         if self.mean_of_steps:
             return {n: sum((step[n] for step in along[1:]), along[0][n]) / len(along) for n in before}
         return {n: w - before[n] for n, w in weights.items()}
@@ -347,7 +393,7 @@ def _measure(members: Sequence[Matching], whose: Tensor, trials: Tensor) -> Call
     def measured(z: Tensor) -> tuple[Tensor, Tensor]:
         """Without and with the prior: (A,) each."""
         inputs, logits = first.split(z, trials)
-        targets = labels if logits is None else torch.softmax(logits, -1)
+        targets = labels if logits is None else first.targets_of(logits)
         assert targets is not None
         buffers = masks | first.buffers_in(z) if first.hidden else masks
         simulated = first.simulated_with_graph(inputs, targets, buffers)
@@ -378,18 +424,26 @@ def matching_of(
 ) -> Matching:
     """What the observation asks; with `unrolled` the weight difference itself is matched, else a gradient."""
     data: DataSpec = observation.fact(Fact.INPUT_SPEC)
-    return kind(
+    local: LocalTraining = observation.fact(Fact.LOCAL_TRAINING)
+    if local.loss != CROSS_ENTROPY or local.label_smoothing or local.class_weights:
+        more = {"client_gradient": partial(trial_gradients, loss_of=loss_of(local))} | more
+    made = kind(
         observation=observation,
-        model=working_model(observation.model, observation.fact(Fact.LOCAL_TRAINING).batchnorm),
-        observed=dict(observation.update.tensors) if unrolled else observed_gradient(observation),
+        model=working_model(observation.model, local.batchnorm),
+        observed=dict(observation.update.tensors) if unrolled else observed_gradient(observation, signs_do=True),
         shape=(observation.fact(Fact.NUM_SAMPLES), *data.shape),
         classes=data.classes,
+        target=data.target,
+        target_shape=data.target_shape,
         labels=labels,
         distance=distance,
         prior=prior,
         unrolled=unrolled,
         **more,
     )
+    if unrolled or observation.update.kind == "gradient" or not local.adaptive:
+        return made
+    return made.smoother(_SMOOTH_BY_DIRECTION if made.by_direction else _SMOOTH).replace(compression=Signs())
 
 
 def units_of_data(observation: Observation) -> dict[str, Any]:

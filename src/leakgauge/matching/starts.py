@@ -68,7 +68,7 @@ def _from_public(
         if labels is None:
             raise NotApplicable("start 'same-class' needs labels, which are searched for here; use --init optimal")
         draws = uniform(seeds, f"{role}/class", (labels.shape[1], len(pool)))  # (T, N, pool)
-        fits = labels.cpu()[..., None] == public.labels[0].cpu()
+        fits = labels.cpu()[..., None] == public.classes[0].cpu()
         return pool[(draws + fits).argmax(-1)]  # a match adds 1, so that any match beats all others
     picks = per_trial(seeds, f"{role}/pick", lambda g: torch.randint(len(pool), (shape[0],), generator=g))
     start = pool[picks].clone()  # (T, N, *sample)

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from leakgauge.client.fedavg import local_steps
+from leakgauge.client.gradient_behind import DIRECTIONS, EXACT, SIGNS, GradientBehind, gradient_behind
 from leakgauge.errors import NotApplicable
 from leakgauge.models.locked_norm import FIRST_ROUND, SeveralRounds
 from leakgauge.models.structure import last_linear
@@ -23,17 +23,26 @@ class _Gradient(dict[str, Tensor]):
         raise NotApplicable(f"this attack needs {why}; have it shared, or use dlg")
 
 
-def observed_gradient(observation: Observation) -> dict[str, Tensor]:
-    """The mean-loss gradient behind the update, by name: (T, *parameter).
+def observed_gradient(observation: Observation, *, signs_do: bool = False) -> dict[str, Tensor]:
+    """The mean-loss gradient behind the update, by name: (T, *parameter). Signs alone are refused, unless they do.
 
-    A weight difference is divided by minus (rate x local steps): exact for one step, the average gradient along
-    the client's path for more.
+    Of a weight difference it is exact for one step, the average gradient along the client's path for more, and little
+    more than signs where the client's optimiser divides by sizes; see `gradient_behind`.
     """
+    found = read_gradient(observation)
+    if found.quality in (SIGNS, DIRECTIONS) and not signs_do:
+        rule = observation.fact(Fact.LOCAL_TRAINING).optimizer
+        raise NotApplicable(f"{rule} shares signs of gradients and not their sizes, which this attack needs; use dlg")
+    return _Gradient(found.tensors)
+
+
+def read_gradient(observation: Observation) -> GradientBehind:
+    """The same, with how good it is."""
     if observation.update.kind == "gradient":
-        return _Gradient(observation.update.tensors)
+        return GradientBehind(observation.update.tensors, EXACT)
     local: LocalTraining = observation.fact(Fact.LOCAL_TRAINING)
-    scale = -1.0 / (local.lr * local_steps(observation.fact(Fact.NUM_SAMPLES), local))
-    return _Gradient({name: tensor * scale for name, tensor in observation.update.tensors.items()})
+    start = {name: p.detach() for name, p in observation.model.named_parameters()}
+    return gradient_behind(observation.update.tensors, start, local, observation.fact(Fact.NUM_SAMPLES))
 
 
 def without_search(

@@ -9,9 +9,10 @@ from typing import ClassVar
 from torch import Tensor
 
 from leakgauge.errors import BadInput
-from leakgauge.types import DataSpec
+from leakgauge.types import CATEGORIES, DataSpec
 
-Compare = Callable[[Tensor, Tensor], Tensor]  # (..., C, H, W) truth and reconstruction -> (...)
+KINDS = ("image", "tabular", "tokens", "series", "other")
+Compare = Callable[..., Tensor]  # (..., C, H, W) truth and reconstruction -> (...)
 
 
 @dataclass(frozen=True)
@@ -29,12 +30,17 @@ class Metric:
     higher_is_better: bool  # for the attacker: better means more was recovered
     low: float  # nothing lies outside low..high for values in [0, 1]
     high: float
-    applies_to: tuple[str, ...]  # kinds of data: "image", "tabular"
-    compare: Compare  # takes (..., C, H, W); see `__call__` for tables
+    applies_to: tuple[str, ...]  # kinds of data
+    compare: Compare  # takes (..., C, H, W); see `__call__` for others
+    by_parts: bool = False  # True where it compares the parts of a sample, and takes the kind of data too
     clamped: bool = True  # False for scores that fit a scale first and clamp afterwards
 
+    def fits(self, data: DataSpec) -> bool:
+        """Can samples of this kind be scored?"""
+        return data.kind in self.applies_to and (not self.by_parts or has_categories(data))
+
     def __call__(self, truth: Tensor, recon: Tensor, data: DataSpec) -> Tensor:
-        if data.kind not in self.applies_to:
+        if not self.fits(data):
             raise BadInput(
                 f"data for metric {self.name!r}",
                 allowed=" or ".join(self.applies_to),
@@ -48,7 +54,13 @@ class Metric:
                 got=tuple(recon.shape),
                 do="match and reshape it first",
             )
+        if self.by_parts:
+            return self.compare(truth, recon, data)
         return self.compare(_as_pictures(truth, data), _as_pictures(recon, data))
+
+
+def has_categories(data: DataSpec) -> bool:
+    return any(part.kind == CATEGORIES for part in data.parts)
 
 
 def _as_pictures(samples: Tensor, data: DataSpec) -> Tensor:

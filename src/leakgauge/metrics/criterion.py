@@ -18,6 +18,7 @@ from typing import Self
 from torch import Tensor
 
 from leakgauge import catalog
+from leakgauge.metrics._metric import has_categories
 from leakgauge.types import DataSpec
 
 Scored = Mapping[str, float | None]  # one record: what it scored in each metric, None where it is not claimed
@@ -62,6 +63,7 @@ class Criterion:
         return scores >= self.threshold if self.higher_is_better else scores <= self.threshold
 
 
+CELLS = Criterion("cells", 0.9)  # where some values are whole numbers
 CRITERIA = {"image": Criterion("ssim", 0.6), "tabular": Criterion("mse", 1e-3)}
 # What no guess explains: 10 dB nearer than the record's own thumbnail; a hundredth of the error that counts.
 _UNMISTAKABLE = {"image": Criterion("detail", 10.0), "tabular": Criterion("mse", 1e-5)}
@@ -69,12 +71,13 @@ _UNMISTAKABLE = {"image": Criterion("detail", 10.0), "tabular": Criterion("mse",
 
 def criterion_of(data: DataSpec) -> Criterion:
     """When a record of this kind of data counts as recovered."""
-    return CRITERIA[data.kind]
+    return CELLS if has_categories(data) else CRITERIA.get(data.kind, CRITERIA["tabular"])
 
 
 def is_unmistakable(data: DataSpec, record: Scored) -> bool:
     """Is the record alone, without any control, beyond what a guess reaches?"""
-    return _UNMISTAKABLE[data.kind].met(record)
+    rule = Criterion("cells", 1.0) if has_categories(data) else _UNMISTAKABLE.get(data.kind, _UNMISTAKABLE["tabular"])
+    return rule.met(record)
 
 
 def gain(metric: str, score: float | None) -> float:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from leakgauge.metrics._metric import Metric
+from leakgauge.metrics._metric import KINDS, Metric
 
 
 def mse(truth: Tensor, recon: Tensor) -> Tensor:
@@ -23,6 +23,6 @@ MSE = Metric(
     higher_is_better=False,
     low=0.0,
     high=1.0,
-    applies_to=("image", "tabular"),
+    applies_to=KINDS,
     compare=mse,
 )

@@ -11,7 +11,7 @@ import math
 
 from torch import Tensor
 
-from leakgauge.metrics._metric import Metric
+from leakgauge.metrics._metric import KINDS, Metric
 from leakgauge.metrics.mse import mse
 
 CAP = 100.0  # dB; an exact copy would be infinite and carry every mean with it
@@ -45,6 +45,6 @@ PSNR = Metric(
     higher_is_better=True,
     low=0.0,
     high=CAP,
-    applies_to=("image", "tabular"),
+    applies_to=KINDS,
     compare=psnr,
 )

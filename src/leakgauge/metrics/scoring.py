@@ -18,6 +18,7 @@ from torch import Tensor
 from leakgauge.errors import BadInput
 from leakgauge.metrics._metric import Metric
 from leakgauge.metrics.assignment import assign, reorder
+from leakgauge.metrics.cells import CELLS
 from leakgauge.metrics.detail import DETAIL
 from leakgauge.metrics.label_accuracy import label_accuracy
 from leakgauge.metrics.mse import MSE
@@ -25,7 +26,7 @@ from leakgauge.metrics.psnr import PSNR
 from leakgauge.metrics.ssim import SSIM
 from leakgauge.types import BLANK, Batch, DataSpec, Reconstruction
 
-DEFAULT = (MSE, PSNR, SSIM, DETAIL)
+DEFAULT = (MSE, PSNR, SSIM, DETAIL, CELLS)
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,7 @@ class Scores:
 def score(truth: Batch, recon: Reconstruction, data: DataSpec, metrics: Sequence[Metric] = DEFAULT) -> Scores:
     """Score every trial; metrics that do not apply to this kind of data are left out (SSIM of a table)."""
     labels = None
-    if recon.labels is not None:
+    if recon.labels is not None and truth.labels.dim() == 2 and not truth.labels.is_floating_point():
         _require_trials("labels", recon.labels, truth)
         labels = label_accuracy(truth.labels, recon.labels.detach().to(truth.labels.device))
     if recon.inputs is None:
@@ -75,7 +76,7 @@ def score(truth: Batch, recon: Reconstruction, data: DataSpec, metrics: Sequence
     records = {
         m.name: m(truth.inputs, matched if m.clamped else unclamped, data).where(claimed, torch.nan)
         for m in metrics
-        if data.kind in m.applies_to
+        if m.fits(data)
     }
     return Scores(records, labels, matched, failed, order)
 

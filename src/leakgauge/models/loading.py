@@ -13,9 +13,10 @@ from torch import Tensor, nn
 from leakgauge import catalog
 from leakgauge.errors import BadInput, LeakgaugeError, Unreadable
 from leakgauge.models._base import ModelSpec
+from leakgauge.models.adapting import adapted
 from leakgauge.models.layers import seeded
 from leakgauge.reading.tensors import read_safetensors, read_torch
-from leakgauge.types import DataSpec
+from leakgauge.types import ONE_CLASS, DataSpec
 
 _WRAPPERS = ("state_dict", "model_state_dict", "model")  # keys that training scripts put around the tensors
 _SAVE = "save model.state_dict() as .safetensors or with torch.save"
@@ -28,7 +29,7 @@ def load_model(spec: str, data: DataSpec, seed: int, weights: str | None = None)
     (`package.module:factory`, `path/file.py:factory`, then perhaps `:key=value,...` for its arguments).
     """
     if catalog.is_own(spec):
-        model = _own_model(spec, data, seed)
+        model = adapted(_own_model(spec, data, seed), data)
         _check_forward(spec, model, data)  # also fills in lazy layers, before a checkpoint is held against them
         freeze_unused(model, data.shape)
     else:
@@ -41,7 +42,7 @@ def load_model(spec: str, data: DataSpec, seed: int, weights: str | None = None)
 
 def logits_of(spec: str, data: DataSpec, seed: int) -> int:
     """How many classes the user's own model has on samples of this shape."""
-    model = _own_model(spec, data, seed)
+    model = adapted(_own_model(spec, data, seed), data)
     try:
         logits = _zero_logits(model, data)
     except Exception:  # the check of its forward pass reports it
@@ -154,7 +155,12 @@ def _check_forward(what: str, model: nn.Module, data: DataSpec) -> None:
             do += "; arrays (M, H, W) are read as grey pictures (M, 1, H, W): a model of series drops that axis"
         allowed, got = f"runnable on (1, {', '.join(map(str, data.shape))})", f"{type(error).__name__}: {error}"
         raise BadInput(f"model {what!r}", allowed=allowed, got=got, do=do) from error
-    refuse_output(f"of model {what!r}", logits, 1, data.classes)
+    if data.target == ONE_CLASS:
+        refuse_output(f"of model {what!r}", logits, 1, data.classes)
+    elif not isinstance(logits, Tensor) or not logits.is_floating_point() or logits.shape[:1] != (1,):
+        got = str(tuple(logits.shape)) if isinstance(logits, Tensor) else type(logits).__name__
+        do = "return one row for each sample"
+        raise BadInput(f"output of model {what!r}", allowed="a tensor of floats, (1, ...)", got=got, do=do)
     if not bool(torch.isfinite(logits).all()):
         raise BadInput(f"logits of model {what!r}", allowed="finite", got="nan or infinity", do="check its parameters")
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from leakgauge.client.fedavg import local_steps, mini_batches
-from leakgauge.engine.gradients import LOSSES
+from leakgauge.engine.losses import loss_of
 from leakgauge.recording.replays import Client, Rows
 from leakgauge.types import Batch
 
@@ -49,7 +49,7 @@ class OtherTraining:
         for part in mini_batches(len(inputs), local) if local.kind == "fedavg" else [slice(None)]:
             optimiser.zero_grad()
             with torch.enable_grad():
-                loss = (self.loss or LOSSES[local.loss])(model(inputs[part]), labels[part])
+                loss = (self.loss or loss_of(client.local))(model(inputs[part]), labels[part])
                 loss.backward()  # type: ignore[no-untyped-call]
             optimiser.step()
         sign = 1 if local.kind == "fedavg" else -1  # of one step at rate 1, the gradient's opposite

@@ -246,7 +246,7 @@ def setup_from(
     victims = dataclasses.replace(victims, crowd=crowd, shared=_moved_to(victims.shared, where, dtype))
     known, others = (None if batch is None else to_device(batch, where, dtype) for batch in lent)
     own = catalog.is_own(scenario.model) or scenario.model == IN_PYTHON
-    engine = choose_way(model, spec.shape, spec.classes) if own else usual_way(model)
+    engine = choose_way(model, spec) if own else usual_way(model)
     setup = Setup(
         scenario,
         spec,

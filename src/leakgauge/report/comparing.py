@@ -49,7 +49,7 @@ class Comparison:
 
 def compare(first: AuditReport, second: AuditReport) -> Comparison:
     """Rows in the order of the first audit; those that only the second has come last."""
-    score = _SCORE[first.data.kind]
+    score = _SCORE.get(first.data.kind, _SCORE["tabular"])
     a, b = first.scenario.as_dict(), second.scenario.as_dict()
     changed = tuple(k for k in a if a[k] != b[k])
     paired = not set(changed) & set(VICTIMS) and first.data == second.data

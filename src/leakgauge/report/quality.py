@@ -37,7 +37,7 @@ class Quality:
 
 def quality(report: AuditReport) -> Quality:
     """Attacks that could not run, took no time or claim no inputs have no place in it."""
-    metric = _METRIC[report.data.kind]
+    metric = _METRIC.get(report.data.kind, _METRIC["tabular"])
     groups = by_defense(report)
     drawn = [
         Group(defense, tuple(sorted(filter(None, (_point(cell, metric) for cell in cells)), key=lambda p: p.seconds)))

@@ -117,7 +117,7 @@ def guarantee_text(found: Guarantee | None) -> str:
 def _metrics(report: AuditReport) -> list[str]:
     """Those of this kind of data first, then any that we do not know; MSE of images is in the JSON."""
     present = dict.fromkeys(m for row in report.summary for m in row.metrics)
-    order = _ORDER[report.data.kind]
+    order = _ORDER.get(report.data.kind, _ORDER["tabular"])
     known = [m for name in order for m in present if base(m) == name]
     more = [m for m in present if base(m) not in {*order, "mse", "psnr", "ssim", "detail", _SOLVED, _RIGHT}]
     return known + more

@@ -23,7 +23,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from leakgauge.engine.gradients import cross_entropy
+from leakgauge.engine.losses import cross_entropy
 from leakgauge.engine.randomness import generator
 from leakgauge.errors import NotApplicable
 from leakgauge.matching.updates import observed_gradient

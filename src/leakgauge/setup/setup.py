@@ -34,7 +34,7 @@ from leakgauge.models.loading import logits_of
 from leakgauge.reading.keys import content_of, key_of, tensors_of
 from leakgauge.setup.plan import parse_chain, split_chain
 from leakgauge.setup.victims import Victims
-from leakgauge.types import Batch, DataSpec, Defense, Fact, Scenario, SharedUpdate, ThreatModel, threat_model
+from leakgauge.types import ONE_CLASS, Batch, DataSpec, Defense, Fact, Scenario, SharedUpdate, ThreatModel, threat_model
 
 PUBLIC_SAMPLES = 512
 OTHERS, OTHERS_NUMBERS = 2000, 2**26  # samples to compare recoveries with, and what they may hold together
@@ -153,7 +153,9 @@ class Setup:
 
 def _told_apart(scenario: Scenario, spec: DataSpec) -> DataSpec:
     """Own samples need not hold every class that an own model tells apart."""
-    if not (catalog.is_own(scenario.model) and (catalog.is_own(scenario.data) or scenario.data.endswith(".npz"))):
+    if spec.target != ONE_CLASS or not (
+        catalog.is_own(scenario.model) and (catalog.is_own(scenario.data) or scenario.data.endswith(".npz"))
+    ):
         return spec
     return dataclasses.replace(spec, classes=max(spec.classes, logits_of(scenario.model, spec, scenario.seed)))
 
@@ -194,7 +196,7 @@ def load_setup(
             state = _trained_state(model, victims, scenario)
     set_precision(scenario.precision)
     model, crowd = model.to(dtype), to_device(crowd, where, dtype)
-    engine = choose_way(model, data.shape, data.classes) if catalog.is_own(scenario.model) else usual_way(model)
+    engine = choose_way(model, data) if catalog.is_own(scenario.model) else usual_way(model)
     depends = _unrelated_left_out(scenario)
     own = [*scenario.attacks, *(part for defense in scenario.defenses for part in split_chain(defense))]
     contents = [
@@ -221,19 +223,19 @@ def decoys_for(batch: Batch, public: Batch | None, seeds: Sequence[int]) -> Batc
     """For every private sample a public one of the same label, drawn by the trial's own seed."""
     if public is None:
         raise NotApplicable("a decoy is made of public samples, and this data has none to spare; add samples")
-    pool = public.labels[0].cpu()
+    pool = public.classes[0].cpu()
     rows = []
     for trial, seed in enumerate(seeds):
         order = torch.randperm(len(pool), generator=generator(seed, "decoy"))
         chosen: list[int] = []
-        for label in batch.labels[trial].tolist():
+        for label in batch.classes[trial].tolist():
             free = [i for i in order[pool[order] == label].tolist() if i not in chosen]
             if not free:
                 raise NotApplicable(f"a decoy needs more public samples of label {label}; add some, or use other data")
             chosen.append(free[0])
         rows.append(chosen)
     index = torch.tensor(rows, device=public.inputs.device)
-    return Batch(public.inputs[0][index].to(batch.inputs), batch.labels)
+    return Batch(public.inputs[0][index].to(batch.inputs), public.labels[0][index].to(batch.labels))
 
 
 def initial_state(scenario: Scenario) -> str:

@@ -135,7 +135,7 @@ class Attack(Settings):
     needs: ClassVar[frozenset[Fact]]
     kind: ClassVar[type] = Observation  # of the problem; of an observation as it is no defense has anything to say
     baseline: ClassVar[bool] = False  # True for floors that ignore the update
-    losses: ClassVar[tuple[str, ...]] = (CROSS_ENTROPY,)  # the client's losses under which it holds
+    losses: ClassVar[tuple[str, ...]] = (CROSS_ENTROPY,)  # the client's under which it holds; none for all
     decoy: ClassVar[bool] = False  # True where a picture may come from the prior alone: a decoy is attacked beside it
     # How an audit that names no attacks plays it; see `leakgauge.setup.suites`.
     tier: ClassVar[str] = ""  # the shortest suite that plays it, and with it the longer ones; none unless given
@@ -204,7 +204,7 @@ class Attack(Settings):
             )
         if observation.knows(Fact.LOCAL_TRAINING):
             loss = observation.fact(Fact.LOCAL_TRAINING).loss
-            if loss not in self.losses and not self.baseline:
+            if self.losses and loss not in self.losses and not self.baseline:
                 raise NotApplicable(f"{self.name} rests on {' or '.join(self.losses)}, and the clients' loss is {loss}")
 
 

@@ -55,7 +55,7 @@ def draw_candidates(batch: Batch, others: Batch | None, seeds: Sequence[int]) ->
     """Batches of `others` (1, K, ...) for each trial, no sample twice within a trial; None if there are too few."""
     if others is None:
         return None
-    labels, pool = batch.labels.cpu(), others.labels[0].cpu()
+    labels, pool = batch.classes.cpu(), others.classes[0].cpu()
     size = labels.shape[1]
     held = torch.bincount(pool, minlength=int(labels.max()) + 1)
     wanted = torch.stack([torch.bincount(row, minlength=len(held)) for row in labels])  # (T, labels)

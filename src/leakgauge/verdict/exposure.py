@@ -15,7 +15,8 @@ from scipy.stats import spearmanr
 from torch import Tensor, nn
 
 from leakgauge.engine.batchnorm import uses_batch_statistics
-from leakgauge.engine.gradients import LOSSES, Loss, client_gradients, working_model
+from leakgauge.engine.gradients import client_gradients, working_model
+from leakgauge.engine.losses import Loss, loss_of
 from leakgauge.engine.memory import fitting
 from leakgauge.metrics.criterion import gain
 from leakgauge.setup.setup import Setup
@@ -32,7 +33,7 @@ def alignment(setup: Setup, defenses: Sequence[Defense]) -> Tensor | None:
     size = sum(p.numel() * p.element_size() for p in model.parameters() if p.requires_grad)
     if uses_batch_statistics(model) or size > _LARGE:
         return None
-    trials, samples = setup.batch.labels.shape
+    trials, samples = setup.batch.labels.shape[:2]
     at_once = fitting(_COPIES * size, setup.batch.inputs.device)
     some = max(1, at_once // samples)
     found = []
@@ -40,7 +41,7 @@ def alignment(setup: Setup, defenses: Sequence[Defense]) -> Tensor | None:
         chunk = list(range(begin, min(begin + some, trials)))
         shared = setup.update(defenses, setup.model, trials=chunk)
         columns = [
-            _cosines(model, shared, setup.batch.take(chunk), range(i, min(i + at_once, samples)), LOSSES[local.loss])
+            _cosines(model, shared, setup.batch.take(chunk), range(i, min(i + at_once, samples)), loss_of(local))
             for i in range(0, samples, at_once)
         ]
         found.append(torch.cat(columns, 1))
@@ -50,7 +51,7 @@ def alignment(setup: Setup, defenses: Sequence[Defense]) -> Tensor | None:
 def _cosines(model: nn.Module, shared: SharedUpdate, batch: Batch, records: range, loss: Loss) -> Tensor:
     """(T, R) for some records of every trial."""
     picked = list(records)
-    inputs, labels = batch.inputs[:, picked].flatten(0, 1)[:, None], batch.labels[:, picked].flatten()[:, None]
+    inputs, labels = batch.inputs[:, picked].flatten(0, 1)[:, None], batch.labels[:, picked].flatten(0, 1)[:, None]
     own = client_gradients(model, inputs, labels, loss)
     rows = torch.arange(len(batch.labels), device=inputs.device).repeat_interleave(len(picked))
     both = [(own[n].flatten(1), shared.tensors[n][rows].flatten(1)) for n in own if _fits(own[n], shared.tensors, n)]

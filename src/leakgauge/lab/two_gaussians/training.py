@@ -60,10 +60,10 @@ class AdamFederated(Federated):
             order = torch.stack([torch.randperm(batch.labels.shape[1], generator=g) for g in sources])
             for some in order.split(self.local.batch_size, 1):  # type: ignore[no-untyped-call]
                 loss = _losses(now, batch.inputs[rows, some], batch.labels[rows, some]).sum()
-                self._step(now, torch.autograd.grad(loss, list(now.values())))
+                self._move(now, torch.autograd.grad(loss, list(now.values())))
         return SharedUpdate("weight_delta", {n: (p.detach() - before[n])[list(chosen)] for n, p in now.items()})
 
-    def _step(self, now: dict[str, Tensor], gradients: Sequence[Tensor]) -> None:
+    def _move(self, now: dict[str, Tensor], gradients: Sequence[Tensor]) -> None:
         """One step of Adam (Kingma and Ba 2015) for every client."""
         b1, b2 = self._BETAS
         count = self.moments.setdefault("steps", torch.zeros(()))

@@ -1,0 +1,66 @@
+"""What a weight difference says of the gradient behind it."""
+
+import pytest
+import torch
+
+from leakgauge.client.fedavg import fedavg
+from leakgauge.client.fedsgd import fedsgd
+from leakgauge.client.gradient_behind import AVERAGE, DIRECTIONS, EXACT, SIGNS, gradient_behind
+from leakgauge.types import LocalTraining
+
+
+def behind(net, batch, local):
+    moved = fedavg(local)(net, batch, (0, 1)).tensors
+    start = {n: p.detach() for n, p in net.named_parameters()}
+    return gradient_behind(moved, start, local, batch.labels.shape[1])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "lr=0.3",
+        "momentum=0.9,dampening=0.5",
+        "momentum=0.9,nesterov=true,weight_decay=0.01",
+        "weight_decay=0.1",
+        "accumulate=2,batch_size=2",
+        "optimizer=adam,eps=0.1",
+        "optimizer=adamw,eps=0.1,weight_decay=0.1",
+        "optimizer=rmsprop,eps=0.1",
+        "optimizer=adagrad,eps=0.1",
+    ],
+)
+def test_one_step_gives_the_gradient_exactly(model, victims, text):
+    net, batch = model(), victims(2, 4)
+    found = behind(net, batch, LocalTraining.from_text(f"kind=fedavg,{text}"))
+    assert found.quality == EXACT
+    for name, expected in fedsgd()(net, batch, (0, 1)).tensors.items():
+        torch.testing.assert_close(found.tensors[name], expected, rtol=1e-6, atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    "text", ["lr=1e-6", "lr=1e-6,momentum=0.9,weight_decay=0.01", "lr=1e-6,schedule=cosine", "lr=1e-6,proximal=1"]
+)
+def test_short_steps_give_the_mean_gradient(model, victims, text):
+    """The path is short, so that the gradient is the same in all its steps."""
+    net, batch = model(), victims(2, 4)
+    found = behind(net, batch, LocalTraining.from_text(f"kind=fedavg,epochs=4,lr=1e-6,{text}"))
+    assert found.quality == AVERAGE
+    for name, expected in fedsgd()(net, batch, (0, 1)).tensors.items():
+        torch.testing.assert_close(found.tensors[name], expected, rtol=1e-3, atol=1e-6)
+
+
+@pytest.mark.parametrize(("text", "quality"), [("", SIGNS), ("epochs=5", DIRECTIONS), ("weight_decay=0.01", SIGNS)])
+@pytest.mark.parametrize("rule", ["adam", "adamw", "rmsprop", "adagrad"])
+def test_adaptive_rules_leave_signs(model, victims, rule, text, quality):
+    net, batch = model(), victims(2, 4)
+    net, batch = net.float(), type(batch)(batch.inputs.float(), batch.labels)
+    settings = {"kind": "fedavg", "optimizer": rule, "lr": 1e-3} | dict(
+        part.split("=") for part in text.split(",") if part
+    )
+    found = behind(net, batch, LocalTraining.from_mapping(settings))
+    assert found.quality == quality
+    gradient = fedsgd()(net, batch, (0, 1)).tensors
+    agree = torch.cat([(found.tensors[n].sign() == g.sign()).flatten() for n, g in gradient.items()])
+    sizes = torch.cat([g.flatten().abs() for g in gradient.values()])
+    assert float(agree[sizes > sizes.median()].double().mean()) > 0.9
+    assert max(float(t.abs().max()) for t in found.tensors.values()) < 3
