@@ -14,10 +14,9 @@ from torch import Tensor
 from leakgauge.metrics.criterion import criterion_of
 from leakgauge.setup.setup import Setup
 from leakgauge.types import Finding
-from leakgauge.verdict.controls import weighed
-from leakgauge.verdict.credible import is_recovered
-from leakgauge.verdict.proven import all_proven
+from leakgauge.verdict.credible import is_recovered, weighed
 from leakgauge.verdict.roles import attacks_in, floors_in
+from leakgauge.verdict.summary import all_proven
 
 
 def why_stopped(setup: Setup, findings: Sequence[Finding], recovered: Mapping[str, Tensor], defense: str) -> str:

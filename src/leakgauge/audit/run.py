@@ -36,14 +36,14 @@ from leakgauge.setup.setup import Setup, environment
 from leakgauge.setup.suites import SECONDS, in_suite
 from leakgauge.types import AuditReport, Clue, Fact, Finding, Pictures, Scenario, Skipped, Summary, Verdict
 from leakgauge.types.triage import EXPOSED, WRONG
-from leakgauge.verdict.bounds import contradicted
-from leakgauge.verdict.controls import exposures, upper_sides, weighed
+from leakgauge.verdict.bounds import contradicted, upper_sides
+from leakgauge.verdict.credible import weighed
+from leakgauge.verdict.exposure import exposures
 from leakgauge.verdict.film import film_in
 from leakgauge.verdict.flags import FLAGS, NO_TRUTH
 from leakgauge.verdict.gate import Gate
-from leakgauge.verdict.proven import unscored_verdict
 from leakgauge.verdict.roles import floors_in, is_floor
-from leakgauge.verdict.summary import conclude, summarise
+from leakgauge.verdict.summary import conclude, summarise, unscored_verdict
 
 __all__ = ["Watch", "run_audit"]
 
