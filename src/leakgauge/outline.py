@@ -2,7 +2,7 @@
 
 `outline.of("attacks")` says the same as `catalog.find("attacks")` and takes a fraction of the time that importing
 torch takes. The reader knows the few ways in which the catalogue's modules are written: constants, other names, joined
-texts, and functions that return a setting or a data set. Where a module computes more, the catalogue is asked.
+texts, and functions that return a setting or a data set. Where a module needs more, the catalogue is asked.
 """
 
 from __future__ import annotations
@@ -224,26 +224,14 @@ class _Source:
 
     def value(self, node: ast.AST, given: Mapping[str, Any] | None = None) -> Any:
         """What an expression comes to; `given` are the values of names inside a function."""
-        if isinstance(node, ast.Constant):
-            return node.value
-        if isinstance(node, ast.Name):
-            if given and node.id in given:
-                return given[node.id]
-            home, there = self.home_of(node.id)
-            return home.value(home.node(there))
-        if isinstance(node, ast.Tuple | ast.Set):
-            return tuple(self.value(each, given) for each in node.elts)
-        if isinstance(node, ast.JoinedStr):
-            return "".join(str(self.value(part, given)) for part in node.values)
-        if isinstance(node, ast.FormattedValue) and node.format_spec is None and node.conversion == -1:
-            return self.value(node.value, given)
-        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
-            return -self.value(node.operand, given)
-        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "Fact":
-            return Fact[node.attr]
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "frozenset":
-            return tuple(value for argument in node.args for value in self.value(argument, given))
-        raise Unclear(f"{self.name}: {ast.unparse(node)}")
+        scope = {"Fact": Fact, "frozenset": frozenset, **(given or {})}
+        for name in (each.id for each in ast.walk(node) if isinstance(each, ast.Name) and each.id not in scope):
+            home, there = self.home_of(name)
+            scope[name] = home.value(home.node(there))
+        try:
+            return eval(compile(ast.Expression(node), self.name, "eval"), {"__builtins__": {}}, scope)  # type: ignore[arg-type]
+        except Exception as error:
+            raise Unclear(f"{self.name}: {ast.unparse(node)}") from error
 
 
 def _declared(node: ast.ClassDef) -> Iterator[tuple[str, str, ast.AST | None]]:

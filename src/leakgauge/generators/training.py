@@ -67,7 +67,7 @@ def train(
             divergence = 0.5 * (mean * mean + spread.exp() - 1 - spread).sum(1).mean()  # KL(latents || N(0, 1))
             loss = 0.5 * math.prod(plan.shape) * error / schedule.noise**2 + divergence  # minus the evidence's bound
             optimiser.zero_grad()
-            loss.backward()  # type: ignore[no-untyped-call]
+            loss.backward()
             torch.nn.utils.clip_grad_norm_(parameters, _CLIP * math.prod(plan.shape) ** 0.5)
             optimiser.step()
             done = step + 1
