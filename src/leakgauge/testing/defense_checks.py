@@ -36,7 +36,7 @@ class DefenseCase:
 
     def shared(self, kind: str, clients: Batch | None = None, seeds: Sequence[int] = SEEDS) -> SharedUpdate:
         """What they share behind it."""
-        return shared((self.defense,), self.model, self.clients if clients is None else clients, seeds, kind)
+        return shared((self.defense,), self.model, clients or self.clients, seeds, kind)
 
 
 def check_defense(defense: type[Defense] | Defense, model: str = "mlp:hidden=16") -> None:
@@ -68,18 +68,13 @@ def shared(
     return step(prepared(model, *defenses), clients, seeds)
 
 
-def strength_zero(defense: Defense) -> Defense | None:
-    """The same with all numbers that may go down to zero at zero; None where it has none."""
-    fields = [f.name for f in dataclasses.fields(defense) if f.metadata.get("low") == 0]
-    zeros = {name: 0.0 for name in fields if plain_type(type(defense), name) is float}
-    return dataclasses.replace(defense, **zeros) if zeros else None
-
-
 def strength_zero_is_the_identity(case: DefenseCase) -> None:
-    """The same update bit for bit, and nothing to know."""
-    off, name = strength_zero(case.defense), case.defense.name
-    if off is None:
+    """With all numbers at zero that may go down to zero: the same update bit for bit, and nothing to know."""
+    fields, name = [f.name for f in dataclasses.fields(case.defense) if f.metadata.get("low") == 0], case.defense.name
+    zeros = {field: 0.0 for field in fields if plain_type(type(case.defense), field) is float}
+    if not zeros:
         return
+    off = dataclasses.replace(case.defense, **zeros)
     must.hold(off.idle, f"{name}: {off.spec} does nothing, and `idle` does not say so")
     for kind in KINDS:
         bare, defended = (shared(chosen, case.model, case.clients, SEEDS, kind) for chosen in ((), (off,)))
@@ -98,7 +93,7 @@ def same_seed_gives_the_same_update(case: DefenseCase) -> None:
 
 
 def clients_together_equal_clients_alone(case: DefenseCase) -> None:
-    """To rounding: what a client shares hangs on its own seed and samples."""
+    """To rounding: what a client shares depends on its own seed and samples only."""
     for kind in KINDS:
         together = case.shared(kind)
         for t, seed in enumerate(SEEDS):
@@ -114,8 +109,8 @@ def each_client_has_randomness_of_its_own(case: DefenseCase) -> None:
     alike, apart = case.shared("fedsgd", twins, (4, 4)), case.shared("fedsgd", twins, (4, 5))
     for key, tensor in alike.tensors.items():
         what = f"{case.defense.name}: {key} of a client"
-        must.be_close(f"{what} hangs on its place", tensor[0], tensor[1], rtol=1.3e-6, atol=1e-5)
-        must.be_close(f"{what} hangs on another's seed", apart.tensors[key][0], tensor[0], rtol=1.3e-6, atol=1e-5)
+        must.be_close(f"{what} depends on its place", tensor[0], tensor[1], rtol=1.3e-6, atol=1e-5)
+        must.be_close(f"{what} depends on another's seed", apart.tensors[key][0], tensor[0], rtol=1.3e-6, atol=1e-5)
 
 
 def names_shapes_and_kind_stay(case: DefenseCase) -> None:
@@ -149,12 +144,11 @@ def what_it_is_given_stays_as_it_was(case: DefenseCase) -> None:
 
 def a_promise_is_accounted(case: DefenseCase) -> None:
     """Epsilon, delta and what they protect, or no promise at all."""
-    promise, name = case.defense.guarantee(), case.defense.name
-    if promise is None:
-        return
-    must.hold(promise.epsilon > 0, f"{name}: promises epsilon {promise.epsilon:g}, which is not above zero")
-    must.hold(0 <= promise.delta < 1, f"{name}: promises delta {promise.delta:g}, which is not from 0 to 1")
-    must.hold(promise.unit in ("sample", "client"), f"{name}: promises for a {promise.unit}, not a sample or client")
+    found, promises = case.defense.guarantee(), f"{case.defense.name}: promises"
+    if found is not None:
+        must.hold(found.epsilon > 0, f"{promises} epsilon {found.epsilon:g}, which is not above zero")
+        must.hold(0 <= found.delta < 1, f"{promises} delta {found.delta:g}, which is not from 0 to 1")
+        must.hold(found.unit in ("sample", "client"), f"{promises} for a {found.unit}, not a sample or client")
 
 
 def the_server_makes_one_update_of_many(case: DefenseCase) -> None:
@@ -168,15 +162,14 @@ def the_server_makes_one_update_of_many(case: DefenseCase) -> None:
 
 def who_knows_it_is_informed(case: DefenseCase) -> None:
     """A defense that says for no problem how it is beaten would pass for a strong one."""
-    defense, name = case.defense, case.defense.name
-    if not any(defense.has_rule_for(type(attack)) for attack in _ATTACKS):
-        raise AssertionError(f"{name}: says for no kind of problem how it is beaten; write informs_matching")
+    has_rule = any(case.defense.has_rule_for(type(attack)) for attack in _ATTACKS)
+    must.hold(has_rule, f"{case.defense.name}: says for no kind of problem how it is beaten; write informs_matching")
     for attack in _ATTACKS:
-        for way in defense.ways(attack):
-            _require_informed(case, attack, way)
+        for way in case.defense.ways(attack):
+            _informs(case, attack, way)
 
 
-def _require_informed(case: DefenseCase, attack: Attack, way: str) -> None:
+def _informs(case: DefenseCase, attack: Attack, way: str) -> None:
     """The attack runs on a problem of the same type that says something else, and leaves the one it had alone."""
     name, what = case.defense.name, f"{attack.name} ({way})" if way else attack.name
     sent = prepared(case.model, case.defense)
@@ -192,7 +185,7 @@ def _require_informed(case: DefenseCase, attack: Attack, way: str) -> None:
         return
     must.hold(type(informed) is type(posed), f"{name}: of the problem of {what} it makes a {type(informed).__name__}")
     must.hold(informed is not posed, f"{name}: {what} is said to be informed and its problem stays the same")
-    same = before.keys() == vars(posed).keys() and all(value is vars(posed)[key] for key, value in before.items())
+    same = all(value is before.get(key) for key, value in vars(posed).items())
     must.hold(same, f"{name}: informing {what} changes the problem instead of making another")
     must.hold(result.inputs is not None, f"{name}: informed of it, {what} recovers nothing")
 
