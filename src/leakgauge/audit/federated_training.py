@@ -38,6 +38,12 @@ from leakgauge.setup.setup import environment, pick_device
 from leakgauge.types import UNDEFENDED, AuditReport, Cost, Costs, Federation, Guarantee, Interval, Partition, Scenario
 
 _STATE = "state.safetensors"
+_ALONE = "Clients try each other's models: each client sees the update of every other client of its round."
+_MIXED = (
+    "Clients try mixtures of each other's models. Mixing is not differential privacy: a client that gets all of a "
+    "round's mixtures solves them for every single update if it knows the weights, and reads the weights off the zeros "
+    "of ReLU networks if it does not."
+)
 _BYTES = 4  # of a number on the wire
 _CLIENTS = 20  # where a scenario whose cost is asked for has no clients
 
@@ -170,7 +176,8 @@ def train_federation(
         for name, federated in running.items():
             seconds = federated.run_round(number)
             done[name].append(Round(number, _checked(federated, test, number) if look else None, seconds))
-        watch(number, federation.rounds, _latest(done))
+        last = {name: [r.accuracy for r in rows if r.accuracy is not None] for name, rows in done.items()}
+        watch(number, federation.rounds, ", ".join(f"{name} {found[-1]:.3f}" for name, found in last.items() if found))
         if out is not None and look:
             _save(out / _STATE, key, running, done)
     trained = tuple(_finished(planned[name][0], running[name], done[name]) for name in names)
@@ -240,15 +247,8 @@ def _trust(federated: Federated) -> tuple[str, ...]:
         said.append("The losses that clients report reach the server in the clear.")
     if scheme is not None and aggregator.remembers:
         said.append(f"The clients, who hold the key, take the step of {aggregator.name} themselves.")
-    if aggregator.cross_validates and aggregator.mixing == 1:
-        said.append("Clients try each other's models: each client sees the update of every other client of its round.")
-    elif aggregator.cross_validates:
-        said.append(
-            "Clients try mixtures of each other's models. Mixing is not differential privacy: a client that gets all "
-            "of a round's mixtures solves them for every single update if it knows the weights, and reads the weights "
-            "off the zeros of ReLU networks if it does not."
-        )
     if aggregator.cross_validates:
+        said.append(_ALONE if aggregator.mixing == 1 else _MIXED)
         said.append("Losses are taken as clients report them; a client that lies about them moves the weights.")
     return tuple(said)
 
@@ -260,11 +260,6 @@ def _plain(trained: Trained) -> dict[str, Any]:
     weights = both and {"poisoned": both[0], "honest": both[1], "ratio": both[0] / both[1]}
     seconds = {"median": time.value, "iqr": [time.low, time.high]}
     return plain | {"poisoned_weight": weights, "accuracy": trained.accuracy, "round_seconds": seconds}
-
-
-def _latest(done: Mapping[str, Sequence[Round]]) -> str:
-    last = {name: [r.accuracy for r in rows if r.accuracy is not None] for name, rows in done.items()}
-    return ", ".join(f"{name} {found[-1]:.3f}" for name, found in last.items() if found)
 
 
 def _save(path: Path, key: str, running: Mapping[str, Federated], done: Mapping[str, Sequence[Round]]) -> None:
@@ -291,19 +286,17 @@ def _restored(
         return None
     for place, federated in enumerate(running.values()):
         device = next(federated.model.parameters()).device
-        model: dict[str, Tensor] = {}
-        federated.server = {}
+        parts: dict[str, dict[str, Tensor]] = {"model": {}, "server": {}}
         for name, tensor in tensors.items():
-            match name.split("/"):
-                case [number, "model", *rest] if number == str(place):
-                    model["/".join(rest)] = tensor
-                case [number, "server", *rest] if number == str(place):
-                    federated.server["/".join(rest)] = tensor.to(device)
-                case [number, "memory", client, *rest] if number == str(place):
-                    federated.memory.setdefault(int(client), {})["/".join(rest)] = tensor.to(device)
+            number, part, *own = name.split("/")
+            if part == "memory":
+                part, *own = own  # the client
+            if number == str(place):
+                parts.setdefault(part, {})["/".join(own)] = tensor.to(device)
         federated.model = copy.deepcopy(federated.model)  # all begin with the same one
-        federated.model.load_state_dict(model)
-        federated.ledger = tensors[f"{place}/ledger"]
+        federated.model.load_state_dict(parts.pop("model"))
+        federated.server, federated.ledger = parts.pop("server"), tensors[f"{place}/ledger"]
+        federated.memory |= {int(client): kept for client, kept in parts.items() if client.isdecimal()}
     return {name: [Round(**r) for r in rows] for name, rows in rounds.items()}
 
 

@@ -65,7 +65,7 @@ def alignment(setup: Setup, defenses: Sequence[Defense]) -> Tensor | None:
     for begin in range(0, trials, some):
         chunk = list(range(begin, min(begin + some, trials)))
         shared, batch = setup.update(defenses, setup.model, trials=chunk), setup.batch.take(chunk)
-        pieces = torch.arange(samples).split(at_once)
+        pieces = torch.split(torch.arange(samples), at_once)
         found.append(torch.cat([_cosines(model, shared, batch, piece, LOSSES[local.loss]) for piece in pieces], 1))
     return torch.cat(found)
 
@@ -82,7 +82,8 @@ def _cosines(model: nn.Module, shared: SharedUpdate, batch: Batch, picked: Tenso
             one, other = gradient.flatten(1).double(), update[rows].flatten(1).double()
             dot, mine, theirs = dot + (one * other).sum(1), mine + one.square().sum(1), theirs + other.square().sum(1)
     sign = -1.0 if shared.kind == "weight_delta" else 1.0
-    return (sign * dot / (mine * theirs).sqrt().clamp_min(1e-30)).reshape(len(batch.labels), -1)
+    cosines: Tensor = sign * dot / (mine * theirs).sqrt().clamp_min(1e-30)
+    return cosines.reshape(len(batch.labels), -1)
 
 
 def exposure(defense: str, aligned: Tensor, scored: Sequence[Finding], metric: str) -> Exposure:
@@ -93,14 +94,11 @@ def exposure(defense: str, aligned: Tensor, scored: Sequence[Finding], metric: s
         for i, record in enumerate(f.records[: aligned.shape[1]])
         if (value := record.get(metric)) is not None
     ]
-    table = tuple(tuple(round(float(v), 6) for v in row) for row in aligned)
-    return Exposure(defense, table, _rank_correlation(pairs))
-
-
-def _rank_correlation(pairs: Sequence[tuple[float, float]]) -> float | None:
-    if len(pairs) < 3 or any(len({round(value, 6) for value in side}) < 2 for side in zip(*pairs, strict=True)):
-        return None  # nothing to put in order
-    return float(spearmanr(*zip(*pairs, strict=True)).statistic)
+    table, agreement = tuple(tuple(round(float(v), 6) for v in row) for row in aligned), None
+    sides = list(zip(*pairs, strict=True))
+    if len(pairs) >= 3 and all(len({round(value, 6) for value in side}) > 1 for side in sides):  # else no order
+        agreement = float(spearmanr(*sides).statistic)
+    return Exposure(defense, table, agreement)
 
 
 def worst_first(found: Exposure) -> list[tuple[int, int, float]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+import numpy as np
 import torch
 
 from leakgauge.metrics.criterion import Scored, criterion_of, gain
@@ -21,7 +22,6 @@ from leakgauge.types import (
     LowerSide,
     Proven,
     Summary,
-    Tail,
     Traces,
     UpperSide,
     Verdict,
@@ -65,6 +65,7 @@ def _row(
     lost = sum(size for f in group if f.error is not None)  # attacked and not recovered
     recovered = sum(is_recovered(data, f, i) for f, i, _ in scored)
     rule, flags = criterion_of(data), {flag for f in group for flag in f.flags}
+    values = [v for _, _, r in scored if (v := r.get(rule.metric)) is not None]  # what is not claimed is lost as well
     if control is not None and control.better is False:
         flags.add(NO_BETTER_THAN_CONTROL)
     return Summary(
@@ -82,7 +83,7 @@ def _row(
         error=group[0].error if all(f.error for f in group) else None,
         steps_median=_median([f.steps for f in group if f.error is None]),
         evaluations_median=_median([f.evaluations for f in group if f.error is None]),
-        tail=_tail(rule.metric, [r for _, _, r in scored], lost),
+        tail=tail_of(rule.metric, values, lost + len(scored) - len(values)) if values else None,
         control=control,
         labels_proven=sum(f.labels_proven or 0 for f in group),
         met=sum(rule.met(r) for _, _, r in scored),
@@ -90,16 +91,11 @@ def _row(
     )
 
 
-def _tail(metric: str, records: Sequence[Scored], lost: int) -> Tail | None:
-    values = [v for r in records if (v := r.get(metric)) is not None]  # what is not claimed is lost as well
-    return tail_of(metric, values, lost + len(records) - len(values)) if values else None
-
-
 def _median(counts: Sequence[int]) -> Interval:
     """The median with its quartiles: a few very long trials do not move it, as they would a mean."""
     if not counts:
         return Interval(None, None, None)
-    low, middle, high = torch.tensor(counts).double().quantile(torch.tensor([0.25, 0.5, 0.75]).double()).tolist()
+    low, middle, high = np.percentile(counts, [25, 50, 75]).tolist()
     return Interval(middle, low, high)
 
 
@@ -281,10 +277,8 @@ def _of_traces(traces: Traces | None) -> str:
     if traces is None:
         return ""
     nearer = "is nearer to its" if traces.first == 1 else "are nearer to their"
-    return (
-        f" Something gets through: {traces.first} of {traces.records} recoveries of {traces.attack} "
-        f"{nearer} own record than to {traces.candidates} others."
-    )
+    which = f"{traces.first} of {traces.records} recoveries of {traces.attack}"
+    return f" Something gets through: {which} {nearer} own record than to {traces.candidates} others."
 
 
 def _labels_read(rows: Sequence[Summary], size: int, classes: int) -> LabelsRead | None:
