@@ -46,11 +46,8 @@ def find(kind: str) -> dict[str, Any]:
             module = importlib.import_module(f"{package.__name__}.{module_info.name}")
             for thing in vars(module).values():
                 name = _public_name(thing, module.__name__)
-                if name is None:
-                    continue
-                if name in found and found[name] is not thing:
+                if name is not None and found.setdefault(name, thing) is not thing:
                     raise LeakgaugeError(f"two {kind} are called {name!r}: {found[name]} and {thing}")
-                found[name] = thing
     return dict(sorted(found.items()))
 
 

@@ -73,8 +73,7 @@ def measure(
     check(seconds, victims)
     set_precision(precision)
     dtype = dtype_of(precision)
-    usual = case.on_gpu if device.type == "cuda" else case.on_cpu
-    count = usual if victims is None else victims
+    count = victims or (case.on_gpu if device.type == "cuda" else case.on_cpu)
     data = DataSpec("bench", (3, case.side, case.side), CLASSES, "image", (0.5,) * 3, (0.25,) * 3)
     published = load_model(case.model, data, seed).to(device, dtype).eval()
     model = working_model(published, "eval")

@@ -153,9 +153,9 @@ class _Audit:
             if why:
                 self.skipped.append(Skipped(cell.label, cell.defense, cell.adaptive, why))
                 continue
-            works = _works(self.setup, [cell])
-            works[0].cell = budget.allotted(cell, cells[number + 1 :])  # how far it gets depends on the clock
-            self._finish(works, _one_of(self.watch, number, len(cells)))
+            (work,) = _works(self.setup, [cell])
+            work.cell = budget.allotted(cell, cells[number + 1 :])  # how far it gets depends on the clock
+            self._finish([work], _one_of(self.watch, number, len(cells)))
 
     def _finish(self, works: Sequence[Work], watch: Watch) -> None:
         try:

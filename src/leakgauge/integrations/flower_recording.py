@@ -14,7 +14,8 @@ The learning rate is read from the `lr` that the server sends with the model, th
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -73,11 +74,7 @@ class RecordingGrid:
         return getattr(self._grid, name)
 
     def push_messages(self, messages: Iterable[Any]) -> Iterable[str]:
-        pushed = list(messages)
-        notes = [self._note(message) for message in pushed]  # some grids drop a message's content when they send it
-        ids = list(self._grid.push_messages(pushed))
-        self._remember(pushed, notes)
-        return ids
+        return self._passed_on(list(messages), self._grid.push_messages)
 
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Any]:
         replies = list(self._grid.pull_messages(message_ids))
@@ -87,19 +84,19 @@ class RecordingGrid:
 
     def send_and_receive(self, messages: Iterable[Any], *, timeout: float | None = None) -> Iterable[Any]:
         sent = list(messages)
-        notes = [self._note(message) for message in sent]
-        replies = list(self._grid.send_and_receive(sent, timeout=timeout))
-        self._remember(sent, notes)
+        replies = self._passed_on(sent, partial(self._grid.send_and_receive, timeout=timeout))
         for reply in replies:
             self._record(reply)
         for message in sent:  # who did not answer in time is not waited for
             self._sent.pop(message.metadata.message_id, None)
         return replies
 
-    def _remember(self, messages: Sequence[Any], notes: Sequence[Note | None]) -> None:
-        """By the id that each message got when it left."""
-        pairs = zip(messages, notes, strict=True)
+    def _passed_on(self, messages: Sequence[Any], send: Callable[[Sequence[Any]], Iterable[Any]]) -> list[Any]:
+        notes = [self._note(message) for message in messages]  # some grids drop a message's content when they send it
+        answers = list(send(messages))
+        pairs = zip(messages, notes, strict=True)  # by the id that each message got when it left
         self._sent |= {message.metadata.message_id: note for message, note in pairs if note is not None}
+        return answers
 
     def _note(self, message: Any) -> Note | None:
         if not str(message.metadata.message_type).startswith("train"):

@@ -16,12 +16,12 @@ NO_TRUTH = "no-ground-truth"
 _ALL = (
     Flag(
         "labels-given",
-        "the attacker was told the true labels, which no server of this kind has",
+        "the attacker was given the true labels, which no server of this kind has",
         "repeat with the threat model without '+labels'",
     ),
     Flag(
         "batchnorm-given",
-        "the attacker was told the BatchNorm statistics of the private batch",
+        "the attacker was given the BatchNorm statistics of the private batch",
         "repeat with the threat model without '+batchnorm'",
     ),
     Flag(
@@ -89,12 +89,12 @@ _ALL = (
     Flag(
         "batch-only-alike",
         "the batch gives an update that is near the one under audit, nearer than other batches, but not the same: "
-        "the order of mini-batches or dropout was not told, so the attacks replay the client in part wrongly",
+        "the order of mini-batches or dropout is not known, so the attacks replay the client in part wrongly",
         "say the client's training exactly with --local, or share what it drew",
     ),
     Flag(
         "batch-unproven",
-        "it cannot be told whether the update came from this batch, so what was not recovered shows nothing",
+        "it is not known whether the update came from this batch, so what was not recovered shows nothing",
         "check the batch and --local; where noise hides the batch, audit simulated clients instead of this update",
     ),
     Flag(

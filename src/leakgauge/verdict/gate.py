@@ -101,7 +101,7 @@ def gate_result(gate: Gate, findings: Sequence[Finding], tested: Sequence[str], 
     limit = at_most(worst.reached, worst.records, confidence)
     passed = worst.reached == 0 if gate.confidence is None else limit <= gate.share
     if passed and unproven:
-        return not_shown(f"whether the update came from these records cannot be told: {unproven}", worst)
+        return not_shown(f"it is not known whether the update came from these records: {unproven}", worst)
     unsure = next((c for c in counted if c.undecided), None)
     if passed and unsure is not None:
         why = (

@@ -200,7 +200,7 @@ def conclusion(
     undecided = 0 if leaks else max((r.undecided for r in attacked), default=0)
     traces = None if leaks else _traces(attacked)
     labels = _labels_read(rows, size, classes)
-    doubt = f" Whether the update came from these records cannot be told: {unproven}." if unproven else ""
+    doubt = f" It is not known whether the update came from these records: {unproven}." if unproven else ""
     where = "Without defense" if defense == UNDEFENDED else f"With {defense}"
     return ConfigurationVerdict(
         defense=defense,
