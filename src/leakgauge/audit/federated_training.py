@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 import leakgauge
 from leakgauge import catalog
@@ -145,24 +145,11 @@ def train_federation(
     clients = clients_of(train, scenario.partition, federation.most, scenario.seed)
     start = load_model(scenario.model, train.spec, scenario.seed, scenario.weights).to(where, dtype)
     planned = _configurations(scenario, federation, baseline)
-    running: dict[str, Federated] = {}
+    running = _federations(scenario, planned, start, train, clients)
     if centralised:  # on the samples that the federation's aggregator leaves to training
         own = FedAvg(validation=catalog.build("aggregators", federation.aggregator).kept_back)
-        training = start, train, clients, federation, scenario.local, (), scenario.seed
-        running[CENTRALISED] = Centralised(*training, aggregator=own)
-    for name, (chain, settings) in planned.items():
-        running[name] = Federated(
-            start,
-            train,
-            clients,
-            settings,
-            scenario.local,
-            parse_chain(chain),
-            scenario.seed,
-            poison=None if settings.poison == "none" else Poison.from_text(settings.poison),
-            aggregator=catalog.build("aggregators", settings.aggregator),
-            encryption=None if settings.encryption == "none" else catalog.build("encryptions", settings.encryption),
-        )
+        one = Centralised(start, train, clients, federation, scenario.local, (), scenario.seed, aggregator=own)
+        running = {CENTRALISED: one} | running
     planned[CENTRALISED] = UNDEFENDED, federation
     names, said = tuple(running), {"scenario": scenario.as_dict(), "federation": federation.as_dict()}
     key = key_of(**said, names=names, version=leakgauge.__version__)
@@ -182,6 +169,31 @@ def train_federation(
             _save(out / _STATE, key, running, done)
     trained = tuple(_finished(planned[name][0], running[name], done[name]) for name in names)
     return TrainingReport(scenario, federation, len(clients), trained, environment(where))
+
+
+def _federations(
+    scenario: Scenario,
+    planned: Mapping[str, tuple[str, Federation]],
+    start: nn.Module,
+    train: Dataset,
+    clients: Sequence[Tensor],
+) -> dict[str, Federated]:
+    """Each planned federation at its beginning, by its name."""
+    return {
+        name: Federated(
+            start,
+            train,
+            clients,
+            settings,
+            scenario.local,
+            parse_chain(chain),
+            scenario.seed,
+            poison=None if settings.poison == "none" else Poison.from_text(settings.poison),
+            aggregator=catalog.build("aggregators", settings.aggregator),
+            encryption=None if settings.encryption == "none" else catalog.build("encryptions", settings.encryption),
+        )
+        for name, (chain, settings) in planned.items()
+    }
 
 
 def _configurations(scenario: Scenario, asked: Federation, baseline: bool) -> dict[str, tuple[str, Federation]]:

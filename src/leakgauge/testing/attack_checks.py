@@ -92,13 +92,13 @@ def attack_case(attack: Attack, models: Sequence[str] = MODELS) -> AttackCase:
 def _observed(attack: Attack, model: nn.Module, victims: Batch, public: Batch, data: DataSpec) -> Observation:
     """A server that asks again goes by the first victim's answers; its last model is sent to all."""
     knows = ThreatModel("just-enough", "knows what the attack needs", "none", attack.needs)
-    sent: nn.Module | None = attack.prepare(model, data, public) if isinstance(attack, TamperingServer) else model
+    server = attack if isinstance(attack, TamperingServer) else None
+    sent: nn.Module | None = server.prepare(model, data, public) if server else model
     asked = 0
     while sent is not None:
         facts = facts_about(sent, victims, data, LocalTraining(), public)
         observation, asked = observe(sent, fedsgd()(sent, victims, SEEDS), knows, facts), asked + 1
-        again = isinstance(attack, TamperingServer) and attack.asks_again
-        sent = attack.ask_again(observation.take([0]), asked) if again else None
+        sent = server.ask_again(observation.take([0]), asked) if server and server.asks_again else None
     return observation
 
 
