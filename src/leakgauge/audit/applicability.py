@@ -60,7 +60,7 @@ def _without_controls(setup: Setup, cells: Sequence[Cell]) -> tuple[list[Cell], 
     named = {spec.partition(":")[0] for spec in setup.scenario.attacks}
     cells = [c for c in cells if not isinstance(c.attack, OnDecoy) and (not c.attack.baseline or c.label in named)]
     drawing = {} if named else {c.attack: c.label for c in cells if c.attack.decoy}
-    why = "only samples to compare with would show what it reads and what it draws"
+    why = "without samples to compare with, what it draws looks like what it reads"
     skipped = [_skipped(label, why) for label in dict.fromkeys(drawing.values())]
     return [c for c in cells if c.attack not in drawing], skipped
 
