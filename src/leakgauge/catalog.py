@@ -1,8 +1,7 @@
-"""Finds what is in the house by walking its folders: no list to edit, a new file is enough.
+"""Finds attacks, defenses, models ... by walking their folders: no list to edit, a new file is enough.
 
-A public module of `attacks/`, `servers/`, `defenses/`, `models/`, `data/`, `metrics/`, `federation/aggregators/` or
-`federation/encryption/` may define several things; each concrete class (or instance, for metrics and data sets) with a
-`name` is found.
+A public module of these folders may define several things; each concrete class (or instance, for metrics and data sets)
+with a `name` is found.
 """
 
 from __future__ import annotations
@@ -15,6 +14,7 @@ import sys
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from leakgauge.errors import BadInput, LeakgaugeError
@@ -22,7 +22,7 @@ from leakgauge.reading.search_path import look_here_last
 from leakgauge.settings import Settings, unknown_name
 from leakgauge.types import Attack, Defense
 
-FOLDERS = {
+FOLDERS = {  # packages by kind
     "attacks": ("attacks", "servers"),
     "defenses": ("defenses",),
     "models": ("models",),
@@ -46,11 +46,8 @@ def find(kind: str) -> dict[str, Any]:
             module = importlib.import_module(f"{package.__name__}.{module_info.name}")
             for thing in vars(module).values():
                 name = _public_name(thing, module.__name__)
-                if name is None:
-                    continue
-                if name in found and found[name] is not thing:
+                if name is not None and found.setdefault(name, thing) is not thing:
                     raise LeakgaugeError(f"two {kind} are called {name!r}: {found[name]} and {thing}")
-                found[name] = thing
     return dict(sorted(found.items()))
 
 
@@ -58,19 +55,7 @@ def get(kind: str, name: str) -> Any:
     """One thing by name; an unknown name is refused with the nearest known one."""
     known = find(kind)
     if name not in known:
-        raise unknown_name(
-            {
-                "attacks": "attack",
-                "defenses": "defense",
-                "models": "model",
-                "data": "data set",
-                "metrics": "metric",
-                "aggregators": "aggregator",
-                "encryptions": "encryption",
-            }[kind],
-            name,
-            known,
-        )
+        raise unknown_name("data set" if kind == "data" else kind.removesuffix("s"), name, known)
     return known[name]
 
 
@@ -87,9 +72,8 @@ def build(kind: str, spec: str) -> Any:
         cls = own(f"{path}:{thing_name}")
         base = {"attacks": Attack, "defenses": Defense}.get(kind, Settings)
         if not (inspect.isclass(cls) and issubclass(cls, base)):
-            raise BadInput(
-                f"{spec!r}", allowed=f"a class of leakgauge {kind}", got=repr(cls), do="see docs: adding an attack"
-            )
+            do = "see docs: adding an attack"
+            raise BadInput(f"{spec!r}", allowed=f"a class of leakgauge {kind}", got=repr(cls), do=do)
         _refuse_incomplete(cls, base)
         return cls.from_text(fields)
     name, _, fields = spec.partition(":")
@@ -102,12 +86,9 @@ def _refuse_incomplete(cls: type[Settings], base: type[Settings]) -> None:
     declared = [n for n, hint in hints.items() if "ClassVar" in str(hint) and not hasattr(base, n)]
     missing = [n for n in declared if not hasattr(cls, n)] + sorted(getattr(cls, "__abstractmethods__", ()))
     if missing:
-        raise BadInput(
-            f"class {cls.__name__!r}",
-            allowed=f"one that sets {', '.join(declared)}",
-            got=f"one without {missing[0]!r}",
-            do="set it in the class body; see docs: adding an attack",
-        )
+        allowed, got = f"one that sets {', '.join(declared)}", f"one without {missing[0]!r}"
+        do = "set it in the class body; see docs: adding an attack"
+        raise BadInput(f"class {cls.__name__!r}", allowed=allowed, got=got, do=do)
 
 
 def is_own(spec: str) -> bool:
@@ -117,7 +98,7 @@ def is_own(spec: str) -> bool:
 
 
 def is_users(thing: Settings) -> bool:
-    """Was it written by the user, and is not of the house?"""
+    """Was it written by the user, and is no part of Leakgauge?"""
     return type(thing).__module__.partition(".")[0] != __package__
 
 
@@ -127,32 +108,30 @@ def own(spec: str) -> Callable[..., Any]:
     do = "write FILE.py:FACTORY or PACKAGE.MODULE:FACTORY"
     if not thing:
         raise BadInput(f"{spec!r}", allowed="a file or module and a name in it", got=repr(spec), do=do)
+    if head.endswith(".py") and not Path(head).is_file():
+        raise BadInput(f"file {head!r}", allowed="an existing Python file", got="no such file", do=do)
+    look_here_last()
     try:
-        if head.endswith(".py"):
-            path = Path(head)
-            if not path.is_file():
-                raise BadInput(f"file {head!r}", allowed="an existing Python file", got="no such file", do=do)
-            loader_spec = importlib.util.spec_from_file_location(f"{OWN}{path.stem}", path)
-            assert loader_spec is not None
-            assert loader_spec.loader is not None
-            module = importlib.util.module_from_spec(loader_spec)
-            look_here_last()
-            sys.modules[loader_spec.name] = module  # dataclasses look their module up here
-            loader_spec.loader.exec_module(module)
-        else:
-            look_here_last()
-            module = importlib.import_module(head)
+        module = _module_of(Path(head)) if head.endswith(".py") else importlib.import_module(head)
     except BadInput:
         raise
     except (Exception, SystemExit) as error:  # a script without a guard may end the program
-        raise BadInput(
-            f"{head!r}", allowed="importable", got=f"{type(error).__name__}: {error}", do="mend it, or see --debug"
-        ) from error
+        got = f"{type(error).__name__}: {error}"
+        raise BadInput(f"{head!r}", allowed="importable", got=got, do="correct it, or see --debug") from error
     if not hasattr(module, thing):
-        public = [n for n in vars(module) if not n.startswith("_")]
-        raise unknown_name(f"name in {head!r}", thing, public)
+        raise unknown_name(f"name in {head!r}", thing, [n for n in vars(module) if not n.startswith("_")])
     found: Callable[..., Any] = getattr(module, thing)
     return found
+
+
+def _module_of(path: Path) -> ModuleType:
+    loader_spec = importlib.util.spec_from_file_location(f"{OWN}{path.stem}", path)
+    assert loader_spec is not None
+    assert loader_spec.loader is not None
+    module = importlib.util.module_from_spec(loader_spec)
+    sys.modules[loader_spec.name] = module  # dataclasses look their module up here
+    loader_spec.loader.exec_module(module)
+    return module
 
 
 def _public_name(thing: Any, module_name: str) -> str | None:

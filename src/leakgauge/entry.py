@@ -1,4 +1,4 @@
-"""Where the program begins: what cannot even be loaded is said in one line, too."""
+"""Where the program begins: one line also says what cannot even be loaded."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import signal
 import sys
 from importlib import import_module
 
-_LEAST = 2**30  # bytes of address space; with less the libraries abort without a word of ours
-_OF_MEMORY = (signal.SIGSEGV, signal.SIGABRT, getattr(signal, "SIGBUS", None))  # how a library ends that gets none
+_LEAST = 2**30  # bytes of address space; with less the libraries abort without a message of ours
+_OF_MEMORY = (signal.SIGSEGV, signal.SIGABRT, getattr(signal, "SIGBUS", None))  # a library that gets no memory ends so
 _TOO_SMALL = (
-    "leakgauge: address space must be enough for this, got {:.1f} GiB, with which a library ended by {}; "
-    "raise ulimit -v, or take a smaller --batch-size or model\n"
+    "address space must be enough for this, got {:.1f} GiB, with which a library ended by {}; "
+    "raise ulimit -v, or take a smaller --batch-size or model"
 )
 
 
@@ -21,10 +21,7 @@ def main() -> int:
     if limit is None or not hasattr(os, "fork"):
         return _run()
     if limit < _LEAST:
-        sys.stderr.write(
-            f"leakgauge: address space must be 1 GiB or more, got {limit / 2**30:.1f} GiB; raise ulimit -v\n"
-        )
-        return 2
+        return _refused(f"address space must be 1 GiB or more, got {limit / 2**30:.1f} GiB; raise ulimit -v")
     return _watched(limit)
 
 
@@ -35,22 +32,22 @@ def _run() -> int:
         if "--debug" in sys.argv:
             raise
         what = " ".join(f"{type(error).__name__}: {error}".split())[:400]
-        sys.stderr.write(
-            f"leakgauge: it must be loadable, got {what}; install it anew, or give the process more memory\n"
-        )
-        return 2
+        return _refused(f"it must be loadable, got {what}; install it again, or give the process more memory")
     try:
         return int(run())
-    except MemoryError:  # also while the lack of it was told
-        sys.stderr.write("leakgauge: memory must be enough for this, got none; give the process more\n")
-        return 2
+    except MemoryError:  # also while another message about it was written
+        return _refused("memory must be enough for this, got none; give the process more")
 
 
 def _watched(limit: int) -> int:
     """The same in a process of its own: libraries that get no memory may end it without a word."""
     child = os.fork()
     if child == 0:
-        _end_with_starter()
+        if sys.platform == "linux":  # a kill of the first process ends this one, too
+            import ctypes
+
+            set_death_signal = 1
+            ctypes.CDLL(None).prctl(set_death_signal, signal.SIGKILL)
         return _run()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to both
     signal.signal(signal.SIGTERM, lambda number, _: os.kill(child, number))
@@ -58,18 +55,13 @@ def _watched(limit: int) -> int:
     if code >= 0:
         return code
     if -code in _OF_MEMORY:
-        sys.stderr.write(_TOO_SMALL.format(limit / 2**30, signal.Signals(-code).name))
-        return 2
-    return 128 - code  # as a shell says it
+        return _refused(_TOO_SMALL.format(limit / 2**30, signal.Signals(-code).name))
+    return 128 - code  # as a shell does
 
 
-def _end_with_starter() -> None:
-    """Who kills the first process means this one, too."""
-    if sys.platform == "linux":
-        import ctypes
-
-        set_death_signal = 1
-        ctypes.CDLL(None).prctl(set_death_signal, signal.SIGKILL)
+def _refused(why: str) -> int:
+    sys.stderr.write(f"leakgauge: {why}\n")
+    return 2
 
 
 def _address_space() -> int | None:

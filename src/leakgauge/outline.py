@@ -2,7 +2,7 @@
 
 `outline.of("attacks")` says the same as `catalog.find("attacks")` and takes a fraction of the time that importing
 torch takes. The reader knows the few ways in which the catalogue's modules are written: constants, other names, joined
-texts, and functions that return a setting or a data set. Where a module computes more, the catalogue is asked.
+texts, and functions that return a setting or a data set. Where a module needs more, the catalogue is asked.
 """
 
 from __future__ import annotations
@@ -131,6 +131,13 @@ class _Source:
             raise Unclear(f"{self.name}: {name}")
         return _Source.of(module).home_of(there)
 
+    def called(self, call: ast.AST) -> tuple[_Source, ast.Call, ast.AST | None, str]:
+        """A call, the module and source of what it calls (None where a name is built in), and its name there."""
+        if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Name)):
+            raise Unclear(ast.dump(call))
+        home, name = self.home_of(call.func.id)
+        return home, call, home.nodes.get(name), name
+
     def catalogued(self) -> Iterator[Outline]:
         """The public things of this module or package that have a command-line name, as `catalog.find` sees them."""
         for name in [*self.nodes, *self.imports]:
@@ -184,20 +191,16 @@ class _Source:
         """Does this call make a data set or a metric?"""
         try:
             home, last, _ = self.followed(call, {})
-            owner, name = home.home_of(_called(last))
-            cls = owner.node(name)
+            _, _, cls, _ = home.called(last)
         except Unclear:
             return False
         return isinstance(cls, ast.ClassDef) and any(target == "catalogued" for target, _, _ in _declared(cls))
 
     def followed(self, node: ast.AST, given: Mapping[str, Any]) -> tuple[_Source, ast.Call, Mapping[str, Any]]:
         """Through functions that return a call: that call, where it stands, and the values of the names in it."""
-        if not isinstance(node, ast.Call):
-            raise Unclear(ast.dump(node))
-        home, name = self.home_of(_called(node))
-        function = home.nodes.get(name)
+        home, call, function, name = self.called(node)
         if not isinstance(function, ast.FunctionDef) or name == "setting":
-            return self, node, given
+            return self, call, given
         inside: dict[str, ast.AST] = dict(pair for statement in function.body for pair in _assigned(statement))
         last = function.body[-1]
         returned: ast.AST | None = last.value if isinstance(last, ast.Return) else None
@@ -210,49 +213,25 @@ class _Source:
 
     def arguments(self, call: ast.AST) -> Mapping[str, ast.AST]:
         """The arguments of a call by name: of a function's own, or of a dataclass's fields."""
-        if not isinstance(call, ast.Call):
-            raise Unclear(ast.dump(call))
-        home, name = self.home_of(_called(call))
-        callee = home.node(name)
+        _, made, callee, name = self.called(call)
         if isinstance(callee, ast.FunctionDef):
             names = [a.arg for a in callee.args.args]
         elif isinstance(callee, ast.ClassDef):
             names = [target for target, annotation, _ in _declared(callee) if "ClassVar" not in annotation]
         else:
             raise Unclear(name)
-        return dict(zip(names, call.args, strict=False)) | {k.arg: k.value for k in call.keywords if k.arg is not None}
+        return dict(zip(names, made.args, strict=False)) | {k.arg: k.value for k in made.keywords if k.arg is not None}
 
     def value(self, node: ast.AST, given: Mapping[str, Any] | None = None) -> Any:
         """What an expression comes to; `given` are the values of names inside a function."""
-        if isinstance(node, ast.Constant):
-            return node.value
-        if isinstance(node, ast.Name):
-            return self._named(node.id, given or {})
-        if isinstance(node, ast.Tuple | ast.Set):
-            return tuple(self.value(each, given) for each in node.elts)
-        if isinstance(node, ast.JoinedStr):
-            return "".join(str(self.value(part, given)) for part in node.values)
-        if isinstance(node, ast.FormattedValue) and node.format_spec is None and node.conversion == -1:
-            return self.value(node.value, given)
-        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
-            return -self.value(node.operand, given)
-        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "Fact":
-            return Fact[node.attr]
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "frozenset":
-            return tuple(value for argument in node.args for value in self.value(argument, given))
-        raise Unclear(f"{self.name}: {ast.unparse(node)}")
-
-    def _named(self, name: str, given: Mapping[str, Any]) -> Any:
-        if name in given:
-            return given[name]
-        home, there = self.home_of(name)
-        return home.value(home.node(there))
-
-
-def _called(call: ast.Call) -> str:
-    if not isinstance(call.func, ast.Name):
-        raise Unclear(ast.unparse(call.func))
-    return call.func.id
+        scope = {"Fact": Fact, "frozenset": frozenset, **(given or {})}
+        for name in (each.id for each in ast.walk(node) if isinstance(each, ast.Name) and each.id not in scope):
+            home, there = self.home_of(name)
+            scope[name] = home.value(home.node(there))
+        try:
+            return eval(compile(ast.Expression(node), self.name, "eval"), {"__builtins__": {}}, scope)  # type: ignore[arg-type]
+        except Exception as error:
+            raise Unclear(f"{self.name}: {ast.unparse(node)}") from error
 
 
 def _declared(node: ast.ClassDef) -> Iterator[tuple[str, str, ast.AST | None]]:

@@ -10,6 +10,7 @@ import dataclasses
 import difflib
 import functools
 import math
+import operator
 import typing
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -19,6 +20,8 @@ from leakgauge.errors import BadInput
 
 # Settings that are a flag of their own: their fields are written behind it, without a name before them.
 _FLAGS = {"local": "--local", "partition": "--partition", "training": "--training", "federation": "--cost"}
+_WORDS: dict[type, str] = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}
+_BOUNDS = {"low": ("at least", operator.ge), "above": ("above", operator.gt), "high": ("at most", operator.le)}
 
 
 def setting(
@@ -63,12 +66,8 @@ class Settings:
         for part in filter(None, text.split(",")):
             key, sep, value = part.partition("=")
             if not sep:
-                raise BadInput(
-                    f"{cls.name}: setting {part!r}",
-                    allowed="written field=value",
-                    got=repr(part),
-                    do=f"for example {cls.example()}",
-                )
+                what, do = f"{cls.name}: setting {part!r}", f"for example {cls.example()}"
+                raise BadInput(what, allowed="written field=value", got=repr(part), do=do)
             values[key.strip().replace("-", "_")] = value.strip()
         return cls.from_mapping(values)
 
@@ -82,9 +81,7 @@ class Settings:
 
     def with_fields(self, **values: Any) -> Self | None:
         """A copy with these fields changed; None if it does not have them all."""
-        if not values.keys() <= {f.name for f in dataclasses.fields(self)}:
-            return None
-        return dataclasses.replace(self, **values)
+        return dataclasses.replace(self, **values) if values.keys() <= self.as_dict().keys() else None
 
     def as_dict(self) -> dict[str, Any]:
         return {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
@@ -92,20 +89,20 @@ class Settings:
     @property
     def spec(self) -> str:
         """Name and the fields that differ from their defaults: `gaussian:std=0.01`."""
-        changed = [
-            f"{f.name}={getattr(self, f.name)}" for f in dataclasses.fields(self) if getattr(self, f.name) != f.default
-        ]
+        values = self.as_dict()
+        changed = [f"{f.name}={values[f.name]}" for f in dataclasses.fields(self) if values[f.name] != f.default]
         return f"{self.name}:{','.join(changed)}" if changed else self.name
 
 
 def check(what: str, value: Any, owner: type, field: dataclasses.Field[Any]) -> Any:
     """Convert `value` to the field's type and hold it to the field's bounds."""
-    kind = plain_type(owner, field.name)
-    if value is None and not _may_be_none(owner, field.name):
-        raise BadInput(what, allowed="given", got=None, do="leave it out for its default")
-    value = _convert(what, value, kind)
     meta = field.metadata
-    if value is None or not meta:
+    if value is None:
+        if type(None) not in typing.get_args(_hints(owner)[field.name]):
+            raise BadInput(what, allowed="given", got=None, do="leave it out for its default")
+        return None
+    value = _convert(what, value, plain_type(owner, field.name))
+    if not meta:
         return value
     if meta["choices"] and value not in meta["choices"]:
         near = difflib.get_close_matches(str(value), meta["choices"], n=1)
@@ -113,13 +110,11 @@ def check(what: str, value: Any, owner: type, field: dataclasses.Field[Any]) -> 
         raise BadInput(what, allowed=f"one of {', '.join(meta['choices'])}", got=repr(value), do=do)
     if isinstance(value, float) and not math.isfinite(value):
         raise BadInput(what, allowed="a finite number", got=value, do="give a finite number")
-    bounds = _bounds_text(meta)
-    if isinstance(value, (int, float)) and not isinstance(value, bool) and bounds:
-        too_low = (meta["low"] is not None and value < meta["low"]) or (
-            meta["above"] is not None and value <= meta["above"]
-        )
-        if too_low or (meta["high"] is not None and value > meta["high"]):
-            raise BadInput(what, allowed=bounds, got=value, do="choose a value in that range")
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        bounds = [(b, *rule) for b, rule in _BOUNDS.items() if meta[b] is not None]
+        if not all(holds(value, meta[bound]) for bound, _, holds in bounds):
+            allowed = " and ".join(f"{words} {meta[bound]:g}" for bound, words, _ in bounds)
+            raise BadInput(what, allowed=allowed, got=value, do="choose a value in that range")
     return value
 
 
@@ -131,13 +126,9 @@ def plain_type(owner: type, field_name: str) -> type:
     return plain
 
 
-def _may_be_none(owner: type, field_name: str) -> bool:
-    return type(None) in typing.get_args(_hints(owner)[field_name])
-
-
 @functools.cache
 def _hints(owner: type) -> dict[str, Any]:
-    """Reading them anew for every field of every instance took most of the time to build one."""
+    """Kept, because reading them takes most of the time that it takes to build an instance."""
     return typing.get_type_hints(owner)
 
 
@@ -153,14 +144,10 @@ def unknown_name(what: str, got: str, known: typing.Iterable[str]) -> BadInput:
 
 
 def _convert(what: str, value: Any, kind: type) -> Any:
-    if value is None:
-        return None
-    if kind is bool:
-        if isinstance(value, str) and value.lower() in ("true", "false", "yes", "no", "1", "0"):
-            return value.lower() in ("true", "yes", "1")
-        if isinstance(value, bool):
-            return value
-        raise BadInput(what, allowed="true or false", got=repr(value), do="write true or false")
+    if kind is bool and isinstance(value, str) and value.lower() in ("true", "false", "yes", "no", "1", "0"):
+        return value.lower() in ("true", "yes", "1")
+    if (kind in (bool, str) and isinstance(value, kind)) or kind not in _WORDS:
+        return value
     if kind in (int, float) and not isinstance(value, bool):
         try:
             number = float(value)
@@ -170,20 +157,5 @@ def _convert(what: str, value: Any, kind: type) -> Any:
                 return int(value) if not isinstance(value, str) else int(number)
         except (TypeError, ValueError, OverflowError):
             pass
-    if kind is str and isinstance(value, str):
-        return value
-    if kind not in (bool, int, float, str):
-        return value
-    words = {int: "a whole number", float: "a number", str: "text"}[kind]
-    raise BadInput(what, allowed=words, got=repr(value), do=f"give {words}")
-
-
-def _bounds_text(meta: Mapping[str, Any]) -> str:
-    parts = []
-    if meta["low"] is not None:
-        parts.append(f"at least {meta['low']:g}")
-    if meta["above"] is not None:
-        parts.append(f"above {meta['above']:g}")
-    if meta["high"] is not None:
-        parts.append(f"at most {meta['high']:g}")
-    return " and ".join(parts)
+    do = "write" if kind is bool else "give"
+    raise BadInput(what, allowed=_WORDS[kind], got=repr(value), do=f"{do} {_WORDS[kind]}")

@@ -1,12 +1,15 @@
 """Seconds become time budgets and steps: shares of what is left, more for what suits the network."""
 
+import dataclasses
+
 import pytest
 
 from leakgauge.attacks.ggl import GGL
 from leakgauge.attacks.idlg import IDLG
 from leakgauge.attacks.inverting_gradients import InvertingGradients
 from leakgauge.attacks.linear import Linear
-from leakgauge.audit.budget import Budget, budget_of, searches, seconds_per_evaluation
+from leakgauge.audit.budget import Budget, budget_of, searches, seconds_per_evaluation, stopped_by
+from leakgauge.audit.run import run_audit
 from leakgauge.recording.triage import first_observation
 from leakgauge.servers.class_fishing import ClassFishing
 from leakgauge.setup.plan import Cell, OnDecoy
@@ -88,3 +91,57 @@ def test_the_pace_of_a_real_update(seen):
     fitted = budget_of(5, seen, (0, 1)).fitted(InvertingGradients(), 5)
     assert fitted.time_budget == 5
     assert 60 <= fitted.steps <= 4800
+
+
+# --- a configuration whose every record was recovered needs no further attack -----------------------
+
+TINY = Scenario(data="digits", model="mlp:hidden=16", trials=3, attacks=("linear",), defenses=("gaussian:std=5",))
+
+
+@pytest.fixture(scope="module")
+def ran():
+    report, pictures = run_audit(TINY)
+    return load_setup(TINY, None, "cpu"), report.findings, pictures.recovered
+
+
+def test_all_records_recovered_ends_it(ran):
+    assert stopped_by(*ran, "none") == ("linear",)
+    assert stopped_by(*ran, "gaussian:std=5") == ()
+
+
+def test_one_record_left_does_not(ran):
+    setup, findings, recovered = ran
+    worse = [
+        dataclasses.replace(f, records=({"ssim": 0.1, "psnr": 5.0, "mse": 0.3},))
+        if (f.attack, f.defense, f.trial) == ("linear", "none", 1)
+        else f
+        for f in findings
+    ]
+    assert stopped_by(setup, worse, recovered, "none") == ()
+
+
+def test_several_attacks_may_end_it_together(ran):
+    setup, findings, recovered = ran
+    split = [
+        dataclasses.replace(f, attack="other") if (f.attack, f.defense, f.trial) == ("linear", "none", 1) else f
+        for f in findings
+    ]
+    assert stopped_by(setup, split, recovered, "none") == ("linear", "other")
+
+
+def test_what_is_not_credible_ends_nothing(ran, monkeypatch):
+    setup, findings, recovered = ran
+    monkeypatch.setattr("leakgauge.audit.budget.is_recovered", lambda *_: False)
+    assert stopped_by(setup, findings, recovered, "none") == ()
+
+
+def test_a_suite_skips_what_is_not_needed_and_says_so(small_suite, tmp_path):
+    small_suite("quick", 2, ("labels", "linear", "peeling", "idlg:steps=2"), ("imprint",))
+    report, _ = run_audit(dataclasses.replace(TINY, attacks=(), defenses=()), out=tmp_path)
+    assert [r.attack for r in report.summary if r.floor] == ["labels", "linear"]
+    said = {s.attack: (s.defense, s.why) for s in report.skipped}
+    assert said["idlg"] == ("none", "not needed: linear recovered every record")
+    assert said["peeling"] == said["idlg"]
+    assert "may not change the model" in said["imprint"][1]
+    again, _ = run_audit(dataclasses.replace(TINY, attacks=(), defenses=()), out=tmp_path)
+    assert (again.findings, again.skipped) == (report.findings, report.skipped)

@@ -27,10 +27,10 @@ def test_facts_are_switched_off_and_oracles_on():
     assert found["num-samples"].setup.assumed == {Fact.NUM_SAMPLES: 2}
 
 
-def test_labels_that_were_told_are_kept_back():
+def test_labels_that_were_given_are_kept_back():
     told = dataclasses.replace(TINY, threat_model="honest-but-curious+labels")
     change = by_fact(load_setup(told, None, "cpu"), Linear())["labels"]
-    assert (change.audit, change.instead) == ("told", "inferred or searched for")
+    assert (change.audit, change.instead) == ("given", "inferred or searched for")
     assert Fact.LABELS not in change.setup.threat_model.facts
 
 
@@ -41,7 +41,7 @@ def test_what_cannot_be_changed_is_listed_with_the_reason():
     assert "no rate is in it" in found["learning-rate"].why_not
 
 
-def test_a_model_with_batchnorm_gets_its_statistics_told():
+def test_a_model_with_batchnorm_gets_its_statistics_given():
     made = load_setup(dataclasses.replace(TINY, model="resnet20:width=2", attacks=()), None, "cpu")
     assert Fact.BATCHNORM_STATISTICS in by_fact(made, Linear())["batchnorm-statistics"].setup.threat_model.facts
 
@@ -56,7 +56,7 @@ def test_a_ratio_does_not_mind_the_learning_rate_but_the_number_of_samples(repor
     found = {a.fact: a for a in report.ledger}
     rate = found["learning-rate"]
     assert (rate.recovered, rate.recovered_instead) == (2, 2)
-    assert (rate.audit, rate.instead) == ("0.1, as it was", "believed to be 0.2")
+    assert (rate.audit, rate.instead) == ("0.1, as it was", "assumed to be 0.2")
     assert found["num-samples"].recovered_instead is not None
     assert found["labels"].sentence.startswith("no change")
 
@@ -65,13 +65,13 @@ def test_the_ledger_is_in_json_and_text(report):
     assert from_json(to_json(report)).ledger == report.ledger
     text = to_markdown(report)
     assert "## What each assumption was worth" in text
-    assert "believed to be 0.2" in text
+    assert "assumed to be 0.2" in text
 
 
-def test_an_update_of_several_samples_is_believed_to_hold_one_less():
+def test_an_update_of_several_samples_is_assumed_to_hold_one_less():
     made = dataclasses.replace(TINY, model="mlp:hidden=64", batch_size=2, attacks=("peeling",))
     (entry,) = [a for a in run_audit(made)[0].ledger if a.fact == "num-samples"]
-    assert entry.instead == "believed to be 1"
+    assert entry.instead == "assumed to be 1"
     assert entry.why_not or entry.recovered_instead <= entry.recovered
 
 

@@ -253,7 +253,7 @@ def test_the_suite_that_ran_is_said_and_so_is_what_it_left_out(leakgauge, small,
     outcome = leakgauge(*asked, "--json")
     assert outcome.json["scenario"]["suite"] == "standard"
     assert [(s["attack"], s["defense"]) for s in outcome.json["skipped"]] == [("imprint", "all"), ("idlg", "none")]
-    assert "not run against none: idlg: settled by linear" in leakgauge(*asked).out
+    assert "not run against none: idlg: not needed: linear recovered every record" in leakgauge(*asked).out
 
 
 def test_a_suite_that_is_none_is_refused(leakgauge, small, one_line):

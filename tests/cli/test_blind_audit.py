@@ -44,7 +44,7 @@ def test_what_is_proven_and_what_the_labels_are(leakgauge, update, victims, tmp_
     assert verdict["leaks"]
     assert verdict["configurations"] == []
     why = {s["attack"]: s["why"] for s in outcome.json["skipped"]}
-    assert why["idlg"] == "settled: every record carries a proof of its own"
+    assert why["idlg"] == "not needed: every record carries a proof of its own"
     assert "without samples to compare with" in why["ggl"]
     assert why.keys() == {"idlg", "ggl"}
     written = json.loads((tmp_path / "run" / "report.json").read_text())
@@ -55,7 +55,7 @@ def test_what_is_proven_and_what_the_labels_are(leakgauge, update, victims, tmp_
 def test_a_person_reads_it_as_a_table(leakgauge, update):
     outcome = leakgauge(*COMMAND, "--update", update, "--out", "run")
     assert "2 of 2" in outcome.out
-    assert "idlg: settled: every record carries a proof of its own" in outcome.out
+    assert "idlg: not needed: every record carries a proof of its own" in outcome.out
     assert "Not scored: no samples to compare with; proven: 2 of 2 records and 2 of 2 labels." in outcome.out
     assert "flag no-ground-truth" in outcome.out
 

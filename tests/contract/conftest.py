@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import random
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
-import numpy as np
 import pytest
-import torch
 from torch import nn
 
 from leakgauge.data import draw_victims, load, public_batch
@@ -43,18 +39,3 @@ def public() -> Batch:
 @pytest.fixture(scope="session")
 def model_named(digits: DataSpec) -> Callable[[str], nn.Module]:
     return lambda name: load_model(_SMALL[name], digits, seed=3)
-
-
-@pytest.fixture
-def global_randomness_untouched() -> Callable[[], Iterator[None]]:
-    """A block that fails if it draws from (or reseeds) the generators that everybody shares."""
-
-    @contextmanager
-    def block() -> Iterator[None]:
-        before = torch.get_rng_state(), np.random.get_state()[1].copy(), random.getstate()
-        yield
-        assert torch.equal(torch.get_rng_state(), before[0]), "torch's global generator moved"
-        assert np.array_equal(np.random.get_state()[1], before[1]), "NumPy's global generator moved"
-        assert random.getstate() == before[2], "Python's global generator moved"
-
-    return block

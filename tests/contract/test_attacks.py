@@ -13,7 +13,7 @@ import pytest
 
 from leakgauge import catalog
 from leakgauge.settings import plain_type
-from leakgauge.testing import _requiring as requiring
+from leakgauge.testing import _must as must
 from leakgauge.testing import attack_checks as checks
 from leakgauge.testing.attack_checks import AttackCase, attack_case, shortened
 from leakgauge.types import Attack, Fact, TamperingServer
@@ -44,7 +44,7 @@ def case() -> Cases:
 @every_attack
 def test_describes_itself(name: str) -> None:
     attack = ATTACKS[name]
-    requiring.require_description(attack)
+    must.describe_itself(attack)
     assert attack.name == name
     assert isinstance(attack.needs, frozenset)
     assert all(isinstance(fact, Fact) for fact in attack.needs)
@@ -100,7 +100,7 @@ def test_settings_survive_text_and_json(name: str) -> None:
     assert attack.spec == name
     for changed in (attack, shortened(attack), *one_field_changed(attack)):
         assert catalog.build("attacks", changed.spec) == changed
-        requiring.require_settings_survive(changed)
+        must.survive_writing(changed)
 
 
 def one_field_changed(attack: Attack) -> list[Attack]:

@@ -1,10 +1,11 @@
-"""What every defense must hold to, whoever wrote it: the folder is walked, a new file is covered by itself."""
+"""What every defense must hold to, whoever wrote it: the folder is walked, a new file is covered by itself.
+
+The checks are those that users run on a defense of their own.
+"""
 
 from __future__ import annotations
 
-import copy
 import dataclasses
-import json
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -36,25 +37,25 @@ from leakgauge.servers.mkor import MKOR
 from leakgauge.setup.capability import INFORMED, NO_HELP, NO_RULE, capability
 from leakgauge.setup.plan import Cell
 from leakgauge.setup.setup import load_setup
+from leakgauge.testing import _must as must
+from leakgauge.testing import defense_checks as checks
+from leakgauge.testing.defense_checks import DefenseCase, defense_case
 from leakgauge.types import (
     Attack,
     Batch,
     Defense,
-    Guarantee,
     Known,
     LocalTraining,
     Observation,
     Progress,
     Reconstruction,
     Scenario,
-    SharedUpdate,
     TamperingServer,
     threat_model,
 )
 
 DEFENSES = catalog.find("defenses")
 SEEDS = (11, 12, 13)
-KINDS = ("fedsgd", "fedavg")
 ATTACKS = catalog.find("attacks")
 SOURCE = Path(leakgauge.__file__).parent
 EVERY_KIND: tuple[Attack, ...] = (  # one attack for each kind of problem
@@ -87,51 +88,38 @@ OFF: dict[str, Defense] = {name: d(**strength_fields(d)) for name, d in DEFENSES
 OFF["local-steps"] = LocalSteps(steps=1)
 
 
-def shared(defense: Defense | None, model: nn.Module, batch: Batch, seeds: Any, kind: str = "fedsgd") -> SharedUpdate:
-    defenses = () if defense is None else (defense,)
-    return chain(client_step(LocalTraining(kind=kind)), *defenses)(prepared(model, *defenses), batch, seeds)
-
-
 @pytest.fixture(scope="module")
 def model(model_named: Callable[[str], nn.Module]) -> nn.Module:
     return model_named("mlp")
 
 
+@pytest.mark.parametrize("check", checks.CHECKS, ids=lambda check: check.__name__)
 @every_defense
-def test_describes_itself(name: str) -> None:
+def test_it_holds_to_the_contract(name: str, check: Callable[[DefenseCase], None]) -> None:
+    check(defense_case(DEFENSES[name]()))
+
+
+@every_defense
+def test_describes_itself_and_its_settings_survive_text_and_json(name: str) -> None:
     defense = DEFENSES[name]
-    assert defense.name == name == name.lower()
-    assert defense.summary
-    assert "\n" not in defense.summary
-    assert defense.paper
+    must.describe_itself(defense)
+    assert defense.name == name
     assert f"--defense {name}" in defense.__doc__
-    for field in dataclasses.fields(defense):
-        assert field.metadata.get("help"), f"{name}: {field.name} has no help; declare it with setting(...)"
+    weaker = [defense(**{field: 0.125}) for field in strength_fields(defense)]
+    for made in (defense(), *weaker):
+        must.survive_writing(made)
+        assert catalog.build("defenses", made.spec) == made
 
 
-@every_defense
-def test_settings_survive_text_and_json(name: str) -> None:
-    defense = DEFENSES[name]()
-    weaker = [dataclasses.replace(defense, **{field: 0.125}) for field in strength_fields(type(defense))]
-    for changed in (defense, *weaker):
-        assert catalog.build("defenses", changed.spec) == changed
-        assert type(defense).from_mapping(json.loads(json.dumps(changed.as_dict()))) == changed
-
-
-@pytest.mark.parametrize("kind", KINDS)
-@every_defense
-def test_zero_strength_is_the_identity(name: str, kind: str, model: nn.Module, victims: Batch) -> None:
-    if name not in OFF:
-        pytest.skip(f"{name} has no field that turns it off")
-    off = OFF[name]
-    bare, defended = shared(None, model, victims, SEEDS, kind), shared(off, model, victims, SEEDS, kind)
-    assert defended.kind == bare.kind
-    for key, tensor in bare.tensors.items():
-        assert torch.equal(defended.tensors[key], tensor), key
-    assert off.idle, "it says by itself that it does nothing"
+@pytest.mark.parametrize("kind", checks.KINDS)
+@pytest.mark.parametrize("name", OFF)
+def test_at_strength_zero_nothing_changes_and_there_is_nothing_to_know(name: str, kind: str, victims: Batch) -> None:
+    case = defense_case(OFF[name])
+    bare = checks.shared((), case.model, victims, SEEDS, kind)
+    must.be_equal(name, bare.tensors, case.shared(kind).tensors)
+    assert OFF[name].idle, "it says by itself that it does nothing"
     assert not DEFENSES[name]().idle
-    for attack in EVERY_KIND:
-        assert off.ways(attack) == (), "there is nothing to know about a defense that is off"
+    assert all(OFF[name].ways(attack) == () for attack in EVERY_KIND)
 
 
 @every_defense
@@ -141,77 +129,11 @@ def test_default_strength_does_something(name: str, model: nn.Module) -> None:
     defense = DEFENSES[name]()
     if type(defense).aggregate is not Defense.aggregate or defense.prepare(model) is not model or defense.fellows:
         return  # acts at the server, inside the network or among clients
-    bare, defended = shared(None, model, victims, SEEDS), shared(defense, model, victims, SEEDS)
+    bare, defended = (checks.shared(used, model, victims, SEEDS, "fedsgd") for used in ((), (defense,)))
     assert not all(torch.equal(defended.tensors[key], tensor) for key, tensor in bare.tensors.items())
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@every_defense
-def test_same_seed_gives_the_same_update(
-    name: str, kind: str, model: nn.Module, victims: Batch, global_randomness_untouched: Callable[..., Any]
-) -> None:
-    with global_randomness_untouched():
-        first = shared(DEFENSES[name](), model, victims, SEEDS, kind)
-    torch.manual_seed(0)
-    second = shared(DEFENSES[name](), model, victims, SEEDS, kind)
-    for key, tensor in first.tensors.items():
-        assert torch.equal(second.tensors[key], tensor), key
-
-
-@pytest.mark.parametrize("kind", KINDS)
-@every_defense
-def test_clients_together_equal_clients_alone(name: str, kind: str, model: nn.Module, victims: Batch) -> None:
-    together = shared(DEFENSES[name](), model, victims, SEEDS, kind)
-    for t, seed in enumerate(SEEDS):
-        alone = shared(DEFENSES[name](), model, victims.take([t]), [seed], kind)
-        for key, tensor in together.tensors.items():
-            torch.testing.assert_close(alone.tensors[key], tensor[[t]], rtol=1e-4, atol=1e-6, msg=key)
-
-
-@every_defense
-def test_two_clients_with_the_same_sample_get_randomness_of_their_own(
-    name: str, model: nn.Module, victims: Batch
-) -> None:
-    twins = victims.take([0, 0])
-    defense = DEFENSES[name]()
-    alike, apart = shared(defense, model, twins, (4, 4)), shared(defense, model, twins, (4, 5))
-    for key, tensor in alike.tensors.items():
-        torch.testing.assert_close(tensor[0], tensor[1], msg=key)
-        # Whatever seed 5 draws for client 1 must not reach client 0.
-        torch.testing.assert_close(apart.tensors[key][0], tensor[0], msg=key)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-@every_defense
-def test_update_keeps_names_shapes_and_kind(name: str, kind: str, model: nn.Module, victims: Batch) -> None:
-    defense = DEFENSES[name]()
-    trained = prepared(model, defense)
-    update = shared(defense, model, victims, SEEDS, kind)
-    assert update.kind == {"fedsgd": "gradient", "fedavg": "weight_delta"}[kind]
-    expected = {n: (len(SEEDS), *p.shape) for n, p in trained.named_parameters()}
-    assert {n: tuple(t.shape) for n, t in update.tensors.items()} == expected
-    for tensor in update.tensors.values():
-        assert tensor.dtype == torch.float32
-        assert torch.isfinite(tensor).all()
-        assert not tensor.requires_grad
-
-
-@every_defense
-def test_neither_model_nor_batch_nor_inner_update_is_touched(name: str, model: nn.Module, victims: Batch) -> None:
-    defense = DEFENSES[name]()
-    weights, batch = copy.deepcopy(model.state_dict()), copy.deepcopy(victims)
-    inner = client_step(LocalTraining())(prepared(model, defense), victims, SEEDS)
-    kept = copy.deepcopy(inner)
-    defense.wrap(lambda *_: inner)(prepared(model, defense), victims, SEEDS)
-    for key, tensor in weights.items():
-        assert torch.equal(model.state_dict()[key], tensor), key
-    assert torch.equal(victims.inputs, batch.inputs)
-    assert torch.equal(victims.labels, batch.labels)
-    for key, tensor in kept.tensors.items():
-        assert torch.equal(inner.tensors[key], tensor), key
-
-
-# --- what a defense tells an attacker ---------------------------------------------------------------
+# --- what an attacker learns from a defense ---------------------------------------------------------------
 
 
 def seen_behind(defense: Defense | None, model: nn.Module, samples: int = 4) -> Observation:
@@ -339,26 +261,6 @@ def test_the_name_of_a_defense_stands_in_its_own_file_and_nowhere_else() -> None
 def test_every_name_that_is_no_common_word_is_looked_for() -> None:
     common = {"clip", "dropout", "gaussian", "laplace", "mixing", "prune", "quantize", "sign", "sketch"}
     assert NAMES.keys() | common == DEFENSES.keys()
-
-
-@every_defense
-def test_guarantee_is_accounted_or_absent(name: str) -> None:
-    promise = DEFENSES[name]().guarantee()
-    assert promise is None or isinstance(promise, Guarantee)
-    if promise is not None:
-        assert promise.epsilon > 0
-        assert 0 <= promise.delta < 1
-        assert promise.unit in ("sample", "client")
-
-
-@every_defense
-def test_aggregate_makes_one_update_of_many(name: str, model: nn.Module, victims: Batch) -> None:
-    update = shared(DEFENSES[name](), model, victims, SEEDS)
-    whole = DEFENSES[name]().aggregate(update)
-    assert whole.kind == update.kind
-    assert {n: tuple(t.shape) for n, t in whole.tensors.items()} == {
-        n: (1, *t.shape[1:]) for n, t in update.tensors.items()
-    }
 
 
 @dataclasses.dataclass(frozen=True)

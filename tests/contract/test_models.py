@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -14,6 +13,7 @@ from leakgauge.client.observe import facts_about
 from leakgauge.engine.gradients import trial_gradients, working_model
 from leakgauge.errors import NotApplicable
 from leakgauge.models import load_model
+from leakgauge.testing import _must as must
 from leakgauge.types import Batch, DataSpec, LocalTraining
 
 MODELS = catalog.find("models")
@@ -66,8 +66,8 @@ def test_settings_survive_text(name: str) -> None:
 
 
 @every_model
-def test_same_seed_same_weights_another_seed_others(name: str, global_randomness_untouched: Callable[..., Any]) -> None:
-    with global_randomness_untouched():
+def test_same_seed_same_weights_another_seed_others(name: str) -> None:
+    with must.draw_from_own_generators(name):
         first, _ = build(name, seed=1)
     torch.manual_seed(99)
     (second, _), (other, _) = build(name, seed=1), build(name, seed=2)

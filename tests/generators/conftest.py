@@ -9,7 +9,7 @@ import torch
 
 from leakgauge.data import load
 from leakgauge.generators.architecture import Architecture, Decoder
-from leakgauge.generators.fingerprints import fingerprints
+from leakgauge.generators.generator import fingerprints
 from leakgauge.generators.saving import Origin, save_generator
 
 PLAN = Architecture((1, 8, 8), 10, latent=6, width=4)

@@ -7,7 +7,7 @@ import torch
 
 from leakgauge.data import load
 from leakgauge.errors import BadInput
-from leakgauge.generators.generator import Generator, fitted
+from leakgauge.generators.generator import Generator, fingerprints, fitted
 
 DIGITS = load("digits").spec
 
@@ -60,3 +60,14 @@ def test_another_kind_of_data_is_refused(generator, change, message):
 def test_a_generator_without_labels_fits_any_number_of_classes(generator):
     free = dataclasses.replace(generator, classes=0)
     assert fitted(free, dataclasses.replace(DIGITS, classes=77), "g") is free
+
+
+def test_precision_and_bytes_do_not_matter_and_contents_do():
+    bytes_ = torch.randint(0, 256, (5, 1, 4, 4), generator=torch.Generator().manual_seed(0), dtype=torch.uint8)
+    single, double = bytes_.float() / 255, bytes_.double() / 255
+    assert torch.equal(fingerprints(single), fingerprints(double))
+    assert len(set(fingerprints(single).tolist())) == 5
+    changed = single.clone()
+    changed[2, 0, 0, 0] = (changed[2, 0, 0, 0] + 0.5) % 1
+    same = fingerprints(changed) == fingerprints(single)
+    assert same.tolist() == [True, True, False, True, True]

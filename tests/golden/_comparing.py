@@ -36,7 +36,7 @@ def renamed(value: Any) -> Any:
         return _WORDS.sub(lambda found: RENAMED[found[0]], value) if RENAMED else value
     if isinstance(value, Mapping):
         return {renamed(key): renamed(inner) for key, inner in in_schema_2(value).items()}
-    return [renamed(inner) for inner in value] if isinstance(value, list) else value
+    return [renamed(inner) for inner in value] if isinstance(value, list | tuple) else value
 
 
 _WORDS = re.compile(r"(?<![\w-])(?:" + "|".join(map(re.escape, sorted(RENAMED, key=len, reverse=True))) + r")(?![\w-])")

@@ -44,6 +44,15 @@ RENAMED: dict[str, str] = {
     r"inverting-gradients \#2": "inverting-gradients #2",  # a way's name is not escaped in Markdown
     # A page lists the attacks that were tried: a way has a name of its own now, also the first.
     "inverting-gradients, inverting-gradients #2.": "inverting-gradients, inverting-gradients, inverting-gradients #2.",
+    "settled by linear: every record was recovered": "not needed: linear recovered every record",
+    "believed to be": "assumed to be",  # in the ledger, as are the next ones
+    "not told": "not given",
+    "are not told": "are not told",  # in a recipe's text, which stays
+    "| told |": "| given |",
+    "labels: told": "labels: given",
+    "told: not changed": "given: not changed",
+    "told, then none": "given, then none",
+    "then told:": "then given:",
     "6 of 131 cells": "6 of 150 cells",  # the recipe has the cells of `learned-proportions`, merged since
 }
 # The first building numbered the ways to use a defense, the second one names them: what is said now -> as then.
@@ -167,6 +176,7 @@ CHANGED += (
     "recorded / command 1 / out / clients",
     "lists / command 5 / out / convnet9 / paper",  # a defense is named in its own file alone
 )
+CHANGED += tuple(f"local-training / command 1 / * / ledger[[]*] / {key}" for key in ("audit", "instead"))  # "given"
 DROPPED += ("property / command 1 / * / scenario / assume",)  # a scenario of its own, which assumes nothing
 
 

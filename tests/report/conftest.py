@@ -28,8 +28,7 @@ from leakgauge.types import (
     cell_name,
 )
 from leakgauge.verdict.flags import FLAGS, NO_TRUTH
-from leakgauge.verdict.proven import unscored_verdict
-from leakgauge.verdict.summary import summarise
+from leakgauge.verdict.summary import summarise, unscored_verdict
 
 TRIALS, SAMPLES = 3, 2
 NOISE = {  # cell -> how far its pictures are from the truth

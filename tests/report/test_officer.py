@@ -195,8 +195,8 @@ def test_attacks_that_were_skipped_are_listed_with_the_reason(leaking):
     skipped = (
         Skipped("rgap", "all", False, "not applicable: a bias hides the input"),
         Skipped("imprint", "all", False, "not applicable: 'honest-but-curious' may not change the model"),
-        Skipped("idlg", "prune", True, "settled by linear: every record was recovered"),
-        Skipped("idlg", "none", True, "settled by linear: every record was recovered"),
+        Skipped("idlg", "prune", True, "not needed: linear recovered every record"),
+        Skipped("idlg", "none", True, "not needed: linear recovered every record"),
         Skipped("<script>", "all", False, "not applicable: <b>"),
     )
     page = to_officer(dataclasses.replace(leaking, skipped=skipped))

@@ -155,7 +155,7 @@ def test_an_attack_that_holds_to_it_passes_as_a_class_and_with_settings_of_its_o
         (NumPys, "grey: draws from NumPy's global generator"),
         (Neighbourly, "grey: trial 0 alone and among others, inputs: entries differ, by 1 at most"),
         (Heavy, r"grey changes the model it is given: .*weight: entries differ"),
-        (Bleaching, "grey changes the fact public-data: entries differ, by 0.6 at most"),
+        (Bleaching, "grey changes the fact public-data: inputs: entries differ, by 0.6 at most"),
         (Switching, "grey switches the model it is given to another mode"),
     ],
     ids=lambda value: value.__name__ if isinstance(value, type) else "",

@@ -28,7 +28,7 @@ def test_candidates_carry_the_labels_of_the_batch_and_none_comes_twice_in_a_tria
     label_of = {tuple(x.flatten().tolist()): int(y) for x, y in zip(others.inputs[0], others.labels[0], strict=True)}
     for trial, labels in enumerate(batch.labels.tolist()):
         for number in range(15):
-            rival = found.batch(number)[trial]
+            rival = found.pool[found.places[trial, number]]
             assert [label_of[tuple(x.flatten().tolist())] for x in rival] == labels
         assert len(torch.unique(found.places[trial])) == 15 * 3
 

@@ -1,4 +1,4 @@
-"""Which attacks can work on this model and update at all: asked before any time is spent, and told where not."""
+"""Which attacks can work on this model and update at all: asked before any time is spent."""
 
 from __future__ import annotations
 
@@ -11,20 +11,7 @@ from leakgauge.recording.triage import first_observation
 from leakgauge.setup.plan import Cell, OnDecoy, parse_chain
 from leakgauge.setup.setup import Setup
 from leakgauge.setup.suites import forbidden_servers, in_suite, only_unlabelled
-from leakgauge.types import (
-    NOT_APPLICABLE,
-    UNDEFENDED,
-    Attack,
-    Batch,
-    Fact,
-    Observation,
-    Scenario,
-    Skipped,
-    TamperingServer,
-)
-
-EVERYWHERE = "all"
-_BROKEN = "its equations hold for an update that no defense has changed"
+from leakgauge.types import NOT_APPLICABLE, UNDEFENDED, Attack, Batch, Fact, Observation, Skipped, TamperingServer
 
 
 def refuse_unfit(setup: Setup) -> None:
@@ -54,59 +41,54 @@ def sort_out(setup: Setup, cells: Sequence[Cell]) -> tuple[list[Cell], list[Skip
     """The cells to run, and the others with the reason. Attacks that were named all run, as far as anything can."""
     unfounded: list[Skipped] = []
     if not setup.scored:
-        cells, unfounded = _without_controls(setup.scenario, cells)
-    possible, skipped = (sorted_out if in_suite(setup.scenario) else without_empty_floors)(setup, cells)
+        cells, unfounded = _without_controls(setup, cells)
+    if in_suite(setup.scenario):
+        possible, skipped = sorted_out(setup, cells)
+    else:  # a floor that comes by itself runs only where it has samples
+        why = {c.label: _no_floor(setup, c.attack) for c in cells}
+        possible = [c for c in cells if not why[c.label]]
+        skipped = [_skipped(label, reason) for label, reason in why.items() if reason]
     return possible, [*unfounded, *skipped]
 
 
-def _without_controls(scenario: Scenario, cells: Sequence[Cell]) -> tuple[list[Cell], list[Skipped]]:
+def _skipped(label: str, why: str, defense: str = "all", adaptive: bool = False) -> Skipped:
+    return Skipped(label, defense, adaptive, NOT_APPLICABLE + why)
+
+
+def _without_controls(setup: Setup, cells: Sequence[Cell]) -> tuple[list[Cell], list[Skipped]]:
     """For a blind audit: floors and controls are left out, and of a suite the attacks that only a control can judge."""
-    named = {spec.partition(":")[0] for spec in scenario.attacks}
+    named = {spec.partition(":")[0] for spec in setup.scenario.attacks}
     cells = [c for c in cells if not isinstance(c.attack, OnDecoy) and (not c.attack.baseline or c.label in named)]
     drawing = {} if named else {c.attack: c.label for c in cells if c.attack.decoy}
-    why = f"{NOT_APPLICABLE}what it draws cannot be told from what it reads without samples to compare with"
-    skipped = [Skipped(label, EVERYWHERE, False, why) for label in dict.fromkeys(drawing.values())]
+    why = "without samples to compare with, what it draws looks like what it reads"
+    skipped = [_skipped(label, why) for label in dict.fromkeys(drawing.values())]
     return [c for c in cells if c.attack not in drawing], skipped
 
 
 def sorted_out(setup: Setup, cells: Sequence[Cell]) -> tuple[list[Cell], list[Skipped]]:
-    """The cells whose attack can work on this model and update, and the others with the reason."""
+    """The cells of a suite whose attack can work on this model and update, and the others with the reason."""
     seen = first_observation(setup)
-    cells = [c for c in cells if not spared(c.attack, setup.scenario, seen)]
-    reasons = {c.attack: _no_floor(setup, c.attack) or why_not(_inner(c.attack), seen) for c in cells}
+    unlabelled = only_unlabelled(setup.scenario)
+    cells = [c for c in cells if inner(c.attack).name not in unlabelled or not labels_can_be_read(seen)]
+    reasons = {c.attack: _no_floor(setup, c.attack) or why_not(inner(c.attack), seen) for c in cells}
     fits = [c for c in cells if not reasons[c.attack]]
-    possible = [c for c in fits if c.defense == UNDEFENDED or not _inner(c.attack).undefended_only]
-    broken = [c for c in fits if c not in possible]
+    possible = [c for c in fits if c.defense == UNDEFENDED or not inner(c.attack).undefended_only]
     working = {c.label for c in fits}
     skipped = {
-        c.label: Skipped(c.label, EVERYWHERE, False, NOT_APPLICABLE + reasons[c.attack])
+        c.label: _skipped(c.label, reasons[c.attack])
         for c in cells
         if c.label not in working and not isinstance(c.attack, OnDecoy)
     }
-    why = f"{NOT_APPLICABLE}{setup.threat_model.name!r} may not change the model"
-    if setup.threat_model.may_change != "nothing":
-        why = f"{NOT_APPLICABLE}{setup.threat_model.name!r} may change no more than its {setup.threat_model.may_change}"
-    servers = [Skipped(name, EVERYWHERE, False, why) for name in forbidden_servers(setup.scenario)]
-    defended = [Skipped(c.label, c.defense, c.adaptive, NOT_APPLICABLE + _BROKEN) for c in broken]
+    broken = "its equations hold for an update that no defense has changed"
+    defended = [_skipped(c.label, broken, c.defense, c.adaptive) for c in fits if c not in possible]
+    may = setup.threat_model.may_change
+    limit = "may not change the model" if may == "nothing" else f"may change no more than its {may}"
+    servers = [_skipped(n, f"{setup.threat_model.name!r} {limit}") for n in forbidden_servers(setup.scenario)]
     return possible, [*skipped.values(), *defended, *servers]
 
 
-def without_empty_floors(setup: Setup, cells: Sequence[Cell]) -> tuple[list[Cell], list[Skipped]]:
-    """Attacks that were named all run; a floor that comes by itself does so only where it has something to stand on."""
-    why = {c.label: _no_floor(setup, c.attack) for c in cells}
-    skipped = {
-        c.label: Skipped(c.label, EVERYWHERE, False, NOT_APPLICABLE + why[c.label]) for c in cells if why[c.label]
-    }
-    return [c for c in cells if not why[c.label]], list(skipped.values())
-
-
-def spared(attack: Attack, scenario: Scenario, observation: Observation) -> bool:
-    """Does the suite hold it back for updates whose labels cannot be read, and this is none?"""
-    return _inner(attack).name in only_unlabelled(scenario) and labels_can_be_read(observation)
-
-
 def _no_floor(setup: Setup, attack: Attack) -> str:
-    """Why a floor has nothing to stand on; empty for everything else."""
+    """Why a floor has no samples to stand on; empty for everything else."""
     without = attack.baseline and setup.public is None and Fact.PUBLIC_DATA in attack.needs
     return "there are no public samples to take a mean of" if without else ""
 
@@ -115,15 +97,16 @@ def why_not(attack: Attack, observation: Observation) -> str:
     """Why the attack cannot work here; empty if it may. Floors and servers answer for themselves when they run."""
     if attack.baseline or isinstance(attack, TamperingServer):
         return ""
+    missing = sorted(fact.value for fact in attack.needs if not observation.knows(fact))
+    if missing:
+        return f"it needs {', '.join(missing)}, which is not known here"
     try:
-        missing = sorted(fact.value for fact in attack.needs if not observation.knows(fact))
-        if missing:
-            return f"it needs {', '.join(missing)}, which is not known here"
         attack.check(observation)
     except (NotApplicable, HiddenFact) as error:
         return str(error)
     return ""
 
 
-def _inner(attack: Attack) -> Attack:
+def inner(attack: Attack) -> Attack:
+    """The attack itself, also where it runs on a decoy."""
     return attack.attack if isinstance(attack, OnDecoy) else attack

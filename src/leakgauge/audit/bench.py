@@ -11,6 +11,7 @@ import itertools
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -28,17 +29,13 @@ CLASSES = 10
 _WARM_UP = 5  # calls before the clock starts on a GPU: the engine records its launches within them
 
 
-@dataclass(frozen=True)
-class Case:
+class Case(NamedTuple):
     """A model, the side of its square colour input, and how many victims run side by side on each kind of device."""
 
     model: str
     side: int
     on_cpu: int
     on_gpu: int
-
-    def victims(self, device: torch.device) -> int:
-        return self.on_gpu if device.type == "cuda" else self.on_cpu
 
 
 CASES = (
@@ -77,7 +74,7 @@ def measure(
     check(seconds, victims)
     set_precision(precision)
     dtype = dtype_of(precision)
-    count = case.victims(device) if victims is None else victims
+    count = victims or (case.on_gpu if device.type == "cuda" else case.on_cpu)
     data = DataSpec("bench", (3, case.side, case.side), CLASSES, "image", (0.5,) * 3, (0.25,) * 3)
     published = load_model(case.model, data, seed).to(device, dtype).eval()
     model = working_model(published, "eval")
@@ -122,10 +119,8 @@ def loop_step(model: nn.Module, dummies: Tensor, labels: Tensor, observed: dict[
     x = dummies[victim].detach().requires_grad_()
     names, parameters = zip(*model.named_parameters(), strict=True)
     gradients = torch.autograd.grad(cross_entropy(model(x), labels[victim]), parameters, create_graph=True)
-    distance = torch.stack(
-        [((g - observed[n][victim]) ** 2).sum() for n, g in zip(names, gradients, strict=True)]
-    ).sum()
-    (slope,) = torch.autograd.grad(distance, x)
+    distances = [((g - observed[n][victim]) ** 2).sum() for n, g in zip(names, gradients, strict=True)]
+    (slope,) = torch.autograd.grad(torch.stack(distances).sum(), x)
     return slope
 
 

@@ -1,7 +1,7 @@
-"""A federation with a defense beside the same one without: accuracy per round, seconds per round, bytes, guarantee.
+"""What defenses cost: a federation with each beside one without, in accuracy, seconds and bytes per round, guarantee.
 
-The one it is compared with has no defense, plain FedAvg and no encryption. Both run in lock step, round by round, so
-that a busy machine slows both alike. What is finished is kept, and the same call goes on from there.
+The federation they are compared with has no defense, plain FedAvg and no encryption. All run in lock step, round by
+round, so that a busy machine slows all alike. What is finished is kept, and the same call goes on from there.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import leakgauge
 from leakgauge import catalog
 from leakgauge.data import Dataset, load
 from leakgauge.engine.precision import dtype_of, set_precision
-from leakgauge.errors import BadInput, Unreadable
+from leakgauge.errors import BadInput, NotApplicable, Unreadable
 from leakgauge.federation.aggregators.aggregator import Aggregator
 from leakgauge.federation.aggregators.fedavg import FedAvg
 from leakgauge.federation.centralised import NAME as CENTRALISED
@@ -33,12 +33,19 @@ from leakgauge.models import load_model
 from leakgauge.reading.files import make_folder, write_whole
 from leakgauge.reading.keys import key_of
 from leakgauge.reading.sealed import opened_tensors, sealed_tensors
-from leakgauge.setup.plan import parse_chain
+from leakgauge.setup.plan import configurations, parse_chain
 from leakgauge.setup.setup import environment, pick_device
-from leakgauge.types import UNDEFENDED, Federation, Guarantee, Interval, Scenario
+from leakgauge.types import UNDEFENDED, AuditReport, Cost, Costs, Federation, Guarantee, Interval, Partition, Scenario
 
 _STATE = "state.safetensors"
+_ALONE = "Clients try each other's models: each client sees the update of every other client of its round."
+_MIXED = (
+    "Clients try mixtures of each other's models. Mixing is not differential privacy: a client that gets all of a "
+    "round's mixtures solves them for every single update if it knows the weights, and reads the weights off the zeros "
+    "of ReLU networks if it does not."
+)
 _BYTES = 4  # of a number on the wire
+_CLIENTS = 20  # where a scenario whose cost is asked for has no clients
 
 
 @dataclass(frozen=True)
@@ -103,12 +110,11 @@ class TrainingReport:
     environment: Mapping[str, str]
 
     def as_dict(self) -> dict[str, Any]:
-        last = self.trained[-1]
         return {
             "scenario": self.scenario.as_dict(),
             "federation": self.federation.as_dict(),
             "clients": self.clients,
-            **_plain(last),
+            **_plain(self.trained[-1]),
             "configurations": [_plain(t) for t in self.trained],
             "environment": dict(self.environment),
         }
@@ -131,7 +137,7 @@ def train_federation(
 
     `centralised` adds one model that trains on the samples of each round's clients in one place.
 
-    A state in `out` that is damaged or another training's is told to `notice`, and begun anew.
+    If the state in `out` is damaged or another training's, `notice` says so and the training begins anew.
     """
     where, dtype = pick_device(device), dtype_of(scenario.precision)
     set_precision(scenario.precision)
@@ -140,29 +146,28 @@ def train_federation(
     start = load_model(scenario.model, train.spec, scenario.seed, scenario.weights).to(where, dtype)
     planned = _configurations(scenario, federation, baseline)
     running = _federations(scenario, planned, start, train, clients)
-    if centralised:
-        running = {CENTRALISED: _centralised(scenario, federation, start, train, clients)} | running
-        planned |= {CENTRALISED: (UNDEFENDED, federation)}
-    names = tuple(running)
-    key = key_of(
-        scenario=scenario.as_dict(), federation=federation.as_dict(), names=names, version=leakgauge.__version__
-    )
+    if centralised:  # on the samples that the federation's aggregator leaves to training
+        own = FedAvg(validation=catalog.build("aggregators", federation.aggregator).validation)
+        one = Centralised(start, train, clients, federation, scenario.local, (), scenario.seed, aggregator=own)
+        running = {CENTRALISED: one} | running
+    planned[CENTRALISED] = UNDEFENDED, federation
+    names, said = tuple(running), {"scenario": scenario.as_dict(), "federation": federation.as_dict()}
+    key = key_of(**said, names=names, version=leakgauge.__version__)
     done: dict[str, list[Round]] = {name: [] for name in names}
     if out is not None:
         make_folder(out)
         if not fresh:
             done = _restored(out / _STATE, key, running, notice) or done
     for number in range(len(done[names[0]]) + 1, federation.rounds + 1):
+        look = number % federation.evaluate == 0 or number == federation.rounds
         for name, federated in running.items():
             seconds = federated.run_round(number)
-            look = number % federation.evaluate == 0 or number == federation.rounds
             done[name].append(Round(number, _checked(federated, test, number) if look else None, seconds))
-        watch(number, federation.rounds, _said(done))
-        if out is not None and (number % federation.evaluate == 0 or number == federation.rounds):
+        last = {name: [r.accuracy for r in rows if r.accuracy is not None] for name, rows in done.items()}
+        watch(number, federation.rounds, ", ".join(f"{name} {found[-1]:.3f}" for name, found in last.items() if found))
+        if out is not None and look:
             _save(out / _STATE, key, running, done)
     trained = tuple(_finished(planned[name][0], running[name], done[name]) for name in names)
-    if centralised:
-        trained = (_in_one_place(trained[0]), *trained[1:])
     return TrainingReport(scenario, federation, len(clients), trained, environment(where))
 
 
@@ -191,15 +196,6 @@ def _federations(
     }
 
 
-def _centralised(
-    scenario: Scenario, federation: Federation, start: nn.Module, train: Dataset, clients: Sequence[Tensor]
-) -> Centralised:
-    """The model that trains on the samples of each round's clients in one place."""
-    kept_back = catalog.build("aggregators", federation.aggregator).validation
-    own = FedAvg(validation=kept_back)
-    return Centralised(start, train, clients, federation, scenario.local, (), scenario.seed, aggregator=own)
-
-
 def _configurations(scenario: Scenario, asked: Federation, baseline: bool) -> dict[str, tuple[str, Federation]]:
     """Defense and settings of each federation by its name: the plain one first, then each defense as asked."""
     plain = dataclasses.replace(asked, aggregator="fedavg", encryption="none")
@@ -215,18 +211,17 @@ def _label(defense: str, aggregator: str, encryption: str) -> str:
 
 
 def _checked(federated: Federated, test: Dataset, number: int) -> float:
-    model = federated.model
-    if not all(bool(torch.isfinite(p).all()) for p in model.parameters()):
-        raise BadInput(
-            "local: lr",
-            allowed="small enough for the training to stay finite",
-            got=f"{federated.local.lr:g}, which led to NaN or infinity by round {number}",
-            do="choose a smaller one",
-        )
-    return accuracy(model, test)
+    if not all(bool(torch.isfinite(p).all()) for p in federated.model.parameters()):
+        got = f"{federated.local.lr:g}, which led to NaN or infinity by round {number}"
+        allowed = "small enough for the training to stay finite"
+        raise BadInput("local: lr", allowed=allowed, got=got, do="choose a smaller one")
+    return accuracy(federated.model, test)
 
 
 def _finished(chain: str, federated: Federated, rounds: Sequence[Round]) -> Trained:
+    if isinstance(federated, Centralised):  # nothing was exchanged, because everything was handed over
+        trust = "The centralised model has all samples in one place. It protects nobody; it is there to compare with."
+        return Trained(chain, tuple(rounds), 0, 0, None, aggregator=CENTRALISED, trust=(trust,))
     shapes = {n: p.shape for n, p in federated.model.named_parameters() if p.requires_grad}
     dense = _BYTES * sum(s.numel() for s in shapes.values())
     adding = [d for d in federated.defenses if d.in_sum > 1]  # masked words are neither left out nor shortened
@@ -241,7 +236,7 @@ def _finished(chain: str, federated: Federated, rounds: Sequence[Round]) -> Trai
         trials = -(-settings.rounds // federated.aggregator.every)
         down += settings.per_round * (dense if scheme is None else up) * trials // settings.rounds  # the models to try
     sums, counts = federated.ledger.T.tolist()
-    told = type(federated.aggregator).weights is not Aggregator.weights or federated.poison is not None
+    weighs = type(federated.aggregator).weights is not Aggregator.weights or federated.poison is not None
     return Trained(
         chain,
         tuple(rounds),
@@ -251,84 +246,41 @@ def _finished(chain: str, federated: Federated, rounds: Sequence[Round]) -> Trai
         aggregator=settings.aggregator,
         encryption=settings.encryption,
         trust=_trust(federated),
-        client_weights=tuple(s / n if n else None for s, n in zip(sums, counts, strict=True)) if told else (),
+        client_weights=tuple(s / n if n else None for s, n in zip(sums, counts, strict=True)) if weighs else (),
         poisoned=0 if federated.poison is None else federated.poison.clients,
     )
 
 
-def _in_one_place(trained: Trained) -> Trained:
-    """The centralised model as it stands in the report: nothing was exchanged, because everything was handed over."""
-    told = "The centralised model has all samples in one place. It protects nobody; it is there to compare with."
-    return dataclasses.replace(
-        trained,
-        aggregator=CENTRALISED,
-        encryption="none",
-        bytes_up=0,
-        bytes_down=0,
-        guarantee=None,
-        trust=(told,),
-        client_weights=(),
-        poisoned=0,
-    )
-
-
 def _trust(federated: Federated) -> tuple[str, ...]:
-    """What someone who signs this off has to know about keys and about who sees what."""
+    """What the person who signs this off has to know about keys and about who sees what."""
     scheme, aggregator = federated.encryption, federated.aggregator
-    told = [] if scheme is None else [*scheme.trust()]
+    said = [] if scheme is None else [*scheme.trust()]
     if scheme is not None and aggregator.cross_validates:
-        told.append("The losses that clients report reach the server in the clear.")
+        said.append("The losses that clients report reach the server in the clear.")
     if scheme is not None and aggregator.remembers:
-        told.append(f"The clients, who hold the key, take the step of {aggregator.name} themselves.")
-    if aggregator.cross_validates and aggregator.mixing == 1:
-        told.append("Clients try each other's models: each client sees the update of every other client of its round.")
-    elif aggregator.cross_validates:
-        told.append(
-            "Clients try mixtures of each other's models. Mixing is not differential privacy: a client that gets all "
-            "of a round's mixtures solves them for every single update if it knows the weights, and reads the weights "
-            "off the zeros of ReLU networks if it does not."
-        )
+        said.append(f"The clients, who hold the key, take the step of {aggregator.name} themselves.")
     if aggregator.cross_validates:
-        told.append("Losses are taken as clients report them; a client that lies about them moves the weights.")
-    return tuple(told)
+        said.append(_ALONE if aggregator.mixing == 1 else _MIXED)
+        said.append("Losses are taken as clients report them; a client that lies about them moves the weights.")
+    return tuple(said)
 
 
 def _plain(trained: Trained) -> dict[str, Any]:
     time, both = trained.round_seconds, trained.poisoned_weight
-    return {
-        "defense": trained.defense,
-        "aggregator": trained.aggregator,
-        "encryption": trained.encryption,
-        "trust": list(trained.trust),
-        "client_weights": list(trained.client_weights),
-        "poisoned_weight": None
-        if both is None
-        else {"poisoned": both[0], "honest": both[1], "ratio": both[0] / both[1]},
-        "rounds": [dataclasses.asdict(r) for r in trained.rounds],
-        "accuracy": trained.accuracy,
-        "round_seconds": {"median": time.value, "iqr": [time.low, time.high]},
-        "bytes_up": trained.bytes_up,
-        "bytes_down": trained.bytes_down,
-        "guarantee": None if trained.guarantee is None else dataclasses.asdict(trained.guarantee),
-    }
-
-
-def _said(done: Mapping[str, Sequence[Round]]) -> str:
-    last = {
-        name: next((r.accuracy for r in reversed(rows) if r.accuracy is not None), None) for name, rows in done.items()
-    }
-    return ", ".join(f"{name} {value:.3f}" for name, value in last.items() if value is not None)
+    plain = {k: list(v) if isinstance(v, tuple) else v for k, v in dataclasses.asdict(trained).items()}
+    del plain["poisoned"]
+    weights = both and {"poisoned": both[0], "honest": both[1], "ratio": both[0] / both[1]}
+    seconds = {"median": time.value, "iqr": [time.low, time.high]}
+    return plain | {"poisoned_weight": weights, "accuracy": trained.accuracy, "round_seconds": seconds}
 
 
 def _save(path: Path, key: str, running: Mapping[str, Federated], done: Mapping[str, Sequence[Round]]) -> None:
     tensors: dict[str, Tensor] = {}
     for place, federated in enumerate(running.values()):
-        tensors |= {f"{place}/model/{n}": t for n, t in federated.model.state_dict().items()}
-        tensors |= {f"{place}/server/{n}": t for n, t in federated.server.items()} | {
-            f"{place}/ledger": federated.ledger
-        }
-        for client, kept in federated.memory.items():
-            tensors |= {f"{place}/memory/{client}/{n}": t for n, t in kept.items()}
+        parts = {"model": federated.model.state_dict(), "server": federated.server}
+        parts |= {f"memory/{client}": kept for client, kept in federated.memory.items()}
+        tensors |= {f"{place}/{part}/{n}": t for part, held in parts.items() for n, t in held.items()}
+        tensors[f"{place}/ledger"] = federated.ledger
     rounds = {name: [dataclasses.asdict(r) for r in rows] for name, rows in done.items()}
     write_whole(path, sealed_tensors(key, tensors, rounds), private=True)
 
@@ -346,15 +298,59 @@ def _restored(
         return None
     for place, federated in enumerate(running.values()):
         device = next(federated.model.parameters()).device
-        mine = {n.split("/", 2)[2]: t for n, t in tensors.items() if n.startswith(f"{place}/model/")}
-        federated.model = copy.deepcopy(federated.model)  # all begin with the same one
-        federated.model.load_state_dict(mine)
-        federated.ledger = tensors[f"{place}/ledger"]
-        federated.server = {
-            n.split("/", 2)[2]: t.to(device) for n, t in tensors.items() if n.startswith(f"{place}/server/")
-        }
+        parts: dict[str, dict[str, Tensor]] = {"model": {}, "server": {}}
         for name, tensor in tensors.items():
-            if name.startswith(f"{place}/memory/"):
-                client, what = name.split("/", 3)[2:]
-                federated.memory.setdefault(int(client), {})[what] = tensor.to(device)
+            number, part, *own = name.split("/")
+            if part == "memory":
+                part, *own = own  # the client
+            if number == str(place):
+                parts.setdefault(part, {})["/".join(own)] = tensor.to(device)
+        federated.model = copy.deepcopy(federated.model)  # all begin with the same one
+        federated.model.load_state_dict(parts.pop("model"))
+        federated.server, federated.ledger = parts.pop("server"), tensors[f"{place}/ledger"]
+        federated.memory |= {int(client): kept for client, kept in parts.items() if client.isdecimal()}
     return {name: [Round(**r) for r in rows] for name, rows in rounds.items()}
+
+
+def with_costs(
+    report: AuditReport,
+    federation: Federation,
+    *,
+    device: str = "auto",
+    data_root: Path | None = None,
+    watch: Callable[[int, int, str], None] = lambda *_: None,
+) -> AuditReport:
+    """The report with a cost for each of its configurations; one that cannot train says why."""
+    scenario = trainable(report.scenario)
+    refused: dict[str, str] = {}
+    chains = [c for c in configurations(scenario) if c != UNDEFENDED]
+    while True:
+        asked = dataclasses.replace(scenario, defenses=tuple(c for c in chains if c not in refused))
+        try:
+            trained = train_federation(asked, federation, device=device, data_root=data_root, watch=watch)
+            break
+        except NotApplicable as error:
+            refused[_culprit(asked, federation, device, data_root)] = str(error)
+    rows = {t.defense: Cost(t.defense, t.accuracy, t.round_seconds, t.bytes_up) for t in trained.trained}
+    rows |= {name: Cost(name, None, Interval(None, None, None), 0, why) for name, why in refused.items()}
+    setting = f"{federation.rounds} rounds, {federation.per_round} of {trained.clients} clients in each"
+    return dataclasses.replace(report, costs=Costs(tuple(rows[c] for c in (UNDEFENDED, *chains)), setting))
+
+
+def trainable(scenario: Scenario) -> Scenario:
+    """The same with its data spread over clients, evenly if the scenario says nothing."""
+    if scenario.partition.kind != "none":
+        return scenario
+    return dataclasses.replace(scenario, partition=Partition(kind="iid", clients=_CLIENTS))
+
+
+def _culprit(scenario: Scenario, federation: Federation, device: str, data_root: Path | None) -> str:
+    """The first configuration that cannot take a single round."""
+    short = dataclasses.replace(federation, rounds=1)
+    for chain in scenario.defenses:
+        try:
+            alone = dataclasses.replace(scenario, defenses=(chain,))
+            train_federation(alone, short, baseline=False, device=device, data_root=data_root)
+        except NotApplicable:
+            return chain
+    raise NotApplicable("the undefended federation cannot train on this model")

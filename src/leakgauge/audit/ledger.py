@@ -19,98 +19,79 @@ from leakgauge.metrics.criterion import criterion_of
 from leakgauge.recording.triage import first_observation
 from leakgauge.setup.plan import Cell
 from leakgauge.setup.setup import Setup
-from leakgauge.types import Ablation, Attack, Fact, Finding, Summary, Verdict
-from leakgauge.verdict.roles import floors_in
+from leakgauge.types import Ablation, Attack, Fact, Finding, Summary, Verdict, cell_name
+from leakgauge.verdict.roles import cell_of, floors_in
 from leakgauge.verdict.summary import summarise
 
 CHANGEABLE = ("threat_model", "assumed")  # fields of a setup that a change may give another value
-Rerun = Callable[[str, Setup, Cell], Sequence[Finding]]  # what is changed, the stage with it, the cell
+Rerun = Callable[[str, Setup, Cell], Sequence[Finding]]  # what is changed, the setup with it, the cell
 
 
 @dataclass(frozen=True)
 class Change:
-    """One fact as it was and as it is tried; without a stage it cannot be changed."""
+    """One fact as it was and as it is tried; without a setup it cannot be changed."""
 
     fact: str
     audit: str
-    instead: str
+    instead: str = ""
     setup: Setup | None = None
     why_not: str = ""
 
 
 def ledger(
-    setup: Setup,
-    cells: Sequence[Cell],
-    findings: Sequence[Finding],
-    verdict: Verdict,
-    rerun: Rerun,
-    watch: Callable[[str], None] = lambda _: None,
+    setup: Setup, cells: Sequence[Cell], findings: Sequence[Finding], verdict: Verdict, rerun: Rerun
 ) -> tuple[Ablation, ...]:
     """Every change for the strongest attack of every configuration that has one."""
-    rows = summarise(findings, setup.data)
-    floors = floors_in(findings)
-    entries: list[Ablation] = []
-    for configuration in verdict.configurations:
-        chosen = (configuration.attack, configuration.defense, configuration.adaptive)
-        row = next((r for r in rows if (r.attack, r.defense, r.adaptive) == chosen), None)
-        cell = next((c for c in cells if (c.label, c.defense, c.adaptive) == chosen), None)
-        if row is None or cell is None:
-            continue  # no attack claimed records here
-        for change in changes(setup, cell.attack):
-            watch(f"{cell.name}: {change.fact}")
-            entries.append(_tried(setup, cell, row, change, floors, rerun))
+    rows = {cell_of(row): row for row in summarise(findings, setup.data)}
+    by_name = {c.name: c for c in reversed(cells)}
+    floors, entries = floors_in(findings), []
+    for c in verdict.configurations:
+        name = cell_name(c.attack or "", c.defense, c.adaptive)
+        if name in rows and name in by_name:  # else no attack claimed records here
+            for change in changes(setup, by_name[name].attack):
+                entries.append(_tried(setup, by_name[name], rows[name], change, floors, rerun))
     return tuple(entries)
 
 
 def changes(setup: Setup, attack: Attack) -> Iterator[Change]:
     """Each fact of the threat model, and the two that only an oracle knows."""
-    told, local = setup.threat_model.facts, setup.scenario.local
-    yield Change("input-spec", "told", "", why_not="nothing can be searched without the shape of an input")
+    given, local, statistics = setup.threat_model.facts, setup.scenario.local, Fact.BATCHNORM_STATISTICS
+    yield Change("input-spec", "given", why_not="nothing can be searched without the shape of an input")
     yield _switched(setup, attack, Fact.LABELS, "inferred or searched for")
-    if Fact.BATCHNORM_STATISTICS not in told and first_observation(setup).knows(Fact.BATCHNORM_STATISTICS):
-        yield Change(Fact.BATCHNORM_STATISTICS.value, "read off the shared averages", "", why_not="they are shared")
+    if statistics not in given and first_observation(setup).knows(statistics):
+        yield Change(statistics.value, "read off the shared averages", why_not="they are shared")
     elif any(isinstance(m, _BatchNorm) for m in setup.model.modules()):
-        yield _switched(setup, attack, Fact.BATCHNORM_STATISTICS, "not told")
+        yield _switched(setup, attack, statistics, "not given")
     else:
-        yield Change(Fact.BATCHNORM_STATISTICS.value, "not told", "", why_not="the model has no BatchNorm")
-    if Fact.PUBLIC_DATA in told and setup.public is not None:
+        yield Change(statistics.value, "not given", why_not="the model has no BatchNorm")
+    if Fact.PUBLIC_DATA in given and setup.public is not None:
         yield _switched(setup, attack, Fact.PUBLIC_DATA, "none")
     else:
-        yield Change(Fact.PUBLIC_DATA.value, "none", "", why_not="there are no public samples to take away")
+        yield Change(Fact.PUBLIC_DATA.value, "none", why_not="there are no public samples to take away")
     if local.kind == "fedavg":
         wrong = dataclasses.replace(local, lr=2 * local.lr)
-        yield Change(
-            "learning-rate",
-            f"{local.lr:g}, as it was",
-            f"believed to be {wrong.lr:g}",
-            _assuming(setup, Fact.LOCAL_TRAINING, wrong),
-        )
+        yield _assumed(setup, Fact.LOCAL_TRAINING, wrong, "learning-rate", f"{local.lr:g}", f"{wrong.lr:g}")
     else:
-        yield Change("learning-rate", "none", "", why_not="one gradient is shared, and no rate is in it")
+        yield Change("learning-rate", "none", why_not="one gradient is shared, and no rate is in it")
     samples = setup.scenario.batch_size
-    wrong_size = samples - 1 if samples > 1 else 2
-    yield Change(
-        Fact.NUM_SAMPLES.value,
-        f"{samples}, as it was",
-        f"believed to be {wrong_size}",
-        _assuming(setup, Fact.NUM_SAMPLES, wrong_size),
-    )
+    size = samples - 1 if samples > 1 else 2
+    yield _assumed(setup, Fact.NUM_SAMPLES, size, Fact.NUM_SAMPLES.value, f"{samples}", f"{size}")
+
+
+def _assumed(setup: Setup, fact: Fact, value: Any, name: str, was: str, wrong: str) -> Change:
+    """The attacker takes a wrong value for the fact."""
+    changed = dataclasses.replace(setup, assumed={fact: value})
+    return Change(name, f"{was}, as it was", f"assumed to be {wrong}", changed)
 
 
 def _switched(setup: Setup, attack: Attack, fact: Fact, without: str) -> Change:
-    """The fact told if it was not, and kept back if it was."""
-    told = setup.threat_model.facts
-    knew = fact in told
-    audit, instead = ("told", without) if knew else (without, "told")
-    if knew and fact in attack.needs:
+    """The fact given if it was not, and kept back if it was."""
+    facts = setup.threat_model.facts
+    audit, instead = ("given", without) if fact in facts else (without, "given")
+    if fact in facts & attack.needs:
         return Change(fact.value, audit, instead, why_not=f"{attack.name} does not run without it")
-    facts = told - {fact} if knew else told | {fact}
-    other = dataclasses.replace(setup.threat_model, facts=frozenset(facts))
+    other = dataclasses.replace(setup.threat_model, facts=facts ^ {fact})
     return Change(fact.value, audit, instead, dataclasses.replace(setup, threat_model=other))
-
-
-def _assuming(setup: Setup, fact: Fact, value: Any) -> Setup:
-    return dataclasses.replace(setup, assumed={fact: value})
 
 
 def _tried(setup: Setup, cell: Cell, row: Summary, change: Change, floors: Sequence[Finding], rerun: Rerun) -> Ablation:

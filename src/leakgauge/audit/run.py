@@ -8,16 +8,16 @@ scores, and nowhere else.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from leakgauge.audit.applicability import refuse_unfit, sort_out
-from leakgauge.audit.budget import Budget, budget_of, searches
-from leakgauge.audit.early_stop import why_stopped
+from leakgauge.audit.budget import budget_of, searches, why_stopped
 from leakgauge.audit.ledger import CHANGEABLE, ledger
 from leakgauge.engine.batchnorm import has_batchnorm
 from leakgauge.errors import BadInput
@@ -36,14 +36,14 @@ from leakgauge.setup.setup import Setup, environment
 from leakgauge.setup.suites import SECONDS, in_suite
 from leakgauge.types import AuditReport, Clue, Fact, Finding, Pictures, Scenario, Skipped, Summary, Verdict
 from leakgauge.types.triage import EXPOSED, WRONG
-from leakgauge.verdict.bounds import contradicted
-from leakgauge.verdict.controls import exposures, upper_sides, weighed
+from leakgauge.verdict.bounds import contradicted, upper_sides
+from leakgauge.verdict.credible import weighed
+from leakgauge.verdict.exposure import exposures
 from leakgauge.verdict.film import film_in
 from leakgauge.verdict.flags import FLAGS, NO_TRUTH
 from leakgauge.verdict.gate import Gate
-from leakgauge.verdict.proven import unscored_verdict
 from leakgauge.verdict.roles import floors_in, is_floor
-from leakgauge.verdict.summary import conclude, summarise
+from leakgauge.verdict.summary import conclude, summarise, unscored_verdict
 
 __all__ = ["Watch", "run_audit"]
 
@@ -67,10 +67,10 @@ def run_audit(
     """Run every cell of `scenario` and say what was recovered.
 
     With `out`, each finished trial is kept there and reused by the same scenario unless `fresh`; the private samples
-    themselves only if `keep_private`. `undefended` adds the bare update for comparison. `notice` is told what is known
-    against an attack before it starts, and with `triaged` what the first victim's bare update allows. `setup` is what
-    was loaded already, if it was. `workers` are processes of this machine that share the work, and `executor` is
-    another transport to workers; see `leakgauge.execution.scheduler`. A keyboard interrupt ends the run early: the
+    themselves only if `keep_private`. `undefended` adds the bare update for comparison. `notice` receives what speaks
+    against the update before any attack starts, and with `triaged` what the first victim's bare update allows. `setup`
+    is what was loaded already, if it was. `workers` are processes of this machine that share the work, and `executor`
+    is another transport to workers; see `leakgauge.execution.scheduler`. A keyboard interrupt ends the run early: the
     report holds the finished trials and says so.
     """
     if executor is None:
@@ -81,25 +81,22 @@ def run_audit(
     cells = plan(scenario, undefended and scenario.update is None)  # a saved update is what it is
     if setup is None:
         setup = setup_for(scenario, data_root, device)
-    clues = _looked_at(setup, triaged, notice)
+    clues = _first_look(setup, triaged, notice)
     store = Store(out, notice=notice) if out else None
     if store:
         store.save_truth(_true_samples(setup) if keep_private or not setup.scored else None, setup.key)
     cells, skipped = sort_out(setup, cells)
     scheduler = Scheduler(executor)
-    audit = _Audit(setup, store, scheduler, fresh, watch, notice)
+    audit = _Audit(setup, store, Resume(setup, store, scheduler, notice), fresh, watch, skipped)
     with closing(scheduler):
         audit.run(cells)
-        audit.skipped[:0] = skipped
-        report = _report(setup, audit.results, gate, audit.interrupted)
-        where = {**report.environment, **executor.environment}
-        report = dataclasses.replace(report, environment=where, triage=clues, skipped=tuple(audit.skipped))
+        report = audit.report(gate, clues, executor)
         if setup.scenario.ledger and not audit.interrupted:
             report = audit.with_ledger(report, len(cells))
-    return report, audit.results.pictures()
+    return report, audit.pictures()
 
 
-def _looked_at(setup: Setup, triaged: bool, notice: Callable[[str], None]) -> tuple[Clue, ...]:
+def _first_look(setup: Setup, triaged: bool, notice: Callable[[str], None]) -> tuple[Clue, ...]:
     """What can be said before any attack. A saved update that cannot be what it is claimed to be is refused."""
     clues = triage_of(setup) if triaged else ()
     refuse_unfit(setup)
@@ -118,93 +115,137 @@ def _true_samples(setup: Setup) -> Tensor:
     return setup.batch.inputs.cpu() if setup.scored else torch.zeros(setup.victims.trials, 0, *setup.data.shape)
 
 
+@dataclass
 class _Audit:
-    """One run: the cells one after another, what is finished of them, and what was left out."""
+    """One run: its cells one after another, what is finished in the order of the table, and what is left out."""
 
-    def __init__(
-        self,
-        setup: Setup,
-        store: Store | None,
-        scheduler: Scheduler,
-        fresh: bool,
-        watch: Watch,
-        notice: Callable[[str], None],
-    ) -> None:
-        self._setup = setup
-        self._store = store
-        self._fresh = fresh
-        self._watch = watch
-        self._resume = Resume(setup, store, scheduler, notice)
-        self.results = _Results(setup)
-        self.skipped: list[Skipped] = []
-        self.interrupted = False
+    setup: Setup
+    store: Store | None
+    resume: Resume
+    fresh: bool
+    watch: Watch
+    skipped: list[Skipped]
+    interrupted: bool = False
+    cells: list[Cell] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
+    recovered: dict[str, Tensor] = field(default_factory=dict)  # cell name -> (T, (1 + A) N, *shape), blank if not run
+    keys: dict[str, str] = field(default_factory=dict)  # cell name -> what its trials are kept under
+    frames: dict[str, int] = field(default_factory=dict)  # cell name -> pictures on the way
 
     def run(self, cells: Sequence[Cell]) -> None:
         """All cells side by side if they were named; those of a suite in turn, each with its share of the time."""
         try:
-            if in_suite(self._setup.scenario):
+            if in_suite(self.setup.scenario):
                 self._in_turn(cells)
             else:
-                self._finish(_works(self._setup, cells), self._watch)
+                self._finish(_works(self.setup, cells), self.watch)
         except KeyboardInterrupt:
             self.interrupted = True
-        if self._store:
-            self._store.save_cells_of_report(self.results.keys, self._setup.key)
+        if self.store:
+            self.store.save_cells_of_report(self.keys, self.setup.key)
 
     def _in_turn(self, cells: Sequence[Cell]) -> None:
-        budget = _budget(self._setup)
+        scenario = self.setup.scenario
+        seen = first_observation(self.setup, range(scenario.trials))
+        budget = budget_of(SECONDS[scenario.suite], seen, scenario.seeds)
         for number, cell in enumerate(cells):
-            if why := _why_not_worth_it(self._setup, cell, self.results):
+            why = "" if cell.attack.baseline else why_stopped(self.setup, self.findings, self.recovered, cell.defense)
+            if why:
                 self.skipped.append(Skipped(cell.label, cell.defense, cell.adaptive, why))
                 continue
-            works = _works(self._setup, [cell])
-            works[0].cell = budget.allotted(cell, cells[number + 1 :])  # how far it gets depends on the clock
-            self._finish(works, _among(self._watch, number, len(cells)))
+            (work,) = _works(self.setup, [cell])
+            work.cell = budget.allotted(cell, cells[number + 1 :])  # how far it gets depends on the clock
+            self._finish([work], _one_of(self.watch, number, len(cells)))
 
     def _finish(self, works: Sequence[Work], watch: Watch) -> None:
-        self._forget(works)
         try:
-            self._resume.finish(works, watch)
+            self._run(works, watch)
         finally:  # an interrupt leaves what was finished by then
-            self.results.add(works)
-
-    def _forget(self, works: Sequence[Work]) -> None:
-        if self._fresh and self._store:
             for work in works:
-                self._store.forget(work.key)
+                if work.done:
+                    self._add(work)
+
+    def _run(self, works: Sequence[Work], watch: Watch) -> None:
+        if self.fresh and self.store:
+            for work in works:
+                self.store.forget(work.key)
+        self.resume.finish(works, watch)
+
+    def _add(self, work: Work) -> None:
+        name = work.cell.name
+        self.cells.append(work.cell)
+        self.findings += compared(self.setup, work.cell, work.findings, self.findings)
+        self.keys[name] = work.key
+        pictures = in_place(work.done, self.setup.scenario.trials)
+        if pictures is not None:
+            self.recovered[name] = pictures
+            self.frames[name] = max(len(f.film) for f in work.findings)
+        work.done.clear()  # to free memory
+
+    def pictures(self) -> Pictures:
+        true = _true_samples(self.setup)
+        film = {n: film_in(kept, f) for n, kept in self.recovered.items() if (f := self.frames[n])}
+        records = {n: shown(kept, self.frames[n], true.shape[1]) for n, kept in self.recovered.items()}
+        return Pictures(true, records, film)
+
+    def report(self, gate: Gate | None, clues: tuple[Clue, ...], executor: Transport) -> AuditReport:
+        setup, scored = self.setup, self.setup.scored
+        if scored:
+            findings, rows, verdict, flags = self._scored(gate)
+        else:  # nothing can be weighed: only proofs count
+            findings, flags = self.findings, {NO_TRUTH}
+            rows = summarise(findings, setup.data)
+            verdict = unscored_verdict(findings, setup.victims.trials, setup.victims.samples)
+        flags |= {flag for row in rows for flag in row.flags}
+        machine = {**environment(setup.device), "model state": setup.state, "engine": setup.engine}
+        return AuditReport(
+            scenario=setup.scenario,
+            data=setup.data,
+            findings=tuple(findings),
+            summary=rows,
+            verdict=verdict,
+            flags=tuple(FLAGS[flag] for flag in sorted(flags)),
+            facts=_facts(setup),
+            environment={**machine, **executor.environment},
+            interrupted=self.interrupted,
+            exposure=exposures(setup, rows, findings) if scored and not self.interrupted else (),
+            setup=setup.key,
+            clients=setup.victims.names,
+            triage=clues,
+            skipped=tuple(self.skipped),
+        )
+
+    def _scored(self, gate: Gate | None) -> tuple[list[Finding], tuple[Summary, ...], Verdict, set[str]]:
+        """Findings, rows, verdict, and the flags of the whole audit."""
+        setup = self.setup
+        findings, controls = weighed(setup, self.findings, self.recovered)
+        rows = summarise(findings, setup.data, controls)
+        attacked = {f.defense for f in findings if not is_floor(f.attack)}
+        run = [c for c in configurations(setup.scenario) if c in attacked]
+        guarantees = {c: next((g for d in reversed(parse_chain(c)) if (g := d.guarantee())), None) for c in run}
+        origin = origin_of(setup, findings)
+        unproven = "" if origin.sure else origin.why
+        verdict = conclude(rows, findings, run, guarantees, gate, setup.data, upper_sides(setup, run), unproven)
+        exceeded = any(contradicted(c.lower, c.upper) for c in verdict.configurations)
+        return findings, rows, verdict, {origin.flag, "bound-exceeded" if exceeded else ""} - {""}
 
     def with_ledger(self, report: AuditReport, cells: int) -> AuditReport:
         """The report with what each fact was worth; an interrupt leaves the ledger out."""
         floors = floors_in(report.findings)
-        watch = _among(self._watch, cells - 1, cells)
 
         def rerun(change: str, changed: Setup, cell: Cell) -> Sequence[Finding]:
             other = {name: getattr(changed, name) for name in CHANGEABLE}
-            key = key_of(cell=_key(self._setup, cell), change=change)
-            work = Work(key, cell, f"{cell.name}, {change}", other)
-            self._forget([work])
-            self._resume.finish([work], watch)
+            work = Work(key_of(cell=_key(self.setup, cell), change=change), cell, f"{cell.name}, {change}", other)
+            self._run([work], _one_of(self.watch, cells - 1, cells))
             again = compared(changed, cell, work.findings, floors)
             pictures = in_place(work.done, changed.scenario.trials)
             return weighed(changed, again, {} if pictures is None else {cell.name: pictures}, floors)[0]
 
         try:
-            entries = ledger(self._setup, self.results.cells, report.findings, report.verdict, rerun)
+            entries = ledger(self.setup, self.cells, report.findings, report.verdict, rerun)
         except KeyboardInterrupt:
             return dataclasses.replace(report, interrupted=True)
         return dataclasses.replace(report, ledger=entries)
-
-
-def _why_not_worth_it(setup: Setup, cell: Cell, results: _Results) -> str:
-    """What settled the cell's configuration before it came; nothing settles a floor."""
-    if cell.attack.baseline:
-        return ""
-    return why_stopped(setup, results.findings, results.recovered, cell.defense)
-
-
-def _budget(setup: Setup) -> Budget:
-    seen = first_observation(setup, range(setup.scenario.trials))
-    return budget_of(SECONDS[setup.scenario.suite], seen, setup.scenario.seeds)
 
 
 def _works(setup: Setup, cells: Sequence[Cell]) -> list[Work]:
@@ -219,98 +260,21 @@ def _works(setup: Setup, cells: Sequence[Cell]) -> list[Work]:
 
 def _key(setup: Setup, cell: Cell) -> str:
     """What a finished cell is kept under. How far a search of a suite gets depends on the clock: its suite names it."""
-    allotted = in_suite(setup.scenario) and searches(cell.attack)
-    timed = {"suite": setup.scenario.suite} if allotted else {}
+    timed = {"suite": setup.scenario.suite} if in_suite(setup.scenario) and searches(cell.attack) else {}
     return key_of(setup=setup.key, **cell.key, **timed)
 
 
-class _Results:
-    """What is finished, cell by cell in the order of the table."""
-
-    def __init__(self, setup: Setup) -> None:
-        self._setup = setup
-        self.cells: list[Cell] = []
-        self.findings: list[Finding] = []
-        self.recovered: dict[str, Tensor] = {}  # cell name -> (T, (1 + A) N, *shape), blank where it was not run
-        self.keys: dict[str, str] = {}
-        self._frames: dict[str, int] = {}  # cell name -> pictures on the way, where there are any
-
-    def add(self, works: Sequence[Work]) -> None:
-        for work in works:
-            if not work.done:
-                continue
-            self.cells.append(work.cell)
-            self.findings += compared(self._setup, work.cell, work.findings, self.findings)
-            self.keys[work.cell.name] = work.key
-            pictures = in_place(work.done, self._setup.scenario.trials)
-            if pictures is not None:
-                self.recovered[work.cell.name] = pictures
-                self._frames[work.cell.name] = max(len(f.film) for f in work.findings)
-            work.done.clear()  # what it held is here now
-
-    def pictures(self) -> Pictures:
-        setup = self._setup
-        true = _true_samples(setup)
-        film = {n: film_in(kept, f) for n, kept in self.recovered.items() if (f := self._frames[n])}
-        records = {n: shown(kept, self._frames[n], true.shape[1]) for n, kept in self.recovered.items()}
-        return Pictures(true, records, film)
-
-
-def _among(watch: Watch, number: int, cells: int) -> Watch:
-    """One cell on its own, as one of them all."""
+def _one_of(watch: Watch, number: int, cells: int) -> Watch:
+    """Shows the progress of one cell as that of the cell `number` among all."""
     return lambda _, __, name, share: watch(number, cells, name, share)
 
 
-def _told(setup: Setup) -> tuple[str, ...]:
+def _facts(setup: Setup) -> tuple[str, ...]:
     """The facts that an attacker has besides model and update, or reads off what was shared."""
     facts = set(setup.threat_model.facts)
     if setup.public is None:
-        facts.discard(Fact.PUBLIC_DATA)  # an own update comes without samples to lend
+        facts.discard(Fact.PUBLIC_DATA)  # an own update comes without public samples
     local = setup.scenario.local
     if local.kind == "fedavg" and local.batchnorm == "train" and has_batchnorm(setup.model):
         facts |= first_observation(setup).revealed.keys() & {Fact.BATCHNORM_STATISTICS}
     return tuple(sorted(fact.value for fact in facts))
-
-
-def _report(setup: Setup, results: _Results, gate: Gate | None, interrupted: bool) -> AuditReport:
-    said = _scored if setup.scored else _unscored
-    findings, rows, verdict, flags = said(setup, results.findings, results.recovered, gate)
-    raised = flags | {flag for row in rows for flag in row.flags}
-    return AuditReport(
-        scenario=setup.scenario,
-        data=setup.data,
-        findings=tuple(findings),
-        summary=rows,
-        verdict=verdict,
-        flags=tuple(FLAGS[flag] for flag in sorted(raised)),
-        facts=_told(setup),
-        environment=environment(setup.device) | {"model state": setup.state, "engine": setup.engine},
-        interrupted=interrupted,
-        exposure=() if interrupted or not setup.scored else exposures(setup, rows, findings),
-        setup=setup.key,
-        clients=setup.victims.names,
-    )
-
-
-_Said = tuple[Sequence[Finding], tuple[Summary, ...], Verdict, set[str]]  # with the flags of the whole audit
-
-
-def _scored(setup: Setup, found: Sequence[Finding], recovered: Mapping[str, Tensor], gate: Gate | None) -> _Said:
-    findings, controls = weighed(setup, found, recovered)
-    rows = summarise(findings, setup.data, controls)
-    attacked = {f.defense for f in findings if not is_floor(f.attack)}
-    run = [c for c in configurations(setup.scenario) if c in attacked]
-    guarantees = {c: next((g for d in reversed(parse_chain(c)) if (g := d.guarantee())), None) for c in run}
-    origin = origin_of(setup, findings)
-    unproven = "" if origin.sure else origin.why
-    verdict = conclude(rows, findings, run, guarantees, gate, setup.data, upper_sides(setup, run), unproven)
-    flags = {origin.flag} - {""}
-    if any(contradicted(c.lower, c.upper) for c in verdict.configurations):
-        flags.add("bound-exceeded")
-    return findings, rows, verdict, flags
-
-
-def _unscored(setup: Setup, found: Sequence[Finding], _: Mapping[str, Tensor], __: Gate | None) -> _Said:
-    """Without samples there is nothing to weigh: what is proven, and that the rest was not scored."""
-    verdict = unscored_verdict(found, setup.victims.trials, setup.victims.samples)
-    return found, summarise(found, setup.data), verdict, {NO_TRUTH}

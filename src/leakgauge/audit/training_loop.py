@@ -83,9 +83,8 @@ def leak_of(
 ) -> Leak:
     """Attack the gradients that `backward()` left in `model`; inputs (N, *shape) in [0, 1], labels (N,)."""
     if tuple(inputs.shape[1:]) != tuple(data.shape):
-        raise BadInput(
-            "inputs", allowed=f"samples of shape {tuple(data.shape)}", got=tuple(inputs.shape[1:]), do="mend data="
-        )
+        allowed = f"samples of shape {tuple(data.shape)}"
+        raise BadInput("inputs", allowed=allowed, got=tuple(inputs.shape[1:]), do="correct data=")
     leak = Leak({}, {})
     with torch.enable_grad(), torch.random.fork_rng(devices=[]):
         setup = _setup_of_step(model, inputs, labels, data, seed)
@@ -106,10 +105,8 @@ def _setup_of_step(model: nn.Module, inputs: Tensor, labels: Tensor, data: DataS
     parameters = trainable(model)
     if all(p.grad is None for p in parameters.values()):
         raise BadInput("model", allowed="one with gradients", got="none", do="call it after backward()")
-    update = {
-        name: (torch.zeros_like(p) if p.grad is None else p.grad.detach().clone())[None]
-        for name, p in parameters.items()
-    }
+    gradients = {n: torch.zeros_like(p) if p.grad is None else p.grad.detach().clone() for n, p in parameters.items()}
+    update = SharedUpdate("gradient", {name: gradient[None] for name, gradient in gradients.items()})
     scenario = Scenario(
         model=IN_PYTHON,
         data=IN_PYTHON,
@@ -120,16 +117,11 @@ def _setup_of_step(model: nn.Module, inputs: Tensor, labels: Tensor, data: DataS
         local=LocalTraining(batchnorm=batchnorm_mode(model)),
     )
     batch = Batch(inputs.detach()[None], labels.detach()[None])
-    victims = Victims(len(inputs), batch, SharedUpdate("gradient", update))
     where = next(iter(parameters.values())).device
-    return setup_from(scenario, _sent(model), victims, data, (None, None), where, checked=False)
-
-
-def _sent(model: nn.Module) -> nn.Module:
-    """A copy for the attacks, out of its wrappers, so that its names are those of the update."""
-    inner = model
+    inner = model  # out of its wrappers, so that its names are those of the update
     while len(names := [n for n, _ in inner.named_children()]) == 1 and plain_name(f"{names[0]}.") == "":
         inner = getattr(inner, names[0])
     sent = copy.deepcopy(inner).eval()
     sent.zero_grad(set_to_none=True)
-    return sent
+    victims = Victims(len(inputs), batch, update)
+    return setup_from(scenario, sent, victims, data, (None, None), where, checked=False)

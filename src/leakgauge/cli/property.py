@@ -83,7 +83,7 @@ def infer(
     if out is not None:
         make_folder(out)
     report = infer_property(
-        scenario, inference, data_root=data_root, device=device, told=lambda name: say(f"updates: {name} ...")
+        scenario, inference, data_root=data_root, device=device, on_progress=lambda name: say(f"updates: {name} ...")
     )
     if out is not None:
         write_whole(out / "property.json", json.dumps(report.as_dict(), indent=2, allow_nan=False).encode())

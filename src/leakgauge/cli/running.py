@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from leakgauge.audit.costs import with_costs
+from leakgauge.audit.federated_training import with_costs
 from leakgauge.audit.run import run_audit
 from leakgauge.cli.console import say, show, show_json, show_table, watching
 from leakgauge.cli.sheets import write_comparison, write_pairs

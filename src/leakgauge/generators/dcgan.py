@@ -1,8 +1,8 @@
 """A face generator that anybody can download: the DCGAN of the PyPI package gan-face-generate 1.1.1, 64 x 64 colour.
 
-Radford et al. 2016, trained by the package's author on DigiFace-1M, which are rendered faces, no photographs of people.
-It takes no labels. Its weights are read from the data folder, from the package's wheel lying there, or from the
-installed package, which is never imported; their SHA-256 is checked first and only tensors are unpickled.
+Radford et al. 2016, trained by the package's author on DigiFace-1M (rendered faces, no photographs of people), without
+labels. Its weights are read from the data folder, from the package's wheel in it, or from the installed package, which
+is never imported; their SHA-256 is checked first and only tensors are unpickled.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import io
 import subprocess
 import sys
 import tempfile
-from collections import OrderedDict
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -40,15 +39,12 @@ class DCGAN(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        sizes = [LATENT, 8 * _FEATURES, 4 * _FEATURES, 2 * _FEATURES, _FEATURES]
-        layers: list[tuple[str, nn.Module]] = []
-        for before, after in pairwise(sizes):
+        self.main = nn.Sequential()  # numbered as in the published file
+        for before, after in pairwise([LATENT, 8 * _FEATURES, 4 * _FEATURES, 2 * _FEATURES, _FEATURES]):
             stride, padding = (1, 0) if before == LATENT else (2, 1)
             up = nn.ConvTranspose2d(before, after, 4, stride, padding, bias=False)
-            for layer in (up, nn.BatchNorm2d(after), nn.ReLU()):
-                layers.append((str(len(layers)), layer))  # numbered as in the published file
-        last = nn.ConvTranspose2d(_FEATURES, _COLOURS, 4, 2, 1, bias=False)
-        self.main = nn.Sequential(OrderedDict([*layers, (str(len(layers)), last)]))
+            self.main.extend((up, nn.BatchNorm2d(after), nn.ReLU()))
+        self.main.append(nn.ConvTranspose2d(_FEATURES, _COLOURS, 4, 2, 1, bias=False))
 
     def forward(self, latents: Tensor, labels: Tensor) -> Tensor:  # noqa: ARG002
         made: Tensor = torch.tanh(self.main(latents[..., None, None]))
@@ -92,16 +88,11 @@ def fetch_faces(root: Path | None = None) -> Path:
 
 def _places(root: Path) -> Iterator[tuple[Path, bytes]]:
     """Everywhere the weights may be, nearest first, with their content."""
-    plain = root / NAME / _FILE
-    if plain.is_file():
-        yield plain, plain.read_bytes()
-    for wheel in _wheels(root / NAME):
-        yield wheel, _member(wheel)
     spec = importlib.util.find_spec(_MODULE)  # looks, does not import
-    for folder in (spec.submodule_search_locations or []) if spec else []:
-        path = Path(folder) / _FILE
+    installed = (spec.submodule_search_locations or []) if spec else []
+    for path in (root / NAME / _FILE, *_wheels(root / NAME), *(Path(folder) / _FILE for folder in installed)):
         if path.is_file():
-            yield path, path.read_bytes()
+            yield path, _member(path) if path.suffix == ".whl" else path.read_bytes()
 
 
 def _wheels(folder: Path) -> list[Path]:

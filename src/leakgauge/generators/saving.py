@@ -1,7 +1,7 @@
 """A generator on disk: safetensors, with what it is and what it was made from as JSON in the header.
 
-Weights and fingerprints of the training samples are the tensors; a hash over all of them stands in the header, so that
-a file that was cut off or mended by hand is refused. Nothing in such a file can run.
+The tensors are weights and fingerprints of the training samples; the header has a hash over all of them, so that a file
+that was cut off or changed by hand is refused. Nothing in such a file can run.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Origin:
 def save_generator(path: Path, decoder: Decoder, origin: Origin, seen: Tensor) -> str:
     """Write the file whole or not at all; gives its hash."""
     tensors = {f"net.{n}": t.detach().cpu().contiguous() for n, t in decoder.state_dict().items()} | {_SEEN: seen}
-    about = {"format": FORMAT, "architecture": decoder.plan.as_dict(), "origin": vars(origin)}
+    about = {"format": FORMAT, "architecture": vars(decoder.plan), "origin": vars(origin)}
     digest = _hash(about, tensors)
     make_folder(path.parent)
     write_whole(path, save(tensors, {"generator": json.dumps(about), "sha256": digest}))
@@ -55,9 +55,8 @@ def read_generator(path: str) -> Generator:
     """The generator in the file; anything that is not one is refused in one line."""
     what = f"generator {path!r}"
     if not Path(path).is_file():
-        raise BadInput(
-            what, allowed="an existing file, 'public' or 'dcgan-faces'", got="no such file", do="check the path"
-        )
+        allowed = "an existing file, 'public' or 'dcgan-faces'"
+        raise BadInput(what, allowed=allowed, got="no such file", do="check the path")
     try:
         tensors, metadata = read_safetensors(Path(path))
         about = json.loads(metadata["generator"])
@@ -66,9 +65,9 @@ def read_generator(path: str) -> Generator:
         if metadata["sha256"] != _hash(about, tensors):
             raise BadInput(what, allowed="as it was written", got="other contents than its hash says", do=_DO)
         plan, origin = _architecture(about["architecture"]), Origin(**about["origin"])
+    except BadInput:
+        raise
     except (Unreadable, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
-        if isinstance(error, BadInput):
-            raise
         got = "another file, or a damaged one"
         raise BadInput(what, allowed="a generator that `train generator` wrote", got=got, do=_DO) from error
     weights = {n.removeprefix("net."): t for n, t in tensors.items() if n.startswith("net.")}
@@ -80,19 +79,18 @@ def read_generator(path: str) -> Generator:
 def _architecture(plain: Mapping[str, Any]) -> Architecture:
     plan = Architecture(**{**plain, "shape": tuple(plain["shape"])})
     numbers = (*plan.shape, plan.classes, plan.latent, plan.width)
-    if len(plan.shape) != 3 or any(type(n) is not int or not 1 <= n <= _LARGEST for n in numbers):
+    known = len(plan.shape) == 3 and all(type(n) is int and 1 <= n <= _LARGEST for n in numbers)
+    if not known or plan.width % WIDTH_STEP:
         raise ValueError("no such architecture")
-    if plan.width % WIDTH_STEP:
-        raise ValueError("no such width")
     return plan
 
 
 def _with_weights(plan: Architecture, weights: Mapping[str, Tensor], what: str) -> Decoder:
     with torch.device("meta"):  # no memory and no random draws before the shapes are known to fit
         decoder = Decoder(plan)
-    wanted = {n: tuple(t.shape) for n, t in decoder.state_dict().items()}
-    sound = all(t.dtype == torch.float32 and bool(torch.isfinite(t).all()) for t in weights.values())
-    if {n: tuple(t.shape) for n, t in weights.items()} != wanted or not sound:
+    wanted = {n: (t.shape, torch.float32) for n, t in decoder.state_dict().items()}
+    sound = {n: (t.shape, t.dtype) for n, t in weights.items()} == wanted
+    if not (sound and all(bool(torch.isfinite(t).all()) for t in weights.values())):
         raise BadInput(what, allowed="whole", got="weights that do not fit its architecture", do=_DO)
     decoder.load_state_dict(dict(weights), assign=True)
     return decoder.eval().requires_grad_(False)

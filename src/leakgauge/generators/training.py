@@ -1,10 +1,9 @@
 """Trains a conditional generator on public samples: the decoder of a variational autoencoder.
 
 Kingma and Welling 2014; Sohn et al. 2015 for the label; after training a normal distribution is fitted to the codes of
-each label's pictures (Ghosh et al. 2020), without which most latents gave scribbles that took no notice of the label.
-Chosen over a GAN because it cannot collapse, its loss says how far it is, and every public picture has a latent near
-N(0, 1), which is what a search over latents needs. The pictures are softer than a GAN's. `noise`, the scale of what a
-pixel may differ by, trades detail for order: with less the decoder can draw more, and more of it is no proper picture.
+each label's pictures (Ghosh et al. 2020). Unlike a GAN it cannot collapse, its loss says how far it is, and every
+public picture has a latent near N(0, 1), which a search over latents needs; its pictures are softer. `noise` trades
+detail for order: with less the decoder can draw more, and more of it is no proper picture.
 """
 
 from __future__ import annotations
@@ -14,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from leakgauge.engine.randomness import generator as draws
@@ -43,7 +43,7 @@ class Schedule:
 def train(
     plan: Architecture, take: Take, samples: int, schedule: Schedule, device: torch.device, watch: Watch
 ) -> tuple[Decoder, int]:
-    """The decoder after `schedule.steps` steps on the first `samples` indices of `take`, on the CPU, and its steps.
+    """The decoder, on the CPU, trained on the first `samples` indices of `take`, and the steps taken.
 
     An interrupt ends the training early: the decoder as it is then, and fewer steps.
     """
@@ -53,7 +53,7 @@ def train(
         torch.default_generator.manual_seed(schedule.seed)
         encoder, decoder = Encoder(plan).to(device), Decoder(plan).to(device)
     parameters = [*encoder.parameters(), *decoder.parameters()]
-    optimiser = torch.optim.Adam(parameters, lr=schedule.lr)
+    optimiser = torch.optim.Adam(parameters)
     random, done = draws(schedule.seed, "train-generator"), 0
     try:
         for step in range(schedule.steps):
@@ -62,10 +62,12 @@ def train(
             chosen = torch.randint(samples, (min(schedule.batch_size, samples),), generator=random)
             pictures, labels = (t.to(device) for t in take(chosen))
             noise = torch.randn(len(chosen), plan.latent, generator=random).to(device)
-            error, divergence = _losses(encoder, decoder, pictures, labels, noise)
+            mean, spread = encoder(pictures, labels)
+            error = F.mse_loss(decoder.draw(mean + noise * (0.5 * spread).exp(), labels), pictures)
+            divergence = 0.5 * (mean * mean + spread.exp() - 1 - spread).sum(1).mean()  # KL(latents || N(0, 1))
             loss = 0.5 * math.prod(plan.shape) * error / schedule.noise**2 + divergence  # minus the evidence's bound
             optimiser.zero_grad()
-            loss.backward()  # type: ignore[no-untyped-call]
+            loss.backward()
             torch.nn.utils.clip_grad_norm_(parameters, _CLIP * math.prod(plan.shape) ** 0.5)
             optimiser.step()
             done = step + 1
@@ -79,7 +81,7 @@ def train(
 
 @torch.no_grad()
 def _fit_codes(encoder: Encoder, decoder: Decoder, take: Take, samples: int, device: torch.device) -> None:
-    """Leave in the decoder where each label's codes lie: their mean and a root of their covariance.
+    """Put into the decoder the mean of each label's codes and a root of their covariance.
 
     A label with few pictures leans on the covariance about the mean that all labels share.
     """
@@ -94,8 +96,7 @@ def _fit_codes(encoder: Encoder, decoder: Decoder, take: Take, samples: int, dev
         labels.append(label)
     codes, own, label = torch.cat(means), torch.cat(spreads), torch.cat(labels)
     counts = torch.bincount(label, minlength=plan.classes).clamp_min(1).double()
-    centre = torch.zeros(plan.classes, plan.latent, dtype=codes.dtype, device=device).index_add(0, label, codes)
-    centre = centre / counts[:, None]
+    centre = codes.new_zeros(plan.classes, plan.latent).index_add(0, label, codes) / counts[:, None]
     off = codes - centre[label]
     pooled = off.T @ off / size + own.mean(0).diag()
     for k in range(plan.classes):
@@ -103,16 +104,6 @@ def _fit_codes(encoder: Encoder, decoder: Decoder, take: Take, samples: int, dev
         covariance = off[mine].T @ off[mine] + own[mine].sum(0).diag() + plan.latent * pooled
         decoder.stretch[k] = torch.linalg.cholesky(covariance / (int(mine.sum()) + plan.latent)).to(decoder.stretch)
     decoder.centre.copy_(centre)
-
-
-def _losses(
-    encoder: Encoder, decoder: Decoder, pictures: Tensor, labels: Tensor, noise: Tensor
-) -> tuple[Tensor, Tensor]:
-    """Mean squared error over the batch's pixels, and KL(latents of a picture || N(0, 1)) per picture."""
-    mean, spread = encoder(pictures, labels)
-    made = decoder.draw(mean + noise * (0.5 * spread).exp(), labels)
-    divergence = 0.5 * (mean * mean + spread.exp() - 1 - spread).sum(1).mean()
-    return ((made - pictures) ** 2).mean(), divergence
 
 
 def _rate(step: int, steps: int) -> float:

@@ -8,9 +8,9 @@ clipping of the whole update, pruning, quantising and the other changes of an up
 on the samples, on each local step or on the network itself cannot do so from outside the app's own training: for those
 give `training=`, and the mod trains in the app's place.
 
-Draws are fresh and from the system's own randomness unless `seed` is given, which is for tests: who knows the seed
-can take the noise off again. `with_aggregate` is arithmetic at the server, which has every update in its hands: with
-masked sums it shows what masking costs and gives, it does not hide anything from that process.
+Draws are fresh and from the system's own randomness unless `seed` is given, which is for tests: with the seed the noise
+can be taken off again. `with_aggregate` is arithmetic at the server, which sees every update: with masked sums it shows
+what masking costs and gives, it hides nothing from that process.
 """
 
 from __future__ import annotations
@@ -33,7 +33,6 @@ from leakgauge.recording._arrays import difference, flower, moved, only_record, 
 from leakgauge.types import Batch, Defense, LocalTraining, SharedUpdate, Step
 
 _MEMORY = "leakgauge.kept-back"  # what a client keeps between rounds, in Flower's state of its node
-_TRAIN = "train"
 Mod = Callable[[Any, Any, Callable[[Any, Any], Any]], Any]  # (message, context, call_next) -> reply
 
 
@@ -42,9 +41,7 @@ class Training:
     """How the mod trains in the app's place, for defenses that act inside the training."""
 
     model: Callable[[], nn.Module]  # as the app builds it, before any defense is put into it
-    batch: Callable[
-        [Any], tuple[Tensor, Tensor]
-    ]  # Flower's Context -> this client's inputs (N, *shape) and labels (N,)
+    batch: Callable[[Any], tuple[Tensor, Tensor]]  # Context -> this client's inputs (N, *shape) and labels (N,)
     local: LocalTraining  # kind="fedavg": Flower's clients send back weights
     weighted_by: str = "num-examples"  # the metric by which the strategy weighs clients
 
@@ -55,23 +52,25 @@ def as_mod(*defenses: Defense, training: Training | None = None, seed: int | Non
     Example: `ClientApp(mods=[as_mod(Clip(norm=1.0, unit="client"), Gaussian(std=0.01))])`. A defense that changes the
     network needs `training`, and a server that starts from `prepared(model, defense)`.
     """
-    flower()
+    app = flower()
     _check(defenses, training)
 
     def mod(message: Any, context: Any, call_next: Callable[[Any, Any], Any]) -> Any:
-        if not str(message.metadata.message_type).startswith(_TRAIN):
+        if not str(message.metadata.message_type).startswith("train"):
             return call_next(message, context)
         key, record = only_record(message.content, "to a client")
         before = tensors_in(record)
         drawn = _seed(seed, message, context)
         if training is not None:
-            return _trained_reply(message, context, key, record, training, defenses, drawn)
+            update, samples = _trained(training, before, defenses, drawn, context)
+            metrics = app.MetricRecord({training.weighted_by: samples})
+            content = app.RecordDict({key: record_of(moved(before, update), record), "metrics": metrics})
+            return app.Message(content, reply_to=message)
         reply = call_next(message, context)
         if reply.has_error():
             return reply
         sent_key, sent = only_record(reply.content, "from a client")
-        update = difference(tensors_in(sent), before)
-        update = _defended(update, defenses, drawn, context)
+        update = _defended(difference(tensors_in(sent), before), defenses, drawn, context)
         reply.content[sent_key] = record_of(moved(before, update), sent)
         return reply
 
@@ -131,27 +130,23 @@ def _defended(update: SharedUpdate, defenses: Sequence[Defense], seed: int, cont
         if defense.keeps:
             update = _remembered(defense, update, context)
             continue
-        arrived = update
-        around = defense.wrap(lambda *_, arrived=arrived: arrived)
         unseen: Any = _Unseen(defense.name)
-        update = around(unseen, unseen, [seed])
+        update = defense.wrap(lambda *_, arrived=update: arrived)(unseen, unseen, [seed])
     return update
 
 
 def _remembered(defense: Defense, update: SharedUpdate, context: Any) -> SharedUpdate:
     app, place = flower(), f"{_MEMORY}.{defense.spec}"
     kept = context.state.get(place)
-    memory = {} if kept is None else tensors_in(kept)
-    sent, memory = defense.remembering(update, memory)
+    sent, memory = defense.remembering(update, {} if kept is None else tensors_in(kept))
     context.state[place] = app.ArrayRecord({n: app.Array(t.detach().cpu().numpy()) for n, t in memory.items()})
     return sent
 
 
-def _trained_reply(
-    message: Any, context: Any, key: str, record: Any, training: Training, defenses: Sequence[Defense], seed: int
-) -> Any:
-    """One client step of ours on the received weights, with the defenses around and inside it."""
-    app, before = flower(), tensors_in(record)
+def _trained(
+    training: Training, before: Mapping[str, Tensor], defenses: Sequence[Defense], seed: int, context: Any
+) -> tuple[SharedUpdate, int]:
+    """One client step of ours on the received weights, with the defenses around and inside it; its samples."""
     model = prepared(training.model(), *defenses).eval()
     model.load_state_dict(before)
     inputs, labels = training.batch(context)
@@ -159,9 +154,7 @@ def _trained_reply(
     update = step(model, Batch(inputs[None], labels[None]), [seed])
     for defense in (d for d in defenses if d.keeps):
         update = _remembered(defense, update, context)
-    after = record_of(moved(before, update), record)
-    metrics = app.MetricRecord({training.weighted_by: len(labels)})
-    return app.Message(app.RecordDict({key: after, "metrics": metrics}), reply_to=message)
+    return update, len(labels)
 
 
 def _check(defenses: Sequence[Defense], training: Training | None) -> None:
@@ -171,16 +164,15 @@ def _check(defenses: Sequence[Defense], training: Training | None) -> None:
             raise NotApplicable(f"{defense.name} acts among the clients of a round, of whom a mod sees one")
         if kind.wrap is Defense.wrap and kind.prepare is Defense.prepare and not defense.keeps:
             raise NotApplicable(f"{defense.name} acts at the server; use with_aggregate(strategy, defense)")
-    if training is not None:
-        if training.local.kind != "fedavg":
-            raise NotApplicable("Flower's clients send back weights; give Training a local of kind='fedavg'")
-        kept_before = [d.name for d, after in itertools.pairwise(defenses) if d.keeps and not after.keeps]
-        if kept_before:
-            raise NotApplicable(f"{kept_before[0]} keeps something back between rounds; write it last in the chain")
-        return
-    for defense in defenses:
-        if type(defense).prepare is not Defense.prepare:
+        if training is None and kind.prepare is not Defense.prepare:
             raise _inside(defense.name)
+    if training is None:
+        return
+    if training.local.kind != "fedavg":
+        raise NotApplicable("Flower's clients send back weights; give Training a local of kind='fedavg'")
+    kept_before = [d.name for d, after in itertools.pairwise(defenses) if d.keeps and not after.keeps]
+    if kept_before:
+        raise NotApplicable(f"{kept_before[0]} keeps something back between rounds; write it last in the chain")
 
 
 def _seed(seed: int | None, message: Any, context: Any) -> int:
@@ -198,7 +190,7 @@ def _inside(name: str) -> NotApplicable:
 
 
 class _Unseen:
-    """Stands for the model and the samples where the mod has neither: who asks for anything of them is told so."""
+    """Stands for the model and the samples where the mod has neither: any use of them raises."""
 
     def __init__(self, defense: str) -> None:
         self._defense = defense

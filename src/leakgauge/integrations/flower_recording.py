@@ -4,18 +4,18 @@
     app = recorded_app(theirs, "recorded")
 
 and name this file's `app` as the `serverapp`. Everything a server sends and receives goes through its Grid, whatever
-its strategy does with it, so that is where it is written down: for every client and round the weights that were sent
-and how far they moved until they came back. The folder is bounded (`Recorder`), and `leakgauge audit --recorded`
-attacks it.
+its strategy does with it, so recording happens there: for every client and round the weights that were sent and how far
+they moved until they came back. The folder is bounded (`Recorder`), and `leakgauge audit --recorded` attacks it.
 
 The learning rate is read from the `lr` that the server sends with the model, the samples from the metric
-`num-examples`; what the server is not told (local epochs, the mini-batch) can be said here or on the command line.
+`num-examples`; what the server does not know (local epochs, the mini-batch) can be given here or on the command line.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,14 +32,17 @@ _ROUNDS = ("server-round", "server_round", "round")
 Note = tuple[dict[str, Tensor], dict[str, Any]]  # the weights that were sent, and what was said with them
 
 
-def recorded_app(app: Any, folder: str | Path | Recorder, **told: Any) -> Any:
-    """A ServerApp that runs `app` as it is and records what it sees. `told` is as for `RecordingGrid`."""
-    wrapper = _server_app()
+def recorded_app(app: Any, folder: str | Path | Recorder, **known: Any) -> Any:
+    """A ServerApp that runs `app` as it is and records what it sees. `known` is as for `RecordingGrid`."""
+    flower()
+    from flwr.serverapp import ServerApp
+
+    wrapper = ServerApp()
     recorder = folder if isinstance(folder, Recorder) else Recorder(folder)
 
     @wrapper.main()  # type: ignore[untyped-decorator]
     def main(grid: Any, context: Any) -> None:
-        app(RecordingGrid(grid, recorder, **told), context)
+        app(RecordingGrid(grid, recorder, **known), context)
 
     return wrapper
 
@@ -62,7 +65,7 @@ class RecordingGrid:
         names: Sequence[str] = (),  # list(model.state_dict()), for apps that send bare arrays
     ) -> None:
         self._grid, self._recorder, self._names = grid, recorder, tuple(names)
-        self._told: dict[str, Any] = {"lr": lr, "epochs": epochs, "batch_size": batch_size, "batchnorm": batchnorm}
+        self._known: dict[str, Any] = {"lr": lr, "epochs": epochs, "batch_size": batch_size, "batchnorm": batchnorm}
         self._sent: dict[str, Note] = {}  # by message id
         self._weights: tuple[Any, dict[str, Tensor]] | None = None  # one record goes to many: read once
         self.unreadable = 0
@@ -71,11 +74,7 @@ class RecordingGrid:
         return getattr(self._grid, name)
 
     def push_messages(self, messages: Iterable[Any]) -> Iterable[str]:
-        pushed = list(messages)
-        noted = self._notes(pushed)
-        ids = list(self._grid.push_messages(pushed))
-        self._sent |= _by_id(pushed, noted)
-        return ids
+        return self._passed_on(list(messages), self._grid.push_messages)
 
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Any]:
         replies = list(self._grid.pull_messages(message_ids))
@@ -85,18 +84,19 @@ class RecordingGrid:
 
     def send_and_receive(self, messages: Iterable[Any], *, timeout: float | None = None) -> Iterable[Any]:
         sent = list(messages)
-        noted = self._notes(sent)
-        replies = list(self._grid.send_and_receive(sent, timeout=timeout))
-        self._sent |= _by_id(sent, noted)
+        replies = self._passed_on(sent, partial(self._grid.send_and_receive, timeout=timeout))
         for reply in replies:
             self._record(reply)
         for message in sent:  # who did not answer in time is not waited for
             self._sent.pop(message.metadata.message_id, None)
         return replies
 
-    def _notes(self, messages: Sequence[Any]) -> list[Note | None]:
-        """What is sent, before it leaves: some grids let go of a message's content once it is on its way."""
-        return [self._note(message) for message in messages]
+    def _passed_on(self, messages: Sequence[Any], send: Callable[[Sequence[Any]], Iterable[Any]]) -> list[Any]:
+        notes = [self._note(message) for message in messages]  # some grids drop a message's content when they send it
+        answers = list(send(messages))
+        pairs = zip(messages, notes, strict=True)  # by the id that each message got when it left
+        self._sent |= {message.metadata.message_id: note for message, note in pairs if note is not None}
+        return answers
 
     def _note(self, message: Any) -> Note | None:
         if not str(message.metadata.message_type).startswith("train"):
@@ -128,31 +128,18 @@ class RecordingGrid:
     def _origin(self, reply: Any, said: dict[str, Any]) -> Origin:
         metrics = {k: v for record in reply.content.metric_records.values() for k, v in record.items()}
         samples = metrics.get(_SAMPLES)
-        told = dict(self._told)
-        if told["lr"] is None:
+        known = dict(self._known)
+        if known["lr"] is None:
             rate = next((said[key] for key in _RATES if key in said), None)
-            told["lr"] = float(rate) if isinstance(rate, (int, float)) else None
+            known["lr"] = float(rate) if isinstance(rate, (int, float)) else None
         number = next((said[key] for key in _ROUNDS if key in said), said["group"])
         return Origin(
             samples=int(samples) if isinstance(samples, (int, float)) and samples >= 1 else None,
             client=str(reply.metadata.src_node_id),
             round=int(number) if (str(number).isascii() and str(number).isdigit()) else 0,
-            **told,
+            **known,
         )
 
     def _failed(self, error: LeakgaugeError) -> None:
         self.unreadable += 1
         _LOG.warning("not recorded: %s", error)
-
-
-def _by_id(messages: Sequence[Any], notes: Sequence[Note | None]) -> dict[str, Note]:
-    """A message gets its id when it leaves."""
-    pairs = zip(messages, notes, strict=True)
-    return {message.metadata.message_id: note for message, note in pairs if note is not None}
-
-
-def _server_app() -> Any:
-    flower()
-    from flwr.serverapp import ServerApp
-
-    return ServerApp()

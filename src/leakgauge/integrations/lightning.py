@@ -5,8 +5,7 @@
 
 Every `every`-th optimiser step is taken as one that a client would share. With `data` it is attacked at once, by
 attacks without a search, and scores are logged as `leak/ATTACK/SCORE`; with `recorder` it is written for `leakgauge
-audit --recorded`.
-The gradient is the one before Lightning clips it, in full precision.
+audit --recorded`. The gradient is the one before Lightning clips it, in full precision.
 """
 
 from __future__ import annotations
@@ -41,14 +40,18 @@ def leak_callback(
         raise BadInput("every", allowed="at least 1", got=every, do="give a number of optimiser steps")
     if data is None and recorder is None:
         raise BadInput("leak_callback", allowed="given data=, recorder= or both", got="neither", do="add one")
-    base = _callback_class()
+    try:
+        from lightning.pytorch.callbacks import Callback
+    except ImportError as error:
+        needed = "leak_callback needs the package lightning; run: pip install 'leakgauge[lightning]'"
+        raise MissingExtra(needed) from error
 
-    class LeakCallback(base):  # type: ignore[misc, valid-type]
+    class LeakCallback(Callback):  # type: ignore[misc]
         """Sees the batches of a step and, before the optimiser moves, its gradient."""
 
         def __init__(self) -> None:
             self.batches: list[Pair] = []  # those that are accumulated into one step
-            self.told: set[str] = set()
+            self.warned: set[str] = set()
 
         def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:  # noqa: ARG002
             self.batches.append(pick(batch))
@@ -65,22 +68,8 @@ def leak_callback(
                 leak = leak_of(network, inputs, labels, data, attacks)
                 for name, value in leak.scores.items():
                     pl_module.log(f"leak/{name}", value, batch_size=len(labels), rank_zero_only=True)
-                self._tell(leak.errors)
-
-        def _tell(self, errors: dict[str, str]) -> None:
-            for name, error in errors.items():
-                if name not in self.told:
-                    self.told.add(name)
-                    warnings.warn(f"leak/{name} is not logged: {error}", stacklevel=2)
+                for name in (n for n in leak.errors if n not in self.warned):
+                    warnings.warn(f"leak/{name} is not logged: {leak.errors[name]}", stacklevel=2)
+                self.warned |= leak.errors.keys()
 
     return LeakCallback()
-
-
-def _callback_class() -> type:
-    try:
-        from lightning.pytorch.callbacks import Callback
-    except ImportError as error:
-        raise MissingExtra(
-            "leak_callback needs the package lightning; run: pip install 'leakgauge[lightning]'"
-        ) from error
-    return Callback  # type: ignore[no-any-return]

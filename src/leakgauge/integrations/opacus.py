@@ -4,8 +4,8 @@
     recognised.defense.spec      # dp-sgd:norm=..., for --defense
     recognised.guarantee         # epsilon of the steps taken until now, or None
 
-The promise rests on Opacus' word on its sampling: a loader that does not draw every sample independently with the rate
-that its accountant was told is accounted as if it did.
+The promise rests on Opacus' account of its sampling: a loader that does not draw every sample independently with the
+rate that its accountant was given is accounted as if it did.
 """
 
 from __future__ import annotations
@@ -43,28 +43,19 @@ def dp_sgd_of(optimizer: Any, accountant: Any = None, delta: float = 1e-5) -> Re
     if len(history) == 1 and math.isclose(history[0][0], sigma):
         _, rate, rounds = history[0]
         defense = DPSGD(norm=norm, sigma=sigma, q=float(rate), rounds=int(rounds), delta=delta, accountant=kind)
-        return Recognised(defense, defense.guarantee(), steps, _about(accountant))
+        mechanism = type(accountant).mechanism()
+        bounded = f"Opacus' {mechanism} accountant gives no upper bound; accounted here by our own RDP bound"
+        return Recognised(defense, defense.guarantee(), steps, "" if mechanism in _OWN else bounded)
     defense = DPSGD(norm=norm, sigma=sigma, delta=delta, accountant=kind)
     if not history:
         return Recognised(defense, None, 0, "no step accounted yet: nothing is promised")
     note = "noise or sampling rate changed along the way: q and rounds are not said, epsilon is Opacus' own"
     if kind == "rdp":
         return Recognised(defense, None, steps, "a changing history under an accountant that gives no upper bound")
-    return Recognised(defense, Guarantee(_spent(accountant, delta), delta, DPSGD.unit), steps, note)
-
-
-def _about(accountant: Any) -> str:
-    if type(accountant).mechanism() in _OWN:
-        return ""
-    return (
-        f"Opacus' {type(accountant).mechanism()} accountant gives no upper bound; accounted here by our own RDP bound"
-    )
-
-
-def _spent(accountant: Any, delta: float) -> float:
     with warnings.catch_warnings():  # it says when the best order is the last it tried; the bound holds all the same
         warnings.simplefilter("ignore")
-        return float(accountant.get_epsilon(delta=delta))
+        spent = float(accountant.get_epsilon(delta=delta))
+    return Recognised(defense, Guarantee(spent, delta, DPSGD.unit), steps, note)
 
 
 def _refuse_others(optimizer: Any) -> None:
@@ -74,9 +65,8 @@ def _refuse_others(optimizer: Any) -> None:
         raise MissingExtra("dp_sgd_of needs the package opacus; run: pip install 'leakgauge[privacy]'") from error
     name = type(optimizer).__name__
     if not isinstance(optimizer, DPOptimizer):
-        raise BadInput(
-            "optimizer", allowed="what Opacus' PrivacyEngine.make_private returned", got=name, do="give that one"
-        )
+        allowed = "what Opacus' PrivacyEngine.make_private returned"
+        raise BadInput("optimizer", allowed=allowed, got=name, do="give that one")
     if any(word in name for word in _UNLIKE) or not isinstance(optimizer.max_grad_norm, (int, float)):
         raise NotApplicable(
             f"{name} does not clip each sample's whole gradient to one fixed bound, which dp-sgd stands for; "

@@ -15,7 +15,7 @@ from leakgauge.report.pictures import data_uri
 from leakgauge.report.subject import client_name, counted, title_of
 from leakgauge.report.toml import scenario_toml
 from leakgauge.types import AuditReport, Finding, Pictures, Proven
-from leakgauge.verdict.proven import headline_of
+from leakgauge.verdict.summary import headline
 
 HEADS = ("attack", "attacker", "client", "proven right", "labels", "labels proven", "own objective")
 _SHOWN = 64  # pictures of one attack
@@ -65,7 +65,7 @@ def _banner(report: AuditReport) -> dict[str, str]:
     of_updates = "the update" if one else "the updates"
     return {
         "tone": "bad" if proven.records else "warn",
-        "word": headline_of(proven),
+        "word": headline(report.verdict),
         "sentence": report.verdict.sentence,
         "rest": _said(proven, of_updates),
     }

@@ -18,16 +18,7 @@ from leakgauge.data import draw_victims, load, public_batch
 from leakgauge.errors import NotApplicable
 from leakgauge.models import load_model
 from leakgauge.settings import plain_type
-from leakgauge.testing._requiring import (
-    MODELS,
-    global_randomness_untouched,
-    require,
-    require_close,
-    require_description,
-    require_equal_tensors,
-    require_settings_survive,
-    require_untouched_model,
-)
+from leakgauge.testing import _must as must
 from leakgauge.types import Attack, Batch, Defense, Known, LocalTraining, SharedUpdate, threat_model
 
 SEEDS = (11, 12, 13)
@@ -45,10 +36,10 @@ class DefenseCase:
 
     def shared(self, kind: str, clients: Batch | None = None, seeds: Sequence[int] = SEEDS) -> SharedUpdate:
         """What they share behind it."""
-        return shared((self.defense,), self.model, self.clients if clients is None else clients, seeds, kind)
+        return shared((self.defense,), self.model, clients or self.clients, seeds, kind)
 
 
-def check_defense(defense: type[Defense] | Defense, model: str = MODELS[1]) -> None:
+def check_defense(defense: type[Defense] | Defense, model: str = "mlp:hidden=16") -> None:
     """Run the whole contract; an AssertionError says what does not hold.
 
     A class is checked at its defaults, on the updates of three clients with one digit each.
@@ -56,14 +47,15 @@ def check_defense(defense: type[Defense] | Defense, model: str = MODELS[1]) -> N
     Example: `check_defense(Rotation(key=3))`
     """
     made = defense() if isinstance(defense, type) else defense
-    require_description(type(made))
-    require_settings_survive(made)
+    must.describe_itself(type(made))
+    must.survive_writing(made)
     case = defense_case(made, model)
     for check in CHECKS:
         check(case)
 
 
-def defense_case(defense: Defense, model: str = MODELS[1]) -> DefenseCase:
+def defense_case(defense: Defense, model: str = "mlp:hidden=16") -> DefenseCase:
+    """The defense on three clients with one digit each."""
     digits = load("digits", "test")
     return DefenseCase(defense, load_model(model, digits.spec, seed=3), draw_victims(digits, len(SEEDS), 1, 5))
 
@@ -76,44 +68,39 @@ def shared(
     return step(prepared(model, *defenses), clients, seeds)
 
 
-def strength_zero(defense: Defense) -> Defense | None:
-    """The same with all numbers that may go down to zero at zero; None where it has none."""
-    fields = [f.name for f in dataclasses.fields(defense) if f.metadata.get("low") == 0]
-    zeros = {name: 0.0 for name in fields if plain_type(type(defense), name) is float}
-    return dataclasses.replace(defense, **zeros) if zeros else None
-
-
 def strength_zero_is_the_identity(case: DefenseCase) -> None:
-    """The same update bit for bit, and nothing to know."""
-    off, name = strength_zero(case.defense), case.defense.name
-    if off is None:
+    """With all numbers at zero that may go down to zero: the same update bit for bit, and nothing to know."""
+    fields, name = [f.name for f in dataclasses.fields(case.defense) if f.metadata.get("low") == 0], case.defense.name
+    zeros = {field: 0.0 for field in fields if plain_type(type(case.defense), field) is float}
+    if not zeros:
         return
-    require(off.idle, f"{name}: {off.spec} does nothing, and `idle` does not say so")
+    off = dataclasses.replace(case.defense, **zeros)
+    must.hold(off.idle, f"{name}: {off.spec} does nothing, and `idle` does not say so")
     for kind in KINDS:
         bare, defended = (shared(chosen, case.model, case.clients, SEEDS, kind) for chosen in ((), (off,)))
-        require_equal_tensors(f"{name}: {off.spec} changes the update", bare.tensors, defended.tensors)
+        must.be_equal(f"{name}: {off.spec} changes the update", bare.tensors, defended.tensors)
     for attack in _ATTACKS:
-        require(off.ways(attack) == (), f"{name}: {attack.name} is informed of {off.spec}, which does nothing")
+        must.hold(off.ways(attack) == (), f"{name}: {attack.name} is informed of {off.spec}, which does nothing")
 
 
 def same_seed_gives_the_same_update(case: DefenseCase) -> None:
     """Bit for bit, and nobody's random numbers move."""
     name = case.defense.name
     for kind in KINDS:
-        with global_randomness_untouched(name):
+        with must.draw_from_own_generators(name):
             first = case.shared(kind)
-        require_equal_tensors(f"{name}: run again, the update", first.tensors, case.shared(kind).tensors)
+        must.be_equal(f"{name}: run again, the update", first.tensors, case.shared(kind).tensors)
 
 
 def clients_together_equal_clients_alone(case: DefenseCase) -> None:
-    """To rounding: what a client shares hangs on its own seed and samples."""
+    """To rounding: what a client shares depends on its own seed and samples only."""
     for kind in KINDS:
         together = case.shared(kind)
         for t, seed in enumerate(SEEDS):
             alone = case.shared(kind, case.clients.take([t]), [seed])
             for key, tensor in together.tensors.items():
                 what = f"{case.defense.name}: client {t} alone and among others, {key}"
-                require_close(what, alone.tensors[key], tensor[[t]], rtol=1e-4, atol=1e-6)
+                must.be_close(what, alone.tensors[key], tensor[[t]], rtol=1e-4, atol=1e-6)
 
 
 def each_client_has_randomness_of_its_own(case: DefenseCase) -> None:
@@ -122,8 +109,8 @@ def each_client_has_randomness_of_its_own(case: DefenseCase) -> None:
     alike, apart = case.shared("fedsgd", twins, (4, 4)), case.shared("fedsgd", twins, (4, 5))
     for key, tensor in alike.tensors.items():
         what = f"{case.defense.name}: {key} of a client"
-        require_close(f"{what} hangs on its place", tensor[0], tensor[1], rtol=1.3e-6, atol=1e-5)
-        require_close(f"{what} hangs on another's seed", apart.tensors[key][0], tensor[0], rtol=1.3e-6, atol=1e-5)
+        must.be_close(f"{what} depends on its place", tensor[0], tensor[1], rtol=1.3e-6, atol=1e-5)
+        must.be_close(f"{what} depends on another's seed", apart.tensors[key][0], tensor[0], rtol=1.3e-6, atol=1e-5)
 
 
 def names_shapes_and_kind_stay(case: DefenseCase) -> None:
@@ -131,15 +118,15 @@ def names_shapes_and_kind_stay(case: DefenseCase) -> None:
     name = case.defense.name
     for kind, of in zip(KINDS, ("gradient", "weight_delta"), strict=True):
         update = case.shared(kind)
-        require(update.kind == of, f"{name}: of {kind} it makes a {update.kind}, not a {of}")
+        must.hold(update.kind == of, f"{name}: of {kind} it makes a {update.kind}, not a {of}")
         parameters = prepared(case.model, case.defense).named_parameters()
         wanted = {n: (len(SEEDS), *p.shape) for n, p in parameters}
         got = {n: tuple(t.shape) for n, t in update.tensors.items()}
-        require(got == wanted, f"{name}: names or shapes change: {sorted(set(got.items()) ^ set(wanted.items()))}")
+        must.hold(got == wanted, f"{name}: names or shapes change: {sorted(set(got.items()) ^ set(wanted.items()))}")
         for key, tensor in update.tensors.items():
-            require(tensor.dtype == torch.float32, f"{name}: {key} is {tensor.dtype}, not torch.float32")
-            require(bool(torch.isfinite(tensor).all()), f"{name}: {key} holds nan or infinity")
-            require(not tensor.requires_grad, f"{name}: {key} still has a graph; detach it")
+            must.hold(tensor.dtype == torch.float32, f"{name}: {key} is {tensor.dtype}, not torch.float32")
+            must.hold(bool(torch.isfinite(tensor).all()), f"{name}: {key} holds nan or infinity")
+            must.hold(not tensor.requires_grad, f"{name}: {key} still has a graph; detach it")
 
 
 def what_it_is_given_stays_as_it_was(case: DefenseCase) -> None:
@@ -149,20 +136,19 @@ def what_it_is_given_stays_as_it_was(case: DefenseCase) -> None:
     inner = client_step(LocalTraining())(prepared(model, case.defense), clients, SEEDS)
     kept = copy.deepcopy(inner)
     case.defense.wrap(lambda *_: inner)(prepared(model, case.defense), case.clients, SEEDS)
-    require_untouched_model(name, model, weights)
-    require_close(f"{name} changes the samples", clients.inputs, case.clients.inputs)
-    require_close(f"{name} changes the labels", clients.labels, case.clients.labels)
-    require_equal_tensors(f"{name} changes the update that it wraps", kept.tensors, inner.tensors)
+    must.leave_model_alone(name, model, weights)
+    must.be_close(f"{name} changes the samples", clients.inputs, case.clients.inputs)
+    must.be_close(f"{name} changes the labels", clients.labels, case.clients.labels)
+    must.be_equal(f"{name} changes the update that it wraps", kept.tensors, inner.tensors)
 
 
 def a_promise_is_accounted(case: DefenseCase) -> None:
     """Epsilon, delta and what they protect, or no promise at all."""
-    promise, name = case.defense.guarantee(), case.defense.name
-    if promise is None:
-        return
-    require(promise.epsilon > 0, f"{name}: promises epsilon {promise.epsilon:g}, which is not above zero")
-    require(0 <= promise.delta < 1, f"{name}: promises delta {promise.delta:g}, which is not from 0 to 1")
-    require(promise.unit in ("sample", "client"), f"{name}: promises for a {promise.unit}, not a sample or client")
+    found, promises = case.defense.guarantee(), f"{case.defense.name}: promises"
+    if found is not None:
+        must.hold(found.epsilon > 0, f"{promises} epsilon {found.epsilon:g}, which is not above zero")
+        must.hold(0 <= found.delta < 1, f"{promises} delta {found.delta:g}, which is not from 0 to 1")
+        must.hold(found.unit in ("sample", "client"), f"{promises} for a {found.unit}, not a sample or client")
 
 
 def the_server_makes_one_update_of_many(case: DefenseCase) -> None:
@@ -171,20 +157,19 @@ def the_server_makes_one_update_of_many(case: DefenseCase) -> None:
     whole = case.defense.aggregate(update)
     same = whole.kind == update.kind and whole.tensors.keys() == update.tensors.keys()
     one = all(t.shape == (1, *update.tensors[n].shape[1:]) for n, t in whole.tensors.items())
-    require(same and one, f"{case.defense.name}: `aggregate` does not make one update of the same kind of many")
+    must.hold(same and one, f"{case.defense.name}: `aggregate` does not make one update of the same kind of many")
 
 
 def who_knows_it_is_informed(case: DefenseCase) -> None:
     """A defense that says for no problem how it is beaten would pass for a strong one."""
-    defense, name = case.defense, case.defense.name
-    if not any(defense.has_rule_for(type(attack)) for attack in _ATTACKS):
-        raise AssertionError(f"{name}: says for no kind of problem how it is beaten; write informs_matching")
+    has_rule = any(case.defense.has_rule_for(type(attack)) for attack in _ATTACKS)
+    must.hold(has_rule, f"{case.defense.name}: says for no kind of problem how it is beaten; write informs_matching")
     for attack in _ATTACKS:
-        for way in defense.ways(attack):
-            _require_informed(case, attack, way)
+        for way in case.defense.ways(attack):
+            _informs(case, attack, way)
 
 
-def _require_informed(case: DefenseCase, attack: Attack, way: str) -> None:
+def _informs(case: DefenseCase, attack: Attack, way: str) -> None:
     """The attack runs on a problem of the same type that says something else, and leaves the one it had alone."""
     name, what = case.defense.name, f"{attack.name} ({way})" if way else attack.name
     sent = prepared(case.model, case.defense)
@@ -198,11 +183,11 @@ def _require_informed(case: DefenseCase, attack: Attack, way: str) -> None:
         result = attack(observation, SEEDS, known=(Known(case.defense, way),))
     except NotApplicable:
         return
-    require(type(informed) is type(posed), f"{name}: of the problem of {what} it makes a {type(informed).__name__}")
-    require(informed is not posed, f"{name}: {what} is said to be informed and its problem stays the same")
-    same = before.keys() == vars(posed).keys() and all(value is vars(posed)[key] for key, value in before.items())
-    require(same, f"{name}: informing {what} changes the problem instead of making another")
-    require(result.inputs is not None, f"{name}: informed of it, {what} recovers nothing")
+    must.hold(type(informed) is type(posed), f"{name}: of the problem of {what} it makes a {type(informed).__name__}")
+    must.hold(informed is not posed, f"{name}: {what} is said to be informed and its problem stays the same")
+    same = all(value is before.get(key) for key, value in vars(posed).items())
+    must.hold(same, f"{name}: informing {what} changes the problem instead of making another")
+    must.hold(result.inputs is not None, f"{name}: informed of it, {what} recovers nothing")
 
 
 CHECKS = (  # the first sees what nothing has touched yet

@@ -12,7 +12,7 @@ class Skipped:
     attack: str  # by name
     defense: str  # the configuration, or "all"
     adaptive: bool  # does the attack know the defense?
-    why: str  # "not applicable: ..." or "settled by ..."
+    why: str  # "not applicable: ..." or "not needed: ..."
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Ablation:
     adaptive: bool  # does the attack know the defense?
     fact: str  # "labels"
     audit: str  # as it was in the audit: "inferred"
-    instead: str  # as it was here: "told"
+    instead: str  # as it was here: "given"
     recovered: int | None  # of `records`, in the audit
     recovered_instead: int | None  # with the fact changed
     records: int  # that were attacked

@@ -2,11 +2,11 @@
 
 For each trial some batches of other private samples are drawn, with the same labels where there are enough, and the
 recoveries are matched and compared with each of them exactly as with the true batch. If an attack read nothing but the
-label, the true batch is one among these and any place in the order is as likely as any other. So the place of each true
-sample among its candidates is told, and permutation p-values: how often does a batch picked at random in every trial
-come out at least as close as the true ones?
+label, the true batch is one among these and any place in the order is as likely as any other. So each true sample gets
+its rank among its candidates, and permutation p-values say how often a batch picked at random in every trial comes out
+at least as close as the true ones.
 
-Nothing is optimised again: this is a matter of distances. Closeness is PSNR, which a single exact recovery among many
+Nothing is optimised again: only distances are computed. Closeness is PSNR, which a single exact recovery among many
 failures still moves.
 """
 
@@ -26,26 +26,22 @@ from leakgauge.types import Batch, Control
 
 CANDIDATES = 39  # beside each true sample: a place has one chance in forty
 _MORE = 1999  # at most, where few records are attacked and only a place among many says something
-_ENOUGH = 5  # candidates of the same label; with fewer, labels are let go
+_ENOUGH = 5  # candidates of the same label; with fewer, labels are ignored
 _PERMUTATIONS = 9999
 _AT_ONCE = 2**20  # picks that are in memory together
-_LEVEL = 0.05  # from which recoveries are said to be better than chance
-CONVINCING = 1e-3  # from which they are evidence of a leak: once in a thousand runs by chance
+_LEVEL = 0.05  # p-value from which recoveries are called better than chance
+_CONVINCING = 1e-3  # p-value from which they are evidence of a leak: once in a thousand runs by chance
 _NUMBERS = 2**23  # values of rivals that are in memory together
 _EXACT = 1e-10  # a squared error below this is a perfect recovery: 100 dB
 
 
 @dataclass(frozen=True)
 class Candidates:
-    """For every trial some batches of others, by their place in a pool: never all of them at once in memory."""
+    """For every trial some batches of other samples, by their place in a pool: never all of them in memory at once."""
 
     pool: Tensor  # (K, *shape)
     places: Tensor  # (T, M, N)
     same_label: bool
-
-    def batch(self, number: int) -> Tensor:
-        """(T, N, *shape)."""
-        return self.pool[self.places[:, number]]
 
     def take(self, trials: Sequence[int]) -> Candidates:
         return Candidates(self.pool, self.places[list(trials)], self.same_label)
@@ -61,7 +57,8 @@ def draw_candidates(batch: Batch, others: Batch | None, seeds: Sequence[int]) ->
     wanted = torch.stack([torch.bincount(row, minlength=len(held)) for row in labels])  # (T, labels)
     fit = int(torch.where(wanted > 0, held // wanted.clamp_min(1), len(pool)).min())
     same = fit >= _ENOUGH
-    count = min(_wanted(labels.numel()), fit if same else len(pool) // size)
+    convincing = math.ceil(math.exp(-math.log(_CONVINCING) / labels.numel())) - 1  # if all are nearest to their own
+    count = min(_MORE, max(CANDIDATES, convincing), fit if same else len(pool) // size)
     if count < 1:
         return None
     picks = []
@@ -76,12 +73,6 @@ def draw_candidates(batch: Batch, others: Batch | None, seeds: Sequence[int]) ->
     return Candidates(others.inputs[0], torch.stack(picks).to(others.inputs.device), same)
 
 
-def _wanted(records: int) -> int:
-    """So many that this number of records, all of them nearest to their own, could convince."""
-    needed = math.ceil(math.exp(-math.log(CONVINCING) / records)) - 1
-    return min(_MORE, max(CANDIDATES, needed))
-
-
 @dataclass(frozen=True)
 class Closeness:
     """PSNR of the true records (place 0 of M + 1) and of each candidate batch's: (T, 1 + M, N) both."""
@@ -94,7 +85,7 @@ class Closeness:
 def closeness(recovered: Tensor, true: Tensor, candidates: Candidates, claimed: Tensor | None = None) -> Closeness:
     """What was recovered (T, N, *shape), of which only `claimed` (T, N) counts, against the truth and its rivals.
 
-    A record without a claim stands at 0 dB, as do its rivals: it says nothing either way.
+    A record without a claim and its rivals stand at 0 dB: it says nothing either way.
     """
     mine = recovered.to(true)
     said = torch.ones(mine.shape[:2], dtype=torch.bool, device=mine.device) if claimed is None else claimed
@@ -102,19 +93,15 @@ def closeness(recovered: Tensor, true: Tensor, candidates: Candidates, claimed: 
     some = max(1, _NUMBERS // max(1, mine.numel()))
     parts = [_errors(mine, true[:, None], said)]
     for begin in range(0, rivals, some):
-        numbers = range(begin, min(begin + some, rivals))
-        parts.append(_errors(mine, torch.stack([candidates.batch(n) for n in numbers], 1).to(true), said))
+        parts.append(_errors(mine, candidates.pool[candidates.places[:, begin : begin + some]].to(true), said))
     matched, nearest = (-10 * torch.cat([part[kind] for part in parts], 1).clamp_min(_EXACT).log10() for kind in (0, 1))
     return Closeness(matched, nearest, parts[0][2][:, 0])
 
 
 def nearest_of(answers: Sequence[Closeness]) -> Closeness:
     """Of several answers the closest counts, for the true records as for their rivals."""
-    return Closeness(
-        torch.stack([a.matched for a in answers]).amax(0),
-        torch.stack([a.nearest for a in answers]).amax(0),
-        torch.stack([a.claimed for a in answers]).any(0),
-    )
+    matched, nearest, claimed = (torch.stack(part) for part in zip(*(vars(a).values() for a in answers), strict=True))
+    return Closeness(matched.amax(0), nearest.amax(0), claimed.any(0))
 
 
 def _errors(mine: Tensor, rivals: Tensor, said: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -126,8 +113,7 @@ def _errors(mine: Tensor, rivals: Tensor, said: Tensor) -> tuple[Tensor, Tensor,
     took = reorder(given, order)
     matched = (true - reorder(claims, order)).flatten(2).double().square().mean(2).where(took, 1.0)
     nearest = matched if size == 1 else pairwise_mse(true, claims).where(given[:, None], 1.0).amin(2)
-    errors, near, owners = (values.reshape(trials, count, size) for values in (matched, nearest, took))
-    return errors, near, owners
+    return matched.reshape(trials, count, size), nearest.reshape(trials, count, size), took.reshape(trials, count, size)
 
 
 def ranks_of(close: Tensor) -> Tensor:
@@ -137,10 +123,10 @@ def ranks_of(close: Tensor) -> Tensor:
 
 
 def judge(close: Closeness, same_label: bool) -> Control:
-    """What the places of all records add up to.
+    """What the ranks of all records add up to.
 
     `p_first` counts the records that are nearer to a claim than all their rivals. Records do not compete for claims
-    there, so under chance each is first once in 1 + M, whatever the others are: a binomial tail.
+    there, so by chance each is first once in 1 + M, whatever the others are: a binomial tail.
     """
     trials, rivals, size = close.matched.shape
     claimed = close.claimed.flatten()
@@ -150,8 +136,8 @@ def judge(close: Closeness, same_label: bool) -> Control:
     p_first = float(binom.sf(first - 1, records, 1 / rivals)) if records else 1.0
     means, bests = close.matched.mean(2).cpu(), close.matched.amax(2).cpu()  # (T, 1 + M)
     permuted = [(means.take(p).mean(1), bests.take(p).amax(1)) for p in _permutations(trials, rivals)]
-    p_mean = _share(torch.cat([mean for mean, _ in permuted]), means[:, 0].mean())
-    p_best = _share(torch.cat([best for _, best in permuted]), bests[:, 0].amax())
+    all_means, all_bests = (torch.cat(values) for values in zip(*permuted, strict=True))
+    p_mean, p_best = _share(all_means, means[:, 0].mean()), _share(all_bests, bests[:, 0].amax())
     chances = records * math.log(rivals)  # else even perfect recoveries stay above the level
     best = min(p_mean, p_best, p_first)
     return Control(
@@ -164,7 +150,7 @@ def judge(close: Closeness, same_label: bool) -> Control:
         p_best=p_best,
         p_first=p_first,
         better=best <= _LEVEL if chances >= -math.log(_LEVEL) else None,
-        convincing=best <= CONVINCING if chances >= -math.log(CONVINCING) else None,
+        convincing=best <= _CONVINCING if chances >= -math.log(_CONVINCING) else None,
     )
 
 

@@ -1,12 +1,12 @@
 """A limit that the audited configuration must keep, for continuous integration.
 
 `ssim=0.5` fails if any record under test reaches it. `ssim=0.5,confidence=0.95,share=0.05` asks for more: with that
-confidence, no more than that share of all records may reach it. What is compared is the upper end of the interval
-of the share of records that any attack, plain or adaptive, brought there, under the worst configuration. So a gate with
-a confidence also fails where too few records were attacked to show it, and says how many it takes.
+confidence, no more than that share of all records may reach it. The gate compares the upper end of the interval of the
+share of records that any attack, plain or adaptive, brought there, under the worst configuration. So a gate with a
+confidence also fails where too few records were attacked to show it, and says how many it takes.
 
 As in the verdict, a record counts only where its score is credible (`leakgauge.verdict.credible`): a flat picture, or
-one of nobody, reaches many a threshold and recovers nothing. Where too few others tell whether a record is chance, the
+one of nobody, reaches many thresholds and recovers nothing. Where too few others tell whether a record is chance, the
 gate is not shown.
 """
 
@@ -24,8 +24,7 @@ from leakgauge.types import Finding, GateResult
 from leakgauge.verdict.credible import is_credible
 
 _REACHED = {"mse": (0.0, 1e9), "psnr": (0.0, 100.0), "ssim": (-1.0, 1.0)}  # what a record can score
-METRICS = tuple(_REACHED)
-CONFIDENCE, SHARE = 0.95, 0.05  # where one is given and the other is not
+_CONFIDENCE, _SHARE = 0.95, 0.05  # where one is given and the other is not
 _EXAMPLE = "for example --gate ssim=0.5 or --gate ssim=0.5,confidence=0.95,share=0.05"
 
 
@@ -36,29 +35,27 @@ class Gate:
     metric: str
     threshold: float
     confidence: float | None = None  # None: no attacked record may reach it, and nothing is said of the others
-    share: float = SHARE
+    share: float = _SHARE
 
     @classmethod
     def parse(cls, text: str) -> Gate:
         first, *more = text.split(",")
         name, _, value = first.partition("=")
-        if name not in METRICS:
-            raise unknown_name("gate metric", name, METRICS)
+        if name not in _REACHED:
+            raise unknown_name("gate metric", name, _REACHED)
         threshold = _number(value)
         low, high = _REACHED[name]
         if not low <= threshold <= high:  # nothing ever reaches nan, or an SSIM of 2: such a gate would always hold
             raise BadInput("gate", allowed=f"{name}=NUMBER, from {low:g} to {high:g}", got=repr(first), do=_EXAMPLE)
-        told: dict[str, float] = {}
+        given: dict[str, float] = {}
         for part in more:
             key, _, value = part.partition("=")
             if key not in ("confidence", "share"):
                 raise unknown_name("gate setting", key, ("confidence", "share"))
-            told[key] = _number(value)
-            if not 0 < told[key] < 1:
+            given[key] = _number(value)
+            if not 0 < given[key] < 1:
                 raise BadInput(f"gate {key}", allowed="between 0 and 1", got=repr(value), do=_EXAMPLE)
-        if not told:
-            return cls(name, threshold)
-        return cls(name, threshold, told.get("confidence", CONFIDENCE), told.get("share", SHARE))
+        return cls(name, threshold, **({"confidence": _CONFIDENCE} | given if given else {}))
 
     @property
     def rule(self) -> Criterion:
@@ -71,8 +68,8 @@ class Gate:
 
 
 @dataclass(frozen=True)
-class _Worst:
-    """The configuration that comes nearest to failing."""
+class _Counted:
+    """What the attacks brought to the threshold under one configuration."""
 
     defense: str
     reached: int  # records that some attack brought to the threshold
@@ -84,82 +81,74 @@ class _Worst:
 def gate_result(gate: Gate, findings: Sequence[Finding], tested: Sequence[str], unproven: str = "") -> GateResult:
     """Does it hold? `findings` are those of attacks: neither floors nor attacks on a decoy. One sentence says why.
 
-    It does not where the update may have come from other records; `unproven` says why that cannot be told.
+    It does not where the update may have come from other records; `unproven` says why that cannot be known.
     """
+    blank = GateResult(gate.metric, gate.threshold, False, "", gate.confidence)
+    if gate.confidence is not None:
+        blank = replace(blank, share=gate.share)
+
+    def not_shown(why: str, about: _Counted | None = None) -> GateResult:
+        """A gate that may hold, which is not enough; `about` is the configuration that leaves it open."""
+        result = replace(blank, sentence=f"Gate {gate} not shown: {why}.")
+        return result if about is None else replace(result, reached=0, records=about.records, defense=about.defense)
+
     counted = [found for defense in tested if (found := _count(gate, findings, defense)) is not None]
     if len(counted) < len(tested) or not counted:
         missing = ", ".join(d for d in tested if d not in {c.defense for c in counted}) or "any configuration"
-        return _not_shown(gate, f"no attack of this run on {missing} could be scored by {gate.metric}")
-    confidence = CONFIDENCE if gate.confidence is None else gate.confidence
+        return not_shown(f"no attack of this run on {missing} could be scored by {gate.metric}")
+    confidence = _CONFIDENCE if gate.confidence is None else gate.confidence
     worst = max(counted, key=lambda c: (at_most(c.reached, c.records, confidence), c.reached))
     limit = at_most(worst.reached, worst.records, confidence)
     passed = worst.reached == 0 if gate.confidence is None else limit <= gate.share
     if passed and unproven:
-        return _not_shown(gate, f"whether the update came from these records cannot be told: {unproven}", worst)
+        return not_shown(f"it is not known whether the update came from these records: {unproven}", worst)
     unsure = next((c for c in counted if c.undecided), None)
     if passed and unsure is not None:
         why = (
             f"{_reach(unsure.undecided, unsure.records)}, and there are too few other samples to tell whether by "
             f"chance; attack more records (--trials). The nearest is {unsure.best}"
         )
-        return _not_shown(gate, why, unsure)
-    said = _sentence(gate, worst, limit, passed)
-    return replace(_result(gate, passed, said, worst), reached=worst.reached, at_most=limit)
+        return not_shown(why, unsure)
+    sentence = f"Gate {gate} {'held' if passed else 'failed'}: {_why(gate, worst, limit, passed, confidence)}."
+    shown = replace(blank, passed=passed, sentence=sentence, defense=worst.defense)
+    return replace(shown, reached=worst.reached, records=worst.records, at_most=limit)
 
 
-def _result(gate: Gate, passed: bool, sentence: str, about: _Worst | None) -> GateResult:
-    result = GateResult(gate.metric, gate.threshold, passed, sentence, gate.confidence)
-    if gate.confidence is not None:
-        result = replace(result, share=gate.share)
-    return result if about is None else replace(result, reached=0, records=about.records, defense=about.defense)
-
-
-def _not_shown(gate: Gate, why: str, about: _Worst | None = None) -> GateResult:
-    """A gate that may hold, which is not enough; `about`: the configuration that leaves it open, if one was scored."""
-    return _result(gate, False, f"Gate {gate} not shown: {why}.", about)
-
-
-def _count(gate: Gate, findings: Sequence[Finding], defense: str) -> _Worst | None:
+def _count(gate: Gate, findings: Sequence[Finding], defense: str) -> _Counted | None:
     """A record counts as reached if any attack did; None if nothing was scored."""
     unsure: set[tuple[int, int]] = set()
     scores: dict[tuple[int, int], tuple[bool, float, float, Finding]] = {}  # is it reached, how far, score, by whom
-    for finding in findings:
-        if finding.defense == defense:
-            for index, record in enumerate(finding.records):
-                value, place = record.get(gate.metric), (finding.trial, index)
-                if value is None:
-                    continue
-                credible = is_credible(finding, index)
-                reached = gate.rule.reached(value) and credible is True
-                if gate.rule.reached(value) and credible is None:
-                    unsure.add(place)
-                near = gain(gate.metric, value)
-                if place not in scores or (reached, near) > scores[place][:2]:
-                    scores[place] = reached, near, value, finding
+    for finding in (f for f in findings if f.defense == defense):
+        for index, record in enumerate(finding.records):
+            value, place = record.get(gate.metric), (finding.trial, index)
+            if value is None:
+                continue
+            credible, near = is_credible(finding, index), gain(gate.metric, value)
+            reached = gate.rule.reached(value) and credible is True
+            if gate.rule.reached(value) and credible is None:
+                unsure.add(place)
+            if place not in scores or (reached, near) > scores[place][:2]:
+                scores[place] = reached, near, value, finding
     if not scores:
         return None
     (trial, index), (_, _, value, finding) = max(scores.items(), key=lambda item: item[1][:2])
     score = f"{value:.2e}" if gate.metric == "mse" else f"{value:.3f}"
     best = f"{finding.attack} on {defense}, trial {trial}, record {index}: {score}"
     sure = {place for place, found in scores.items() if found[0]}
-    return _Worst(defense, len(sure), len(scores), len(unsure - sure), best)
+    return _Counted(defense, len(sure), len(scores), len(unsure - sure), best)
 
 
-def _sentence(gate: Gate, worst: _Worst, limit: float, passed: bool) -> str:
-    """Why, in one line."""
-    confidence = CONFIDENCE if gate.confidence is None else gate.confidence
+def _why(gate: Gate, worst: _Counted, limit: float, passed: bool, confidence: float) -> str:
+    """In one line."""
     counted = _reach(worst.reached, worst.records)
     allows = f"up to {limit:.1%} of all records may ({confidence:.0%} confidence)"
-    state = "held" if passed else "failed"
-    most = f"the most exposed is {worst.best}"
+    most = "" if passed else f"; the most exposed is {worst.best}"
     if gate.confidence is None:
-        why = f"{counted}, so {allows}" if passed else f"{counted}; {most}"
-    elif worst.reached or passed:
-        why = f"{counted}, so {allows}; {gate.share:.1%} are accepted" + ("" if passed else f"; {most}")
-    else:
-        enough = needed(gate.share, confidence)
-        why = f"{counted}, but {allows}; to show {gate.share:.1%} attack {enough} records (--trials)"
-    return f"Gate {gate} {state}: {why}."
+        return f"{counted}, so {allows}" if passed else f"{counted}{most}"
+    if worst.reached or passed:
+        return f"{counted}, so {allows}; {gate.share:.1%} are accepted{most}"
+    enough = needed(gate.share, confidence)
+    return f"{counted}, but {allows}; to show {gate.share:.1%} attack {enough} records (--trials)"
 
 
 def _reach(count: int, records: int) -> str:

@@ -1,7 +1,7 @@
-"""Who is who in a table: attacks under test, the same attacks on a decoy, and floors. Told apart here alone.
+"""Who is who in a table: attacks under test, the same attacks on a decoy, and floors.
 
-A floor never looks at an update: what it scores is a guess. A decoy row is an attack on the update of other samples:
-what it scores was drawn, and not read. Neither is a leak, whatever it scores.
+A floor never looks at an update: its scores are guesses. A decoy row is an attack on the update of other samples: its
+scores were drawn, not read. Neither is a leak, whatever it scores.
 """
 
 from __future__ import annotations
@@ -9,7 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from leakgauge import catalog
-from leakgauge.types import Fact, Finding, Summary
+from leakgauge.types import Fact, Finding, Summary, cell_name
+
+
+def cell_of(row: Summary | Finding) -> str:
+    """The name of the cell that a row or finding belongs to."""
+    return cell_name(row.attack, row.defense, row.adaptive)
 
 
 def is_floor(attack: str) -> bool:

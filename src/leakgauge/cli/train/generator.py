@@ -21,7 +21,7 @@ from leakgauge.data import Dataset, load
 from leakgauge.engine.precision import set_precision
 from leakgauge.errors import BadInput
 from leakgauge.generators.architecture import WIDTH_STEP, Architecture, Decoder
-from leakgauge.generators.fingerprints import fingerprints
+from leakgauge.generators.generator import fingerprints
 from leakgauge.generators.saving import Origin, save_generator
 from leakgauge.generators.training import Schedule, train
 from leakgauge.reading.files import make_folder, write_whole
