@@ -12,9 +12,7 @@ from leakgauge.attacks.random_guess import RandomGuess
 from leakgauge.client.chain import chain, client_step
 from leakgauge.client.observe import facts_about, observe
 from leakgauge.data import draw_victims, load
-from leakgauge.defenses.mixup import Mixup
-from leakgauge.defenses.mixup.defense import draw, mixed
-from leakgauge.defenses.mixup.unmixing import Mixing
+from leakgauge.defenses.mixup import Mixing, Mixup, draw, mixed
 from leakgauge.errors import BadInput
 from leakgauge.metrics.scoring import score
 from leakgauge.models import load_model

@@ -1,9 +1,9 @@
-"""A layer of the client's own in front of the last linear one, with a draw that each client makes for itself."""
+"""A layer of the client's own in front of the last linear one, and clients that train one after another."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -44,10 +44,15 @@ def with_own_draws(
         for trial, own in enumerate(draw(seeds, public.shape)):
             setattr(layer, buffer, own.to(public))
             shared.append(step(worker, batch.take([trial]), seeds[trial : trial + 1]))
-        return SharedUpdate(shared[0].kind, _joined([s.tensors for s in shared]), _joined([s.buffers for s in shared]))
+        return joined(shared)
 
     return drawn
 
 
-def _joined(parts: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:
-    return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
+def joined(updates: Sequence[SharedUpdate]) -> SharedUpdate:
+    """The updates of clients that trained one after another, as one update of all of them."""
+    tensors, buffers = (
+        {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
+        for parts in ([u.tensors for u in updates], [u.buffers for u in updates])
+    )
+    return SharedUpdate(updates[0].kind, tensors, buffers)

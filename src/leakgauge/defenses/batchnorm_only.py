@@ -16,17 +16,17 @@ from typing import ClassVar
 
 from torch import nn
 
-from leakgauge.matching.first_layer import LEAST_SQUARES, FirstLayer
+from leakgauge.defenses._families import FitsRows
 from leakgauge.matching.problem import Matching
 from leakgauge.models.locked_norm import FIRST, with_norm
 from leakgauge.settings import setting
-from leakgauge.types import Defense, Observation
+from leakgauge.types import Observation
 
 _START = "patterned-4"  # three CIFAR-10 victims, 80 steps: 32.5 dB aligned, from noise 25.8
 
 
 @dataclass(frozen=True)
-class BatchNormOnly(Defense):
+class BatchNormOnly(FitsRows):
     """Example: `--defense batchnorm-only --local batchnorm=train`"""
 
     name: ClassVar[str] = "batchnorm-only"
@@ -40,9 +40,6 @@ class BatchNormOnly(Defense):
 
     def informs_matching(self, problem: Matching, observation: Observation, way: str) -> Matching:  # noqa: ARG002
         return with_hidden_scale(problem)
-
-    def informs_first_layer(self, problem: FirstLayer, observation: Observation, way: str) -> FirstLayer:  # noqa: ARG002
-        return problem.replace(combine=LEAST_SQUARES)  # the first rows never saw the normalisation
 
 
 def with_hidden_scale(problem: Matching) -> Matching:

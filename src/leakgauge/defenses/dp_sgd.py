@@ -17,11 +17,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from leakgauge.defenses._accounted import Accounted
 from leakgauge.defenses._clipping import SAMPLE, WHOLE, Clipping
-from leakgauge.defenses._per_sample import SampleRule
-from leakgauge.matching.noise import SUM, Noise
-from leakgauge.types import Step
+from leakgauge.defenses.accounting import Accounted
 
 
 @dataclass(frozen=True)
@@ -33,13 +30,6 @@ class DPSGD(Accounted):
     paper: ClassVar[str] = "Abadi et al. 2016, CCS"
     unit: ClassVar[str] = "sample"
 
-    def wrap(self, step: Step) -> Step:
-        return SampleRule(self.name, self.norm, "whole", self.sigma).around(step) if self.norm else step
-
     @property
     def clipping(self) -> Clipping:
         return Clipping(self.norm, WHOLE, SAMPLE)
-
-    @property
-    def clipped_noise(self) -> Noise | None:
-        return Noise(self.sigma * self.norm, SUM, "l2") if self.sigma * self.norm else None

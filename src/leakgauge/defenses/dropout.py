@@ -23,32 +23,32 @@ from typing import ClassVar
 from torch import Tensor, nn
 
 from leakgauge.defenses._before_last import with_last_linear, with_own_draws
+from leakgauge.defenses._families import SolvesPeeled
 from leakgauge.engine.randomness import uniform
 from leakgauge.errors import BadInput, NotApplicable
-from leakgauge.matching.first_layer import LEAST_SQUARES, SOLVED, FirstLayer, PeeledLayer
 from leakgauge.matching.problem import Matching
 from leakgauge.matching.updates import classifier_layer, observed_gradient
 from leakgauge.models._layers import MaskedLinear
 from leakgauge.settings import setting
-from leakgauge.types import Defense, Observation, Step
+from leakgauge.types import Observation, Step
 
 
 @dataclass(frozen=True)
-class Dropout(Defense):
+class Dropout(SolvesPeeled):
     """Example: `--defense dropout:p=0.5`"""
 
     name: ClassVar[str] = "dropout"
     summary: ClassVar[str] = "train with dropout on what enters the last linear layer"
     paper: ClassVar[str] = "Wei et al. 2020 (CPL); Hinton et al. 2012"
+    strength: ClassVar[str] = "p"
+    leaves_zeros: ClassVar[bool] = True  # dropped units are rows of zeros
 
     p: float = setting(0.5, "probability that a feature is dropped, below 1; 0 drops none", low=0)
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.p >= 1:
-            raise BadInput(
-                "dropout: p", allowed="at least 0 and below 1", got=self.p, do="choose a value in that range"
-            )
+            raise BadInput("dropout: p", allowed="at least 0 and below 1", got=self.p, do="choose such a value")
 
     def prepare(self, model: nn.Module) -> nn.Module:
         """`model` with a masked last linear layer, its mask all ones; names and parameters stay as they are."""
@@ -61,19 +61,9 @@ class Dropout(Defense):
             return step
         return with_own_draws(step, MaskedLinear, "mask", lambda seeds, shape: draw_masks(seeds, shape.numel(), self.p))
 
-    @property
-    def idle(self) -> bool:
-        return self.p == 0
-
     def informs_matching(self, problem: Matching, observation: Observation, way: str) -> Matching:  # noqa: ARG002
         """The client's own network, its mask read off the last layer's gradient."""
         return problem.replace(masks={**problem.masks, **visible_masks(observation)})
-
-    def informs_first_layer(self, problem: FirstLayer, observation: Observation, way: str) -> FirstLayer:  # noqa: ARG002
-        return problem.replace(match_nonzero=True, combine=LEAST_SQUARES)  # dropped units are rows of zeros
-
-    def informs_peeled(self, problem: PeeledLayer, observation: Observation, way: str) -> PeeledLayer:  # noqa: ARG002
-        return problem.replace(coefficients=SOLVED)  # whichever units were dropped
 
 
 def draw_masks(seeds: Sequence[int], features: int, p: float) -> Tensor:

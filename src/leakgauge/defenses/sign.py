@@ -17,21 +17,20 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from leakgauge.defenses._compressing import compressed
+from leakgauge.defenses._families import PerTensor, compressed
 from leakgauge.matching.compression import Compared, Compression, Named, beside
-from leakgauge.matching.first_layer import LEAST_SQUARES, FirstLayer
 from leakgauge.matching.problem import Matching
 from leakgauge.settings import setting
-from leakgauge.types import Batch, Defense, Observation, SharedUpdate, Step
+from leakgauge.types import Observation
 
 _TINY = 1e-30
 _SMOOTHNESS = 3e-3  # weight of total variation; from 3e-3 to 0.1 the result differs by half a dB
 
 
 @dataclass(frozen=True)
-class Sign(Defense):
+class Sign(PerTensor):
     """Example: `--defense sign:scale=none`"""
 
     name: ClassVar[str] = "sign"
@@ -42,25 +41,15 @@ class Sign(Defense):
         "mean", "what the signs are multiplied by: each tensor's mean magnitude, or nothing", choices=("mean", "none")
     )
 
-    def wrap(self, step: Step) -> Step:
-        def signed(model: nn.Module, batch: Batch, seeds: Sequence[int]) -> SharedUpdate:
-            return step(model, batch, seeds).map(lambda _, t: self._message(t))
-
-        return signed
-
-    def _message(self, tensor: Tensor) -> Tensor:
-        """What is sent of one tensor (T, *parameter)."""
+    def message(self, name: str, tensor: Tensor, seeds: Sequence[int]) -> Tensor:  # noqa: ARG002
         signs = torch.where(tensor < 0, -torch.ones_like(tensor), torch.ones_like(tensor))
         if self.scale == "none":
             return signs
         size = tensor.flatten(1).abs().mean(1) if tensor.dim() > 1 else tensor.abs()
-        return signs * size.view(-1, *[1] * (tensor.dim() - 1))
+        return signs * beside(size, tensor)
 
     def informs_matching(self, problem: Matching, observation: Observation, way: str) -> Matching:  # noqa: ARG002
         return compressed(problem, Signs(self.scale), _SMOOTHNESS)
-
-    def informs_first_layer(self, problem: FirstLayer, observation: Observation, way: str) -> FirstLayer:  # noqa: ARG002
-        return problem.replace(combine=LEAST_SQUARES)  # their errors average out
 
     def bytes_up(self, tensors: Mapping[str, torch.Size], number_bytes: int = 4) -> int:
         scales = number_bytes * len(tensors) if self.scale == "mean" else 0

@@ -28,27 +28,29 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
+from leakgauge.defenses._families import FitsRows
 from leakgauge.engine.client_gradients import kept_bytes
 from leakgauge.engine.gradients import working_model
 from leakgauge.engine.memory import fitting
 from leakgauge.errors import NotApplicable
-from leakgauge.matching.first_layer import LEAST_SQUARES, FirstLayer
 from leakgauge.matching.problem import Matching, inside
 from leakgauge.models.structure import last_listed_linear
 from leakgauge.settings import setting, unknown_name
-from leakgauge.types import Attack, Batch, Defense, Observation, SharedUpdate, Step
+from leakgauge.types import Attack, Batch, Observation, SharedUpdate, Step
 
 LAST = "last"
 _PASSES = 64  # backward passes at once; more are no faster
 
 
 @dataclass(frozen=True)
-class Soteria(Defense):
+class Soteria(FitsRows):
     """Example: `--defense soteria:share=0.6`"""
 
     name: ClassVar[str] = "soteria"
     summary: ClassVar[str] = "mute the columns of the last layer's gradient that tell most about the input"
     paper: ClassVar[str] = "Sun et al. 2021 (Soteria)"
+    strength: ClassVar[str] = "share"
+    leaves_zeros: ClassVar[bool] = True
 
     share: float = setting(0.6, "share of the columns that is muted, 0 to 1", low=0, high=1)
     eps: float = setting(0.1, "added to a feature that its slope is divided by; also published: 0 and 1e-10", low=0)
@@ -69,10 +71,6 @@ class Soteria(Defense):
 
         return muted
 
-    @property
-    def idle(self) -> bool:
-        return self.share == 0
-
     def ways(self, attack: Attack) -> tuple[str, ...]:
         """The muted tensor is left out, or only what is left of it is compared."""
         if issubclass(attack.kind, Matching) and not self.idle:
@@ -83,9 +81,6 @@ class Soteria(Defense):
         if way == "visible columns":
             return problem.replace(match_nonzero=True)
         return problem.without(inside([self._weight(problem.model)], problem.observed))
-
-    def informs_first_layer(self, problem: FirstLayer, observation: Observation, way: str) -> FirstLayer:  # noqa: ARG002
-        return problem.replace(match_nonzero=True, combine=LEAST_SQUARES)  # the ratio, if this is the layer
 
     def _weight(self, model: nn.Module) -> str:
         if self.layer != LAST:

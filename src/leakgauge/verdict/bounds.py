@@ -16,8 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from leakgauge.defenses._accounted import Accounted
-from leakgauge.defenses._reconstruction_bound import reconstruction_bound, reconstruction_bound_of
+from leakgauge.defenses.accounting import Accounted, reconstruction_bound, reconstruction_bound_of
 from leakgauge.metrics.intervals import at_least
 from leakgauge.types import Defense, LocalTraining, LowerSide, Rate, TrainingBound, UpperSide
 

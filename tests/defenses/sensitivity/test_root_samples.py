@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from leakgauge.defenses.sensitivity.root_samples import check_roots, distilled, labels_of, loss_after_step, root_samples
+from leakgauge.defenses.sensitivity.slicing import distilled, labels_of, loss_after_step, root_samples
 from leakgauge.errors import BadInput, NotApplicable
 
 SHAPE = (1, 8, 8)
@@ -63,14 +63,6 @@ def test_the_slope_of_the_loss_after_a_step_is_that_of_finite_differences(net):
         moved = [x.detach() + sign * step for sign in (1, -1)]
     up, down = (loss_after_step(twice, m, y, rate, real, real_y).item() for m in moved)
     assert up - down == pytest.approx(2 * float((slope * step).sum()), rel=1e-5)
-
-
-@pytest.mark.parametrize(
-    ("roots", "data", "message"), [("real", "", "the name of a data set"), ("made-up", "mnist", "left out")]
-)
-def test_a_kind_and_its_data_must_fit(roots, data, message):
-    with pytest.raises(BadInput, match=message):
-        check_roots(roots, data)
 
 
 def test_samples_of_another_shape_are_refused(net):

@@ -1,24 +1,33 @@
-"""The fifty operations of automatic transformation search, by index, on batches of pictures.
+"""The fifty operations of automatic transformation search, by index, on batches of pictures (M, C, H, W) in [0, 1].
 
 Gao et al., "Privacy-preserving collaborative learning with automatic transformation search", CVPR 2021, whose list is
 that of a published augmentation policy for CIFAR-10: 29 of the fifty are distinct, two of them change nothing. Each has
 a level of 0 to 9. Shifts, shears and the factors of colour, contrast, brightness and sharpness take a random sign for
 every picture; turns are always to the left.
+
+All are checked against Pillow's. Where Pillow looks a value up in a table of 256 levels, so do we, and hand the slope
+of a straight line back: these operations have none of their own that an optimiser could use. Where pixels move, each
+output pixel's centre is mapped into the input: shifts and turns take the pixel it falls on, shears a cubic through four
+neighbours. Amounts are per picture, (M,).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
-from leakgauge.defenses.ats import colours, geometry
-
 COUNT = 50
-_MOST = 9  # the highest level
+_MOST = 9  # the highest level of an operation
 _SHIFT, _SHEAR, _TURN, _FACTOR = 0.4532, 0.3, 30.0, 0.5  # of the side, slope, degrees, away from 1: at that level
+_LEVELS = 255
+_LUMA = (19595 / 65536, 38470 / 65536, 7471 / 65536)  # Pillow's whole numbers for 0.299, 0.587, 0.114
+_SMOOTH = tuple(part / 13 for part in (1, 1, 1, 1, 5, 1, 1, 1, 1))  # 3 x 3: what sharpness departs from
+_FIXED = 65536  # Pillow turns pictures in whole 65536ths of a pixel
 
 
 @dataclass(frozen=True)
@@ -38,7 +47,7 @@ class Operation:
 
     @property
     def moves_pixels(self) -> bool:
-        return self.kind in ("translateX", "translateY", "shearY", "rotate")
+        return self.kind in _MOVES
 
     def factor(self, sign: int) -> float:
         """By which a blend moves away from grey, black or smooth."""
@@ -46,91 +55,234 @@ class Operation:
 
     def __call__(self, pictures: Tensor, signs: Tensor) -> Tensor:
         """(M, C, H, W) in [0, 1] -> the same shape; signs (M,) are +1 or -1."""
+        strength, signs = self.level / _MOST, self._directions(signs)
         if self.changes_nothing:
             return pictures
-        return _APPLY[self.kind](pictures, self.level / _MOST, signs)
+        if self.kind in _BLENDS:
+            return _BLENDS[self.kind](pictures, 1 + _FACTOR * strength * signs)
+        if self.kind in _MOVES:
+            return _MOVES[self.kind](pictures, strength, signs)
+        return _CHANGES[self.kind](pictures, strength)
 
     def undone(self, pictures: Tensor, signs: Tensor) -> Tensor:
-        """What can be undone by someone who knows the sign; the rest (levels merged or spread) stays as it is."""
-        if self.changes_nothing:
-            return pictures
-        return _UNDO.get(self.kind, _stay)(pictures, self.level / _MOST, signs)
+        """What can be undone by someone who knows the sign; the rest (levels merged or spread) stays as it is.
+
+        A blend away from a mean that stays is undone by 1 / factor.
+        """
+        strength, signs = self.level / _MOST, self._directions(signs)
+        if self.kind == "sharpness":
+            return _unsharpened(pictures, 1 + _FACTOR * strength * signs)
+        if self.kind in _BLENDS and not self.changes_nothing:
+            return _BLENDS[self.kind](pictures, 1 / (1 + _FACTOR * strength * signs))
+        if self.kind in _MOVES:
+            return _MOVES[self.kind](pictures, strength, -signs)
+        return 1 - pictures if self.kind == "invert" else pictures
+
+    def _directions(self, signs: Tensor) -> Tensor:
+        return signs.double() if self.signed else torch.ones_like(signs, dtype=torch.float64)
 
     def __str__(self) -> str:
         return f"{self.kind}{self.level}" if self.kind in _LEVELLED else self.kind
 
 
-_Apply = Callable[[Tensor, float, Tensor], Tensor]
-_SIGNED = ("contrast", "translateX", "translateY", "sharpness", "shearY", "color", "brightness")
-_LEVELLED = (*_SIGNED, "rotate", "posterize", "solarize")
+def contrast(pictures: Tensor, factor: Tensor) -> Tensor:
+    """Away from the mean grey, rounded to a level, by `factor` (M,)."""
+    mean = _nearest_level(_grey(pictures).mean((1, 2, 3), keepdim=True))
+    return _blended(mean, pictures, factor)
 
 
-def _factor(strength: float, signs: Tensor) -> Tensor:
-    return 1 + _FACTOR * strength * signs.double()
+def colour(pictures: Tensor, factor: Tensor) -> Tensor:
+    """Away from the grey picture; a picture of one channel stays as it is."""
+    return _blended(_grey(pictures), pictures, factor)
 
 
-def _none(signs: Tensor) -> Tensor:
-    return torch.zeros_like(signs, dtype=torch.float64)
+def brightness(pictures: Tensor, factor: Tensor) -> Tensor:
+    return _blended(torch.zeros_like(pictures), pictures, factor)
 
 
-def _stay(pictures: Tensor, strength: float, signs: Tensor) -> Tensor:  # noqa: ARG001
-    return pictures
+def sharpness(pictures: Tensor, factor: Tensor) -> Tensor:
+    """Away from a smoothed picture whose border is the picture's own."""
+    return _blended(smoothed(pictures), pictures, factor)
 
 
-def _across(pictures: Tensor, strength: float, signs: Tensor) -> Tensor:
-    return geometry.shifted(pictures, _SHIFT * strength * pictures.shape[3] * signs.double(), _none(signs))
+def smoothed(pictures: Tensor) -> Tensor:
+    channels, height, width = pictures.shape[1:]
+    if min(height, width) < 3:
+        return pictures
+    kernel = _constant(_SMOOTH, pictures.dtype, pictures.device).view(3, 3).expand(channels, 1, 3, 3)
+    inner = F.conv2d(pictures, kernel, groups=channels)
+    middle = F.pad(torch.ones_like(inner[:1, :1]), (1, 1, 1, 1))
+    return torch.where(middle > 0, F.pad(_nearest_level(inner), (1, 1, 1, 1)), pictures)
 
 
-def _down(pictures: Tensor, strength: float, signs: Tensor) -> Tensor:
-    return geometry.shifted(pictures, _none(signs), _SHIFT * strength * pictures.shape[2] * signs.double())
+def posterized(pictures: Tensor, bits: int) -> Tensor:
+    """Only the `bits` highest bits of each level stay."""
+    step = 2 ** (8 - bits)
+    levels = torch.floor(_levels(pictures) / step) * step
+    return _straight_through(pictures, levels / _LEVELS)
 
 
-def _turn(pictures: Tensor, strength: float, signs: Tensor) -> Tensor:
-    return geometry.turned(pictures, torch.full_like(signs, _TURN * strength, dtype=torch.float64))
+def solarized(pictures: Tensor, threshold: float) -> Tensor:
+    """Levels from `threshold` on, in 0 to 256, are inverted."""
+    return torch.where(_levels(pictures) < threshold, pictures, 1 - pictures)
 
 
-def _turn_back(pictures: Tensor, strength: float, signs: Tensor) -> Tensor:
-    return geometry.turned(pictures, torch.full_like(signs, -_TURN * strength, dtype=torch.float64))
+def autocontrasted(pictures: Tensor) -> Tensor:
+    """Each channel is stretched to the whole range; a channel of one level stays."""
+    low, high = pictures.amin((2, 3), keepdim=True), pictures.amax((2, 3), keepdim=True)
+    width = high - low
+    return torch.where(width > 0, (pictures - low) / torch.where(width > 0, width, torch.ones_like(width)), pictures)
 
 
-def _sharpen_back(pictures: Tensor, strength: float, signs: Tensor) -> Tensor:
+def equalized(pictures: Tensor) -> Tensor:
+    """Each channel's levels are spread evenly, by Pillow's integer rule."""
+    levels = _levels(pictures).long()  # (M, C, H, W)
+    flat = levels.flatten(2)
+    counts = flat.new_zeros(*flat.shape[:2], _LEVELS + 1).scatter_add(2, flat, torch.ones_like(flat))
+    brightest = counts.gather(2, flat.amax(2, keepdim=True))
+    step = (flat.shape[2] - brightest) // _LEVELS  # (M, C, 1)
+    before = counts.cumsum(2) - counts
+    table = ((step // 2 + before) // step.clamp_min(1)).clamp_max(_LEVELS)
+    table = torch.where(step > 0, table, torch.arange(_LEVELS + 1, device=flat.device))
+    spread = table.gather(2, flat).view_as(levels).to(pictures) / _LEVELS
+    return _straight_through(pictures, spread)
+
+
+def _grey(pictures: Tensor) -> Tensor:
+    """(M, 1, H, W): the picture's luma, in levels as Pillow rounds it."""
+    if pictures.shape[1] != len(_LUMA):
+        return _nearest_level(pictures.mean(1, keepdim=True))
+    weights = _constant(_LUMA, pictures.dtype, pictures.device)
+    return _nearest_level((pictures * weights[:, None, None]).sum(1, keepdim=True))
+
+
+@cache
+def _constant(values: tuple[float, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Kept on the device: sent there in every step, it would stop a search from being recorded."""
+    return torch.tensor(values, dtype=dtype, device=device)
+
+
+def _blended(plain: Tensor, pictures: Tensor, factor: Tensor) -> Tensor:
+    return (plain + factor.to(pictures).view(-1, 1, 1, 1) * (pictures - plain)).clamp(0, 1)
+
+
+def _levels(pictures: Tensor) -> Tensor:
+    """0 to 255, whole numbers, without a slope."""
+    return (pictures.detach() * _LEVELS).round().clamp(0, _LEVELS)
+
+
+def _nearest_level(values: Tensor) -> Tensor:
+    return _straight_through(values, _levels(values) / _LEVELS)
+
+
+def _straight_through(values: Tensor, result: Tensor) -> Tensor:
+    """`result`, with the slope of `values`."""
+    return result + (values - values.detach())
+
+
+def shifted(pictures: Tensor, right: Tensor, down: Tensor) -> Tensor:
+    """Pixel (x, y) shows what was at (x + right, y + down); black where nothing was."""
+    height, width = pictures.shape[2:]
+    x = torch.floor(torch.arange(width, device=right.device) + 0.5 + right[:, None].double()).long()  # (M, W)
+    y = torch.floor(torch.arange(height, device=right.device) + 0.5 + down[:, None].double()).long()  # (M, H)
+    return _picked(pictures, y[:, :, None].expand(-1, -1, width), x[:, None, :].expand(-1, height, -1), fill=0.0)
+
+
+def turned(pictures: Tensor, degrees: Tensor, fill: float = 128 / 255) -> Tensor:
+    """Counter-clockwise about the middle."""
+    height, width = pictures.shape[2:]
+    angle = torch.deg2rad(-degrees.double())
+    cos, sin = (torch.round(v, decimals=15) for v in (torch.cos(angle), torch.sin(angle)))
+    centre_x, centre_y = width / 2, height / 2
+    from_x = cos * -centre_x + sin * -centre_y + centre_x
+    from_y = -sin * -centre_x + cos * -centre_y + centre_y
+    columns = torch.arange(width, device=degrees.device)[None, None, :]
+    rows = torch.arange(height, device=degrees.device)[None, :, None]
+    x = _fixed(from_x + cos * 0.5 + sin * 0.5) + columns * _fixed(cos) + rows * _fixed(sin)
+    y = _fixed(from_y - sin * 0.5 + cos * 0.5) + columns * _fixed(-sin) + rows * _fixed(cos)
+    return _picked(pictures, y >> 16, x >> 16, fill)
+
+
+def sheared_down(pictures: Tensor, slope: Tensor) -> Tensor:
+    """Pixel (x, y) shows what was at (x, y + slope x); black where nothing was."""
+    height, width = pictures.shape[2:]
+    x = torch.arange(width, device=slope.device) + 0.5
+    y = torch.arange(height, device=slope.device) + 0.5
+    wanted = y[None, :, None] + slope.double()[:, None, None] * x[None, None, :]  # (M, H, W), pixel centres at .5
+    first = torch.floor(wanted - 0.5)
+    beyond = (wanted - 0.5 - first).to(pictures)  # in [0, 1)
+    column = torch.arange(width, device=slope.device)[None, None, :].expand_as(wanted)
+    near = [_picked(pictures, (first.long() + k).clamp(0, height - 1), column, 0.0) for k in (-1, 0, 1, 2)]
+    d = beyond[:, None]
+    value = near[1] + d * (
+        near[2]
+        - near[0]
+        + d * (2 * (near[0] - near[1]) + near[2] - near[3] + d * (near[1] - near[0] + near[3] - near[2]))
+    )
+    inside = (wanted >= 0) & (wanted < height)
+    return torch.where(inside[:, None], value.clamp(0, 1), torch.zeros_like(value))
+
+
+def cropped(pictures: Tensor, right: Tensor, down: Tensor, flip: Tensor) -> Tensor:
+    """A window of the picture's size out of the picture with a black border, then mirrored where `flip` (M,) says."""
+    moved = shifted(pictures, right, down)
+    return torch.where(flip.view(-1, 1, 1, 1), moved.flip(-1), moved)
+
+
+def _fixed(values: Tensor) -> Tensor:
+    """(M,) -> (M, 1, 1) in 65536ths."""
+    return torch.floor(values * _FIXED + 0.5).long()[:, None, None]
+
+
+def _picked(pictures: Tensor, y: Tensor, x: Tensor, fill: float) -> Tensor:
+    """The pixels at (y, x), each (M, H, W); `fill` outside the picture."""
+    height, width = pictures.shape[2:]
+    inside = (y >= 0) & (y < height) & (x >= 0) & (x < width)
+    place = y.clamp(0, height - 1) * width + x.clamp(0, width - 1)
+    place = place[:, None].expand(-1, pictures.shape[1], -1, -1).flatten(2)
+    found = pictures.flatten(2).gather(2, place).view_as(pictures)
+    return torch.where(inside[:, None], found, torch.full_like(found, fill))
+
+
+def _unsharpened(pictures: Tensor, factor: Tensor) -> Tensor:
     """y = s + f (x - s) with s the smoothed x: solved by stepping to the x that explains y."""
-    factor = _factor(strength, signs).to(pictures).view(-1, 1, 1, 1)
-    guess = pictures
+    guess, factor = pictures, factor.to(pictures).view(-1, 1, 1, 1)
     for _ in range(8):
-        guess = (guess + (pictures - colours.sharpness(guess, factor.flatten())) / factor.clamp_min(1)).clamp(0, 1)
+        guess = (guess + (pictures - sharpness(guess, factor.flatten())) / factor.clamp_min(1)).clamp(0, 1)
     return guess
 
 
-_APPLY: dict[str, _Apply] = {
-    "invert": lambda x, _, __: colours.inverted(x),
-    "contrast": lambda x, a, s: colours.contrast(x, _factor(a, s)),
-    "rotate": _turn,
+def _across(pictures: Tensor, strength: float, signs: Tensor) -> Tensor:
+    right = _SHIFT * strength * pictures.shape[3] * signs
+    return shifted(pictures, right, torch.zeros_like(right))
+
+
+def _down(pictures: Tensor, strength: float, signs: Tensor) -> Tensor:
+    down = _SHIFT * strength * pictures.shape[2] * signs
+    return shifted(pictures, torch.zeros_like(down), down)
+
+
+_BLENDS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "contrast": contrast,
+    "color": colour,
+    "brightness": brightness,
+    "sharpness": sharpness,
+}
+_MOVES: dict[str, Callable[[Tensor, float, Tensor], Tensor]] = {
+    "rotate": lambda x, a, s: turned(x, _TURN * a * s),
     "translateX": _across,
     "translateY": _down,
-    "sharpness": lambda x, a, s: colours.sharpness(x, _factor(a, s)),
-    "shearY": lambda x, a, s: geometry.sheared_down(x, _SHEAR * a * s.double()),
-    "autocontrast": lambda x, _, __: colours.autocontrasted(x),
-    "equalize": lambda x, _, __: colours.equalized(x),
-    "posterize": lambda x, a, _: colours.posterized(x, round(8 - 4 * a)),
-    "color": lambda x, a, s: colours.colour(x, _factor(a, s)),
-    "brightness": lambda x, a, s: colours.brightness(x, _factor(a, s)),
-    "solarize": lambda x, a, _: colours.solarized(x, 256 * (1 - a)),
+    "shearY": lambda x, a, s: sheared_down(x, _SHEAR * a * s),
 }
-
-_UNDO: dict[
-    str, _Apply
-] = {  # of what keeps its information; a blend away from a mean that stays is undone by 1 / factor
-    "invert": lambda x, _, __: colours.inverted(x),
-    "contrast": lambda x, a, s: colours.contrast(x, 1 / _factor(a, s)),
-    "rotate": _turn_back,
-    "translateX": lambda x, a, s: _across(x, a, -s),
-    "translateY": lambda x, a, s: _down(x, a, -s),
-    "sharpness": _sharpen_back,
-    "shearY": lambda x, a, s: geometry.sheared_down(x, -_SHEAR * a * s.double()),
-    "color": lambda x, a, s: colours.colour(x, 1 / _factor(a, s)),
-    "brightness": lambda x, a, s: colours.brightness(x, 1 / _factor(a, s)),
+_CHANGES: dict[str, Callable[[Tensor, float], Tensor]] = {
+    "invert": lambda x, _: 1 - x,
+    "autocontrast": lambda x, _: autocontrasted(x),
+    "equalize": lambda x, _: equalized(x),
+    "posterize": lambda x, a: posterized(x, round(8 - 4 * a)),
+    "solarize": lambda x, a: solarized(x, 256 * (1 - a)),
 }
+_SIGNED = (*_BLENDS, "translateX", "translateY", "shearY")
+_LEVELLED = (*_SIGNED, "rotate", "posterize", "solarize")
 
 _LISTED = (
     "invert contrast6 rotate2 translateX9 sharpness1 sharpness3 shearY2 translateY2 autocontrast equalize "

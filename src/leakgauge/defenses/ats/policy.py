@@ -7,14 +7,14 @@ here: an operation of the policy is always applied.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from leakgauge.defenses.ats import geometry
-from leakgauge.defenses.ats.operations import COUNT, OPERATIONS, Operation
+from leakgauge.defenses.ats.operations import COUNT, OPERATIONS, Operation, cropped, shifted
 from leakgauge.engine.randomness import generator
 from leakgauge.errors import BadInput
 
@@ -23,6 +23,8 @@ BORDER = 4  # pixels around a picture that the released code crops from
 NOTHING = -1  # in place of an index: no operation
 
 Triple = tuple[int, ...]
+_TRIPLE = rf"\d+(-\d+){{0,{LENGTH - 1}}}"
+_WRITTEN = rf"{_TRIPLE}(/{_TRIPLE})*"
 
 
 @dataclass(frozen=True)
@@ -33,30 +35,26 @@ class Draw:
     signs: Tensor  # (M, 3) +1 or -1
     crop: Tensor  # (M, 3) pixels to the right, pixels down, mirrored or not; zeros unless as released
 
-    def take(self, rows: Tensor) -> Draw:
-        return Draw(self.operations[rows], self.signs[rows], self.crop[rows])
-
     def to(self, device: torch.device) -> Draw:
         return Draw(self.operations.to(device), self.signs.to(device), self.crop.to(device))
 
 
 def parse(text: str) -> tuple[Triple, ...]:
     """`3-1-7/43-18-18` -> ((3, 1, 7), (43, 18, 18)). Refused with what is wrong."""
-    found = []
-    for part in text.split("/"):
-        numbers = part.split("-")
-        if not all(n.isascii() and n.isdigit() for n in numbers) or len(numbers) > LENGTH:
-            raise _bad(text)
-        triple = tuple(int(n) for n in numbers)
-        if beyond := [n for n in triple if n >= COUNT]:
-            raise BadInput(
-                "policy",
-                allowed=f"made of operations 0 to {COUNT - 1}",
-                got=f"{beyond[0]} in {text!r}",
-                do="the last of the fifty operations has the number 49",
-            )
-        found.append(triple)
-    return tuple(found)
+    if not re.fullmatch(_WRITTEN, text, re.ASCII):
+        raise BadInput(
+            "policy",
+            allowed=f"one to {LENGTH} numbers with dashes, such as 3-1-7, or several such with slashes",
+            got=repr(text),
+            do="3-1-7/43-18-18 is the published hybrid for CIFAR-100",
+        )
+    found = tuple(tuple(int(n) for n in part.split("-")) for part in text.split("/"))
+    largest = max(n for triple in found for n in triple)
+    if largest >= COUNT:
+        raise BadInput(
+            "policy", allowed=f"made of operations 0 to {COUNT - 1}", got=f"{largest} in {text!r}", do="write others"
+        )
+    return found
 
 
 def written(policies: Sequence[Triple]) -> str:
@@ -83,7 +81,7 @@ def applied(pictures: Tensor, drawn: Draw) -> Tensor:
     """(M, C, H, W) in [0, 1], each through the operations drawn for it; differentiable."""
     if drawn.crop.any():
         right, down, mirrored = drawn.crop.unbind(1)
-        pictures = geometry.cropped(pictures, right.double(), down.double(), mirrored.bool())
+        pictures = cropped(pictures, right.double(), down.double(), mirrored.bool())
     for place in range(LENGTH):
         pictures = _each(pictures, drawn, place, undo=False)
     return pictures
@@ -96,7 +94,7 @@ def undone(pictures: Tensor, drawn: Draw) -> Tensor:
     if drawn.crop.any():
         right, down, mirrored = drawn.crop.unbind(1)
         pictures = torch.where(mirrored.bool().view(-1, 1, 1, 1), pictures.flip(-1), pictures)
-        pictures = geometry.shifted(pictures, -right.double(), -down.double())
+        pictures = shifted(pictures, -right.double(), -down.double())
     return pictures
 
 
@@ -125,12 +123,3 @@ def _each(pictures: Tensor, drawn: Draw, place: int, *, undo: bool) -> Tensor:
         else:
             pictures = pictures.index_copy(0, mine, step(pictures[mine], signs[mine]))
     return pictures
-
-
-def _bad(text: str) -> BadInput:
-    return BadInput(
-        "policy",
-        allowed=f"one to {LENGTH} numbers with dashes, such as 3-1-7, or several such with slashes",
-        got=repr(text),
-        do="3-1-7/43-18-18 is the published hybrid for CIFAR-100",
-    )

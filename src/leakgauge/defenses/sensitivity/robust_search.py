@@ -14,12 +14,13 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from leakgauge.defenses.sensitivity.compensation import compensated, mean_variance
-from leakgauge.defenses.sensitivity.slicing import NoisedSlices, Slicing, flattened, unflattened
+from leakgauge.defenses.sensitivity.slicing import Slicing, flattened, unflattened
 from leakgauge.engine.gradients import parameters_of
 from leakgauge.errors import NotApplicable
 from leakgauge.matching.attempts import Start, part_of
@@ -28,13 +29,16 @@ from leakgauge.matching.noise import UPDATE, noise_in_gradient
 from leakgauge.matching.problem import Distance, Matching, Search, Strategy
 from leakgauge.types import DataSpec, Fact, Observation, Progress, Reconstruction
 
+if TYPE_CHECKING:
+    from leakgauge.defenses.sensitivity import Sensitivity
+
 _EXACTNESS = 0.005  # t, in units of the root mean square of a clean slice
 _SMALL = 3.0  # noise below this many t is weighted down, above it is left out
 _TINY = 1e-30
 
 
-def search_in_slices(known: NoisedSlices) -> Strategy:
-    """The search of an attacker who knows of noised slices, around the attack's own."""
+def search_in_slices(known: Sensitivity, *, compensate: bool) -> Strategy:
+    """The search of an attacker who knows the defense, around the attack's own."""
 
     def strategy(
         problem: Matching, search: Search, start: Start, seeds: Sequence[int], progress: Progress
@@ -43,8 +47,8 @@ def search_in_slices(known: NoisedSlices) -> Strategy:
         if problem.compression is not None:
             raise NotApplicable("noised slices are told apart in an update that is not compressed besides")
         as_shared = problem.unrolled is not None and not problem.mean_of_steps
-        std = known.std if as_shared else known.std * noise_in_gradient(UPDATE, observation)
-        if known.use == "compensate":
+        std = known.noise_std if as_shared else known.noise_std * noise_in_gradient(UPDATE, observation)
+        if compensate:
             rows = flattened(problem.observed)
             clean = compensated(rows, mean_variance(std, known.noised / known.slices, [1.0]), known.q, known.keep)
             return search(problem.replace(observed=unflattened(clean, problem.observed)), start, progress)
@@ -79,7 +83,7 @@ class _SliceFit:
 
     problem: Matching
     cut: Slicing
-    known: NoisedSlices
+    known: Sensitivity
     std: float
 
     @property

@@ -9,35 +9,41 @@ one sample and one step, the easier case for the attacker otherwise. An attacker
 its mean; published attacks draw a new one at every step, which fails more. Theirs leave the divergence out of their own
 loss; here it is part of the model that everyone has, so ours have it.
 
-How to beat it: every layer before the bottleneck sends exact gradients. A first linear layer gives its input away as
-ever. So do the bottleneck's own two linear layers: for one sample their gradients show the features, hence mu and std,
-and z, hence the noise. Or the noise is searched for together with the image, also for a batch. Either way the gradients
-of the bottleneck and of the layer behind it are left out of the comparison.
+How to beat it: every layer before the bottleneck sends exact gradients. A linear layer with a bias gives its input
+away: for one sample, row i of the weight's gradient is (dL/dy_i) x and the bias entry dL/dy_i. A first linear layer
+does so as ever, and so do the bottleneck's own two: the first shows the features, hence mu and std, the second z, hence
+the noise. Or the noise is searched for together with the image, also for a batch. Either way the gradients of the
+bottleneck and of the layer behind it are left out of the comparison.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from torch import nn
+import torch.nn.functional as F
+from torch import Tensor, nn
 
 from leakgauge.defenses._before_last import with_last_linear, with_own_draws
-from leakgauge.defenses.precode.noise import READ, SEARCH, ZERO, behind_the_bottleneck, with_noise
+from leakgauge.defenses._families import SolvesPeeled
 from leakgauge.engine.randomness import normal
-from leakgauge.errors import BadInput
-from leakgauge.matching.first_layer import LEAST_SQUARES, SOLVED, FirstLayer, PeeledLayer
+from leakgauge.errors import BadInput, NotApplicable
 from leakgauge.matching.problem import Matching, inside
 from leakgauge.matching.updates import observed_gradient
 from leakgauge.models._base import seeded
 from leakgauge.models.bottleneck import VariationalBottleneck
+from leakgauge.models.structure import last_listed_linear
 from leakgauge.settings import setting
-from leakgauge.types import Attack, Defense, Observation, Step
+from leakgauge.types import Attack, Observation, Step
+
+READ, SEARCH, ZERO = ("read off the update", "searched for", "taken as zero")
+_TINY = 1e-30
 
 
 @dataclass(frozen=True)
-class Precode(Defense):
+class Precode(SolvesPeeled):
     """Example: `--defense precode:width=256`"""
 
     name: ClassVar[str] = "precode"
@@ -81,8 +87,47 @@ class Precode(Defense):
         found = with_noise(problem, observed_gradient(observation), way)
         return found.without(inside(behind_the_bottleneck(found.model), found.observed))
 
-    def informs_first_layer(self, problem: FirstLayer, observation: Observation, way: str) -> FirstLayer:  # noqa: ARG002
-        return problem.replace(combine=LEAST_SQUARES)  # the first layer's ratio never saw the noise
 
-    def informs_peeled(self, problem: PeeledLayer, observation: Observation, way: str) -> PeeledLayer:  # noqa: ARG002
-        return problem.replace(coefficients=SOLVED)  # nor did what a sample leaves in the first layer
+def with_noise(problem: Matching, gradient: Mapping[str, Tensor], way: str) -> Matching:
+    """The same problem with the client's noise as far as it is known, or as part of what is searched for.
+
+    Of several samples the gradient shows mixtures, from which nothing is read: their noise is searched for instead.
+    """
+    found = {name: m for name, m in problem.model.named_modules() if isinstance(m, VariationalBottleneck)}
+    if not found:
+        raise NotApplicable("this defense puts a variational bottleneck into the model, and this one has none")
+    if way == ZERO:
+        return problem
+    if way == READ and problem.shape[0] == 1:
+        noise = {_in(name, "noise"): visible_noise(name, layer, gradient) for name, layer in found.items()}
+        return problem.replace(masks={**problem.masks, **noise})
+    shapes = {_in(name, "noise"): tuple(layer.noise.shape) for name, layer in found.items()}
+    return problem.replace(hidden=shapes)
+
+
+def visible_noise(name: str, layer: VariationalBottleneck, gradient: Mapping[str, Tensor]) -> Tensor:
+    """(T, K): what one sample's gradient shows of the noise."""
+    features = _entered(_in(name, "statistics"), gradient)
+    mu, raw = layer.statistics(features).detach().chunk(2, -1)
+    code = _entered(_in(name, "decode"), gradient)
+    noise: Tensor = (code - mu) / F.softplus(raw)
+    return noise
+
+
+def _entered(name: str, gradient: Mapping[str, Tensor]) -> Tensor:
+    """(T, in): the one input of a linear layer, fitted to all rows of its gradient."""
+    if f"{name}.weight" not in gradient or f"{name}.bias" not in gradient:
+        raise NotApplicable(f"the noise is read off the gradients of {name!r}, which are frozen or not shared")
+    weight, bias = gradient[f"{name}.weight"], gradient[f"{name}.bias"]  # (T, out, in), (T, out)
+    return (weight * bias[..., None]).sum(1) / (bias**2).sum(1, keepdim=True).clamp_min(_TINY)
+
+
+def _in(name: str, part: str) -> str:
+    return f"{name}.{part}" if name else part
+
+
+def behind_the_bottleneck(model: nn.Module) -> list[str]:
+    """Names of the bottleneck's layers and of the linear layer behind it."""
+    found = [name for name, module in model.named_modules() if isinstance(module, VariationalBottleneck)]
+    last = last_listed_linear(model)
+    return found if last is None else [*found, last]

@@ -9,9 +9,7 @@ from leakgauge.attacks.inverting_gradients import InvertingGradients
 from leakgauge.client.chain import chain, client_step
 from leakgauge.client.observe import facts_about, observe
 from leakgauge.data import draw_victims, load
-from leakgauge.defenses.mixup import Mixup
-from leakgauge.defenses.mixup.defense import draw
-from leakgauge.defenses.mixup.unmixing import _FIRST, with_unmixing
+from leakgauge.defenses.mixup import _FIRST, Mixup, draw, with_unmixing
 from leakgauge.matching.problem import matching_of
 from leakgauge.models import load_model
 from leakgauge.types import Batch, LocalTraining, threat_model

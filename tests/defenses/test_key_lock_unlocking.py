@@ -7,8 +7,7 @@ from leakgauge.attacks.idlg import IDLG
 from leakgauge.client.chain import chain, client_step
 from leakgauge.client.observe import facts_about, observe
 from leakgauge.data import draw_victims, load
-from leakgauge.defenses.key_lock import KeyLock
-from leakgauge.defenses.key_lock.unlocking import with_unlocking
+from leakgauge.defenses.key_lock import KeyLock, with_unlocking
 from leakgauge.errors import NotApplicable
 from leakgauge.matching.problem import matching_of
 from leakgauge.models import load_model

@@ -4,7 +4,7 @@ import pytest
 import torch
 from scipy.stats import chisquare
 
-from leakgauge.defenses.secure_aggregation.masking import from_words, masked, masked_mean, reduced, step_of, to_words
+from leakgauge.defenses.secure_aggregation import from_words, masked, masked_mean, reduced, step_of, to_words
 
 BITS = (16, 31, 32, 48, 64)
 

@@ -3,8 +3,7 @@
 import pytest
 import torch
 
-from leakgauge.defenses.mixing.guessing_weights import guessed_weights
-from leakgauge.defenses.mixing.weights import fusing_weights
+from leakgauge.defenses.mixing import fusing_weights, guessed_weights
 
 TRIALS, ENTRIES = 3, 4000
 

@@ -9,8 +9,7 @@ from torch import nn
 from leakgauge.client.chain import chain, client_step
 from leakgauge.client.observe import facts_about, observe
 from leakgauge.data import draw_victims, load
-from leakgauge.defenses.precode import Precode
-from leakgauge.defenses.precode.noise import READ, SEARCH, behind_the_bottleneck, visible_noise, with_noise
+from leakgauge.defenses.precode import READ, SEARCH, Precode, behind_the_bottleneck, visible_noise, with_noise
 from leakgauge.engine.randomness import normal
 from leakgauge.errors import NotApplicable
 from leakgauge.matching.problem import inside, matching_of

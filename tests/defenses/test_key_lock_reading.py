@@ -5,8 +5,7 @@ import torch
 
 from leakgauge.client.chain import chain, client_step, prepared
 from leakgauge.data import draw_victims, load
-from leakgauge.defenses.key_lock import KeyLock
-from leakgauge.defenses.key_lock.reading import misfit, read_key
+from leakgauge.defenses.key_lock import KeyLock, misfit, read_key
 from leakgauge.models import load_model
 from leakgauge.models.locked_norm import draw_locks
 from leakgauge.types import LocalTraining
