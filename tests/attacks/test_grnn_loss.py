@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from leakgauge.attacks._grnn_loss import Loss, absolute_variation, mean_gap, order, squared_variation
-from leakgauge.metrics.wasserstein import wasserstein
+from leakgauge.metrics.distances import wasserstein
 
 ONLY = {"mse": 0.0, "wd": 0.0, "cosine": 0.0}
 

@@ -8,8 +8,7 @@ from dataclasses import replace
 import torch
 
 from leakgauge.metrics.criterion import Scored, criterion_of, gain
-from leakgauge.metrics.intervals import bootstrap_mean, clopper_pearson, mean_of_shares, rate
-from leakgauge.metrics.tail import tail_of
+from leakgauge.metrics.intervals import bootstrap_mean, clopper_pearson, mean_of_shares, rate, tail_of
 from leakgauge.types import (
     UNDEFENDED,
     ConfigurationVerdict,
