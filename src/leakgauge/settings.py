@@ -91,7 +91,7 @@ class Settings:
 
     @property
     def spec(self) -> str:
-        """Name and the fields that differ from their defaults: `gaussian:std=0.01`."""
+        """Name and the fields that differ from their defaults: `name:field=0.01`."""
         changed = [
             f"{f.name}={getattr(self, f.name)}" for f in dataclasses.fields(self) if getattr(self, f.name) != f.default
         ]

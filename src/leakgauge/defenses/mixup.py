@@ -93,13 +93,13 @@ def with_unmixing(problem: Matching) -> Matching:
     if problem.shape[0] == 1:
         return problem
     labels = inferred_labels(problem.observation) if problem.labels is None else problem.labels
-    mixing = Mixing(problem.replace(labels=labels), labels)
-    opening = None if problem.opening is None else mixing.opening
-    return problem.replace(labels=None, painter=mixing, finish=mixing.samples, opening=opening)
+    mixtures = Mixtures(problem.replace(labels=labels), labels)
+    opening = None if problem.opening is None else mixtures.opening
+    return problem.replace(labels=None, painter=mixtures, finish=mixtures.samples, opening=opening)
 
 
 @dataclass(frozen=True)
-class Mixing:
+class Mixtures:
     """Makes mixtures and their soft labels from z = (samples, one number for the weight)."""
 
     plain: Matching  # the problem without mixtures, its labels known

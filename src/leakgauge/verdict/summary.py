@@ -252,7 +252,7 @@ def headline(verdict: Verdict) -> str:
 
 
 def _in_state(tested: Sequence[ConfigurationVerdict], state: str) -> str:
-    """ " with prune and clip", where others are in another state; nothing where all are in this one."""
+    """ " with one and another defense" if others are in another state; nothing if all are in this one."""
     found = [c.defense for c in tested if state_of(c) == state]
     return f" with {in_a_row(found)}" if found and len(found) < len(tested) else ""
 
