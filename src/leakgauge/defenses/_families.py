@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import copy
+from collections.abc import Callable, Sequence
 from typing import ClassVar
 
+import torch
 from torch import Tensor, nn
 
 from leakgauge.client.sums import mean_of_rounds
+from leakgauge.errors import NotApplicable
 from leakgauge.matching.compression import Compression
 from leakgauge.matching.first_layer import LEAST_SQUARES, SOLVED, FirstLayer, PeeledLayer
 from leakgauge.matching.noise import Noise
 from leakgauge.matching.problem import Latent, Likely, Matching, innermost
+from leakgauge.models.structure import last_listed_linear
 from leakgauge.types import Attack, Batch, Defense, Fact, Observation, SharedUpdate, Step, TamperingServer
 
 _PRIOR_SHARPNESS = 10.0  # neighbouring pixels of a picture differ by about 1/10: the scale of its smoothness prior
@@ -106,3 +110,52 @@ def with_labels_searched(problem: Matching) -> Matching:
     if not problem.searches_labels or problem.observation.knows(Fact.LABELS):
         return problem
     return innermost(problem, lambda inside: inside.replace(labels=None)).replace(labels=None)
+
+
+def with_last_linear(model: nn.Module, defense: str, changed: Callable[[nn.Linear], nn.Module]) -> nn.Module:
+    """A copy of `model` with `changed` in the place of the last linear layer it lists."""
+    name = last_listed_linear(model)
+    if name is None:
+        raise NotApplicable(f"{defense} needs a model with an nn.Linear layer; this one has none")
+    model = copy.deepcopy(model)
+    linear = model.get_submodule(name)
+    assert isinstance(linear, nn.Linear)
+    if not name:  # the model is nothing but this layer
+        return changed(linear)
+    parent, _, leaf = name.rpartition(".")
+    setattr(model.get_submodule(parent), leaf, changed(linear))
+    return model
+
+
+def with_own_draws(
+    step: Step, kind: type[nn.Module], buffer: str, draw: Callable[[Sequence[int], torch.Size], Tensor]
+) -> Step:
+    """`step` by clients who each put a draw of their own (T, *buffer) into the `buffer` of the last layer of `kind`."""
+
+    def drawn(model: nn.Module, batch: Batch, seeds: Sequence[int]) -> SharedUpdate:
+        worker = copy.deepcopy(model)
+        *_, layer = (module for module in worker.modules() if isinstance(module, kind))
+        own = draw(seeds, layer.get_buffer(buffer).shape).to(layer.get_buffer(buffer))
+        return one_by_one(step, worker, batch, seeds, lambda trial: setattr(layer, buffer, own[trial]))
+
+    return drawn
+
+
+def one_by_one(
+    step: Step, worker: nn.Module, batch: Batch, seeds: Sequence[int], begin: Callable[[int], None]
+) -> SharedUpdate:
+    """The update of clients that differ in the model itself and so train one after another; `begin` sets each up."""
+    updates = []
+    for trial, seed in enumerate(seeds):
+        begin(trial)
+        updates.append(step(worker, batch.take([trial]), [seed]))
+    return joined(updates)
+
+
+def joined(updates: Sequence[SharedUpdate]) -> SharedUpdate:
+    """The updates of clients that trained one after another, as one update of all of them."""
+    tensors, buffers = (
+        {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
+        for parts in ([u.tensors for u in updates], [u.buffers for u in updates])
+    )
+    return SharedUpdate(updates[0].kind, tensors, buffers)

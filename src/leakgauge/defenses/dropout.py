@@ -16,14 +16,14 @@ first-layer ratio the dropped units are rows of zeros: the other rows are fitted
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 from torch import Tensor, nn
 
-from leakgauge.defenses._before_last import with_last_linear, with_own_draws
-from leakgauge.defenses._families import SolvesPeeled
+from leakgauge.defenses._families import SolvesPeeled, with_last_linear, with_own_draws
 from leakgauge.engine.randomness import uniform
 from leakgauge.errors import BadInput, NotApplicable
 from leakgauge.matching.problem import Matching
@@ -52,14 +52,12 @@ class Dropout(SolvesPeeled):
 
     def prepare(self, model: nn.Module) -> nn.Module:
         """`model` with a masked last linear layer, its mask all ones; names and parameters stay as they are."""
-        if self.p == 0:
-            return model
-        return with_last_linear(model, self.name, lambda linear: MaskedLinear(linear, scale=1 / (1 - self.p)))
+        masked = functools.partial(MaskedLinear, scale=1 / (1 - self.p))
+        return model if self.idle else with_last_linear(model, self.name, masked)
 
     def wrap(self, step: Step) -> Step:
-        if self.p == 0:
-            return step
-        return with_own_draws(step, MaskedLinear, "mask", lambda seeds, shape: draw_masks(seeds, shape.numel(), self.p))
+        masked = with_own_draws(step, MaskedLinear, "mask", lambda seeds, shape: draw_masks(seeds, *shape, self.p))
+        return step if self.idle else masked
 
     def informs_matching(self, problem: Matching, observation: Observation, way: str) -> Matching:  # noqa: ARG002
         """The client's own network, its mask read off the last layer's gradient."""

@@ -38,8 +38,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from leakgauge.defenses._before_last import joined
-from leakgauge.defenses._families import FitsRows
+from leakgauge.defenses._families import FitsRows, one_by_one
 from leakgauge.defenses.batchnorm_only import with_hidden_scale
 from leakgauge.errors import BadInput, NotApplicable
 from leakgauge.matching.problem import Matching, inside
@@ -96,12 +95,8 @@ class KeyLock(FitsRows):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.rounds > 1 and self._shares_gradient:
-            raise BadInput(
-                "key-lock: told",
-                allowed="without gradient where rounds is above 1",
-                got=repr(self.told),
-                do="one round's gradient of the lock gives the key away: leave rounds out",
-            )
+            allowed, do = "without gradient where rounds is above 1", "leave rounds out: one shows the key already"
+            raise BadInput("key-lock: told", allowed=allowed, got=repr(self.told), do=do)
 
     @property
     def _shares_gradient(self) -> bool:
@@ -125,13 +120,13 @@ class KeyLock(FitsRows):
             if self.first_lock == SERVER:  # it stands in the model already
                 first = {part: getattr(lock, part).detach().clone() for part in ("weight", "bias")}
                 drawn |= {part: values.expand(len(seeds), *values.shape) for part, values in first.items()}
-            shared = []
-            for trial, seed in enumerate(seeds):
+
+            def begin(trial: int) -> None:
                 lock.put({part: values[trial] for part, values in drawn.items()})
-                shared.append(step(worker, batch.take([trial]), [seed]))
+
+            shared = one_by_one(step, worker, batch, seeds, begin)
             given = {f"{name}.{part}" if name else part: drawn[part] for part in _GIVEN[self.told]}
-            together = joined(shared)
-            return dataclasses.replace(together, buffers={**together.buffers, **given})
+            return dataclasses.replace(shared, buffers={**shared.buffers, **given})
 
         return locked
 

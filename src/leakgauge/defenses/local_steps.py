@@ -27,8 +27,7 @@ import torch
 from torch import nn
 
 from leakgauge.client.fedavg import local_steps
-from leakgauge.defenses._before_last import joined
-from leakgauge.defenses._families import FitsRows
+from leakgauge.defenses._families import FitsRows, joined
 from leakgauge.engine.randomness import derived_seed
 from leakgauge.matching.problem import Matching
 from leakgauge.settings import setting

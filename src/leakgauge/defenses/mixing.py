@@ -122,12 +122,8 @@ class Mixing(FitsRows):
 def check_fusing(owner: str, share: float, fusing: str) -> None:
     """Shares that are drawn must keep the own one the largest."""
     if fusing != "fixed" and share < _LEAST:
-        raise BadInput(
-            owner,
-            allowed=f"at least {_LEAST:g} where shares are drawn, so that the own one is the largest",
-            got=share,
-            do="raise it, or set fusing=fixed",
-        )
+        allowed = f"at least {_LEAST:g} where shares are drawn, so that the own one is the largest"
+        raise BadInput(owner, allowed=allowed, got=share, do="raise it, or set fusing=fixed")
 
 
 def fusing_weights(clients: int, share: float, fusing: str, g: torch.Generator) -> Tensor:

@@ -26,8 +26,7 @@ from typing import ClassVar
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from leakgauge.defenses._before_last import with_last_linear, with_own_draws
-from leakgauge.defenses._families import SolvesPeeled
+from leakgauge.defenses._families import SolvesPeeled, with_last_linear, with_own_draws
 from leakgauge.engine.randomness import normal
 from leakgauge.errors import BadInput, NotApplicable
 from leakgauge.matching.problem import Matching, inside

@@ -19,6 +19,7 @@ any large batch: what `imprint` or `trap-weights` read off a batch, they read of
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
@@ -63,10 +64,8 @@ class SecureAggregation(FitsRows):
                     f"secure-aggregation has words for entries up to limit={self.limit:g}, and a client's {name!r} has "
                     f"one of {largest:.3g}; raise limit, or clip the update first"
                 )
-        buffers = {
-            name: masked_mean(b.double(), *_STATISTICS, f"buffer/{name}").to(b.dtype)
-            for name, b in updates.buffers.items()
-        }
+        wide = {name: masked_mean(b.double(), *_STATISTICS, f"buffer/{name}") for name, b in updates.buffers.items()}
+        buffers = {name: mean.to(updates.buffers[name].dtype) for name, mean in wide.items()}
         means = updates.map(lambda name, t: masked_mean(t, self.limit, self.bits, name))
         return dataclasses.replace(means, buffers=buffers)
 
@@ -124,11 +123,10 @@ def reduced(words: Tensor, bits: int) -> Tensor:
 def masked(words: Tensor, bits: int, role: str) -> Tensor:
     """What the clients (m, ...) send: their words and a mask for each other client; in the sum the masks cancel."""
     messages = words.clone()
-    for one in range(len(words)):
-        for other in range(one + 1, len(words)):
-            mask = _uniform(words[0].shape, generator(0, f"mask/{role}/{one}/{other}")).to(words.device)
-            messages[one] += mask
-            messages[other] -= mask
+    for one, other in itertools.combinations(range(len(words)), 2):
+        mask = _uniform(words[0].shape, generator(0, f"mask/{role}/{one}/{other}")).to(words.device)
+        messages[one] += mask
+        messages[other] -= mask
     return reduced(messages, bits)
 
 

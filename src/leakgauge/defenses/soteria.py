@@ -57,19 +57,16 @@ class Soteria(FitsRows):
     layer: str = setting(LAST, "the linear layer that is defended, by name; last is the last one the model lists")
 
     def wrap(self, step: Step) -> Step:
-        if self.share == 0:
-            return step
-
         def muted(model: nn.Module, batch: Batch, seeds: Sequence[int]) -> SharedUpdate:
             shared = step(model, batch, seeds)
             layer = self._layer_in(model)
-            weight = f"{layer}.weight" if layer else "weight"
+            weight = _weight_of(layer)
             if weight not in shared.tensors:
                 raise NotApplicable(f"soteria mutes columns of {weight!r}, which is frozen in this model")
             columns = kept_columns(scores(model, layer, batch.inputs, self.eps), self.share)  # (T, d)
             return shared.map(lambda name, t: t * columns[:, None].to(t) if name == weight else t)
 
-        return muted
+        return step if self.idle else muted
 
     def ways(self, attack: Attack) -> tuple[str, ...]:
         """The muted tensor is left out, or only what is left of it is compared."""
@@ -80,15 +77,8 @@ class Soteria(FitsRows):
     def informs_matching(self, problem: Matching, observation: Observation, way: str) -> Matching:  # noqa: ARG002
         if way == "visible columns":
             return problem.replace(match_nonzero=True)
-        return problem.without(inside([self._weight(problem.model)], problem.observed))
-
-    def _weight(self, model: nn.Module) -> str:
-        if self.layer != LAST:
-            return f"{self.layer}.weight"
-        last = last_listed_linear(model)
-        if last is None:
-            raise NotApplicable("soteria mutes a linear layer, and this model has none")
-        return f"{last}.weight" if last else "weight"
+        layer = self.layer if self.layer != LAST else self._layer_in(problem.model)
+        return problem.without(inside([_weight_of(layer)], problem.observed))
 
     def _layer_in(self, model: nn.Module) -> str:
         if self.layer != LAST:
@@ -100,6 +90,10 @@ class Soteria(FitsRows):
         if found is None:
             raise NotApplicable("soteria needs a model with an nn.Linear layer; this one has none")
         return found
+
+
+def _weight_of(layer: str) -> str:
+    return f"{layer}.weight" if layer else "weight"  # a model that is nothing but this layer
 
 
 def scores(model: nn.Module, layer: str, inputs: Tensor, eps: float) -> Tensor:

@@ -87,13 +87,10 @@ def _load(net: str, root: Path) -> Lpips:
         raise BadInput("LPIPS network", allowed="alex or vgg", got=repr(net), do="choose one of these")
     file, trunk = _SOURCES[net]
     arrays = read_weights(file, root)
-    layers = [arrays[trunk][f"Conv_{i}"] for i in range(len(arrays[trunk]))]
-    heads = [arrays[f"NetLinLayer_{i}"]["Conv_0"]["kernel"] for i in range(len(_STAGES[net]))]
-    return Lpips(
-        net,
-        tuple((_kernel(c["kernel"]), torch.from_numpy(np.array(c["bias"]))) for c in layers),
-        tuple(_kernel(h) for h in heads),
-    )
+    layers = (arrays[trunk][f"Conv_{i}"] for i in range(len(arrays[trunk])))
+    convolutions = tuple((_kernel(c["kernel"]), torch.from_numpy(np.array(c["bias"]))) for c in layers)
+    heads = (arrays[f"NetLinLayer_{i}"]["Conv_0"]["kernel"] for i in range(len(_STAGES[net])))
+    return Lpips(net, convolutions, tuple(_kernel(h) for h in heads))
 
 
 def _kernel(stored: npt.NDArray[np.float32]) -> Tensor:

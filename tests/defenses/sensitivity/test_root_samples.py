@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from leakgauge.defenses.sensitivity.slicing import distilled, labels_of, loss_after_step, root_samples
-from leakgauge.errors import BadInput, NotApplicable
+from leakgauge.errors import BadInput
 
 SHAPE = (1, 8, 8)
 
@@ -73,8 +73,3 @@ def test_samples_of_another_shape_are_refused(net):
 def test_more_samples_of_one_label_than_there_are_are_refused(net):
     with pytest.raises(BadInput, match="sensitivity: root must be at most"):
         root_samples(net, SHAPE, 5000, "real", "digits", bias=1.0)
-
-
-def test_a_model_without_parameters_is_refused():
-    with pytest.raises(NotApplicable, match="trainable"):
-        root_samples(nn.Flatten(), SHAPE, 2)

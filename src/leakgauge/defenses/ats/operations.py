@@ -1,4 +1,6 @@
-"""The fifty operations of automatic transformation search, by index, on batches of pictures (M, C, H, W) in [0, 1].
+"""The fifty operations of automatic transformation search, by index, and policies: up to three of them in a row.
+
+All act on batches of pictures (M, C, H, W) in [0, 1].
 
 Gao et al., "Privacy-preserving collaborative learning with automatic transformation search", CVPR 2021, whose list is
 that of a published augmentation policy for CIFAR-10: 29 of the fifty are distinct, two of them change nothing. Each has
@@ -59,7 +61,7 @@ class Operation:
         if self.changes_nothing:
             return pictures
         if self.kind in _BLENDS:
-            return _BLENDS[self.kind](pictures, 1 + _FACTOR * strength * signs)
+            return blended(self.kind, pictures, 1 + _FACTOR * strength * signs)
         if self.kind in _MOVES:
             return _MOVES[self.kind](pictures, strength, signs)
         return _CHANGES[self.kind](pictures, strength)
@@ -73,7 +75,7 @@ class Operation:
         if self.kind == "sharpness":
             return _unsharpened(pictures, 1 + _FACTOR * strength * signs)
         if self.kind in _BLENDS and not self.changes_nothing:
-            return _BLENDS[self.kind](pictures, 1 / (1 + _FACTOR * strength * signs))
+            return blended(self.kind, pictures, 1 / (1 + _FACTOR * strength * signs))
         if self.kind in _MOVES:
             return _MOVES[self.kind](pictures, strength, -signs)
         return 1 - pictures if self.kind == "invert" else pictures
@@ -85,27 +87,14 @@ class Operation:
         return f"{self.kind}{self.level}" if self.kind in _LEVELLED else self.kind
 
 
-def contrast(pictures: Tensor, factor: Tensor) -> Tensor:
-    """Away from the mean grey, rounded to a level, by `factor` (M,)."""
-    mean = _nearest_level(_grey(pictures).mean((1, 2, 3), keepdim=True))
-    return _blended(mean, pictures, factor)
-
-
-def colour(pictures: Tensor, factor: Tensor) -> Tensor:
-    """Away from the grey picture; a picture of one channel stays as it is."""
-    return _blended(_grey(pictures), pictures, factor)
-
-
-def brightness(pictures: Tensor, factor: Tensor) -> Tensor:
-    return _blended(torch.zeros_like(pictures), pictures, factor)
-
-
-def sharpness(pictures: Tensor, factor: Tensor) -> Tensor:
-    """Away from a smoothed picture whose border is the picture's own."""
-    return _blended(smoothed(pictures), pictures, factor)
+def blended(kind: str, pictures: Tensor, factor: Tensor) -> Tensor:
+    """Away from black, from the grey picture or its mean, or from the smoothed picture, by `factor` (M,)."""
+    plain = _BLENDS[kind](pictures)
+    return (plain + factor.to(pictures).view(-1, 1, 1, 1) * (pictures - plain)).clamp(0, 1)
 
 
 def smoothed(pictures: Tensor) -> Tensor:
+    """A mean with the neighbours; the border stays as it is."""
     channels, height, width = pictures.shape[1:]
     if min(height, width) < 3:
         return pictures
@@ -160,10 +149,6 @@ def _grey(pictures: Tensor) -> Tensor:
 def _constant(values: tuple[float, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
     """Kept on the device: sent there in every step, it would stop a search from being recorded."""
     return torch.tensor(values, dtype=dtype, device=device)
-
-
-def _blended(plain: Tensor, pictures: Tensor, factor: Tensor) -> Tensor:
-    return (plain + factor.to(pictures).view(-1, 1, 1, 1) * (pictures - plain)).clamp(0, 1)
 
 
 def _levels(pictures: Tensor) -> Tensor:
@@ -248,30 +233,20 @@ def _unsharpened(pictures: Tensor, factor: Tensor) -> Tensor:
     """y = s + f (x - s) with s the smoothed x: solved by stepping to the x that explains y."""
     guess, factor = pictures, factor.to(pictures).view(-1, 1, 1, 1)
     for _ in range(8):
-        guess = (guess + (pictures - sharpness(guess, factor.flatten())) / factor.clamp_min(1)).clamp(0, 1)
+        guess = (guess + (pictures - blended("sharpness", guess, factor)) / factor.clamp_min(1)).clamp(0, 1)
     return guess
 
 
-def _across(pictures: Tensor, strength: float, signs: Tensor) -> Tensor:
-    right = _SHIFT * strength * pictures.shape[3] * signs
-    return shifted(pictures, right, torch.zeros_like(right))
-
-
-def _down(pictures: Tensor, strength: float, signs: Tensor) -> Tensor:
-    down = _SHIFT * strength * pictures.shape[2] * signs
-    return shifted(pictures, torch.zeros_like(down), down)
-
-
-_BLENDS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
-    "contrast": contrast,
-    "color": colour,
-    "brightness": brightness,
-    "sharpness": sharpness,
+_BLENDS: dict[str, Callable[[Tensor], Tensor]] = {  # what pictures are blended with
+    "contrast": lambda x: _nearest_level(_grey(x).mean((1, 2, 3), keepdim=True)),
+    "color": _grey,
+    "brightness": torch.zeros_like,
+    "sharpness": smoothed,
 }
 _MOVES: dict[str, Callable[[Tensor, float, Tensor], Tensor]] = {
     "rotate": lambda x, a, s: turned(x, _TURN * a * s),
-    "translateX": _across,
-    "translateY": _down,
+    "translateX": lambda x, a, s: shifted(x, _SHIFT * a * x.shape[3] * s, 0 * s),
+    "translateY": lambda x, a, s: shifted(x, 0 * s, _SHIFT * a * x.shape[2] * s),
     "shearY": lambda x, a, s: sheared_down(x, _SHEAR * a * s),
 }
 _CHANGES: dict[str, Callable[[Tensor, float], Tensor]] = {

@@ -42,18 +42,14 @@ class Draw:
 def parse(text: str) -> tuple[Triple, ...]:
     """`3-1-7/43-18-18` -> ((3, 1, 7), (43, 18, 18)). Refused with what is wrong."""
     if not re.fullmatch(_WRITTEN, text, re.ASCII):
-        raise BadInput(
-            "policy",
-            allowed=f"one to {LENGTH} numbers with dashes, such as 3-1-7, or several such with slashes",
-            got=repr(text),
-            do="3-1-7/43-18-18 is the published hybrid for CIFAR-100",
-        )
+        allowed = f"one to {LENGTH} numbers with dashes, such as 3-1-7, or several such with slashes"
+        do = "3-1-7/43-18-18 is the published hybrid for CIFAR-100"
+        raise BadInput("policy", allowed=allowed, got=repr(text), do=do)
     found = tuple(tuple(int(n) for n in part.split("-")) for part in text.split("/"))
     largest = max(n for triple in found for n in triple)
     if largest >= COUNT:
-        raise BadInput(
-            "policy", allowed=f"made of operations 0 to {COUNT - 1}", got=f"{largest} in {text!r}", do="write others"
-        )
+        allowed = f"made of operations 0 to {COUNT - 1}"
+        raise BadInput("policy", allowed=allowed, got=f"{largest} in {text!r}", do="choose others")
     return found
 
 
@@ -118,8 +114,5 @@ def _each(pictures: Tensor, drawn: Draw, place: int, *, undo: bool) -> Tensor:
     for operation, numbers in kinds.items():
         mine = torch.isin(indices, torch.tensor(numbers, device=indices.device)).nonzero().squeeze(1)
         step = operation.undone if undo else operation
-        if len(mine) == len(pictures):
-            pictures = step(pictures, signs)
-        else:
-            pictures = pictures.index_copy(0, mine, step(pictures[mine], signs[mine]))
+        pictures = pictures.index_copy(0, mine, step(pictures[mine], signs[mine]))
     return pictures

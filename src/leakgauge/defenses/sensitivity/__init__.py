@@ -138,10 +138,9 @@ class Sensitivity(Defense):
         sizes = {name: p.numel() for name, p in parameters_of(model).items()}
         if not sizes:
             raise NotApplicable("sensitivity needs a model with trainable parameters; this one has none")
-        if self.packing == "size" and not self.as_released:
-            return sliced(sizes, self.slices)
-        packing = "sweep" if self.as_released else self.packing
-        return sliced(sizes, self.slices, self.risk(model, shape).mean, packing, overlap=self.as_released)
+        by_size, sweep = self.packing == "size" and not self.as_released, self.as_released or self.packing == "sweep"
+        risk = None if by_size else self.risk(model, shape).mean
+        return Slicing(sliced(sizes, self.slices, risk, sweep), self.slices, overlap=self.as_released)
 
     def risk(self, model: nn.Module, shape: Sequence[int]) -> JacobianNorms:
         """How strongly each tensor answers to the sample."""

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 _EXACTNESS = 0.005  # t, in units of the root mean square of a clean slice
 _SMALL = 3.0  # noise below this many t is weighted down, above it is left out
 _TINY = 1e-30
+_WORK = ("steps", "evaluations", "seconds")
 
 
 def search_in_slices(known: Sensitivity, *, compensate: bool) -> Strategy:
@@ -66,7 +67,10 @@ def search_in_slices(known: Sensitivity, *, compensate: bool) -> Strategy:
 
 
 def _twice(fit: _SliceFit, search: Search, start: Start, seeds: Sequence[int], progress: Progress) -> Reconstruction:
-    """A search that tells the noised slices apart, and one that goes on from there without them."""
+    """A search that tells the noised slices apart, and one that goes on from there without them.
+
+    The result is the second one's with the work of both; its objective is traced from where the first one began.
+    """
     first = search(fit.first, start, part_of(progress, 0, 2))
     if first.finished is not None or first.inputs is None:  # interrupted
         return first
@@ -74,7 +78,11 @@ def _twice(fit: _SliceFit, search: Search, start: Start, seeds: Sequence[int], p
     rest = fit.weighted(worst)
     again = search(rest, _from(fit.problem, first.inputs, seeds, start), part_of(progress, 1, 2))
     begun, _ = rest.evaluator(torch.arange(len(seeds), device=worst.device))(start(seeds, 0))
-    return _both(first, again, worst, begun)
+    trace = None if again.trace is None else torch.cat((begun[:, None], again.trace), 1)
+    work: dict[str, Any] = {
+        name: getattr(first, name) + getattr(again, name) for name in ("steps", "evaluations", "seconds")
+    }
+    return dataclasses.replace(again, trace=trace, notes=_notes(worst), **work)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,13 +97,13 @@ class _SliceFit:
     @property
     def first(self) -> Matching:
         """The problem of the first search."""
-        return self.problem if self._is_small else dataclasses.replace(self.problem, distance=self._robust)
+        return self.problem if self._is_small else self.problem.replace(distance=self._robust)
 
     def worst(self, found: Reconstruction) -> Tensor:
         """(T, d): the slices that fit worst at what was found, by the mean square of their residual."""
         problem = self.problem
-        assert found.inputs is not None
         labels = found.labels if problem.labels is None else problem.labels
+        assert found.inputs is not None
         assert labels is not None
         mine = problem.simulated(found.inputs, labels)
         misfit = flattened({n: mine[n] - g for n, g in problem.observed.items()})
@@ -104,10 +112,9 @@ class _SliceFit:
     def weighted(self, noised: Tensor) -> Matching:
         """The problem with these slices (T, d) left out, or of less weight."""
         factor = self._exactness(flattened(self.problem.observed))  # (T,)
-        weight = 0.0 * factor if not self._is_small else factor / (self.std**2 + factor**2).sqrt()
-        inside = self.cut.touched(noised)
-        rows = torch.where(inside, weight[:, None], torch.ones_like(weight)[:, None])
-        return dataclasses.replace(self.problem, weights=unflattened(rows, self.problem.observed))
+        weight = factor / (self.std**2 + factor**2).sqrt() if self._is_small else 0.0 * factor
+        rows = torch.where(self.cut.touched(noised), weight[:, None], 1.0)
+        return self.problem.replace(weights=unflattened(rows, self.problem.observed))
 
     @property
     def _is_small(self) -> bool:
@@ -171,24 +178,9 @@ def _from(problem: Matching, inputs: Tensor, seeds: Sequence[int], own: Start) -
 
     def start(some: Sequence[int], attempt: int) -> Tensor:
         begun = own(some, attempt)
-        if attempt == 0:
-            begun = torch.cat((rows[[at[seed] for seed in some]], begun[:, problem.pixels :]), 1)
-        return begun
+        return torch.cat((rows[[at[s] for s in some]], begun[:, problem.pixels :]), 1) if attempt == 0 else begun
 
     return start
-
-
-def _both(first: Reconstruction, again: Reconstruction, worst: Tensor, begun: Tensor) -> Reconstruction:
-    """The second search's result with the work of both; its objective is traced from where the first one began."""
-    trace = None if again.trace is None else torch.cat((begun[:, None], again.trace), 1)
-    return dataclasses.replace(
-        again,
-        steps=first.steps + again.steps,
-        evaluations=first.evaluations + again.evaluations,
-        seconds=first.seconds + again.seconds,
-        trace=trace,
-        notes=_notes(worst),
-    )
 
 
 def _notes(noised: Tensor) -> tuple[str, ...]:

@@ -27,7 +27,7 @@ from torch import Tensor, nn
 from leakgauge.data import load
 from leakgauge.engine.gradients import parameters_of, working_model
 from leakgauge.engine.randomness import generator, normal, uniform
-from leakgauge.errors import BadInput, NotApplicable
+from leakgauge.errors import BadInput
 
 PACKINGS = ("balanced", "sweep", "size")
 ROOTS = ("made-up", "real", "distilled")
@@ -61,30 +61,22 @@ class Slicing:
 
 
 def sliced(
-    sizes: Mapping[str, int],
-    slices: int,
-    risk: Mapping[str, float] | None = None,
-    packing: str = "size",
-    *,
-    overlap: bool = False,
-) -> Slicing:
-    """Parameters of these sizes cut into so many slices of equal `risk`, or without it of equal size."""
+    sizes: Mapping[str, int], slices: int, risk: Mapping[str, float] | None = None, sweep: bool = False
+) -> Tensor:
+    """Slice of every entry, (P,), for parameters of these sizes: of equal `risk`, or without it of equal size."""
     block = math.gcd(*sizes.values())
     blocks = [size // block for size in sizes.values()]
     total = sum(blocks)
     if total < slices:
-        raise BadInput(
-            "sensitivity: slices",
-            allowed=f"at most {total}, the blocks of {block} entries in this model",
-            got=slices,
-            do="choose fewer",
-        )
+        allowed = f"at most {total}, the blocks of {block} entries in this model"
+        raise BadInput("sensitivity: slices", allowed=allowed, got=slices, do="choose fewer")
     if risk is None:
         of_block = torch.arange(total) * slices // total  # left to right, all of one size but for one block
     else:
-        share = torch.tensor([_rounded(risk[n]) / b for n, b in zip(sizes, blocks, strict=True)], dtype=torch.float64)
-        of_block = (swept if packing == "sweep" else packed)(share, blocks, slices)
-    return Slicing(of_block.repeat_interleave(block), slices, overlap)
+        rounded = {name: float(f"{risk[name]:.4g}") for name in sizes}  # sums in another order must not move a bound
+        share = torch.tensor([r / b for r, b in zip(rounded.values(), blocks, strict=True)], dtype=torch.float64)
+        of_block = (swept if sweep else packed)(share, blocks, slices)
+    return of_block.repeat_interleave(block)
 
 
 def reservoir(seeds: Sequence[int], slices: int, chosen: int) -> Tensor:
@@ -103,8 +95,7 @@ def packed(share: Tensor, blocks: Sequence[int], slices: int) -> Tensor:
 
     A tensor's blocks all have the same risk, so how many each slice gets is computed at once. They go there as one run.
     """
-    load = torch.zeros(slices, dtype=torch.float64)
-    size = torch.zeros(slices, dtype=torch.float64)
+    load, size = torch.zeros(2, slices, dtype=torch.float64)
     runs: dict[int, Tensor] = {}
     for tensor in torch.argsort(share, descending=True, stable=True).tolist():
         weight = float(share[tensor])
@@ -154,18 +145,11 @@ def _poured(load: Tensor, weight: float, count: int) -> Tensor:
     return given
 
 
-def _rounded(risk: float) -> float:
-    """To four digits: sums in another order must not move a bound."""
-    return float(f"{risk:.4g}")
-
-
 def root_samples(
     model: nn.Module, shape: Sequence[int], count: int, roots: str = "made-up", root_data: str = "", bias: float = 0.0
 ) -> tuple[Tensor, Tensor]:
     """(K, *shape) in [0, 1] and (K,) labels, on the model's device."""
-    like = next(iter(parameters_of(model).values()), None)
-    if like is None:
-        raise NotApplicable("sensitivity needs a model with trainable parameters; this one has none")
+    like = next(iter(parameters_of(model).values()))
     worker = working_model(model, "eval")
     with torch.no_grad():
         classes = worker(torch.zeros(1, *shape).to(like)).shape[-1]
@@ -173,11 +157,11 @@ def root_samples(
     if roots == "real":
         inputs, labels = _real(root_data, count, bias, tuple(shape))
         return inputs.to(like), labels.to(like.device)
-    made_up = _made_up(shape, count).to(like)
-    if roots == "made-up":
-        return made_up, labels
-    real, real_labels = _real(root_data, _REAL, 0.0, tuple(shape))
-    return distilled(worker, made_up, labels, real.to(like), real_labels.to(like.device)), labels
+    inputs = _made_up(shape, count).to(like)
+    if roots == "distilled":
+        real, real_labels = _real(root_data, _REAL, 0.0, tuple(shape))
+        inputs = distilled(worker, inputs, labels, real.to(like), real_labels.to(like.device))
+    return inputs, labels
 
 
 def labels_of(count: int, classes: int, bias: float) -> Tensor:
@@ -228,12 +212,8 @@ def _real(data: str, count: int, bias: float, shape: tuple[int, ...]) -> tuple[T
     """So many samples of the public split, drawn once by a public seed."""
     samples = load(data, "train")
     if samples.spec.shape != shape:
-        raise BadInput(
-            "sensitivity: root_data",
-            allowed=f"a data set of samples of shape {shape}, as the model takes them",
-            got=f"{data}, {samples.spec.shape}",
-            do="choose root samples that look like the clients' own",
-        )
+        allowed, do = f"a data set of samples of shape {shape}", "choose root samples that look like the clients' own"
+        raise BadInput("sensitivity: root_data", allowed=allowed, got=f"{data}, {samples.spec.shape}", do=do)
     order = torch.randperm(len(samples), generator=generator(_PUBLIC_SEED, "sensitivity/real"))
     wanted = labels_of(count, samples.spec.classes, bias)
     if bias:
@@ -243,10 +223,6 @@ def _real(data: str, count: int, bias: float, shape: tuple[int, ...]) -> tuple[T
     else:
         chosen = order[:count].tolist()
     if len(chosen) < count:
-        raise BadInput(
-            "sensitivity: root",
-            allowed=f"at most {len(chosen)} samples of {data} with bias {bias:g}",
-            got=count,
-            do="choose fewer root samples, a smaller bias or larger data",
-        )
+        allowed, do = f"at most {len(chosen)} samples of {data} with bias {bias:g}", "choose fewer, or a smaller bias"
+        raise BadInput("sensitivity: root", allowed=allowed, got=count, do=do)
     return samples.take(torch.tensor(chosen))
