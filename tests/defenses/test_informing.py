@@ -13,7 +13,7 @@ from leakgauge.attacks.grnn import GRNN
 from leakgauge.attacks.inverting_gradients import InvertingGradients
 from leakgauge.defenses._clipping import Clipping
 from leakgauge.defenses.ats import ATS
-from leakgauge.defenses.ats.policy import draw, parse
+from leakgauge.defenses.ats.operations import draw, parse
 from leakgauge.defenses.ats.undoing import AFTERWARDS, THROUGH, undone_afterwards, ways, ways_drawn
 from leakgauge.defenses.clip import Clip
 from leakgauge.defenses.local_steps import LocalSteps

@@ -192,11 +192,8 @@ class SampleRule:
     def _trained(self, local: LocalTraining, model: nn.Module, batch: Batch, seeds: Sequence[int]) -> SharedUpdate:
         worker, loss = working_model(model, local.batchnorm), LOSSES[local.loss]
         if local.kind == "fedsgd":
-
-            def of_shared_model(inputs: Tensor, labels: Tensor, _: Sequence[int], __: int) -> Rows:
-                return client_gradients(worker, inputs, labels, loss)
-
-            return SharedUpdate("gradient", self._step(worker, of_shared_model, batch, seeds))
+            gradient = self._step(worker, lambda x, y, *_: client_gradients(worker, x, y, loss), batch, seeds)
+            return SharedUpdate("gradient", gradient)
         before = parameters_of(worker)
         weights = {n: p.expand(batch.trials, *p.shape) for n, p in before.items()}
 

@@ -2,11 +2,11 @@
 
 Ren's thesis (Swansea 2023, chapter 5) compares a LeNet without any normalisation with one that has a locked BatchNorm.
 Two things change at once. In train mode and for one sample BatchNorm alone stops DLG as it is scored there: the input's
-brightness and contrast have no effect on the update. What the lock adds is the difference to this configuration.
+brightness and contrast have no effect on the update. What the lock adds is the difference to this configuration. A
+model that has a normalisation already stays as it is.
 
-How to beat it: nothing is hidden but a scale, so the picture is found up to brightness and contrast. The informed
-attacker stretches it to the full range; aligned scores show what shape leaked. A model that has a normalisation already
-stays as it is.
+How to beat it: only a scale is hidden, so the picture is found up to brightness and contrast. The informed attacker
+stretches it to the full range; aligned scores show what shape leaked.
 """
 
 from __future__ import annotations

@@ -2,15 +2,13 @@
 
 `unit="sample"` clips every sample's gradient before they are averaged, `unit="client"` the update as it leaves the
 client. `scope="whole"` measures the length over all tensors together, `scope="layer"` clips each tensor for itself.
-Clipping bounds what one sample or client can move. It hides little, and without noise nothing is promised: `guarantee`
-stays None.
+Clipping bounds what one sample or client can move. It hides little and promises nothing without noise.
 
 How to beat it. Clipping hides a scale and keeps every direction: gradients are compared after the best common scale, or
 the best scale of each tensor if each was clipped for itself. A clipped batch is a mean with other weights; gradient
-matching that knows the bound clips its own samples likewise. The first-layer ratio does not feel a common scale; if
-weight and bias were clipped apart it loses the length of the input, which it then takes from the other layers.
-
-A tampering server with larger gradients gains nothing here: they are shortened to the same bound.
+matching that knows the bound clips its own samples likewise. A common scale leaves the first-layer ratio as it is; if
+weight and bias were clipped apart it loses the length of the input, which it then takes from the other layers. A
+tampering server with larger gradients gains nothing: they are shortened to the same bound.
 """
 
 from __future__ import annotations

@@ -3,14 +3,14 @@
 Lin et al., "Deep Gradient Compression", ICLR 2018. In each round u <- momentum u + g and v <- v + u; of each matrix or
 kernel the largest entries of |v| are sent, and u = v = 0 there. Biases and other vectors are sent as they are.
 
-What is attacked is the message of round `rounds`. The model is held fixed over these rounds and the client has the same
-samples in each, so g is the same: an attacker's best case, since in training both would move. The published code takes
-its threshold from a sample of the entries and warms up over epochs; here the share is exact from the first round.
+Attacked is the message of round `rounds`. The model is held fixed over these rounds and the client has the same samples
+in each, so g is the same: an attacker's best case, since in training both would move. The published code takes its
+threshold from a sample of the entries and warms up over epochs; here the share is exact from the first round.
 
-How to beat it: as with `prune` the zeros are visible, so only what was sent is compared, and smoothness fills the
-holes. In the first round what was sent is exact. Later an entry that waited for several rounds arrives as a multiple of
-g (with zero momentum k g after k rounds), and who sees one message cannot know which. A server that kept the earlier
-messages can (`--local seen=`): it saw when each entry was last sent, and divides. After some rounds it has them all.
+How to beat it: as with `prune` only what was sent is compared, and smoothness fills the holes. In the first round what
+was sent is exact. Later an entry that waited for several rounds arrives as a multiple of g (with zero momentum k g
+after k rounds), which one message does not show. A server that kept the earlier messages (`--local seen=`) saw when
+each entry was last sent, and divides. After some rounds it has them all.
 """
 
 from __future__ import annotations

@@ -3,10 +3,9 @@
 Abadi et al., "Deep Learning with Differential Privacy", CCS 2016. The noise on the mean gradient is sigma C / B. With
 FedAvg every local step is a step of DP-SGD.
 
-What it promises, to one sample, follows from `sigma`, the sampling rate `q`, the number of noised steps `rounds` and
-`delta`; without noise, q or rounds nothing is promised. These four are the user's word on the whole training. What is
-attacked is one update, and how its samples were drawn is the scenario's business: here a client's samples are taken in
-order, while the accounting assumes that every sample is drawn with probability q at each step, in secret.
+The promise to one sample follows from `sigma`, the sampling rate `q`, the number of noised steps `rounds` and `delta`,
+as the user states them of the whole training; without noise, q or rounds nothing is promised. Attacked is one update.
+Its client takes samples in order, while the accounting assumes that each is drawn with probability q, in secret.
 
 How to beat it: the likelihood of the noise, which divides by the batch, with the clipping replayed (see `clip`) and a
 smoothness prior. A tampering server with larger gradients gains nothing: they are clipped before the noise.

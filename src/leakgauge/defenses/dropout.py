@@ -5,13 +5,12 @@ mask computes other logits and other gradients, so nothing it tries fits exactly
 
 Where we depart. One mask is drawn per client and update and serves all its samples and local steps. For one sample and
 one step this is what `nn.Dropout` does. For more, `nn.Dropout` draws a mask per sample and step, and only the features
-that no draw kept would show: read a result for a batch as the easier case for the attacker.
+that no draw kept would show: read a result for a batch as the easier case for the attacker. The last linear layer is
+the last in the order in which the model lists its modules.
 
-The last linear layer is the last in the order in which the model lists its modules.
-
-How to beat it: the weight gradient of the last layer has exact zeros in the column of a dropped feature, so the mask
-stands in the update. Gradient matching that reads it there runs the client's own network. In the
-first-layer ratio the dropped units are rows of zeros: the other rows are fitted together.
+How to beat it: the last layer's weight gradient has exact zeros in the column of a dropped feature. Gradient matching
+reads the mask there and runs the client's own network. In the first-layer ratio the dropped units are rows of zeros:
+the other rows are fitted together.
 """
 
 from __future__ import annotations

@@ -2,16 +2,14 @@
 
 Wei et al., "Gradient-Leakage Resilient Federated Learning", ICDCS 2021. Fed-CDP clips each sample's gradient tensor by
 tensor to C and adds noise at every local step; its promise is to a sample. Fed-SDP clips the client's update as a whole
-and adds noise once per round; its promise is to a client.
+and adds noise once per round; its promise is to a client. Both follow from `sigma`, `q`, `rounds` and `delta` as the
+user states them. For Fed-CDP `rounds` counts local steps. If the server sees who takes part, q of Fed-SDP is 1.
 
 Where we depart. L tensors that are each clipped to C can together move by C sqrt(L). The paper adds noise sigma C and
 accounts as if the whole moved by C. Here the noise is sigma C sqrt(L) (`noise="joint"`), and sigma is accounted.
 `noise="tensor"` is the paper's; it is attacked like any other, and nothing is promised for it. The released code adds
 no noise at all: its line is commented out, and the other script multiplies by zero. Its log has C = 4 and sigma = 6,
 our defaults.
-
-What is promised follows from `sigma`, `q`, `rounds` and `delta` as the user states them. For Fed-CDP `rounds` counts
-local steps. Against a server that sees who takes part, q of Fed-SDP is 1.
 
 How to beat them: the guess is clipped likewise and the noise is weighed, with one scale per tensor for Fed-CDP.
 """

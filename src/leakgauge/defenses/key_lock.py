@@ -2,13 +2,13 @@
 
 Ren, "Gradient Leakage and Protection for Federated Learning", thesis, Swansea 2023, chapter 5. The layer normalises
 without scale and shift of its own; gamma = W_g k + b_g and beta = W_b k + b_b are made from the private key k by the
-private lock (W, b). The update has no tensor for either, and whoever does not know them computes other gradients.
-A model without a normalisation gets a BatchNorm behind its first convolution.
+private lock (W, b). The update has no tensor for either; an attacker without them computes other gradients. A model
+without a normalisation gets a BatchNorm behind its first convolution.
 
 Text and released code differ. The code puts gamma and beta through a ReLU or a sigmoid (`activation`), the text does
-not (`identity`, our default). A ReLU switches channels off for good. In the text the server makes the model with a lock
-in it and hands it out: all clients begin with one lock, and the server knows it (`first_lock=server`, our default).
-Each client draws a key. `first_lock=client` has every client draw a lock of its own, which nobody else ever sees.
+not (`identity`, our default); a ReLU switches channels off for good. In the text the server makes the first lock, for
+all clients and known to it (`first_lock=server`, our default), and each client draws a key; with `first_lock=client`
+every client draws a lock of its own, which nobody else sees.
 
 `told` says what the attacker is given. The thesis shares the key (`key`), the gradient of the lock layer (`gradient`),
 or both (`key-and-gradient`). `lock` and `both` give the values of the client's lock, and those with the key.
@@ -16,14 +16,13 @@ or both (`key-and-gradient`). `lock` and `both` give the values of the client's 
 Where we depart. Each update is taken in the first round: with a key as it is drawn and a lock that has not trained yet;
 how locks train is in `lab/locked_training.py`.
 
-How to beat it. The gradient of the lock's weight is that of its bias times the key: who sees both divides and has the
-key (`read_key`, `leakgauge lab read-key`). Who knows the first lock and the key has the whole network.
-Without the key there are two numbers per channel to find, and the update has thousands of equations: search for them
-together with the image (`joint`), or also leave out the tensors in front of the lock and match what lies behind it
-(`behind the lock`). Then stretch the picture: BatchNorm in train mode hides the scale of one sample, and with it most
-of what the thesis measures. `--assume` can name both ways without that (`joint, not stretched`), as a recipe does.
-Compare with `batchnorm-only`, and look at aligned scores. A first dense layer in front of the lock gives its input away
-as ever.
+How to beat it. The gradient of the lock's weight is that of its bias times the key: dividing the two gives the key
+(`read_key`, `leakgauge lab read-key`). First lock and key together give the whole network. Without the key two numbers
+per channel are unknown, and the update has thousands of equations: they are searched for together with the image
+(`joint`), or the tensors in front of the lock are left out besides (`behind the lock`). Then the picture is stretched:
+BatchNorm in train mode hides the scale of one sample, and with it most of what the thesis measures. `--assume` can name
+both ways without that (`joint, not stretched`), as a recipe does. Compare with `batchnorm-only`, and look at aligned
+scores. A first dense layer in front of the lock shows its input as in any network.
 """
 
 from __future__ import annotations

@@ -3,16 +3,14 @@
 McMahan et al. 2017; Wei et al. 2020 (CPL), Table 9, as a defense: an attacker who takes the average for one gradient at
 the weights it sent is wrong, the more so the longer the steps. Where single gradients are shared (FedSGD) the client
 moves by `lr` times its gradient between them and shares their mean, the weight difference divided by -lr x steps. A
-FedAvg client repeats its whole local training and shares the sum. One step changes nothing.
+FedAvg client repeats its whole local training and shares the sum. One step changes nothing. Whatever stands before it
+in a chain acts at every step, with new randomness each time.
 
-Whatever stands before it in a chain acts at every step, with randomness of its own each time.
+CPL's released notebook does something else: it takes a single gradient of a model that was trained for so many batches.
+Here the idea of its table is measured.
 
-CPL's released notebook does something else: it takes a single gradient of a model that was trained for so many
-batches. What its table is about is measured here.
-
-How to beat it: the steps are the client's only secret, and a server that agreed on their number and rate replays them.
-Gradient matching unrolls them (Geiping et al. 2020). The first-layer ratio does not care: every step multiplies the
-same sample.
+How to beat it: a server that agreed on number and rate of the steps replays them. Gradient matching unrolls them
+(Geiping et al. 2020). The first-layer ratio stays as it is: every step multiplies the same sample.
 """
 
 from __future__ import annotations

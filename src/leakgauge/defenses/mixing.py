@@ -1,30 +1,28 @@
 """Mixing (FedBoosting's fusion): clients try mixtures of each other's updates instead of the updates themselves.
 
 Ren 2022, section 4.2.3 and Eq. 4.5: the model that is tried for client i moves by a share of its own update and by a
-little of everybody else's. The text has the server draw those shares in private, with the own one always the largest;
-the released code uses 0.9 for everybody. Three ways, by name:
+little of all others. The text has the server draw those shares in private, with the own one always the largest; the
+released code uses 0.9 for everybody. Three ways, by name:
 
   random  the own share of each mixture is drawn between `share` and one, the rest goes to the others in equal parts;
   free    the own share likewise, the rest in parts that are drawn too (evenly over all ways to share it out);
   fixed   the own share is `share`, in every mixture and every round.
 
-It is a protection among clients. The server of the paper sees ciphertexts; every client holds the key, tries every
-mixture of its round, and is the attacker here. `clients` of them train apart, with the other defenses of the chain
-acting at each; the first is the victim, the last the attacker, and the samples of the others are nobody's target. It is
-not differential privacy: its randomness is not calibrated to anything and nothing is accounted for.
+This protects clients from one another. In the paper the server sees ciphertexts; every client holds the key, tries all
+mixtures of its round, and is the attacker here. `clients` of them train apart, with the other defenses of the chain
+acting at each; the first is the victim, the last the attacker, and the others are no targets. It is not differential
+privacy: its randomness is not calibrated and nothing is accounted for.
 
 How to beat it: T mixtures are T equations. An attacker who knows the weights (`known=true`, and always with
-`fusing=fixed`, where the protocol says them) solves them. One who does not has its own update g beside the mixtures:
+`fusing=fixed`, where the protocol gives them) solves them. Otherwise it uses its own update g:
 
 * Read off: where a ReLU is silent for all the others, an entry of every mixture is a_i g, with a_i the share of g in
-  mixture i: the same quotient at many entries, which nothing else repeats. So the quotient that most entries have in
-  common is a_i. With the rest of a mixture in equal parts (Eq. 4.5) that is all there is to know. Where it was shared
-  out freely, what is left after a_i g is taken off shows the shares of the others in the same way, and rows that add up
-  to one say how large they are.
+  mixture i. The same quotient comes at many entries, and no other quotient is repeated: the most frequent one is a_i.
+  With the rest in equal parts (Eq. 4.5) that gives all weights. Where the rest was shared out freely, mixtures without
+  a_i g show the shares of the others in the same way, up to a scale that follows because rows add up to one.
 * Bounded: where no quotient is repeated, as with sigmoids, g is still a known combination of the mixtures. With equal
-  parts that leaves a single number open for all weights together, and own shares between the least of the protocol and
-  one bound it. The middle is taken; it is a guess, as a rule nearer than the mixture itself. The same guess serves
-  where freely shared weights could not be read off.
+  parts one number stays open for all weights together, bounded by own shares between the protocol's least and one. The
+  middle is taken: a guess, usually nearer than the mixture itself. Free weights that could not be read off get it too.
 
 An attacker who does not know the defense takes the victim's mixture for its update. Earlier rounds are not used.
 """

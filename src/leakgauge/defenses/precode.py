@@ -2,18 +2,18 @@
 
 Scheliga, Maeder and Seeland, "PRECODE - A Generic Model Extension to Prevent Deep Gradient Leakage", WACV 2022. The
 features are encoded as mu and std, z = mu + std * noise is drawn and decoded, and `beta` times the divergence of
-N(mu, std^2) from N(0, 1), in bits, joins the client's loss. Whoever does not know the noise computes other gradients.
+N(mu, std^2) from N(0, 1), in bits, joins the client's loss. An attacker without the noise computes other gradients.
 
 Where we depart. One noise vector is drawn per client and update and serves all its samples and local steps: exact for
 one sample and one step, the easier case for the attacker otherwise. An attacker who ignores the noise sets it to zero,
-its mean; published attacks draw a new one at every step, which fails more. Theirs leave the divergence out of their own
-loss; here it is part of the model that everyone has, so ours have it.
+its mean; published attacks draw a new one at every step, which fails more. They leave the divergence out of their own
+loss; here it is part of the public model, so ours have it.
 
-How to beat it: every layer before the bottleneck sends exact gradients. A linear layer with a bias gives its input
-away: for one sample, row i of the weight's gradient is (dL/dy_i) x and the bias entry dL/dy_i. A first linear layer
-does so as ever, and so do the bottleneck's own two: the first shows the features, hence mu and std, the second z, hence
-the noise. Or the noise is searched for together with the image, also for a batch. Either way the gradients of the
-bottleneck and of the layer behind it are left out of the comparison.
+How to beat it: every layer before the bottleneck sends exact gradients. For one sample, row i of a linear layer's
+weight gradient is (dL/dy_i) x and its bias entry dL/dy_i: that shows x. So a first linear layer shows the picture, and
+the bottleneck's own two show the features, hence mu and std, and z, hence the noise. Or the noise is searched for
+together with the image, also for a batch. Either way the gradients of the bottleneck and of the layer behind it are
+left out of the comparison.
 """
 
 from __future__ import annotations

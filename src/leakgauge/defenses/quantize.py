@@ -1,14 +1,13 @@
 """Quantisation: every entry becomes one of 2^bits evenly spaced levels between its tensor's least and largest entry.
 
 Konecny et al., "Federated Learning: Strategies for Improving Communication Efficiency", 2016, section 4. With
-`rounding="stochastic"` an entry goes to one of its two neighbouring levels, to the nearer one more often, such that
-its mean is the entry itself: the estimate is unbiased. `rounding="nearest"` is closer each time, and biased.
+`rounding="stochastic"` an entry goes to one of its two neighbouring levels at random, such that its mean is the entry
+itself: the estimate is unbiased. `rounding="nearest"` is closer each time, and biased.
 
-How to beat it: least and largest entry are levels themselves, so the whole grid stands in the update. Each level tells
-an interval that held the entry, half a step to either side. The informed attacker asks only that its gradient lies in
-all the intervals, instead of at their middles, and lets smoothness decide the rest. Random rounding is noise of mean
-zero and known size: there each tensor is compared in units of its step. The first-layer ratio is fitted over all rows,
-which averages the rounding.
+How to beat it: least and largest entry are levels themselves, so the update shows the whole grid. Each level gives an
+interval that held the entry, half a step to either side. The informed attacker asks only that its gradient lies in all
+the intervals, and smoothness decides the rest. Random rounding is noise of mean zero and known size: there each tensor
+is compared in units of its step. The first-layer ratio is fitted over all rows, which averages the rounding.
 """
 
 from __future__ import annotations

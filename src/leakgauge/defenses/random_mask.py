@@ -2,11 +2,10 @@
 
 Konecny et al. 2016: each client draws its mask anew from a seed that the server knows, so no indices travel. Exactly
 floor(share x entries) of a tensor are left out. The server divides its mean by the share that was sent, which makes it
-unbiased (`aggregate`); what a client sends is the bare entries.
+unbiased (`aggregate`); a client sends the bare entries.
 
-How to beat it: the mask is no secret, so only what was sent is compared, and it is exact. Smoothness fills in what
-the rest would have said. Where the last layer's entries are missing the label cannot be read there, so it is
-searched for with the picture.
+How to beat it: the mask is public, so only what was sent is compared, and it is exact. Smoothness fills the holes. The
+label cannot be read where entries of the last layer are missing, so it is searched for with the picture.
 """
 
 from __future__ import annotations

@@ -1,19 +1,18 @@
 """Secure aggregation: the server learns the sum of m clients' updates and of no single one.
 
 Bonawitz et al., "Practical Secure Aggregation for Privacy-Preserving Machine Learning", CCS 2017, section 4.0.1. Each
-client rounds its update to whole numbers, in steps so large that the sum of all clients cannot wrap around. Every pair
-of clients agrees on a seed and expands it to a mask; one adds it, the other subtracts it, modulo 2^bits: a client's
-words are uniform by themselves, and their sum is that of the values. Here m clients with as many samples each train
-apart, with the other defenses of the chain acting at each of them, and what is attacked is their mean.
+client rounds its update to whole numbers, in steps so large that the sum cannot wrap around. Every pair of clients
+expands a common seed to a mask; one adds it, the other subtracts it, modulo 2^bits: a client's words are uniform by
+themselves, and their sum is that of the values. Here m clients with as many samples each train apart, with the other
+defenses of the chain acting at each of them, and what is attacked is their mean.
 
-Where we depart. Nobody drops out and nobody lies: what the protocol adds for that (shares of the secrets, a second
-mask, signatures) is not played, and its bytes are not counted. There is no key agreement: pairs take their seeds from
-their numbers, since nobody but a test looks at one message. Clients weigh the same.
+Where we depart. No client drops out or lies: what the protocol adds for that (shares of the secrets, a second mask,
+signatures) is not played, and its bytes are not counted. Pairs take their seeds from their numbers instead of a key
+agreement. Clients weigh the same.
 
-How to beat it: nothing is demasked. But for FedSGD the mean of m clients with N samples each is the gradient of one
-batch of m x N, and every attack on a batch is an attack on it. For FedAvg the informed attacker knows that the samples
-belong to m clients, and replays each one's steps by itself. A server that may change the model gains as it does against
-any large batch: what `imprint` or `trap-weights` read off a batch, they read off a sum.
+How to beat it: no mask is removed. For FedSGD the mean of m clients with N samples each is the gradient of one batch of
+m x N, and every attack on a batch is an attack on it. For FedAvg the informed attacker replays each client's steps by
+itself. A server that may change the model reads from a sum what it reads from a batch (`imprint`, `trap-weights`).
 """
 
 from __future__ import annotations

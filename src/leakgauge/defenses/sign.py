@@ -4,10 +4,9 @@ Bernstein et al., "signSGD: Compressed Optimisation for Non-Convex Problems", IC
 1 and -1). With `scale="mean"` the signs are multiplied by the tensor's mean magnitude, the choice that is nearest to
 the tensor (Karimireddy et al. 2019, without their error feedback). One bit has no third value: zero counts as positive.
 
-How to beat it: thousands of signs still say on which side of thousands of planes the gradient lies, and a picture has
-fewer pixels than that. The informed attacker asks only that its gradient has the signs that were sent, tensor by tensor
-in units of its own mean magnitude, and lets smoothness decide the rest. The first-layer ratio keeps little: the
-magnitudes of a row are gone.
+How to beat it: each of thousands of signs gives a half-space that holds the gradient, and a picture has fewer pixels.
+The informed attacker asks only that its gradient has these signs, each tensor in units of its own mean magnitude, and
+smoothness decides the rest. The first-layer ratio keeps little: the magnitudes of a row are gone.
 """
 
 from __future__ import annotations

@@ -2,15 +2,13 @@
 
 `method="rotation"` (Konecny et al. 2016, section 4): random signs, a Hadamard transform, and a random part of the
 coordinates. `method="count"`: a count sketch with one row, as in FetchSGD (Rothchild et al. 2020) but tensor by tensor,
-without its momentum, error feedback and search for large entries. What the server estimates is unbiased over the
-map's randomness.
-
-The map is drawn from a public `seed`, the same for every client, so that sketches add up. It is the same in
-every round too: in training an update then always lies in the same subspace, where a new seed each round would not.
+without its momentum, error feedback and search for large entries. The estimate is unbiased over the map's randomness.
+The map is drawn from a public `seed`, the same for every client, so that sketches add up, and the same in every round:
+in training all updates then lie in one subspace, unlike with a new seed each round.
 
 How to beat it: the map is linear and public. The informed attacker applies it to its own gradient and compares
-sketches, where the true sample costs nothing, and lets smoothness decide what the sketch does not say. The label cannot
-be read off a sketched layer, so it is searched for with the picture.
+sketches, where the true sample costs nothing; smoothness decides the rest. The label cannot be read off a sketched
+layer, so it is searched for with the picture.
 """
 
 from __future__ import annotations

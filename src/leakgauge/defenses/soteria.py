@@ -3,19 +3,17 @@
 Sun et al., "Soteria: Provable Defense against Privacy Leakage in Federated Learning from Representation Perspective",
 CVPR 2021. With r the input of the defended layer and X the private sample, feature i scores |d r_i/dX|_2 / (r_i + eps),
 summed over the batch. The `share` of the features with the smallest scores is muted: their columns become zero. Biases
-and every other tensor are sent as they are.
+and every other tensor are sent as they are. All slopes are exact, with BatchNorm's running statistics, at the weights
+the client received; after several local steps the columns of the difference are muted.
 
 Published copies differ in eps: 0 in the DLG notebook, 0.1 in the code for Inverting Gradients (our default, as is its
-share), 1e-10 in later re-implementations. The published rule drops what lies below a percentile, which for d features
-and no ties is ceil(share (d - 1)) of them. We drop exactly so many; ties fall by position. A feature that is zero
-together with its slope has no score for eps = 0 and counts as 0: its column is zero either way.
+share), 1e-10 in later re-implementations. The published rule drops what lies below a percentile: for d features and no
+ties ceil(share (d - 1)) of them. We drop exactly so many; ties fall by position. A feature that is zero together with
+its slope has no score for eps = 0 and counts as 0: its column is zero either way.
 
-All slopes are exact. They are taken with BatchNorm's running statistics, at the weights the client received; after
-several local steps the columns of the difference are muted.
-
-How to beat it: the muted columns are visible as zeros. Leave the tensor out of the comparison, or compare only what is
-left of it: every other gradient is exact. An attacker who matches the zeros diverges and scores below a grey picture,
-which is a failed search and no protection.
+How to beat it: the muted columns are visible as zeros, and every other gradient is exact. Leave the tensor out of the
+comparison, or compare only its other columns. An attacker who matches the zeros diverges and scores below a grey
+picture, which is a failed search and no protection.
 """
 
 from __future__ import annotations

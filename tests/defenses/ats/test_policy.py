@@ -3,8 +3,7 @@
 import pytest
 import torch
 
-from leakgauge.defenses.ats.operations import OPERATIONS
-from leakgauge.defenses.ats.policy import NOTHING, applied, draw, effect, parse, undone, written
+from leakgauge.defenses.ats.operations import NOTHING, OPERATIONS, applied, draw, effect, parse, undone, written
 from leakgauge.errors import BadInput
 
 

@@ -8,7 +8,7 @@ from leakgauge.client.chain import chain, client_step
 from leakgauge.client.observe import facts_about, observe
 from leakgauge.data import draw_victims, load
 from leakgauge.defenses.ats import ATS
-from leakgauge.defenses.ats.policy import draw, parse
+from leakgauge.defenses.ats.operations import draw, parse
 from leakgauge.defenses.ats.undoing import AFTERWARDS, THROUGH, ways, ways_drawn, with_policy
 from leakgauge.defenses.mixup import with_unmixing
 from leakgauge.errors import NotApplicable

@@ -2,18 +2,16 @@
 
 Gao et al., "Privacy-preserving collaborative learning with automatic transformation search", CVPR 2021; Drabent et al.
 2022 (its replication). A policy is up to three of fifty operations, applied in order to every picture; of a hybrid one
-policy is drawn for each. `leakgauge lab search-policy` looks for policies. Labels stay as they are.
+policy is drawn for each. `leakgauge lab search-policy` looks for policies. Labels stay as they are. `as_released` moves
+a window of the picture's size by up to four pixels and mirrors half of the pictures first, as the released code does
+and the paper does not mention.
 
-`as_released` moves a window of the picture's size by up to four pixels and mirrors half of the pictures first, which
-the released code does and the paper does not mention.
-
-How to beat it: the policy is public, because all clients of a model use it, and only signs and the choice among the
-policies of a hybrid are drawn. The update is that of the transformed picture and hides nothing of it. So the plain
-attacker recovers that one, as well as ever, and undoes what it can. The informed attacker searches for the original
-through the policy, one attempt for each way chance can have gone, and keeps what explains the update best; or takes
-what the plain attacker recovers and looks for the picture that explains it. What was
-moved out of the frame is not in the update and cannot come back. Scores against the client's own picture count that as
-protection; `psnr_trained_on` shows what the update gives away of the picture that was used.
+How to beat it: the policy is public, because all clients of a model use it; only signs and the choice within a hybrid
+are drawn. The update is that of the transformed picture and hides nothing of it. The plain attacker recovers that one
+and undoes what it can. The informed attacker searches for the original through the policy, one attempt for each way
+chance can have gone, and keeps what explains the update best; or it takes what the plain attacker recovers and looks
+for the picture that explains it. What was moved out of the frame is not in the update and cannot come back. Scores
+against the client's own picture count that as protection; `psnr_trained_on` shows what leaks of the picture in use.
 """
 
 from __future__ import annotations
@@ -25,7 +23,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from leakgauge.defenses.ats.policy import Draw, applied, draw, parse, undone
+from leakgauge.defenses.ats.operations import Draw, applied, draw, parse, undone
 from leakgauge.defenses.ats.undoing import (
     AFTERWARDS,
     THROUGH,

@@ -23,8 +23,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from leakgauge.defenses.ats.operations import OPERATIONS, Operation
-from leakgauge.defenses.ats.policy import NOTHING, Draw, Triple, parse
+from leakgauge.defenses.ats.operations import NOTHING, OPERATIONS, Draw, Operation, Triple, parse
 from leakgauge.engine.randomness import generator
 from leakgauge.errors import NotApplicable
 from leakgauge.matching.problem import Matching

@@ -1,31 +1,26 @@
-"""Noise on a random few of the update's slices, which are cut to carry equal risk; the server takes it out again.
+"""Noise on a few random slices of the update, which are cut to carry equal risk; the server takes the noise out again.
 
 Wang et al., "Protect Privacy from Gradient Leakage Attack in Federated Learning", INFOCOM 2022. The risk of a tensor is
 how strongly it answers to the sample, ||d g_l / dX||_F averaged over root samples. The update is cut into slices of
-equal risk (`leakgauge.defenses.sensitivity.slicing`), d = max(1, floor(slices x gamma)) of them are drawn by reservoir
-sampling for each client and round, and get Gaussian noise. The server averages and keeps what random matrix theory does
-not explain by noise (`leakgauge.defenses.sensitivity.compensation`). With `clip` each sample's gradient is clipped to
-that bound first, and the noise is std x clip. The paper's noise variance is 0.01, hence std 0.1. Its released code has
-std 0.0005.
+equal risk (`slicing.py`); d = max(1, floor(slices x gamma)) of them are drawn by reservoir sampling for each client and
+round, and get Gaussian noise. The server averages and removes what random matrix theory explains by noise
+(`compensation.py`). With `clip` each sample's gradient is clipped to that bound first, and the noise is std x clip.
+The paper's noise variance is 0.01, hence std 0.1; its released code has std 0.0005. A training cuts the slices once,
+from its first model, or with `recut` from each round's model; an attacked update cuts them from the model at hand.
 
-In a training the slices are cut once, from the model that it begins with. `recut` cuts them from each round's model. An
-attacked update has no round before it: there they are cut from the model at hand.
+Where we depart. The risk is the Frobenius norm that the paper defines, by random probes (`probes=0`: exactly). Root
+samples are made up unless `roots` says real or distilled; the paper's are real. Slices are packed longest first, which
+gives every slice the same part of every tensor; `packing=sweep` goes from left to right as the released code does,
+which leaves whole layers in one slice; `packing=size` is the paper's baseline. `as_released` also has that code's risk
+(an all-ones product, exactly zero for a last linear layer), its overlapping bounds and its compensation, which changes
+nothing; not its clipping, which fails to run. That code draws its slices from a fixed seed (`secret=false`); a real
+client draws slices and noise from a generator that nobody can predict. The server's variance is that of the weighted
+mean; `variance=printed` is the paper's formula. `keep` has both of its rules for eigenvalues. Most of the update is
+sent as it is, so nothing is accounted: `guarantee` stays None.
 
-Where we depart. The risk is the Frobenius norm that the paper defines, by random probes (`probes=0`: exactly).
-Root samples are made up unless `roots` says real or distilled ones of a data set; the paper's are real. Slices are
-packed longest first, which gives every slice the same part of every tensor. `packing=sweep` goes from left to right as
-the released code does, which leaves whole layers in one slice; `packing=size` is the paper's baseline. `as_released`
-also has that code's risk (an all-ones product, exactly zero for a last linear layer), its overlapping bounds and its
-compensation, which changes nothing. Its clipping, which fails to run, is not followed. It draws its slices from a fixed
-seed: see `secret`. A client in the field draws slices and noise from a generator that nobody can predict.
-
-The server's variance is that of the weighted mean it has; `variance=printed` is the paper's formula. `keep` has both of
-its rules for eigenvalues (`leakgauge.defenses.sensitivity.compensation`). No accounting comes with the noise: most of
-the update is sent as it is. `guarantee` stays None.
-
-How to beat it. What is not noised is exact. Gradient matching that knows the bounds fits the slices that agree and
-drops the rest. Or it takes the noise out first, as the server does. In a first linear layer the clean
-rows are parallel to one another and no noised row is parallel to anything.
+How to beat it. What has no noise is exact. Gradient matching that knows the bounds fits the slices that agree and drops
+the rest, or takes the noise out first, as the server does. In a first linear layer the clean rows are parallel to one
+another and no noised row is parallel to anything.
 """
 
 from __future__ import annotations

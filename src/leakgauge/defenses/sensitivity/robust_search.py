@@ -1,11 +1,11 @@
 """Matching an update of which some slices carry noise, when only their bounds, number and noise are known.
 
 Large noise. A first search compares slices by sum_b n_b log(1 + E_b / (n_b t^2)), E_b the squared residual of slice b
-and n_b its size: a slice that will not fit loses its say, the others are fitted the more closely. Then the slices with
-the worst fit are named as noised and left out, and the attack's own search goes on from there.
+and n_b its size: a slice that does not fit loses weight, and the others are fitted the more closely. Then the slices
+with the worst fit are named as noised and left out, and the attack's own search goes on from there.
 
 Small noise, below three times t. Squared distance serves for the first search, and named slices are not left out but
-weighted by t^2 / (std^2 + t^2): what they say is nearly right.
+weighted by t^2 / (std^2 + t^2).
 
 t is how exactly a clean slice is expected to fit: half a percent of the update's own size.
 """
