@@ -55,7 +55,7 @@ class Dropout(SolvesPeeled):
         return model if self.idle else with_last_linear(model, self.name, masked)
 
     def wrap(self, step: Step) -> Step:
-        masked = with_own_draws(step, MaskedLinear, "mask", lambda seeds, shape: draw_masks(seeds, *shape, self.p))
+        masked = with_own_draws(step, MaskedLinear, "mask", lambda seeds, shape: draw_masks(seeds, shape[0], self.p))
         return step if self.idle else masked
 
     def informs_matching(self, problem: Matching, observation: Observation, way: str) -> Matching:  # noqa: ARG002

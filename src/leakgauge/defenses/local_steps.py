@@ -71,9 +71,9 @@ class LocalSteps(FitsRows):
     def informs_matching(self, problem: Matching, observation: Observation, way: str) -> Matching:  # noqa: ARG002
         """All steps replayed; both sides are mean gradients along the client's path."""
         local: LocalTraining = observation.fact(Fact.LOCAL_TRAINING)
-        own = {"lr": self.lr} if local.kind == "fedsgd" else {}
-        epochs = self.steps if local.kind == "fedsgd" else self.steps * local.epochs
-        training = dataclasses.replace(local, kind="fedavg", epochs=epochs, **own)
+        single = local.kind == "fedsgd"
+        epochs, lr = (self.steps, self.lr) if single else (self.steps * local.epochs, local.lr)
+        training = dataclasses.replace(local, kind="fedavg", epochs=epochs, lr=lr)
         scale = 1.0
         if observation.update.kind == "weight_delta":
             scale = -1.0 / (training.lr * local_steps(problem.shape[0] // problem.clients, training))

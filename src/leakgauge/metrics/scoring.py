@@ -102,6 +102,6 @@ def label_accuracy(truth: Tensor, guess: Tensor) -> Tensor:
     """
     both = torch.cat([truth, guess.to(truth.device)], dim=1)  # (T, N + M)
     classes, index = torch.unique(both, return_inverse=True)
-    both_counts = torch.nn.functional.one_hot(index, len(classes)).split([truth.shape[1], guess.shape[1]], dim=1)
-    true, guessed = (counts.sum(1) for counts in both_counts)  # (T, classes)
+    each = torch.nn.functional.one_hot(index, len(classes))  # (T, N + M, classes)
+    true, guessed = each[:, : truth.shape[1]].sum(1), each[:, truth.shape[1] :].sum(1)
     return torch.minimum(true, guessed).sum(1).float() / max(truth.shape[1], 1)

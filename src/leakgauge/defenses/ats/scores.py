@@ -34,9 +34,10 @@ def privacy_scores(model: nn.Module, noise: Tensor, pictures: Tensor, labels: Te
     numbers = sum(p.numel() for p in worker.parameters()) + 50 * noise[0].numel()
     rows = fitting(_COPIES * numbers * noise.element_size(), noise.device)  # pictures side by side
     parts = []
-    for n, p, y in zip(noise.split(rows), pictures.split(rows, 1), labels.split(rows), strict=True):
-        begun = _gradients(worker, n, y)
-        parts.append(torch.cat([_along(worker, n, begun, seen, y) for seen in p.split(max(1, rows // len(n)))]))
+    some = (torch.split(noise, rows), torch.split(pictures, rows, 1), torch.split(labels, rows))
+    for n, p, y in zip(*some, strict=True):
+        begun, size = _gradients(worker, n, y), max(1, rows // len(n))
+        parts.append(torch.cat([_along(worker, n, begun, seen, y) for seen in torch.split(p, size)]))
     return torch.cat(parts, 1)
 
 

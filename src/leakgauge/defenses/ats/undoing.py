@@ -50,11 +50,8 @@ def ways(policies: Sequence[Triple]) -> tuple[Way, ...]:
 
 def ways_drawn(drawn: Draw) -> list[Way]:
     """For each picture the way it went."""
-    rows = zip(drawn.operations.tolist(), drawn.signs.tolist(), strict=True)
-    return [
-        tuple((OPERATIONS[n], s) for n, s in zip(numbers, signs, strict=True) if n != NOTHING)
-        for numbers, signs in rows
-    ]
+    rows = (zip(*row, strict=True) for row in zip(drawn.operations.tolist(), drawn.signs.tolist(), strict=True))
+    return [tuple((OPERATIONS[number], sign) for number, sign in row if number != NOTHING) for row in rows]
 
 
 def gone(pictures: Tensor, way: Way) -> Tensor:
@@ -116,12 +113,7 @@ def visible(way: Way, height: int, width: int) -> Tensor:
     """(H, W), True where a pixel of the original has a part in what comes out: the rest was moved out of the frame."""
     original = torch.rand(1, 1, height, width, generator=torch.Generator().manual_seed(0)) * 0.5 + 0.25
     original.requires_grad_()
-    moved = original
-    for operation, sign in way:
-        if operation.moves_pixels:
-            moved = operation(moved, torch.tensor([sign]))
-    if moved is original:
-        return torch.ones(height, width, dtype=torch.bool)
+    moved = gone(original, tuple((operation, sign) for operation, sign in way if operation.moves_pixels))
     (slope,) = torch.autograd.grad(moved.sum(), original)
     return slope[0, 0] != 0
 
@@ -150,12 +142,8 @@ def with_policy(problem: Matching, observation: Observation, policy: str, undo: 
         data: DataSpec = observation.fact(Fact.INPUT_SPEC)
         return problem.replace(finish=Undoing(problem, policy, data))
     guessing = Transforming(problem, ways(parse(policy)))
-    return problem.replace(
-        painter=guessing,
-        finish=guessing.originals,
-        opening=guessing.opening,
-        guesses=max(problem.guesses, len(guessing.ways)),
-    )
+    hooks = {"painter": guessing, "finish": guessing.originals, "opening": guessing.opening}
+    return problem.replace(guesses=max(problem.guesses, len(guessing.ways)), **hooks)
 
 
 def undone_afterwards(inputs: Tensor, policy: str, data: DataSpec) -> Tensor:
