@@ -25,9 +25,10 @@ allows up to delta + e^epsilon kappa. A curve of such pairs, as for subsampled s
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -88,7 +89,7 @@ class Accounted(KnownClipping):
         """The promise to one `unit`; None without clipping, noise, a sampling rate or a number of steps."""
         if not (self.norm and self.sigma and self.q and self.rounds):
             return None
-        account = epsilon_of if self.accountant == "rdp" else _by_opacus(self.accountant)
+        account = epsilon_of if self.accountant == "rdp" else functools.partial(_by_opacus, self.accountant)
         return Guarantee(account(self.q, self.sigma, self.rounds, self.delta), self.delta, self.unit)
 
 
@@ -131,7 +132,7 @@ def sigma_for(epsilon: float, delta: float, q: float, steps: int) -> float:
     return high
 
 
-def _by_opacus(accountant: str) -> Callable[[float, float, int, float], float]:
+def _by_opacus(accountant: str, q: float, sigma: float, steps: int, delta: float) -> float:
     try:
         from opacus.accountants import PRVAccountant, RDPAccountant
     except ImportError as error:
@@ -139,15 +140,12 @@ def _by_opacus(accountant: str) -> Callable[[float, float, int, float], float]:
             f"accountant={accountant} needs the package opacus; run: pip install 'leakgauge[privacy]', or use rdp"
         ) from error
 
-    def spent(q: float, sigma: float, steps: int, delta: float) -> float:
-        one = RDPAccountant() if accountant == "opacus-rdp" else PRVAccountant()
-        one.history = [(sigma, q, steps)]
-        more = {} if accountant == "opacus-rdp" else {"eps_error": _PRV_ERROR}
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # it warns if the best order is the last it tried; the bound still holds
-            return float(one.get_epsilon(delta=delta, **more))
-
-    return spent
+    one = RDPAccountant() if accountant == "opacus-rdp" else PRVAccountant()
+    one.history = [(sigma, q, steps)]
+    more = {} if accountant == "opacus-rdp" else {"eps_error": _PRV_ERROR}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # it warns if the best order is the last it tried; the bound still holds
+        return float(one.get_epsilon(delta=delta, **more))
 
 
 def mu_of_steps(sigma: float, steps: int = 1) -> float:

@@ -57,8 +57,8 @@ class LowRank(PerTensor):
         return compressed(problem, LowRankMatrices(self.rank, exact=self.iterations == 0), _SMOOTHNESS)
 
     def bytes_up(self, tensors: Mapping[str, torch.Size], number_bytes: int = 4) -> int:
-        factored = {shape: is_factored(shape, self.rank) for shape in tensors.values()}
-        numbers = (factors_length(s, self.rank) if factored[s] else s.numel() for s in tensors.values())
+        r = self.rank
+        numbers = (factors_length(s, r) if is_factored(s, r) else s.numel() for s in tensors.values())
         return number_bytes * sum(numbers)
 
 

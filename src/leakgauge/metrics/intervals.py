@@ -62,8 +62,8 @@ def mean_of_shares(values: Tensor, *, confidence: float = 0.95) -> Interval:
 def clopper_pearson(k: int, n: int, confidence: float = 0.95) -> tuple[float, float]:
     """The exact two-sided binomial interval for k of n; it holds the true share at least so often, whatever that is.
 
-    Two-sided at the ends as well: 0 of 50 is at most 0.0711 at 95 %, which is 1 - 0.025^(1/50). Whoever puts all of the
-    doubt on one side there, and half of it in between, is right less often than promised. None of 0 says nothing.
+    Two-sided at the ends as well: 0 of 50 is at most 0.0711 at 95 %, which is 1 - 0.025^(1/50). One side at the ends
+    and two sides elsewhere would hold less often than promised. None of 0 says nothing.
     """
     if not 0 <= k <= n:
         raise BadInput("k of n", allowed="with 0 <= k <= n", got=f"{k} of {n}", do="count again")

@@ -1,6 +1,6 @@
 """Several answers of one attack: the worst case for the client counts, record by record.
 
-Which answer is best cannot be told without the truth, so an auditor counts the one that comes closest, as the verdict
+Without the truth nobody can say which answer is best, so an auditor counts the one that comes closest, as the verdict
 does with several attacks. The comparison with other samples (`leakgauge.verdict.closeness`) takes the closest answer
 for each of them too, or the choice alone would look like a leak.
 """

@@ -46,7 +46,7 @@ def search_in_slices(known: Sensitivity, *, compensate: bool) -> Strategy:
     ) -> Reconstruction:
         observation = problem.observation
         if problem.compression is not None:
-            raise NotApplicable("noised slices are told apart in an update that is not compressed besides")
+            raise NotApplicable("noised slices can be found only in an update that is not compressed")
         as_shared = problem.unrolled is not None and not problem.mean_of_steps
         std = known.noise_std if as_shared else known.noise_std * noise_in_gradient(UPDATE, observation)
         if compensate:
@@ -54,7 +54,7 @@ def search_in_slices(known: Sensitivity, *, compensate: bool) -> Strategy:
             clean = compensated(rows, mean_variance(std, known.noised / known.slices, [1.0]), known.q, known.keep)
             return search(problem.replace(observed=unflattened(clean, problem.observed)), start, progress)
         if problem.painter is not None or problem.hidden:
-            raise NotApplicable("noised slices are told apart by a search of the inputs alone")
+            raise NotApplicable("noised slices can be found only by a search of the inputs alone")
         data: DataSpec = observation.fact(Fact.INPUT_SPEC)
         cut = _of(known.cut(observation.model, data.shape), problem, observation)
         fit = _SliceFit(problem, cut, known, std)

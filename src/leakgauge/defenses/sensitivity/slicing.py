@@ -115,7 +115,7 @@ def swept(share: Tensor, blocks: Sequence[int], slices: int) -> Tensor:
     for number in range(slices - 1):
         before = float(until[begin - 1]) if begin else 0.0
         end = int(torch.searchsorted(until, before + wanted))
-        end = min(max(end, begin + 1), len(risk) - (slices - 1 - number))  # nobody goes without
+        end = min(max(end, begin + 1), len(risk) - (slices - 1 - number))  # no slice stays empty
         found[begin:end] = number
         begin = end
     return found
