@@ -3,7 +3,7 @@
 import pytest
 
 from leakgauge.audit.run import run_audit
-from leakgauge.defenses._accounting import sigma_for
+from leakgauge.defenses.accounting import sigma_for
 from leakgauge.types import Scenario
 from leakgauge.verdict.summary import headline
 

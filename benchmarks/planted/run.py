@@ -24,7 +24,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from leakgauge.data import load
-from leakgauge.defenses._accounting import sigma_for
+from leakgauge.defenses.accounting import sigma_for
 from leakgauge.federation.rounds import train
 from leakgauge.models import load_model
 from leakgauge.servers.class_fishing import ClassFishing

@@ -88,9 +88,10 @@ class Settings:
 
     @property
     def spec(self) -> str:
-        """Name and the fields that differ from their defaults: `gaussian:std=0.01`."""
-        values = self.as_dict()
-        changed = [f"{f.name}={values[f.name]}" for f in dataclasses.fields(self) if values[f.name] != f.default]
+        """Name and the fields that differ from their defaults: `name:field=0.01`."""
+        changed = [
+            f"{f.name}={getattr(self, f.name)}" for f in dataclasses.fields(self) if getattr(self, f.name) != f.default
+        ]
         return f"{self.name}:{','.join(changed)}" if changed else self.name
 
 

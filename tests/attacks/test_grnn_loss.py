@@ -7,7 +7,7 @@ import torch
 
 from leakgauge.attacks.grnn import Loss, mean_gap, order
 from leakgauge.matching.priors import absolute_variation, squared_variation
-from leakgauge.metrics.wasserstein import wasserstein
+from leakgauge.metrics.distances import wasserstein
 
 ONLY = {"mse": 0.0, "wd": 0.0, "cosine": 0.0}
 

@@ -7,7 +7,7 @@ from leakgauge.client.chain import chain, client_step
 from leakgauge.client.fedsgd import fedsgd
 from leakgauge.client.summed import in_sum, seeds_of_clients, seen_step
 from leakgauge.defenses.gaussian import Gaussian
-from leakgauge.defenses.secure_aggregation.defense import SecureAggregation
+from leakgauge.defenses.secure_aggregation import SecureAggregation
 from leakgauge.errors import NotApplicable
 from leakgauge.types import Batch, LocalTraining
 

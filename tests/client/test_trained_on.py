@@ -4,7 +4,7 @@ import torch
 
 from leakgauge.client.trained_on import scores_beside
 from leakgauge.data import draw_victims, load
-from leakgauge.defenses.ats.defense import ATS
+from leakgauge.defenses.ats import ATS
 from leakgauge.defenses.gaussian import Gaussian
 from leakgauge.types import Reconstruction
 

@@ -6,16 +6,13 @@ The checks are those that users run on a defense of their own.
 from __future__ import annotations
 
 import dataclasses
-import re
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
 import torch
 from torch import nn
 
-import leakgauge
 from leakgauge import catalog
 from leakgauge.attacks.dlg import DLG
 from leakgauge.attacks.ggl import GGL
@@ -57,7 +54,6 @@ from leakgauge.types import (
 DEFENSES = catalog.find("defenses")
 SEEDS = (11, 12, 13)
 ATTACKS = catalog.find("attacks")
-SOURCE = Path(leakgauge.__file__).parent
 EVERY_KIND: tuple[Attack, ...] = (  # one attack for each kind of problem
     DLG(steps=2, restarts=1),
     InvertingGradients(steps=2),
@@ -215,52 +211,6 @@ def test_it_is_declared_for_every_attack_whether_knowing_the_defense_helps(name:
     else:
         expected = NO_HELP if name in DOES_NOT_HELP.get(kind.kind, ()) else INFORMED
     assert capability(kind(), DEFENSES[name]()).verdict == expected
-
-
-NAMES = {  # of defenses whose names are no common words: how the source would say them, and where it may
-    "ats": (r"\bats\b", "ats/"),
-    "batchnorm-only": (r"batchnorm[-_]only", "batchnorm_only.py"),
-    "dgc": (r"\bdgc\b", "dgc.py"),
-    "dp-sgd": (r"dp[-_]?sgd", "dp_sgd.py"),
-    "fed-cdp": (r"fed[-_]?cdp", "fed_cdp.py"),
-    "fed-sdp": (r"fed[-_]?sdp", "fed_cdp.py"),
-    "key-lock": (r"key[-_]?lock", "key_lock/"),
-    "local-steps": (r"local-steps|defenses\.local_steps", "local_steps.py"),
-    "low-rank": (r"[\"'`]low-rank|low-rank[\"'`:]|defenses\.low_rank", "low_rank.py"),
-    "mixup": (r"mixup", "mixup/"),
-    "precode": (r"precode", "precode/"),
-    "random-mask": (r"random[-_]mask", "random_mask.py"),
-    "secure-aggregation": (r"secure[-_]aggregation", "secure_aggregation/"),
-    "sensitivity": (r"[\"'`]sensitivity[\"'`:]|defenses\.sensitivity", "sensitivity/"),
-    "soteria": (r"soteria", "soteria.py"),
-}
-ELSEWHERE = {  # (defense, file): why the file says it
-    ("key-lock", "defenses/batchnorm_only.py"): "it is the ablation of this defense",
-    ("batchnorm-only", "defenses/key_lock/defense.py"): "its ablation, whose hidden scale it shares",
-    ("dp-sgd", "integrations/opacus.py"): "recognises this defense in an optimizer of Opacus",
-    ("ats", "federation/rounds.py"): "trains models on the pictures of a policy",
-    ("key-lock", "models/locked_norm.py"): "the name of a stream of random numbers: with another name others are drawn",
-    ("precode", "models/mlp.py"): "the model that the paper proposes has its name",
-}
-TEXT = (".py", ".j2", ".toml", ".css", ".js", ".md", ".txt")
-
-
-def test_the_name_of_a_defense_stands_in_its_own_file_and_nowhere_else() -> None:
-    found = set()
-    for path in sorted(p for p in SOURCE.rglob("*") if p.suffix in TEXT):
-        where, text = path.relative_to(SOURCE).as_posix(), path.read_text(encoding="utf-8")
-        if where.startswith(("lab/", "cli/lab/")):  # what reproduces papers names what the papers name
-            continue
-        for name, (said, own) in NAMES.items():
-            if not where.startswith(f"defenses/{own}") and re.search(said, text, re.IGNORECASE):
-                found.add((name, where))
-    assert found - ELSEWHERE.keys() == set(), "knowledge of a defense belongs into its own file"
-    assert ELSEWHERE.keys() - found == set(), "no longer said there: take it off the list"
-
-
-def test_every_name_that_is_no_common_word_is_looked_for() -> None:
-    common = {"clip", "dropout", "gaussian", "laplace", "mixing", "prune", "quantize", "sign", "sketch"}
-    assert NAMES.keys() | common == DEFENSES.keys()
 
 
 @dataclasses.dataclass(frozen=True)

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from leakgauge import catalog
 from leakgauge.errors import BadInput, MissingExtra
-from leakgauge.metrics._metric import Metric
+from leakgauge.metrics import Metric
 from leakgauge.types import DataSpec
 
 METRICS = catalog.find("metrics")

@@ -1,12 +1,15 @@
 """METHODS D7 and golden test G15: what noise, sampling and steps add up to."""
 
 import builtins
+import dataclasses
 import math
 
 import pytest
 from scipy import stats
 
-from leakgauge.defenses._accounting import ACCOUNTANTS, accounted, epsilon_of, rdp, sigma_for
+from leakgauge.defenses.accounting import ACCOUNTANTS, epsilon_of, rdp, sigma_for
+from leakgauge.defenses.dp_sgd import DPSGD
+from leakgauge.defenses.fed_cdp import FedSDP
 from leakgauge.errors import BadInput, MissingExtra
 from leakgauge.types import Guarantee
 
@@ -64,9 +67,8 @@ def test_each_order_agrees_with_opacus(q, sigma):
 )
 def test_sharper_accountants_promise_more_and_never_much_less(q, sigma, rounds):
     pytest.importorskip("opacus")
-    own, theirs, prv = (
-        accounted("sample", sigma=sigma, q=q, rounds=rounds, delta=1e-5, accountant=a).epsilon for a in ACCOUNTANTS
-    )
+    promised = DPSGD(sigma=sigma, q=q, rounds=rounds)
+    own, theirs, prv = (dataclasses.replace(promised, accountant=a).guarantee().epsilon for a in ACCOUNTANTS)
     assert prv < theirs <= own + 1e-9
     assert own < min(1.01 * theirs, 1.2 * prv)
 
@@ -75,9 +77,8 @@ def test_sharper_accountants_promise_more_and_never_much_less(q, sigma, rounds):
 def test_where_opacus_has_too_few_orders_it_is_still_not_below_prv(q, sigma, rounds):
     """Opacus stops at order 63, and its PRV adds its own error of 0.01 on top."""
     pytest.importorskip("opacus")
-    own, theirs, prv = (
-        accounted("sample", sigma=sigma, q=q, rounds=rounds, delta=1e-5, accountant=a).epsilon for a in ACCOUNTANTS
-    )
+    promised = DPSGD(sigma=sigma, q=q, rounds=rounds)
+    own, theirs, prv = (dataclasses.replace(promised, accountant=a).guarantee().epsilon for a in ACCOUNTANTS)
     assert prv - 0.01 <= own < theirs
 
 
@@ -103,9 +104,9 @@ def test_an_epsilon_below_what_the_orders_reach_is_refused():
 
 @pytest.mark.parametrize("missing", [{"sigma": 0.0}, {"q": 0.0}, {"rounds": 0}])
 def test_without_noise_or_sampling_or_steps_nothing_is_promised(missing):
-    told = {"sigma": 6.0, "q": 0.01, "rounds": 10_000, "delta": 1e-5}
-    assert accounted("client", **told) == Guarantee(pytest.approx(0.6592, abs=1e-4), 1e-5, "client")
-    assert accounted("client", **told | missing) is None
+    stated = {"sigma": 6.0, "q": 0.01, "rounds": 10_000, "delta": 1e-5}
+    assert FedSDP(**stated).guarantee() == Guarantee(pytest.approx(0.6592, abs=1e-4), 1e-5, "client")
+    assert FedSDP(**stated | missing).guarantee() is None
 
 
 @pytest.mark.parametrize("accountant", ["opacus-rdp", "prv"])
@@ -119,6 +120,6 @@ def test_a_missing_opacus_is_named_in_one_line(monkeypatch, accountant):
 
     monkeypatch.setattr(builtins, "__import__", without)
     with pytest.raises(MissingExtra, match=r"pip install 'leakgauge\[privacy\]'") as error:
-        accounted("sample", sigma=1.0, q=0.1, rounds=10, delta=1e-5, accountant=accountant)
+        DPSGD(q=0.1, rounds=10, accountant=accountant).guarantee()
     assert "\n" not in str(error.value)
-    assert accounted("sample", sigma=1.0, q=0.1, rounds=10, delta=1e-5) is not None  # our own needs nothing
+    assert DPSGD(q=0.1, rounds=10).guarantee() is not None  # our own needs nothing

@@ -7,8 +7,8 @@ from leakgauge.attacks.cpl import CPL
 from leakgauge.attacks.linear import Linear
 from leakgauge.client.chain import chain, client_step
 from leakgauge.data import draw_victims, load
-from leakgauge.defenses.ats.defense import ATS
-from leakgauge.defenses.ats.policy import applied, draw, parse
+from leakgauge.defenses.ats import ATS
+from leakgauge.defenses.ats.operations import applied, draw, parse
 from leakgauge.defenses.ats.undoing import undone_afterwards
 from leakgauge.errors import BadInput, NotApplicable
 from leakgauge.matching.attempts import attempts_for

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from leakgauge.client.fedsgd import fedsgd
-from leakgauge.defenses._before_last import with_last_linear, with_own_draws
+from leakgauge.defenses._families import with_last_linear, with_own_draws
 from leakgauge.engine.randomness import uniform
 from leakgauge.errors import NotApplicable
 from leakgauge.models.layers import MaskedLinear

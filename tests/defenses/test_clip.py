@@ -12,9 +12,8 @@ from leakgauge.attacks.linear import Linear
 from leakgauge.attacks.random_guess import RandomGuess
 from leakgauge.client.chain import chain, client_step
 from leakgauge.data import draw_victims, load
-from leakgauge.defenses import _per_sample
-from leakgauge.defenses._clipping import Clipping
-from leakgauge.defenses._per_sample import clipped
+from leakgauge.defenses import _clipping
+from leakgauge.defenses._clipping import Clipping, clipped
 from leakgauge.defenses.clip import Clip
 from leakgauge.defenses.prune import Prune
 from leakgauge.engine.gradients import trial_gradients
@@ -93,7 +92,7 @@ def test_the_update_of_a_client_is_clipped_as_one(defended):
 def test_parts_of_a_batch_add_up_to_the_whole(model, victims, monkeypatch):
     step = chain(client_step(LocalTraining()), Clip(0.1))
     together = step(model, victims, SEEDS)
-    monkeypatch.setattr(_per_sample, "fitting", lambda *_: 1)
+    monkeypatch.setattr(_clipping, "fitting", lambda *_: 1)
     apart = step(model, victims, SEEDS)
     for name, tensor in together.tensors.items():
         torch.testing.assert_close(apart.tensors[name], tensor, msg=name)

@@ -6,7 +6,7 @@ import torch
 from leakgauge.client.chain import chain, client_step
 from leakgauge.client.observe import facts_about, observe
 from leakgauge.data import draw_victims, load
-from leakgauge.defenses._clipping import CLIENT, SAMPLE, WHOLE, Clipping, clipped_mean
+from leakgauge.defenses._clipping import CLIENT, SAMPLE, WHOLE, Clipping
 from leakgauge.defenses.clip import Clip
 from leakgauge.engine.gradients import parameters_of, working_model
 from leakgauge.models import load_model
@@ -28,9 +28,9 @@ def batch():
 def test_the_guess_is_clipped_as_the_client_clips(model, batch, norm, scope):
     update = chain(client_step(LocalTraining()), Clip(norm, scope=scope))(model, batch, (0, 1))
     worker = working_model(model, "eval")
-    mine = clipped_mean(worker, batch.inputs, batch.labels, Clipping(norm, scope, SAMPLE))
+    mine = Clipping(norm, scope, SAMPLE).mean(worker, batch.inputs, batch.labels)
     own = {n: p.expand(2, *p.shape) for n, p in parameters_of(worker).items()}
-    by_weights = clipped_mean(worker, batch.inputs, batch.labels, Clipping(norm, scope, SAMPLE), own)
+    by_weights = Clipping(norm, scope, SAMPLE).mean(worker, batch.inputs, batch.labels, own)
     for name, tensor in update.tensors.items():
         torch.testing.assert_close(mine[name], tensor, rtol=1e-4, atol=1e-7, msg=name)
         torch.testing.assert_close(by_weights[name], tensor, rtol=1e-4, atol=1e-7, msg=name)
@@ -41,7 +41,7 @@ def test_it_has_a_slope(model, batch):
     worker = working_model(model, "eval").double()
 
     def value(x):
-        return sum((g**2).sum() for g in clipped_mean(worker, x, batch.labels, Clipping(0.5, "layer", SAMPLE)).values())
+        return sum((g**2).sum() for g in Clipping(0.5, "layer", SAMPLE).mean(worker, x, batch.labels).values())
 
     (slope,) = torch.autograd.grad(value(inputs), inputs)
     way = torch.randn(inputs.shape, generator=torch.Generator().manual_seed(0)).double()

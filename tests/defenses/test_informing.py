@@ -12,18 +12,15 @@ from leakgauge.attacks.gradinversion import GradInversion
 from leakgauge.attacks.grnn import GRNN
 from leakgauge.attacks.inverting_gradients import InvertingGradients
 from leakgauge.defenses._clipping import Clipping
-from leakgauge.defenses.ats.defense import ATS
-from leakgauge.defenses.ats.hypotheses import ways, ways_drawn
-from leakgauge.defenses.ats.policy import draw, parse
-from leakgauge.defenses.ats.undoing import AFTERWARDS, THROUGH, undone_afterwards
+from leakgauge.defenses.ats import ATS
+from leakgauge.defenses.ats.operations import draw, parse
+from leakgauge.defenses.ats.undoing import AFTERWARDS, THROUGH, undone_afterwards, ways, ways_drawn
 from leakgauge.defenses.clip import Clip
 from leakgauge.defenses.local_steps import LocalSteps
 from leakgauge.defenses.low_rank import LowRank
-from leakgauge.defenses.mixup.defense import Mixup
-from leakgauge.defenses.mixup.defense import draw as draw_weights
-from leakgauge.defenses.mixup.unmixing import _FIRST
-from leakgauge.defenses.precode.defense import Precode
-from leakgauge.defenses.precode.noise import SEARCH
+from leakgauge.defenses.mixup import _FIRST, Mixup
+from leakgauge.defenses.mixup import draw as draw_weights
+from leakgauge.defenses.precode import SEARCH, Precode
 from leakgauge.defenses.prune import Prune
 from leakgauge.defenses.quantize import Levels, Quantize
 from leakgauge.defenses.sign import Sign

@@ -12,8 +12,7 @@ from leakgauge.client.chain import chain, client_step, prepared
 from leakgauge.client.observe import facts_about, observe
 from leakgauge.data import draw_victims, load
 from leakgauge.defenses.batchnorm_only import BatchNormOnly
-from leakgauge.defenses.key_lock import KeyLock
-from leakgauge.defenses.key_lock.unlocking import before_the_lock
+from leakgauge.defenses.key_lock import KeyLock, before_the_lock
 from leakgauge.errors import BadInput
 from leakgauge.matching.problem import inside
 from leakgauge.metrics.aligned import PSNR_ALIGNED

@@ -13,7 +13,7 @@ from leakgauge.client.chain import client_step
 from leakgauge.client.summed import seeds_of_clients, seen_step
 from leakgauge.data import draw_victims, load
 from leakgauge.defenses.gaussian import Gaussian
-from leakgauge.defenses.mixing.defense import Mixing
+from leakgauge.defenses.mixing import Mixing
 from leakgauge.errors import BadInput, NotApplicable
 from leakgauge.models import load_model
 from leakgauge.setup.plan import informed_by

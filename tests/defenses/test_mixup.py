@@ -12,9 +12,7 @@ from leakgauge.attacks.random_guess import RandomGuess
 from leakgauge.client.chain import chain, client_step
 from leakgauge.client.observe import facts_about, observe
 from leakgauge.data import draw_victims, load
-from leakgauge.defenses.mixup import Mixup
-from leakgauge.defenses.mixup.defense import draw, mixed
-from leakgauge.defenses.mixup.unmixing import Mixing
+from leakgauge.defenses.mixup import Mixtures, Mixup, draw, mixed
 from leakgauge.errors import BadInput
 from leakgauge.metrics.scoring import score
 from leakgauge.models import load_model
@@ -101,7 +99,7 @@ def test_a_negative_alpha_is_refused():
 def test_the_attacker_who_knows_mixes_its_own_guess(scene, attack):
     assert Mixup().ways(attack) == ("",)
     posed = scene(Mixup(), samples=3).posed(attack, Known(Mixup()))
-    assert isinstance(posed.painter, Mixing)
+    assert isinstance(posed.painter, Mixtures)
     assert posed.exact == 1e-10
 
 

@@ -6,7 +6,7 @@ import pytest
 from scipy.optimize import brentq
 from scipy.special import log_ndtr, ndtr
 
-from leakgauge.defenses._reconstruction_bound import mu_of_steps, reconstruction_bound, reconstruction_bound_of
+from leakgauge.defenses.accounting import mu_of_steps, reconstruction_bound, reconstruction_bound_of
 
 CARD = [(0.5, 2.0, 0.034), (1, 4.4, 0.092), (2, 10.0, 0.37), (4, 24.0, 0.95)]  # mu, epsilon at 1e-5, gamma at 1 %
 

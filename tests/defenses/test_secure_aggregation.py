@@ -14,8 +14,7 @@ from leakgauge.client.observe import facts_about, observe
 from leakgauge.client.summed import seen_step
 from leakgauge.data import draw_victims, load
 from leakgauge.defenses.local_steps import LocalSteps
-from leakgauge.defenses.secure_aggregation.defense import SecureAggregation
-from leakgauge.defenses.secure_aggregation.masking import step_of
+from leakgauge.defenses.secure_aggregation import SecureAggregation, step_of
 from leakgauge.errors import BadInput, NotApplicable
 from leakgauge.matching.problem import matching_of
 from leakgauge.models import load_model

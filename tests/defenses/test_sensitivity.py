@@ -16,8 +16,8 @@ from leakgauge.attacks.random_guess import RandomGuess
 from leakgauge.client.chain import chain, client_step
 from leakgauge.defenses._clipping import Clipping
 from leakgauge.defenses.gaussian import Gaussian
-from leakgauge.defenses.sensitivity.defense import Sensitivity
-from leakgauge.defenses.sensitivity.slicing import NoisedSlices, flattened
+from leakgauge.defenses.sensitivity import Sensitivity
+from leakgauge.defenses.sensitivity.slicing import flattened
 from leakgauge.errors import BadInput
 from leakgauge.servers.imprint import Imprint
 from leakgauge.servers.mkor import MKOR
@@ -44,13 +44,13 @@ def shared(net, batch, *defenses):
 def test_the_chosen_slices_are_noised_and_the_others_exact(net, batch, packing):
     defense = Sensitivity(gamma=0.3, std=0.5, packing=packing, root=10)
     noise = shared(net, batch, defense) - shared(net, batch)
-    inside = defense.public.cut(net, (1, 8, 8)).touched(defense.public.chosen(range(4)))
+    inside = defense.cut(net, (1, 8, 8)).touched(defense.chosen(range(4)))
     assert (noise[~inside] == 0).all()
     assert abs(noise[inside].std() - 0.5) < 0.03
 
 
 def test_as_released_bounds_overlap_and_the_last_layer_lands_in_the_last_slice(net):
-    cut = Sensitivity(as_released=True, root=10).public.cut(net, (1, 8, 8))
+    cut = Sensitivity(as_released=True, root=10).cut(net, (1, 8, 8))
     assert cut.overlap
     assert (cut.of_entry[-211:] == 9).all()  # the last weight has 200 entries and no risk, the last bias 10
 
@@ -102,8 +102,8 @@ def test_the_printed_variance_takes_nothing_out_of_a_mean():
 
 def test_slices_are_cut_once_from_the_model_a_training_begins_with(net, batch, monkeypatch):
     cuts = []
-    real_cut = NoisedSlices.cut
-    monkeypatch.setattr(NoisedSlices, "cut", lambda self, *given: cuts.append(1) or real_cut(self, *given))
+    real_cut = Sensitivity.cut
+    monkeypatch.setattr(Sensitivity, "cut", lambda self, *given: cuts.append(1) or real_cut(self, *given))
     torch.manual_seed(1)
     later = nn.Sequential(nn.Flatten(), nn.Linear(64, 20), nn.Sigmoid(), nn.Linear(20, 10))
     defense = Sensitivity(root=10, packing="sweep")
@@ -111,7 +111,7 @@ def test_slices_are_cut_once_from_the_model_a_training_begins_with(net, batch, m
     for _ in range(3):
         noise = shared(later, batch, begun) - shared(later, batch)
     assert len(cuts) == 1
-    inside = real_cut(defense.public, net, (1, 8, 8)).touched(defense.public.chosen(range(4)))
+    inside = real_cut(defense, net, (1, 8, 8)).touched(defense.chosen(range(4)))
     assert (noise[~inside] == 0).all()
     anew = Sensitivity(root=10, packing="sweep", recut=True).begun(net, (1, 8, 8))
     shared(later, batch, anew)
@@ -144,8 +144,8 @@ def test_real_roots_need_data_and_made_up_ones_take_none():
 
 
 def known_to(posed):
-    """What the search of this problem knows of the slices."""
-    return inspect.getclosurevars(posed.strategy).nonlocals["known"]
+    """What the search of this problem knows of the slices, and whether it takes the noise out first."""
+    return tuple(inspect.getclosurevars(posed.strategy).nonlocals[name] for name in ("known", "compensate"))
 
 
 @pytest.mark.parametrize("attack", [CPL(), InvertingGradients()], ids=lambda a: a.name)
@@ -154,8 +154,8 @@ def test_gradient_matching_knows_all_that_is_public(scene, attack):
     assert defense.ways(attack) == ("without noised slices", "compensated")
     made = scene(defense)
     robust, compensating = (known_to(made.posed(attack, Known(defense, way))) for way in defense.ways(attack))
-    assert robust == NoisedSlices(noised=2, std=0.1, packing="sweep", root=10)
-    assert compensating == NoisedSlices(noised=2, std=0.1, packing="sweep", root=10, use="compensate")
+    assert robust == (defense, False)
+    assert compensating == (defense, True)
 
 
 @pytest.mark.parametrize("attack", [GRNN(), GGL()], ids=lambda a: a.name)
@@ -168,7 +168,7 @@ def test_with_clipping_the_attacker_knows_the_bound_too(scene):
     defense = Sensitivity(clip=0.5, root=10)
     posed = scene(defense).posed(CPL(), Known(defense, "without noised slices"))
     assert posed.client_gradient.__self__ == Clipping(0.5, "whole", "sample")
-    assert known_to(posed).std == 0.05
+    assert known_to(posed)[0].noise_std == 0.05
 
 
 def test_clipping_without_noise_is_known_as_clipping(scene, first_layer):

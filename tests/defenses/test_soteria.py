@@ -161,7 +161,7 @@ def test_whatever_stands_in_a_tensor_that_is_left_out_changes_nothing(scene, dis
 
 def test_a_model_without_such_a_layer_is_refused_for_the_attacker_too(scene):
     net = nn.Sequential(nn.Conv2d(1, 10, 8), nn.Flatten())
-    with pytest.raises(NotApplicable, match="soteria mutes a linear layer"):
+    with pytest.raises(NotApplicable, match="soteria needs a model with"):
         scene(model=net).matching(Known(Soteria(), "without the layer"))
 
 

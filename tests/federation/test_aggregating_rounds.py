@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from leakgauge.data import load
-from leakgauge.defenses.secure_aggregation.defense import SecureAggregation
-from leakgauge.defenses.sensitivity.defense import Sensitivity
+from leakgauge.defenses.secure_aggregation import SecureAggregation
+from leakgauge.defenses.sensitivity import Sensitivity
 from leakgauge.errors import BadInput
 from leakgauge.federation.aggregators.fedadam import FedAdam
 from leakgauge.federation.aggregators.fedavg import FedAvg

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from leakgauge.client.sums import weighted_mean
-from leakgauge.defenses.mixing.weights import mixing_matrix
+from leakgauge.defenses.mixing import evenly_spread
 from leakgauge.federation.encryption.ckks import Ckks
 from leakgauge.federation.encryption.paillier import Paillier
 from leakgauge.federation.exchange import EncryptedExchange, PlainExchange, flattened, unflattened
@@ -16,6 +16,7 @@ UPDATES = SharedUpdate(
     {"w": torch.randn(4, 3, 2, generator=G), "b": torch.randn(4, 5, generator=G)},
     {"mean": torch.randn(4, 3, generator=G), "count": torch.tensor([2, 2, 2, 2])},
 )
+MIXED = evenly_spread(torch.full((4,), 0.9, dtype=torch.float64))
 WEIGHTS = torch.tensor([0.1, 0.2, 0.3, 0.4], dtype=torch.float64)
 
 
@@ -57,7 +58,9 @@ def test_a_server_that_asks_is_told_by_which_weights_rows_are_scaled():
     assert torch.equal(asked[0], WEIGHTS)
 
 
-@pytest.mark.parametrize("weights", [None, mixing_matrix(4, 0.9)], ids=["apart", "mixed"])
+@pytest.mark.parametrize(
+    "weights", [None, evenly_spread(torch.full((4,), 0.9, dtype=torch.float64))], ids=["apart", "mixed"]
+)
 def test_the_mixtures_are_the_same(scheme, encrypted, weights):
     close(encrypted.mixtures(weights), plain().mixtures(weights), scheme.error_bound() + 16 / scheme.pieces)
 

@@ -20,7 +20,7 @@ from leakgauge.defenses.clip import Clip
 from leakgauge.defenses.dgc import DGC
 from leakgauge.defenses.gaussian import Gaussian
 from leakgauge.defenses.random_mask import RandomMask
-from leakgauge.defenses.secure_aggregation.defense import SecureAggregation
+from leakgauge.defenses.secure_aggregation import SecureAggregation
 from leakgauge.errors import BadInput, MissingExtra, NotApplicable
 from leakgauge.integrations.flower import Training, as_mod, with_aggregate
 from leakgauge.models import load_model

@@ -6,8 +6,7 @@ import os
 
 import pytest
 
-from leakgauge.defenses.ats.operations import OPERATIONS
-from leakgauge.defenses.ats.policy import effect, written
+from leakgauge.defenses.ats.operations import OPERATIONS, effect, written
 from leakgauge.errors import BadInput
 from leakgauge.lab import policy_search
 from leakgauge.lab.policy_search import BLOCK, SINGLES, Scored, Search, best_of, candidate, ranked, search_policies

@@ -3,8 +3,7 @@
 import pytest
 import torch
 
-from leakgauge.metrics.detail import DETAIL, detail, thumbnail
-from leakgauge.metrics.psnr import psnr
+from leakgauge.metrics.psnr import DETAIL, detail, psnr, thumbnail
 
 
 def pictures(*shape, seed=0):

@@ -4,7 +4,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leakgauge.metrics.label_accuracy import label_accuracy
+from leakgauge.metrics.scoring import label_accuracy
 
 labels = st.lists(st.integers(0, 4), min_size=5, max_size=5)
 

@@ -5,8 +5,8 @@ import torch
 
 from leakgauge import catalog
 from leakgauge.errors import BadInput
-from leakgauge.metrics._metric import Metric
-from leakgauge.metrics.mse import MSE
+from leakgauge.metrics import Metric
+from leakgauge.metrics.psnr import MSE
 from leakgauge.metrics.ssim import SSIM
 from leakgauge.types import DataSpec
 

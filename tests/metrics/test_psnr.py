@@ -3,7 +3,7 @@ import math
 import pytest
 import torch
 
-from leakgauge.metrics.psnr import psnr, psnr_as_fedkl, psnr_from_fedkl
+from leakgauge.metrics.psnr import mae, mse, psnr, psnr_as_fedkl, psnr_from_fedkl
 
 
 def test_equals_scikit_image():
@@ -50,3 +50,22 @@ def test_a_grey_guess_of_a_photo_is_about_12_decibels():
     values = [psnr(photo, torch.full_like(photo, 0.5)).item() for photo in photos]
     assert sum(values) / len(values) == pytest.approx(12, abs=0.5)
     assert 9 < min(values) < max(values) < 16
+
+
+def test_squared_errors_by_hand():
+    truth = torch.tensor([[[[0.0, 1.0], [0.5, 0.25]]]])  # (1, 1, 2, 2)
+    recon = torch.tensor([[[[1.0, 1.0], [0.0, 0.25]]]])
+    assert mse(truth, recon).tolist() == [(1 + 0.25) / 4]
+
+
+def test_mse_equals_scikit_image():
+    metrics = pytest.importorskip("skimage.metrics")
+    truth, recon = torch.rand(2, 3, 9, 8, dtype=torch.float64)
+    expected = metrics.mean_squared_error(truth.numpy(), recon.numpy())
+    assert mse(truth, recon).item() == pytest.approx(expected, abs=1e-12)
+
+
+def test_absolute_errors_by_hand():
+    truth = torch.tensor([[[[0.0, 1.0], [0.5, 0.25]]]])  # (1, 1, 2, 2)
+    recon = torch.tensor([[[[1.0, 1.0], [0.0, 0.25]]]])
+    assert mae(truth, recon).item() == pytest.approx(1.5 / 4)

@@ -3,7 +3,7 @@ import torch
 from sklearn.metrics import roc_auc_score
 
 from leakgauge.errors import BadInput
-from leakgauge.metrics.ranking import area_under_curve
+from leakgauge.metrics.intervals import area_under_curve
 from leakgauge.types import Interval
 
 

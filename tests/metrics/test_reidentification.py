@@ -2,7 +2,7 @@ import pytest
 import torch
 from sklearn.metrics import top_k_accuracy_score
 
-from leakgauge.metrics.reidentification import among_the_first, chance, hit_rates
+from leakgauge.metrics.intervals import among_the_first, chance, hit_rates
 
 
 def test_hits_agree_with_scikit_learn():

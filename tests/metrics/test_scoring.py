@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from leakgauge.errors import BadInput
-from leakgauge.metrics.mae import MAE
+from leakgauge.metrics.psnr import MAE
 from leakgauge.metrics.scoring import score
 from leakgauge.types import Batch, DataSpec, Reconstruction
 

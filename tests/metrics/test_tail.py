@@ -2,7 +2,7 @@
 
 import pytest
 
-from leakgauge.metrics.tail import tail_of
+from leakgauge.metrics.intervals import tail_of
 from leakgauge.types import Tail
 
 

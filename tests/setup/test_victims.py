@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from leakgauge.defenses.mixing.defense import Mixing
-from leakgauge.defenses.secure_aggregation.defense import SecureAggregation
+from leakgauge.defenses.mixing import Mixing
+from leakgauge.defenses.secure_aggregation import SecureAggregation
 from leakgauge.errors import LeakgaugeError
 from leakgauge.setup.victims import Victims
 from leakgauge.types import Batch, SharedUpdate

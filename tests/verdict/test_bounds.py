@@ -5,7 +5,7 @@ import torch
 
 from leakgauge.client.chain import client_step
 from leakgauge.data import load
-from leakgauge.defenses._reconstruction_bound import reconstruction_bound
+from leakgauge.defenses.accounting import reconstruction_bound
 from leakgauge.defenses.dp_sgd import DPSGD
 from leakgauge.defenses.fed_cdp import FedCDP, FedSDP
 from leakgauge.defenses.gaussian import Gaussian

@@ -42,8 +42,7 @@ from leakgauge.data import Dataset, load, public_batch
 from leakgauge.engine.memory import fitting
 from leakgauge.engine.randomness import generator
 from leakgauge.errors import BadInput, HiddenFact
-from leakgauge.metrics.intervals import bootstrap_mean, rate
-from leakgauge.metrics.ranking import area_under_curve
+from leakgauge.metrics.intervals import area_under_curve, bootstrap_mean, rate
 from leakgauge.settings import Settings, setting
 from leakgauge.setup.plan import configurations, parse_chain
 from leakgauge.setup.properties import Pool, parse_property

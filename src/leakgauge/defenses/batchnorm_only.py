@@ -2,11 +2,11 @@
 
 Ren's thesis (Swansea 2023, chapter 5) compares a LeNet without any normalisation with one that has a locked BatchNorm.
 Two things change at once. In train mode and for one sample BatchNorm alone stops DLG as it is scored there: the input's
-brightness and contrast have no effect on the update. What the lock adds is the difference to this configuration.
+brightness and contrast have no effect on the update. What the lock adds is the difference to this configuration. A
+model that has a normalisation already stays as it is.
 
-How to beat it: nothing is hidden but a scale, so the picture is found up to brightness and contrast. The informed
-attacker stretches it to the full range; aligned scores show what shape leaked. A model that has a normalisation already
-stays as it is.
+How to beat it: only a scale is hidden, so the picture is found up to brightness and contrast. The informed attacker
+stretches it to the full range; aligned scores show what shape leaked.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from typing import ClassVar
 
 from torch import nn
 
-from leakgauge.matching.first_layer import LEAST_SQUARES, FirstLayer
+from leakgauge.defenses._families import FitsRows
 from leakgauge.matching.problem import Matching
 from leakgauge.models.locked_norm import FIRST, with_norm
 from leakgauge.settings import setting
-from leakgauge.types import Defense, Observation
+from leakgauge.types import Observation
 
 _START = "patterned-4"  # three CIFAR-10 victims, 80 steps: 32.5 dB aligned, from noise 25.8
 
 
 @dataclass(frozen=True)
-class BatchNormOnly(Defense):
+class BatchNormOnly(FitsRows):
     """Example: `--defense batchnorm-only --local batchnorm=train`"""
 
     name: ClassVar[str] = "batchnorm-only"
@@ -40,9 +40,6 @@ class BatchNormOnly(Defense):
 
     def informs_matching(self, problem: Matching, observation: Observation, way: str) -> Matching:  # noqa: ARG002
         return with_hidden_scale(problem)
-
-    def informs_first_layer(self, problem: FirstLayer, observation: Observation, way: str) -> FirstLayer:  # noqa: ARG002
-        return problem.replace(combine=LEAST_SQUARES)  # the first rows never saw the normalisation
 
 
 def with_hidden_scale(problem: Matching) -> Matching:

@@ -3,14 +3,14 @@
 Lin et al., "Deep Gradient Compression", ICLR 2018. In each round u <- momentum u + g and v <- v + u; of each matrix or
 kernel the largest entries of |v| are sent, and u = v = 0 there. Biases and other vectors are sent as they are.
 
-What is attacked is the message of round `rounds`. The model is held fixed over these rounds and the client has the same
-samples in each, so g is the same: an attacker's best case, since in training both would move. The published code takes
-its threshold from a sample of the entries and warms up over epochs; here the share is exact from the first round.
+Attacked is the message of round `rounds`. The model is held fixed over these rounds and the client has the same samples
+in each, so g is the same: an attacker's best case, since in training both would move. The published code takes its
+threshold from a sample of the entries and warms up over epochs; here the share is exact from the first round.
 
-How to beat it: as with `prune` the zeros are visible, so only what was sent is compared, and smoothness fills the
-holes. In the first round what was sent is exact. Later an entry that waited for several rounds arrives as a multiple of
-g (with zero momentum k g after k rounds), and who sees one message cannot know which. A server that kept the earlier
-messages can (`--local seen=`): it saw when each entry was last sent, and divides. After some rounds it has them all.
+How to beat it: as with `prune` only what was sent is compared, and smoothness fills the holes. In the first round what
+was sent is exact. Later an entry that waited for several rounds arrives as a multiple of g (with zero momentum k g
+after k rounds), which one message does not show. A server that kept the earlier messages (`--local seen=`) saw when
+each entry was last sent, and divides. After some rounds it has them all.
 """
 
 from __future__ import annotations
@@ -21,28 +21,29 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
+from leakgauge.defenses._families import PerTensor
 from leakgauge.defenses.prune import Prune, drop_smallest, sparse_bytes
-from leakgauge.matching.first_layer import FirstLayer
 from leakgauge.matching.problem import Matching
 from leakgauge.settings import setting
-from leakgauge.types import Batch, Defense, Observation, SharedUpdate, Step
+from leakgauge.types import Observation, SharedUpdate
 
 
 @dataclass(frozen=True)
-class DGC(Defense):
+class DGC(PerTensor):
     """Example: `--defense dgc:share=0.9,rounds=3`"""
 
     name: ClassVar[str] = "dgc"
     summary: ClassVar[str] = "send only the largest entries and keep the rest for later rounds"
     paper: ClassVar[str] = "Lin et al. 2018 (DGC); Wei et al. 2020 (CPL), Table 7"
+    strength: ClassVar[str] = "share"
+    leaves_zeros: ClassVar[bool] = True
+    keeps: ClassVar[bool] = True
 
     share: float = setting(0.9, "share of a matrix's or kernel's entries that is kept back, 0 to 1", low=0, high=1)
     momentum: float = setting(0.9, "momentum of what is kept back", low=0, high=1)
     rounds: int = setting(1, "number of the round whose message is attacked; nothing has been kept before 1", low=1)
-
-    keeps: ClassVar[bool] = True
 
     def remembering(self, shared: SharedUpdate, memory: Mapping[str, Tensor]) -> tuple[SharedUpdate, dict[str, Tensor]]:
         sent: dict[str, Tensor] = {}
@@ -55,30 +56,17 @@ class DGC(Defense):
             sent[name], kept[f"u/{name}"], kept[f"v/{name}"] = one_round(gradient, u, v, self.share, self.momentum)
         return dataclasses.replace(shared, tensors=sent), kept
 
-    def wrap(self, step: Step) -> Step:
-        def compressed(model: nn.Module, batch: Batch, seeds: Sequence[int]) -> SharedUpdate:
-            return step(model, batch, seeds).map(lambda _, t: self._message(t))
-
-        return compressed
-
-    def _message(self, gradient: Tensor) -> Tensor:
-        """What the last round sends of one tensor (T, *parameter)."""
-        if gradient.dim() <= 2:  # the trials axis and at most one more
-            return gradient
-        sent = velocity = kept = torch.zeros_like(gradient)
+    def message(self, name: str, tensor: Tensor, seeds: Sequence[int]) -> Tensor:  # noqa: ARG002
+        """What the last round sends of one tensor."""
+        if tensor.dim() <= 2:  # the trials axis and at most one more
+            return tensor
+        sent = velocity = kept = torch.zeros_like(tensor)
         for _ in range(self.rounds):
-            sent, velocity, kept = one_round(gradient, velocity, kept, self.share, self.momentum)
+            sent, velocity, kept = one_round(tensor, velocity, kept, self.share, self.momentum)
         return sent
-
-    @property
-    def idle(self) -> bool:
-        return self.share == 0
 
     def informs_matching(self, problem: Matching, observation: Observation, way: str) -> Matching:
         return Prune(share=self.share).informs_matching(problem, observation, way)
-
-    def informs_first_layer(self, problem: FirstLayer, observation: Observation, way: str) -> FirstLayer:
-        return Prune(share=self.share).informs_first_layer(problem, observation, way)
 
     def in_round(self, number: int) -> DGC:
         return dataclasses.replace(self, rounds=self.rounds + number)

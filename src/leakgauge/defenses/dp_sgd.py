@@ -3,10 +3,9 @@
 Abadi et al., "Deep Learning with Differential Privacy", CCS 2016. The noise on the mean gradient is sigma C / B. With
 FedAvg every local step is a step of DP-SGD.
 
-What it promises, to one sample, follows from `sigma`, the sampling rate `q`, the number of noised steps `rounds` and
-`delta`; without noise, q or rounds nothing is promised. These four are the user's word on the whole training. What is
-attacked is one update, and how its samples were drawn is the scenario's business: here a client's samples are taken in
-order, while the accounting assumes that every sample is drawn with probability q at each step, in secret.
+The promise to one sample follows from `sigma`, the sampling rate `q`, the number of noised steps `rounds` and `delta`,
+as the user states them of the whole training; without noise, q or rounds nothing is promised. Attacked is one update.
+Its client takes samples in order, while the accounting assumes that each is drawn with probability q, in secret.
 
 How to beat it: the likelihood of the noise, which divides by the batch, with the clipping replayed (see `clip`) and a
 smoothness prior. A tampering server with larger gradients gains nothing: they are clipped before the noise.
@@ -17,11 +16,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from leakgauge.defenses._accounted import Accounted
 from leakgauge.defenses._clipping import SAMPLE, WHOLE, Clipping
-from leakgauge.defenses._per_sample import SampleRule
-from leakgauge.matching.noise import SUM, Noise
-from leakgauge.types import Step
+from leakgauge.defenses.accounting import Accounted
 
 
 @dataclass(frozen=True)
@@ -33,13 +29,6 @@ class DPSGD(Accounted):
     paper: ClassVar[str] = "Abadi et al. 2016, CCS"
     unit: ClassVar[str] = "sample"
 
-    def wrap(self, step: Step) -> Step:
-        return SampleRule(self.name, self.norm, "whole", self.sigma).around(step) if self.norm else step
-
     @property
     def clipping(self) -> Clipping:
         return Clipping(self.norm, WHOLE, SAMPLE)
-
-    @property
-    def clipped_noise(self) -> Noise | None:
-        return Noise(self.sigma * self.norm, SUM, "l2") if self.sigma * self.norm else None

@@ -5,75 +5,62 @@ mask computes other logits and other gradients, so nothing it tries fits exactly
 
 Where we depart. One mask is drawn per client and update and serves all its samples and local steps. For one sample and
 one step this is what `nn.Dropout` does. For more, `nn.Dropout` draws a mask per sample and step, and only the features
-that no draw kept would show: read a result for a batch as the easier case for the attacker.
+that no draw kept would show: read a result for a batch as the easier case for the attacker. The last linear layer is
+the last in the order in which the model lists its modules.
 
-The last linear layer is the last in the order in which the model lists its modules.
-
-How to beat it: the weight gradient of the last layer has exact zeros in the column of a dropped feature, so the mask
-stands in the update. Gradient matching that reads it there runs the client's own network. In the
-first-layer ratio the dropped units are rows of zeros: the other rows are fitted together.
+How to beat it: the last layer's weight gradient has exact zeros in the column of a dropped feature. Gradient matching
+reads the mask there and runs the client's own network. In the first-layer ratio the dropped units are rows of zeros:
+the other rows are fitted together.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 from torch import Tensor, nn
 
-from leakgauge.defenses._before_last import with_last_linear, with_own_draws
+from leakgauge.defenses._families import SolvesPeeled, with_last_linear, with_own_draws
 from leakgauge.engine.randomness import uniform
 from leakgauge.errors import BadInput, NotApplicable
-from leakgauge.matching.first_layer import LEAST_SQUARES, SOLVED, FirstLayer, PeeledLayer
 from leakgauge.matching.problem import Matching
 from leakgauge.matching.updates import classifier_layer, observed_gradient
 from leakgauge.models.layers import MaskedLinear
 from leakgauge.settings import setting
-from leakgauge.types import Defense, Observation, Step
+from leakgauge.types import Observation, Step
 
 
 @dataclass(frozen=True)
-class Dropout(Defense):
+class Dropout(SolvesPeeled):
     """Example: `--defense dropout:p=0.5`"""
 
     name: ClassVar[str] = "dropout"
     summary: ClassVar[str] = "train with dropout on what enters the last linear layer"
     paper: ClassVar[str] = "Wei et al. 2020 (CPL); Hinton et al. 2012"
+    strength: ClassVar[str] = "p"
+    leaves_zeros: ClassVar[bool] = True  # dropped units are rows of zeros
 
     p: float = setting(0.5, "probability that a feature is dropped, below 1; 0 drops none", low=0)
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.p >= 1:
-            raise BadInput(
-                "dropout: p", allowed="at least 0 and below 1", got=self.p, do="choose a value in that range"
-            )
+            raise BadInput("dropout: p", allowed="at least 0 and below 1", got=self.p, do="choose such a value")
 
     def prepare(self, model: nn.Module) -> nn.Module:
         """`model` with a masked last linear layer, its mask all ones; names and parameters stay as they are."""
-        if self.p == 0:
-            return model
-        return with_last_linear(model, self.name, lambda linear: MaskedLinear(linear, scale=1 / (1 - self.p)))
+        masked = functools.partial(MaskedLinear, scale=1 / (1 - self.p))
+        return model if self.idle else with_last_linear(model, self.name, masked)
 
     def wrap(self, step: Step) -> Step:
-        if self.p == 0:
-            return step
-        return with_own_draws(step, MaskedLinear, "mask", lambda seeds, shape: draw_masks(seeds, shape.numel(), self.p))
-
-    @property
-    def idle(self) -> bool:
-        return self.p == 0
+        masked = with_own_draws(step, MaskedLinear, "mask", lambda seeds, shape: draw_masks(seeds, shape[0], self.p))
+        return step if self.idle else masked
 
     def informs_matching(self, problem: Matching, observation: Observation, way: str) -> Matching:  # noqa: ARG002
         """The client's own network, its mask read off the last layer's gradient."""
         return problem.replace(masks={**problem.masks, **visible_masks(observation)})
-
-    def informs_first_layer(self, problem: FirstLayer, observation: Observation, way: str) -> FirstLayer:  # noqa: ARG002
-        return problem.replace(match_nonzero=True, combine=LEAST_SQUARES)  # dropped units are rows of zeros
-
-    def informs_peeled(self, problem: PeeledLayer, observation: Observation, way: str) -> PeeledLayer:  # noqa: ARG002
-        return problem.replace(coefficients=SOLVED)  # whichever units were dropped
 
 
 def draw_masks(seeds: Sequence[int], features: int, p: float) -> Tensor:

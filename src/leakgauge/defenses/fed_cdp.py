@@ -2,7 +2,8 @@
 
 Wei et al., "Gradient-Leakage Resilient Federated Learning", ICDCS 2021. Fed-CDP clips each sample's gradient tensor by
 tensor to C and adds noise at every local step; its promise is to a sample. Fed-SDP clips the client's update as a whole
-and adds noise once per round; its promise is to a client.
+and adds noise once per round; its promise is to a client. Both follow from `sigma`, `q`, `rounds` and `delta` as the
+user states them. For Fed-CDP `rounds` counts local steps. If the server sees who takes part, q of Fed-SDP is 1.
 
 Where we depart. L tensors that are each clipped to C can together move by C sqrt(L). The paper adds noise sigma C and
 accounts as if the whole moved by C. Here the noise is sigma C sqrt(L) (`noise="joint"`), and sigma is accounted.
@@ -10,26 +11,21 @@ accounts as if the whole moved by C. Here the noise is sigma C sqrt(L) (`noise="
 no noise at all: its line is commented out, and the other script multiplies by zero. Its log has C = 4 and sigma = 6,
 our defaults.
 
-What is promised follows from `sigma`, `q`, `rounds` and `delta` as the user states them. For Fed-CDP
-`rounds` counts local steps. Against a server that sees who takes part, q of Fed-SDP is 1.
-
 How to beat them: the guess is clipped likewise and the noise is weighed, with one scale per tensor for Fed-CDP.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from torch import nn
 
-from leakgauge.defenses._accounted import Accounted
 from leakgauge.defenses._clipping import CLIENT, LAYER, SAMPLE, WHOLE, Clipping
-from leakgauge.defenses._per_sample import SampleRule, clipped
-from leakgauge.engine.randomness import normal
+from leakgauge.defenses.accounting import Accounted
 from leakgauge.errors import NotApplicable
-from leakgauge.matching.noise import JOINT_SUM, SUM, UPDATE, Noise
+from leakgauge.matching.noise import JOINT_SUM, UPDATE, Noise
 from leakgauge.settings import setting
 from leakgauge.types import Batch, Guarantee, SharedUpdate, Step
 
@@ -49,19 +45,14 @@ class FedCDP(Accounted):
         "joint", "in units of what a sample can move: all tensors together, or one", choices=("joint", "tensor")
     )
 
-    def wrap(self, step: Step) -> Step:
-        if self.norm == 0:
-            return step
-        return SampleRule(self.name, self.norm, "layer", self.sigma, self.noise == "joint").around(step)
-
     @property
     def clipping(self) -> Clipping:
         return Clipping(self.norm, LAYER, SAMPLE)
 
     @property
     def clipped_noise(self) -> Noise | None:
-        on = JOINT_SUM if self.noise == "joint" else SUM
-        return Noise(self.sigma * self.norm, on, "l2") if self.sigma * self.norm else None
+        noise = super().clipped_noise
+        return noise if noise is None or self.noise != "joint" else replace(noise, on=JOINT_SUM)
 
     def mu(self, steps: int = 1) -> float | None:
         return super().mu(steps) if self.noise == "joint" else None
@@ -78,34 +69,23 @@ class FedSDP(Accounted):
     summary: ClassVar[str] = "clip the client's update and add noise once per round, accounted"
     paper: ClassVar[str] = "Wei et al. 2021 (Fed-CDP), ICDCS; McMahan et al. 2018"
     unit: ClassVar[str] = "client"
+    noise_on: ClassVar[str] = UPDATE
 
     norm: float = setting(4.0, "C, the largest length of the update as it is shared; 0 turns the defense off", low=0)
     sigma: float = setting(6.0, "standard deviation of the noise in units of C; 0 adds none", low=0)
 
     def wrap(self, step: Step) -> Step:
-        if self.norm == 0:
-            return step
-
-        def private(model: nn.Module, batch: Batch, seeds: Sequence[int]) -> SharedUpdate:
+        def without_buffers(model: nn.Module, batch: Batch, seeds: Sequence[int]) -> SharedUpdate:
             shared = step(model, batch, seeds)
             if shared.buffers:
                 raise NotApplicable(
                     f"fed-sdp adds noise to parameters, and {next(iter(shared.buffers))!r} is shared as it is; use "
                     "batchnorm=eval, or a model with GroupNorm"
                 )
-            short, noise = clipped(shared.tensors, self.norm, "whole"), self.sigma * self.norm
-            if noise == 0:
-                return shared.map(lambda name, _: short[name])
-            return shared.map(
-                lambda name, t: short[name] + noise * normal(seeds, f"{self.name}/{name}", t.shape[1:]).to(t)
-            )
+            return shared
 
-        return private
+        return step if self.idle else super().wrap(without_buffers)
 
     @property
     def clipping(self) -> Clipping:
         return Clipping(self.norm, WHOLE, CLIENT)
-
-    @property
-    def clipped_noise(self) -> Noise | None:
-        return Noise(self.sigma * self.norm, UPDATE, "l2") if self.sigma * self.norm else None

@@ -3,16 +3,14 @@
 McMahan et al. 2017; Wei et al. 2020 (CPL), Table 9, as a defense: an attacker who takes the average for one gradient at
 the weights it sent is wrong, the more so the longer the steps. Where single gradients are shared (FedSGD) the client
 moves by `lr` times its gradient between them and shares their mean, the weight difference divided by -lr x steps. A
-FedAvg client repeats its whole local training and shares the sum. One step changes nothing.
+FedAvg client repeats its whole local training and shares the sum. One step changes nothing. Whatever stands before it
+in a chain acts at every step, with new randomness each time.
 
-Whatever stands before it in a chain acts at every step, with randomness of its own each time.
+CPL's released notebook does something else: it takes a single gradient of a model that was trained for so many batches.
+Here the idea of its table is measured.
 
-CPL's released notebook does something else: it takes a single gradient of a model that was trained for so many
-batches. What its table is about is measured here.
-
-How to beat it: the steps are the client's only secret, and a server that agreed on their number and rate replays them.
-Gradient matching unrolls them (Geiping et al. 2020). The first-layer ratio does not care: every step multiplies the
-same sample.
+How to beat it: a server that agreed on number and rate of the steps replays them. Gradient matching unrolls them
+(Geiping et al. 2020). The first-layer ratio stays as it is: every step multiplies the same sample.
 """
 
 from __future__ import annotations
@@ -24,18 +22,18 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from leakgauge.client.fedavg import local_steps
-from leakgauge.engine.randomness import generator
-from leakgauge.matching.first_layer import LEAST_SQUARES, FirstLayer
+from leakgauge.defenses._families import FitsRows, joined
+from leakgauge.engine.randomness import derived_seed
 from leakgauge.matching.problem import Matching
 from leakgauge.settings import setting
-from leakgauge.types import Batch, Defense, Fact, LocalTraining, Observation, SharedUpdate, Step
+from leakgauge.types import Batch, Fact, LocalTraining, Observation, SharedUpdate, Step
 
 
 @dataclass(frozen=True)
-class LocalSteps(Defense):
+class LocalSteps(FitsRows):
     """Example: `--defense local-steps:steps=5`"""
 
     name: ClassVar[str] = "local-steps"
@@ -46,20 +44,13 @@ class LocalSteps(Defense):
     lr: float = setting(0.01, "rate of the steps between gradients (fedsgd); fedavg has its own", above=0)
 
     def wrap(self, step: Step) -> Step:
-        if self.steps == 1:
-            return step
-
         def repeated(model: nn.Module, batch: Batch, seeds: Sequence[int]) -> SharedUpdate:
             first = step(model, batch, seeds)
             # From here on every client has weights of its own, and a step runs on one model.
-            shared = [
-                self._followed(step, model, batch.take([t]), seed, first.take([t])) for t, seed in enumerate(seeds)
-            ]
-            tensors = {name: torch.cat([s.tensors[name] for s in shared]) for name in first.tensors}
-            buffers = {name: torch.cat([s.buffers[name] for s in shared]) for name in first.buffers}
-            return SharedUpdate(first.kind, tensors, buffers)
+            clients = ((batch.take([t]), seed, first.take([t])) for t, seed in enumerate(seeds))
+            return joined([self._followed(step, model, *client) for client in clients])
 
-        return repeated
+        return step if self.idle else repeated
 
     def _followed(self, step: Step, model: nn.Module, batch: Batch, seed: int, first: SharedUpdate) -> SharedUpdate:
         """What one client shares after the steps that follow the first."""
@@ -68,11 +59,10 @@ class LocalSteps(Defense):
         last, total = first, dict(first.tensors)
         for number in range(1, self.steps):
             _move(worker, last, rate)
-            last = step(worker, batch, [_seed_of(seed, number)])
+            last = step(worker, batch, [derived_seed(seed, f"local-steps/{number}")])
             total = {name: t + last.tensors[name] for name, t in total.items()}
-        if first.kind == "gradient":
-            total = {name: t / self.steps for name, t in total.items()}
-        return SharedUpdate(first.kind, total, last.buffers)
+        parts = self.steps if first.kind == "gradient" else 1
+        return SharedUpdate(first.kind, {name: t / parts for name, t in total.items()}, last.buffers)
 
     @property
     def idle(self) -> bool:
@@ -81,19 +71,15 @@ class LocalSteps(Defense):
     def informs_matching(self, problem: Matching, observation: Observation, way: str) -> Matching:  # noqa: ARG002
         """All steps replayed; both sides are mean gradients along the client's path."""
         local: LocalTraining = observation.fact(Fact.LOCAL_TRAINING)
-        if local.kind == "fedsgd":
-            training = dataclasses.replace(local, kind="fedavg", epochs=self.steps, lr=self.lr)
-        else:
-            training = dataclasses.replace(local, epochs=self.steps * local.epochs)
+        single = local.kind == "fedsgd"
+        epochs, lr = (self.steps, self.lr) if single else (self.steps * local.epochs, local.lr)
+        training = dataclasses.replace(local, kind="fedavg", epochs=epochs, lr=lr)
         scale = 1.0
         if observation.update.kind == "weight_delta":
             scale = -1.0 / (training.lr * local_steps(problem.shape[0] // problem.clients, training))
         shared = observation.update.tensors
         observed = {name: shared[name] * scale for name in problem.observed}
         return problem.replace(observed=observed, unrolled=training, mean_of_steps=True)
-
-    def informs_first_layer(self, problem: FirstLayer, observation: Observation, way: str) -> FirstLayer:  # noqa: ARG002
-        return problem.replace(combine=LEAST_SQUARES)  # all rows show the same sample
 
 
 def _move(worker: nn.Module, update: SharedUpdate, rate: float) -> None:
@@ -103,9 +89,3 @@ def _move(worker: nn.Module, update: SharedUpdate, rate: float) -> None:
             worker.get_parameter(name).add_(tensor[0], alpha=rate)
         for name, tensor in update.buffers.items():
             worker.get_buffer(name).copy_(tensor[0])
-
-
-def _seed_of(seed: int, number: int) -> int:
-    """A seed of its own for every later step."""
-    drawn: Tensor = torch.randint(2**31 - 1, (), generator=generator(seed, f"local-steps/{number}"))
-    return int(drawn)

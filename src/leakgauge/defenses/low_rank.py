@@ -18,23 +18,22 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from leakgauge.defenses._compressing import compressed
+from leakgauge.defenses._families import PerTensor, compressed
 from leakgauge.engine.compressing import best_approximation, factors_length, is_factored, power_approximation
 from leakgauge.engine.randomness import normal
 from leakgauge.matching.compression import Compared, Compression, Named
-from leakgauge.matching.first_layer import LEAST_SQUARES, FirstLayer
 from leakgauge.matching.problem import Matching
 from leakgauge.settings import setting
-from leakgauge.types import Batch, Defense, Observation, SharedUpdate, Step
+from leakgauge.types import Observation
 
 _FULL_RANK = 1e-5  # a singular value below this share of the largest is rounding
 _SMOOTHNESS = 1e-3  # weight of total variation; a tenth of it costs 7 dB at rank 1
 
 
 @dataclass(frozen=True)
-class LowRank(Defense):
+class LowRank(PerTensor):
     """Example: `--defense low-rank:rank=1,iterations=1`"""
 
     name: ClassVar[str] = "low-rank"
@@ -44,14 +43,8 @@ class LowRank(Defense):
     rank: int = setting(1, "rank of what is sent", low=1)
     iterations: int = setting(0, "power iterations from a random start; 0 for the best approximation", low=0)
 
-    def wrap(self, step: Step) -> Step:
-        def factored(model: nn.Module, batch: Batch, seeds: Sequence[int]) -> SharedUpdate:
-            return step(model, batch, seeds).map(lambda name, t: self._message(name, t, seeds))
-
-        return factored
-
-    def _message(self, name: str, tensor: Tensor, seeds: Sequence[int]) -> Tensor:
-        """What the factors of one tensor (T, *parameter) multiply to."""
+    def message(self, name: str, tensor: Tensor, seeds: Sequence[int]) -> Tensor:
+        """What the factors of one tensor multiply to."""
         if not is_factored(tensor.shape[1:], self.rank):
             return tensor
         matrices = tensor.flatten(2)  # (T, m, n)
@@ -63,14 +56,9 @@ class LowRank(Defense):
     def informs_matching(self, problem: Matching, observation: Observation, way: str) -> Matching:  # noqa: ARG002
         return compressed(problem, LowRankMatrices(self.rank, exact=self.iterations == 0), _SMOOTHNESS)
 
-    def informs_first_layer(self, problem: FirstLayer, observation: Observation, way: str) -> FirstLayer:  # noqa: ARG002
-        return problem.replace(combine=LEAST_SQUARES)  # their errors average out
-
     def bytes_up(self, tensors: Mapping[str, torch.Size], number_bytes: int = 4) -> int:
-        numbers = (
-            factors_length(shape, self.rank) if is_factored(shape, self.rank) else shape.numel()
-            for shape in tensors.values()
-        )
+        r = self.rank
+        numbers = (factors_length(s, r) if is_factored(s, r) else s.numel() for s in tensors.values())
         return number_bytes * sum(numbers)
 
 

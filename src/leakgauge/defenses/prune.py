@@ -16,53 +16,48 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from leakgauge.matching.first_layer import LEAST_SQUARES, FirstLayer
+from leakgauge.defenses._families import PerTensor
 from leakgauge.matching.problem import Matching
 from leakgauge.settings import setting
-from leakgauge.types import Batch, Defense, Observation, SharedUpdate, Step
+from leakgauge.types import Batch, Observation, SharedUpdate, Step
 
+_SCOPES = ("tensor", "global")
 _INDEX_BYTES = 4  # of an entry's place
 _HOLE_FILLING = 1e-4  # weight of total variation; from 1e-5 to 1e-3 the result differs by 2 to 4 dB
 
 
 @dataclass(frozen=True)
-class Prune(Defense):
+class Prune(PerTensor):
     """Example: `--defense prune:share=0.9,scope=global`"""
 
     name: ClassVar[str] = "prune"
     summary: ClassVar[str] = "send only the largest entries of the update"
     paper: ClassVar[str] = "Zhu et al. 2019; Wei et al. 2020 (CPL), Table 7"
+    strength: ClassVar[str] = "share"
+    leaves_zeros: ClassVar[bool] = True
 
     share: float = setting(0.9, "share of entries that is dropped, 0 to 1", low=0, high=1)
-    scope: str = setting(
-        "tensor", "drop this share of each tensor, or of the whole update", choices=("tensor", "global")
-    )
+    scope: str = setting("tensor", "drop this share of each tensor, or of the whole update", choices=_SCOPES)
+
+    def message(self, name: str, tensor: Tensor, seeds: Sequence[int]) -> Tensor:  # noqa: ARG002
+        return drop_smallest(tensor.flatten(1), self.share).view_as(tensor)
 
     def wrap(self, step: Step) -> Step:
-        if self.share == 0:
-            return step
+        if self.scope == "tensor":
+            return super().wrap(step)
 
         def pruned(model: nn.Module, batch: Batch, seeds: Sequence[int]) -> SharedUpdate:
             shared = step(model, batch, seeds)
-            if self.scope == "tensor":
-                return shared.map(lambda _, t: drop_smallest(t.flatten(1), self.share).view_as(t))
-            sizes = {n: t[0].numel() for n, t in shared.tensors.items()}
-            whole = drop_smallest(torch.cat([t.flatten(1) for t in shared.tensors.values()], 1), self.share)
-            parts = dict(zip(sizes, torch.split(whole, list(sizes.values()), 1), strict=True))
+            flat = {n: t.flatten(1) for n, t in shared.tensors.items()}
+            whole = drop_smallest(torch.cat(list(flat.values()), 1), self.share)
+            parts = dict(zip(flat, torch.split(whole, [t.shape[1] for t in flat.values()], 1), strict=True))
             return shared.map(lambda n, t: parts[n].view_as(t))
 
-        return pruned
-
-    @property
-    def idle(self) -> bool:
-        return self.share == 0
+        return step if self.idle else pruned
 
     def informs_matching(self, problem: Matching, observation: Observation, way: str) -> Matching:  # noqa: ARG002
         """What was dropped leaves holes, which smoothness fills in a picture."""
         return problem.replace(match_nonzero=True).with_variation(_HOLE_FILLING)
-
-    def informs_first_layer(self, problem: FirstLayer, observation: Observation, way: str) -> FirstLayer:  # noqa: ARG002
-        return problem.replace(match_nonzero=True, combine=LEAST_SQUARES)  # the other rows fill them
 
     def bytes_up(self, tensors: Mapping[str, torch.Size], number_bytes: int = 4) -> int:
         sizes = [shape.numel() for shape in tensors.values()]

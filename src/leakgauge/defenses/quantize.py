@@ -1,14 +1,13 @@
 """Quantisation: every entry becomes one of 2^bits evenly spaced levels between its tensor's least and largest entry.
 
 Konecny et al., "Federated Learning: Strategies for Improving Communication Efficiency", 2016, section 4. With
-`rounding="stochastic"` an entry goes to one of its two neighbouring levels, to the nearer one more often, such that
-its mean is the entry itself: the estimate is unbiased. `rounding="nearest"` is closer each time, and biased.
+`rounding="stochastic"` an entry goes to one of its two neighbouring levels at random, such that its mean is the entry
+itself: the estimate is unbiased. `rounding="nearest"` is closer each time, and biased.
 
-How to beat it: least and largest entry are levels themselves, so the whole grid stands in the update. Each level tells
-an interval that held the entry, half a step to either side. The informed attacker asks only that its gradient lies in
-all the intervals, instead of at their middles, and lets smoothness decide the rest. Random rounding is noise of mean
-zero and known size: there each tensor is compared in units of its step. The first-layer ratio is fitted over all rows,
-which averages the rounding.
+How to beat it: least and largest entry are levels themselves, so the update shows the whole grid. Each level gives an
+interval that held the entry, half a step to either side. The informed attacker asks only that its gradient lies in all
+the intervals, and smoothness decides the rest. Random rounding is noise of mean zero and known size: there each tensor
+is compared in units of its step. The first-layer ratio is fitted over all rows, which averages the rounding.
 """
 
 from __future__ import annotations
@@ -18,22 +17,21 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from leakgauge.client.sums import mean_of_rounds
-from leakgauge.defenses._compressing import compressed
+from leakgauge.defenses._families import PerTensor, compressed
 from leakgauge.engine.randomness import uniform
 from leakgauge.matching.compression import Compared, Compression, Named, beside
-from leakgauge.matching.first_layer import LEAST_SQUARES, FirstLayer
 from leakgauge.matching.problem import Likely, Matching
 from leakgauge.settings import setting
-from leakgauge.types import Batch, Defense, Fact, Observation, SharedUpdate, Step
+from leakgauge.types import Fact, Observation, SharedUpdate
 
 _SMOOTHNESS = 1e-4  # weight of total variation; ten times more costs half a dB, a tenth of it 3 dB
 
 
 @dataclass(frozen=True)
-class Quantize(Defense):
+class Quantize(PerTensor):
     """Example: `--defense quantize:bits=2,rounding=stochastic`"""
 
     name: ClassVar[str] = "quantize"
@@ -45,14 +43,7 @@ class Quantize(Defense):
         "nearest", "to the nearest level, or at random such that the mean is right", choices=("nearest", "stochastic")
     )
 
-    def wrap(self, step: Step) -> Step:
-        def rounded(model: nn.Module, batch: Batch, seeds: Sequence[int]) -> SharedUpdate:
-            return step(model, batch, seeds).map(lambda name, t: self._message(name, t, seeds))
-
-        return rounded
-
-    def _message(self, name: str, tensor: Tensor, seeds: Sequence[int]) -> Tensor:
-        """What is sent of one tensor (T, *parameter)."""
+    def message(self, name: str, tensor: Tensor, seeds: Sequence[int]) -> Tensor:
         rows = tensor.reshape(len(tensor), -1).double()  # in single precision 16 bits of levels are lost to rounding
         low, high = rows.amin(1, keepdim=True), rows.amax(1, keepdim=True)
         step = (high - low) / (2**self.bits - 1)
@@ -60,8 +51,7 @@ class Quantize(Defense):
         if self.rounding == "nearest":
             level = place.round()
         else:
-            chance = uniform(seeds, f"quantize/{name}", rows.shape[1:]).to(rows)
-            level = (place + chance).floor()
+            level = (place + uniform(seeds, f"quantize/{name}", rows.shape[1:]).to(rows)).floor()
         level = level.clamp(0, 2**self.bits - 1)
         return torch.where(level == 2**self.bits - 1, high, low + level * step).to(tensor).view_as(tensor)
 
@@ -71,18 +61,12 @@ class Quantize(Defense):
             return compressed(problem, levels, _SMOOTHNESS)
         # With few bits smoothness is weighed against the noise; with many, where distances in units of the step are
         # large, there is enough of it to guide the search.
-        against_squares, beside_cosine = (
-            max(0.3, 0.3 * 4.0 ** (self.bits - 4)),
-            max(1e-3, 0.03 * 4.0 ** (2 - self.bits)),
-        )
-        found = compressed(problem, levels, against_squares, beside_cosine)
+        beside_squares, beside_cosine = max(0.3, 0.3 * 4.0 ** (self.bits - 4)), max(1e-3, 0.03 * 4.0 ** (2 - self.bits))
+        found = compressed(problem, levels, beside_squares, beside_cosine)
         draws = observation.fact(Fact.LOCAL_TRAINING).seen * problem.clients
         if not isinstance(found, Likely) or found.variation is None:
             return found
         return found.replace(variation=found.variation / draws)  # the mean of several draws: less noise
-
-    def informs_first_layer(self, problem: FirstLayer, observation: Observation, way: str) -> FirstLayer:  # noqa: ARG002
-        return problem.replace(combine=LEAST_SQUARES)  # their errors average out
 
     def combined(self, updates: Sequence[SharedUpdate]) -> SharedUpdate:
         """The mean, whose least and largest entries are still the grid's; the nearest level is the same every time."""

@@ -2,11 +2,10 @@
 
 Konecny et al. 2016: each client draws its mask anew from a seed that the server knows, so no indices travel. Exactly
 floor(share x entries) of a tensor are left out. The server divides its mean by the share that was sent, which makes it
-unbiased (`aggregate`); what a client sends is the bare entries.
+unbiased (`aggregate`); a client sends the bare entries.
 
-How to beat it: the mask is no secret, so only what was sent is compared, and it is exact. Smoothness fills in what
-the rest would have said. Where the last layer's entries are missing the label cannot be read there, so it is
-searched for with the picture.
+How to beat it: the mask is public, so only what was sent is compared, and it is exact. Smoothness fills the holes. The
+label cannot be read where entries of the last layer are missing, so it is searched for with the picture.
 """
 
 from __future__ import annotations
@@ -16,37 +15,32 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from leakgauge.defenses._compressing import smoothed, with_labels_searched
+from leakgauge.defenses._families import PerTensor, smoothed, with_labels_searched
 from leakgauge.defenses.prune import dropped_of
 from leakgauge.engine.randomness import uniform
-from leakgauge.matching.first_layer import LEAST_SQUARES, FirstLayer
 from leakgauge.matching.problem import Matching
 from leakgauge.settings import setting
-from leakgauge.types import Batch, Defense, Observation, SharedUpdate, Step
+from leakgauge.types import Observation, SharedUpdate
 
 _HOLE_FILLING = 3e-4  # weight of total variation; a third of it costs 3 dB
 
 
 @dataclass(frozen=True)
-class RandomMask(Defense):
+class RandomMask(PerTensor):
     """Example: `--defense random-mask:share=0.9`"""
 
     name: ClassVar[str] = "random-mask"
     summary: ClassVar[str] = "send a random part of the entries"
     paper: ClassVar[str] = "Konecny et al. 2016"
+    strength: ClassVar[str] = "share"
+    leaves_zeros: ClassVar[bool] = True
 
     share: float = setting(0.9, "share of each tensor's entries that is left out, 0 to 1", low=0, high=1)
 
-    def wrap(self, step: Step) -> Step:
-        if self.share == 0:
-            return step
-
-        def masked(model: nn.Module, batch: Batch, seeds: Sequence[int]) -> SharedUpdate:
-            return step(model, batch, seeds).map(lambda name, t: t * self.mask(name, t, seeds))
-
-        return masked
+    def message(self, name: str, tensor: Tensor, seeds: Sequence[int]) -> Tensor:
+        return tensor * self.mask(name, tensor, seeds)
 
     def mask(self, name: str, tensor: Tensor, seeds: Sequence[int]) -> Tensor:
         """1 where an entry of this tensor (T, *parameter) is sent, else 0."""
@@ -62,17 +56,9 @@ class RandomMask(Defense):
         """The mean, each tensor divided by the share of its entries that was sent."""
         return super().aggregate(updates).map(lambda _, t: t * (t.numel() / max(1, self.sent(t.numel()))))
 
-    @property
-    def idle(self) -> bool:
-        return self.share == 0
-
     def informs_matching(self, problem: Matching, observation: Observation, way: str) -> Matching:  # noqa: ARG002
         """What was not sent leaves holes, among the labels' rows as well: labels are searched for with the inputs."""
-        found = smoothed(problem, _HOLE_FILLING).replace(match_nonzero=True)
-        return with_labels_searched(found)
-
-    def informs_first_layer(self, problem: FirstLayer, observation: Observation, way: str) -> FirstLayer:  # noqa: ARG002
-        return problem.replace(match_nonzero=True, combine=LEAST_SQUARES)
+        return with_labels_searched(smoothed(problem, _HOLE_FILLING).replace(match_nonzero=True))
 
     def combined(self, updates: Sequence[SharedUpdate]) -> SharedUpdate:
         """Each round shows other entries: the mean of those that were sent, zero where none ever was."""

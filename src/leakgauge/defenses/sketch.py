@@ -2,15 +2,13 @@
 
 `method="rotation"` (Konecny et al. 2016, section 4): random signs, a Hadamard transform, and a random part of the
 coordinates. `method="count"`: a count sketch with one row, as in FetchSGD (Rothchild et al. 2020) but tensor by tensor,
-without its momentum, error feedback and search for large entries. What the server estimates is unbiased over the
-map's randomness.
-
-The map is drawn from a public `seed`, the same for every client, so that sketches add up. It is the same in
-every round too: in training an update then always lies in the same subspace, where a new seed each round would not.
+without its momentum, error feedback and search for large entries. The estimate is unbiased over the map's randomness.
+The map is drawn from a public `seed`, the same for every client, so that sketches add up, and the same in every round:
+in training all updates then lie in one subspace, unlike with a new seed each round.
 
 How to beat it: the map is linear and public. The informed attacker applies it to its own gradient and compares
-sketches, where the true sample costs nothing, and lets smoothness decide what the sketch does not say. The label cannot
-be read off a sketched layer, so it is searched for with the picture.
+sketches, where the true sample costs nothing; smoothness decides the rest. The label cannot be read off a sketched
+layer, so it is searched for with the picture.
 """
 
 from __future__ import annotations
@@ -20,21 +18,20 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from leakgauge.defenses._compressing import compressed, with_labels_searched
+from leakgauge.defenses._families import PerTensor, compressed, with_labels_searched
 from leakgauge.engine.compressing import METHODS, sketch_length, there_and_back
 from leakgauge.matching.compression import Compared, Compression, Named
-from leakgauge.matching.first_layer import LEAST_SQUARES, FirstLayer
 from leakgauge.matching.problem import Matching
 from leakgauge.settings import setting
-from leakgauge.types import Batch, Defense, Observation, SharedUpdate, Step
+from leakgauge.types import Observation
 
 _SMOOTHNESS = 3e-4  # weight of total variation; a third of it costs 3 dB
 
 
 @dataclass(frozen=True)
-class Sketch(Defense):
+class Sketch(PerTensor):
     """Example: `--defense sketch:size=0.1,method=count`"""
 
     name: ClassVar[str] = "sketch"
@@ -45,24 +42,14 @@ class Sketch(Defense):
     method: str = setting("rotation", "which map: rotated coordinates, or a count sketch", choices=METHODS)
     seed: int = setting(0, "public number that the map is drawn from", low=0)
 
-    def wrap(self, step: Step) -> Step:
-        def sketched(model: nn.Module, batch: Batch, seeds: Sequence[int]) -> SharedUpdate:
-            return step(model, batch, seeds).map(self._estimate)
-
-        return sketched
-
-    def _estimate(self, name: str, tensor: Tensor) -> Tensor:
-        """What the server makes of the sketch of one tensor (T, *parameter)."""
+    def message(self, name: str, tensor: Tensor, seeds: Sequence[int]) -> Tensor:  # noqa: ARG002
+        """What the server makes of the sketch of one tensor."""
         rows = tensor.reshape(len(tensor), -1)
-        applied = there_and_back(rows.shape[1], self.size, self.method, self.seed, name, tensor)
-        return applied(rows).view_as(tensor)
+        return there_and_back(rows.shape[1], self.size, self.method, self.seed, name, tensor)(rows).view_as(tensor)
 
     def informs_matching(self, problem: Matching, observation: Observation, way: str) -> Matching:  # noqa: ARG002
         found = compressed(problem, Sketched(self.size, self.method, self.seed), _SMOOTHNESS)
         return with_labels_searched(found)  # no row of the last layer can be read
-
-    def informs_first_layer(self, problem: FirstLayer, observation: Observation, way: str) -> FirstLayer:  # noqa: ARG002
-        return problem.replace(combine=LEAST_SQUARES)  # their errors average out
 
     def bytes_up(self, tensors: Mapping[str, torch.Size], number_bytes: int = 4) -> int:
         return number_bytes * sum(sketch_length(shape.numel(), self.size) for shape in tensors.values())

@@ -3,19 +3,17 @@
 Sun et al., "Soteria: Provable Defense against Privacy Leakage in Federated Learning from Representation Perspective",
 CVPR 2021. With r the input of the defended layer and X the private sample, feature i scores |d r_i/dX|_2 / (r_i + eps),
 summed over the batch. The `share` of the features with the smallest scores is muted: their columns become zero. Biases
-and every other tensor are sent as they are.
+and every other tensor are sent as they are. All slopes are exact, with BatchNorm's running statistics, at the weights
+the client received; after several local steps the columns of the difference are muted.
 
 Published copies differ in eps: 0 in the DLG notebook, 0.1 in the code for Inverting Gradients (our default, as is its
-share), 1e-10 in later re-implementations. The published rule drops what lies below a percentile, which for d features
-and no ties is ceil(share (d - 1)) of them. We drop exactly so many; ties fall by position. A feature that is zero
-together with its slope has no score for eps = 0 and counts as 0: its column is zero either way.
+share), 1e-10 in later re-implementations. The published rule drops what lies below a percentile: for d features and no
+ties ceil(share (d - 1)) of them. We drop exactly so many; ties fall by position. A feature that is zero together with
+its slope has no score for eps = 0 and counts as 0: its column is zero either way.
 
-All slopes are exact. They are taken with BatchNorm's running statistics, at the weights the client received; after
-several local steps the columns of the difference are muted.
-
-How to beat it: the muted columns are visible as zeros. Leave the tensor out of the comparison, or compare only what is
-left of it: every other gradient is exact. An attacker who matches the zeros diverges and scores below a grey picture,
-which is a failed search and no protection.
+How to beat it: the muted columns are visible as zeros, and every other gradient is exact. Leave the tensor out of the
+comparison, or compare only its other columns. An attacker who matches the zeros diverges and scores below a grey
+picture, which is a failed search and no protection.
 """
 
 from __future__ import annotations
@@ -28,49 +26,44 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
+from leakgauge.defenses._families import FitsRows
 from leakgauge.engine.gradients import kept_bytes, working_model
 from leakgauge.engine.memory import fitting
 from leakgauge.errors import NotApplicable
-from leakgauge.matching.first_layer import LEAST_SQUARES, FirstLayer
 from leakgauge.matching.problem import Matching, inside
 from leakgauge.models.structure import last_listed_linear
 from leakgauge.settings import setting, unknown_name
-from leakgauge.types import Attack, Batch, Defense, Observation, SharedUpdate, Step
+from leakgauge.types import Attack, Batch, Observation, SharedUpdate, Step
 
 LAST = "last"
 _PASSES = 64  # backward passes at once; more are no faster
 
 
 @dataclass(frozen=True)
-class Soteria(Defense):
+class Soteria(FitsRows):
     """Example: `--defense soteria:share=0.6`"""
 
     name: ClassVar[str] = "soteria"
     summary: ClassVar[str] = "mute the columns of the last layer's gradient that tell most about the input"
     paper: ClassVar[str] = "Sun et al. 2021 (Soteria)"
+    strength: ClassVar[str] = "share"
+    leaves_zeros: ClassVar[bool] = True
 
     share: float = setting(0.6, "share of the columns that is muted, 0 to 1", low=0, high=1)
     eps: float = setting(0.1, "added to a feature that its slope is divided by; also published: 0 and 1e-10", low=0)
     layer: str = setting(LAST, "the linear layer that is defended, by name; last is the last one the model lists")
 
     def wrap(self, step: Step) -> Step:
-        if self.share == 0:
-            return step
-
         def muted(model: nn.Module, batch: Batch, seeds: Sequence[int]) -> SharedUpdate:
             shared = step(model, batch, seeds)
             layer = self._layer_in(model)
-            weight = f"{layer}.weight" if layer else "weight"
+            weight = _weight_of(layer)
             if weight not in shared.tensors:
                 raise NotApplicable(f"soteria mutes columns of {weight!r}, which is frozen in this model")
             columns = kept_columns(scores(model, layer, batch.inputs, self.eps), self.share)  # (T, d)
             return shared.map(lambda name, t: t * columns[:, None].to(t) if name == weight else t)
 
-        return muted
-
-    @property
-    def idle(self) -> bool:
-        return self.share == 0
+        return step if self.idle else muted
 
     def ways(self, attack: Attack) -> tuple[str, ...]:
         """The muted tensor is left out, or only what is left of it is compared."""
@@ -81,18 +74,8 @@ class Soteria(Defense):
     def informs_matching(self, problem: Matching, observation: Observation, way: str) -> Matching:  # noqa: ARG002
         if way == "visible columns":
             return problem.replace(match_nonzero=True)
-        return problem.without(inside([self._weight(problem.model)], problem.observed))
-
-    def informs_first_layer(self, problem: FirstLayer, observation: Observation, way: str) -> FirstLayer:  # noqa: ARG002
-        return problem.replace(match_nonzero=True, combine=LEAST_SQUARES)  # the ratio, if this is the layer
-
-    def _weight(self, model: nn.Module) -> str:
-        if self.layer != LAST:
-            return f"{self.layer}.weight"
-        last = last_listed_linear(model)
-        if last is None:
-            raise NotApplicable("soteria mutes a linear layer, and this model has none")
-        return f"{last}.weight" if last else "weight"
+        layer = self.layer if self.layer != LAST else self._layer_in(problem.model)
+        return problem.without(inside([_weight_of(layer)], problem.observed))
 
     def _layer_in(self, model: nn.Module) -> str:
         if self.layer != LAST:
@@ -104,6 +87,10 @@ class Soteria(Defense):
         if found is None:
             raise NotApplicable("soteria needs a model with an nn.Linear layer; this one has none")
         return found
+
+
+def _weight_of(layer: str) -> str:
+    return f"{layer}.weight" if layer else "weight"  # a model that is nothing but this layer
 
 
 def scores(model: nn.Module, layer: str, inputs: Tensor, eps: float) -> Tensor:

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from leakgauge.defenses.mixing.weights import mixed
+from leakgauge.defenses.mixing import along_clients
 from leakgauge.federation.encryption.scheme import Keys, Values, whole_weights
 from leakgauge.types import SharedUpdate
 
@@ -24,7 +24,7 @@ class PlainExchange:
 
     def mixtures(self, weights: Tensor | None) -> SharedUpdate:
         """What clients try: one model per client, by the rows of `weights`; without any the updates as they are."""
-        return mixed(self.updates, weights)
+        return self.updates if weights is None else along_clients(self.updates, weights[None])
 
     def mean(self, weights: Tensor) -> SharedUpdate:
         """Scaled so that a plain mean over clients becomes a weighted one."""

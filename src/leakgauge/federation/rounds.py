@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from leakgauge.data import Dataset
-from leakgauge.defenses.ats.policy import Triple, applied, draw, parse
+from leakgauge.defenses.ats.operations import Triple, applied, draw, parse
 from leakgauge.engine.losses import cross_entropy
 from leakgauge.engine.penalties import collecting
 from leakgauge.engine.randomness import derived_seed, generator

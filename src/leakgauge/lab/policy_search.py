@@ -25,8 +25,7 @@ from torch import Tensor, nn
 
 import leakgauge
 from leakgauge.data import Dataset, load
-from leakgauge.defenses.ats.operations import COUNT, OPERATIONS
-from leakgauge.defenses.ats.policy import LENGTH, NOTHING, Triple, applied, draw, effect, written
+from leakgauge.defenses.ats.operations import COUNT, LENGTH, NOTHING, OPERATIONS, Triple, applied, draw, effect, written
 from leakgauge.defenses.ats.scores import accuracy_scores, privacy_scores
 from leakgauge.engine.precision import set_precision
 from leakgauge.engine.randomness import generator, uniform

@@ -19,7 +19,7 @@ from leakgauge.client.partition import shares
 from leakgauge.data import Dataset, draw_victims, load
 from leakgauge.errors import BadInput
 from leakgauge.lab.identification import STEPS, Identifier, check_steps, train_identifier
-from leakgauge.metrics.reidentification import chance, hit_rates
+from leakgauge.metrics.intervals import chance, hit_rates
 from leakgauge.models import parameter_count
 from leakgauge.setup.setup import environment, pick_device
 from leakgauge.types import NOT_APPLICABLE, SCHEMA, AuditReport, Finding, Pictures, Rate, Scenario, cell_name

@@ -1,8 +1,8 @@
 """Undo one brightness and one contrast per image before scoring.
 
-Some updates hide the input's scale by construction: train-mode BatchNorm with one sample, linear layers
-without a bias. An aligned score shows what shape leaked all the same. It uses the truth, so it stands beside
-the raw score and never in its place.
+Some updates hide the input's scale by construction: train-mode BatchNorm with one sample, linear layers without a bias.
+An aligned score shows what shape leaked all the same. It uses the truth, so it stands beside the raw score and never in
+its place.
 """
 
 from __future__ import annotations
@@ -10,9 +10,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from leakgauge.metrics._metric import Metric
+from leakgauge.metrics import Metric
 from leakgauge.metrics.psnr import CAP, psnr
 from leakgauge.metrics.ssim import ssim
+
+_SUMMARY = "after one scale and offset per image were fitted to the truth; beside the raw score only"
 
 
 def align(truth: Tensor, recon: Tensor) -> Tensor:
@@ -41,24 +43,20 @@ def ssim_aligned(truth: Tensor, recon: Tensor) -> Tensor:
 
 
 PSNR_ALIGNED = Metric(
-    name="psnr_aligned",
-    summary="PSNR in dB after one scale and offset per image were fitted to the truth; beside the raw score only",
-    paper="own; for updates that hide the input's scale",
-    higher_is_better=True,
-    low=0.0,
+    "psnr_aligned",
+    f"PSNR in dB {_SUMMARY}",
+    "own; for updates that hide the input's scale",
+    psnr_aligned,
     high=CAP,
-    applies_to=("image",),
-    compare=psnr_aligned,
+    higher_is_better=True,
     clamped=False,
 )
 SSIM_ALIGNED = Metric(
-    name="ssim_aligned",
-    summary="SSIM after one scale and offset per image were fitted to the truth; beside the raw score only",
-    paper="Wang et al. 2004, aligned",
-    higher_is_better=True,
+    "ssim_aligned",
+    f"SSIM {_SUMMARY}",
+    "Wang et al. 2004, aligned",
+    ssim_aligned,
     low=-1.0,
-    high=1.0,
-    applies_to=("image",),
-    compare=ssim_aligned,
+    higher_is_better=True,
     clamped=False,
 )

@@ -32,12 +32,9 @@ def assign(truth: Tensor, recon: Tensor, claimed: Tensor | None = None) -> Tenso
     A record that is not `claimed` (T, N) takes what the others leave: it must not take a record from a claim about it.
     """
     if truth.shape != recon.shape:
-        raise BadInput(
-            "reconstruction",
-            allowed=f"shaped {tuple(truth.shape)} as the truth (trials, records, sample)",
-            got=tuple(recon.shape),
-            do="reconstruct as many records as the update holds",
-        )
+        allowed = f"shaped {tuple(truth.shape)} as the truth (trials, records, sample)"
+        do = "reconstruct as many records as the update holds"
+        raise BadInput("reconstruction", allowed=allowed, got=tuple(recon.shape), do=do)
     if truth.shape[0] == 0 or truth.shape[1] <= 1:  # nothing to choose
         return torch.zeros(truth.shape[:2], dtype=torch.long, device=truth.device)
     costs = pairwise_mse(truth, recon)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from leakgauge.metrics._metric import KINDS, Metric
+from leakgauge.metrics import ALL_KINDS, Metric
 from leakgauge.types import CATEGORIES, MASK, DataSpec
 
 TOLERANCE = 0.02  # of the range of a number
@@ -36,7 +36,7 @@ CELLS = Metric(
     higher_is_better=True,
     low=0.0,
     high=1.0,
-    applies_to=KINDS,
+    applies_to=ALL_KINDS,
     compare=cells,
     by_parts=True,
 )

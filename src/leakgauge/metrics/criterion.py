@@ -18,7 +18,7 @@ from typing import Self
 from torch import Tensor
 
 from leakgauge import catalog
-from leakgauge.metrics._metric import has_categories
+from leakgauge.metrics import has_categories
 from leakgauge.types import DataSpec
 
 Scored = Mapping[str, float | None]  # one record: what it scored in each metric, None where it is not claimed

@@ -23,7 +23,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from leakgauge.errors import BadInput
-from leakgauge.metrics._metric import Metric
+from leakgauge.metrics import Metric
 from leakgauge.metrics.lpips_weights import read_weights
 from leakgauge.reading.files import data_root
 
@@ -87,13 +87,10 @@ def _load(net: str, root: Path) -> Lpips:
         raise BadInput("LPIPS network", allowed="alex or vgg", got=repr(net), do="choose one of these")
     file, trunk = _SOURCES[net]
     arrays = read_weights(file, root)
-    layers = [arrays[trunk][f"Conv_{i}"] for i in range(len(arrays[trunk]))]
-    heads = [arrays[f"NetLinLayer_{i}"]["Conv_0"]["kernel"] for i in range(len(_STAGES[net]))]
-    return Lpips(
-        net,
-        tuple((_kernel(c["kernel"]), torch.from_numpy(np.array(c["bias"]))) for c in layers),
-        tuple(_kernel(h) for h in heads),
-    )
+    layers = (arrays[trunk][f"Conv_{i}"] for i in range(len(arrays[trunk])))
+    convolutions = tuple((_kernel(c["kernel"]), torch.from_numpy(np.array(c["bias"]))) for c in layers)
+    heads = (arrays[f"NetLinLayer_{i}"]["Conv_0"]["kernel"] for i in range(len(_STAGES[net])))
+    return Lpips(net, convolutions, tuple(_kernel(h) for h in heads))
 
 
 def _kernel(stored: npt.NDArray[np.float32]) -> Tensor:
@@ -125,23 +122,13 @@ def lpips_vgg(truth: Tensor, recon: Tensor) -> Tensor:
     return load_lpips("vgg")(truth, recon)
 
 
+_SUMMARY = "learned perceptual distance per image"
+_SMALL = "small images upsampled to 64 px"
 LPIPS = Metric(
-    name="lpips",
-    summary="learned perceptual distance per image, AlexNet, small images upsampled to 64 px",
-    paper="Zhang et al. 2018",
-    higher_is_better=False,
-    low=0.0,
+    "lpips",
+    f"{_SUMMARY}, AlexNet, {_SMALL}",
+    "Zhang et al. 2018",
+    lpips_alex,
     high=7.74,  # the two largest weights of each head, summed: no pair can differ by more
-    applies_to=("image",),
-    compare=lpips_alex,
 )
-LPIPS_VGG = Metric(
-    name="lpips-vgg",
-    summary="learned perceptual distance per image, VGG16, small images upsampled to 64 px",
-    paper="Zhang et al. 2018",
-    higher_is_better=False,
-    low=0.0,
-    high=5.45,
-    applies_to=("image",),
-    compare=lpips_vgg,
-)
+LPIPS_VGG = Metric("lpips-vgg", f"{_SUMMARY}, VGG16, {_SMALL}", "Zhang et al. 2018", lpips_vgg, high=5.45)

@@ -16,13 +16,10 @@ import torch
 from torch import Tensor
 
 from leakgauge.errors import BadInput
-from leakgauge.metrics._metric import Metric
+from leakgauge.metrics import Metric
 from leakgauge.metrics.assignment import assign, reorder
 from leakgauge.metrics.cells import CELLS
-from leakgauge.metrics.detail import DETAIL
-from leakgauge.metrics.label_accuracy import label_accuracy
-from leakgauge.metrics.mse import MSE
-from leakgauge.metrics.psnr import PSNR
+from leakgauge.metrics.psnr import DETAIL, MSE, PSNR
 from leakgauge.metrics.ssim import SSIM
 from leakgauge.types import BLANK, Batch, DataSpec, Reconstruction
 
@@ -33,9 +30,7 @@ DEFAULT = (MSE, PSNR, SSIM, DETAIL, CELLS)
 class Scores:
     """What was recovered, per trial and record, in the truth's order."""
 
-    records: Mapping[
-        str, Tensor
-    ]  # metric name -> (T, N), nan where nothing is claimed; empty if no inputs were claimed
+    records: Mapping[str, Tensor]  # metric -> (T, N), nan where nothing is claimed; empty if no inputs were
     label_accuracy: Tensor | None  # (T,); None if no labels were claimed
     matched: Tensor | None  # (T, N, *shape), clamped and in the order of the truth; blank where nothing is claimed
     failed: Tensor  # (T,) bool: the reconstruction held values that are not finite
@@ -43,13 +38,11 @@ class Scores:
 
     def record(self, trial: int, number: int) -> dict[str, float | None]:
         """What one record scored; None where nothing is claimed."""
-        values = {name: float(v[trial, number]) for name, v in self.records.items()}
-        return {name: None if math.isnan(value) else value for name, value in values.items()}
+        return {name: _number(v[trial, number]) for name, v in self.records.items()}
 
     def means(self, trial: int) -> dict[str, float | None]:
         """Over the records that are claimed; None where none is."""
-        means = {name: float(v[trial].nanmean()) for name, v in self.records.items()}
-        return {name: None if math.isnan(value) else value for name, value in means.items()}
+        return {name: _number(v[trial].nanmean()) for name, v in self.records.items()}
 
 
 def score(truth: Batch, recon: Reconstruction, data: DataSpec, metrics: Sequence[Metric] = DEFAULT) -> Scores:
@@ -63,12 +56,9 @@ def score(truth: Batch, recon: Reconstruction, data: DataSpec, metrics: Sequence
         return Scores({}, labels, None, nothing)
     _require_trials("inputs", recon.inputs, truth)
     if recon.inputs.shape != truth.inputs.shape:
-        raise BadInput(
-            "reconstructed inputs",
-            allowed=f"shaped {tuple(truth.inputs.shape)} (trials, records, sample)",
-            got=tuple(recon.inputs.shape),
-            do="return one reconstruction per private record",
-        )
+        allowed, got = f"shaped {tuple(truth.inputs.shape)} (trials, records, sample)", tuple(recon.inputs.shape)
+        do = "return one reconstruction per private record"
+        raise BadInput("reconstructed inputs", allowed=allowed, got=got, do=do)
     free, claims, failed = claims_of(recon, truth.inputs)
     tidy = free.clamp(0, 1)
     order = assign(truth.inputs, tidy, claims)
@@ -97,9 +87,22 @@ def claims_of(recon: Reconstruction, like: Tensor) -> tuple[Tensor, Tensor, Tens
 
 def _require_trials(what: str, tensor: Tensor, truth: Batch) -> None:
     if tensor.shape[0] != truth.trials:
-        raise BadInput(
-            f"reconstructed {what}",
-            allowed=f"given for {truth.trials} trials",
-            got=tensor.shape[0],
-            do="return one row per trial",
-        )
+        allowed = f"given for {truth.trials} trials"
+        raise BadInput(f"reconstructed {what}", allowed=allowed, got=tensor.shape[0], do="return one row per trial")
+
+
+def _number(value: Tensor) -> float | None:
+    number = float(value)
+    return None if math.isnan(number) else number
+
+
+def label_accuracy(truth: Tensor, guess: Tensor) -> Tensor:
+    """|multiset intersection| / N, in any order: (T, N) true and (T, M) guessed labels -> (T,) in [0, 1].
+
+    A label that occurs twice must be guessed twice. Spare guesses (M > N) are not held against the attack.
+    """
+    both = torch.cat([truth, guess.to(truth.device)], dim=1)  # (T, N + M)
+    classes, index = torch.unique(both, return_inverse=True)
+    each = torch.nn.functional.one_hot(index, len(classes))  # (T, N + M, classes)
+    true, guessed = each[:, : truth.shape[1]].sum(1), each[:, truth.shape[1] :].sum(1)
+    return torch.minimum(true, guessed).sum(1).float() / max(truth.shape[1], 1)

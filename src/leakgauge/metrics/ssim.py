@@ -14,7 +14,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from leakgauge.metrics._metric import Metric
+from leakgauge.metrics import Metric
 
 _C1 = 0.01**2  # (k L)^2 with L = 1: keep the quotient steady on flat patches
 _C2 = 0.03**2
@@ -77,23 +77,18 @@ def _fitting(size: int, images: Tensor) -> int:
 
 
 SSIM = Metric(
-    name="ssim",
-    summary="structural similarity per image, 11 x 11 Gaussian window, border cropped",
-    paper="Wang et al. 2004",
-    higher_is_better=True,
+    "ssim",
+    "structural similarity per image, 11 x 11 Gaussian window, border cropped",
+    "Wang et al. 2004",
+    ssim,
     low=-1.0,
-    high=1.0,
-    applies_to=("image",),
-    compare=ssim,
+    higher_is_better=True,
 )
-
 SSIM_UNIFORM7 = Metric(
-    name="ssim_uniform7",
-    summary="structural similarity per image with a 7 x 7 uniform window, as Ren 2023 prints it",
-    paper="Wang et al. 2004",
-    higher_is_better=True,
+    "ssim_uniform7",
+    "structural similarity per image with a 7 x 7 uniform window, as Ren 2023 prints it",
+    "Wang et al. 2004",
+    ssim_uniform7,
     low=-1.0,
-    high=1.0,
-    applies_to=("image",),
-    compare=ssim_uniform7,
+    higher_is_better=True,
 )

@@ -1,6 +1,6 @@
 """Several answers of one attack: the worst case for the client counts, record by record.
 
-Which answer is best cannot be told without the truth, so an auditor counts the one that comes closest, as the verdict
+Without the truth nobody can say which answer is best, so an auditor counts the one that comes closest, as the verdict
 does with several attacks. The comparison with other samples (`leakgauge.verdict.closeness`) takes the closest answer
 for each of them too, or the choice alone would look like a leak.
 """
@@ -36,14 +36,16 @@ def worst_case(truth: Batch, recon: Reconstruction, data: DataSpec) -> WorstCase
     """None for an attack with one answer."""
     if recon.answers is None:
         return None
-    every, scores = [], []
+    every, scores, rule = [], [], criterion_of(data)
     for answer in recon.answers.unbind(1):
         free, claims, _ = claims_of(dataclasses.replace(recon, inputs=answer, claimed=None), truth.inputs)
         tidy = free.clamp(0, 1)
         order = assign(truth.inputs, tidy, claims)
         matched = reorder(tidy, order)
         every.append(matched)
-        scores.append(_closeness(truth.inputs, matched, data).where(reorder(claims, order), -torch.inf))
+        met = rule.hits(catalog.get("metrics", rule.metric)(truth.inputs, matched, data))
+        closeness = PSNR(truth.inputs, matched, data) + _MET * met
+        scores.append(closeness.where(reorder(claims, order), -torch.inf))
     answers = torch.stack(every, 1)
     best = torch.stack(scores, 1).argmax(1)  # (T, N)
     size = [1] * len(data.shape)
@@ -63,17 +65,9 @@ def answers_in(kept: Tensor, records: int) -> Tensor:
     return answers if answers.shape[1] == 1 else answers[:, 1:]
 
 
-def _closeness(truth: Tensor, matched: Tensor, data: DataSpec) -> Tensor:
-    """(T, N): PSNR, and far more of it where the record counts as recovered."""
-    rule = criterion_of(data)
-    scores = catalog.get("metrics", rule.metric)(truth, matched, data)
-    return PSNR(truth, matched, data) + _MET * rule.hits(scores)
-
-
 def _notes(best: Tensor, names: Sequence[str], notes: tuple[str, ...] | None) -> tuple[str, ...]:
-    told = []
-    for trial, row in enumerate(best.tolist()):
+    found = []
+    for row, note in zip(best.tolist(), notes or [""] * len(best), strict=True):
         counts = ", ".join(f"{names[a]} ({row.count(a)})" for a in sorted(set(row)))
-        said = f"closest of {len(names)} answers: {counts}"
-        told.append(f"{notes[trial]}; {said}" if notes is not None and notes[trial] else said)
-    return tuple(told)
+        found.append(f"{note}; closest of {len(names)} answers: {counts}".removeprefix("; "))
+    return tuple(found)

@@ -56,7 +56,7 @@ def plain(flag: Flag) -> str:
 
 
 def about(report: AuditReport, flag: str) -> str:
-    """ "With gaussian:std=1 (every attack) and with prune (idlg not knowing of it)"; the whole audit if no row is."""
+    """ "With name:field=1 (every attack) and with another (idlg not knowing of it)"; the whole audit if no row is."""
     places = []
     for defense, group in by_defense(report).items():
         ran = [cell for cell in group if cell.row.error is None and not cell.control]

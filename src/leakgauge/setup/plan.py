@@ -104,7 +104,7 @@ def configurations(scenario: Scenario, undefended: bool = True) -> tuple[str, ..
 
 
 def parse_chain(configuration: str) -> tuple[Defense, ...]:
-    """`clip:norm=1+gaussian:std=0.1` -> the defenses in the order they act."""
+    """`first:field=1+second:field=0.1` -> the defenses in the order they act."""
     if configuration == UNDEFENDED:
         return ()
     return tuple(catalog.build("defenses", part) for part in split_chain(configuration))
@@ -116,7 +116,7 @@ def split_chain(configuration: str) -> list[str]:
 
 
 def parse_assumed(chain: str) -> tuple[tuple[Defense, ...], tuple[str | None, ...]]:
-    """`name:field=0.5@way+clip` -> what attackers take for the chain, and the one way to use each."""
+    """`first:field=0.5@way+second` -> what attackers take for the chain, and the one way to use each."""
     parts = [part.partition(_WAY) for part in split_chain(chain)]
     defenses = tuple(catalog.build("defenses", spec) for spec, _, _ in parts)
     return defenses, tuple(way if sign else None for _, sign, way in parts)

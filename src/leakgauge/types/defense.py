@@ -30,6 +30,7 @@ class Defense(Settings):
 
     paper: ClassVar[str]
     keeps: ClassVar[bool] = False  # True if a client keeps something back between rounds: see `remembering`
+    strength: ClassVar[str] = ""  # the field that turns it off at 0; see `idle`
 
     @property
     def in_sum(self) -> int:
@@ -95,7 +96,7 @@ class Defense(Settings):
     @property
     def idle(self) -> bool:
         """Is its strength zero, so that it does nothing and there is nothing to know?"""
-        return False
+        return bool(self.strength) and getattr(self, self.strength) == 0
 
     @property
     def guesses(self) -> int:

@@ -24,8 +24,7 @@ import torch
 from torch import Tensor
 
 from leakgauge import catalog
-from leakgauge.defenses._accounted import Accounted
-from leakgauge.defenses._reconstruction_bound import reconstruction_bound, reconstruction_bound_of
+from leakgauge.defenses.accounting import Accounted, reconstruction_bound, reconstruction_bound_of
 from leakgauge.metrics.criterion import Criterion, criterion_of
 from leakgauge.metrics.intervals import at_least, at_most
 from leakgauge.setup.plan import parse_chain

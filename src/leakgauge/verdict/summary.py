@@ -8,8 +8,7 @@ import numpy as np
 import torch
 
 from leakgauge.metrics.criterion import Scored, criterion_of, gain
-from leakgauge.metrics.intervals import at_least, bootstrap_mean, clopper_pearson, mean_of_shares, rate
-from leakgauge.metrics.tail import tail_of
+from leakgauge.metrics.intervals import at_least, bootstrap_mean, clopper_pearson, mean_of_shares, rate, tail_of
 from leakgauge.types import (
     UNDEFENDED,
     ConfigurationVerdict,
@@ -383,7 +382,7 @@ def headline(verdict: Verdict) -> str:
 
 
 def _in_state(tested: Sequence[ConfigurationVerdict], state: str) -> str:
-    """ " with prune and clip", where others are in another state; nothing where all are in this one."""
+    """ " with one and another defense" if others are in another state; nothing if all are in this one."""
     found = [c.defense for c in tested if state_of(c) == state]
     return f" with {in_a_row(found)}" if found and len(found) < len(tested) else ""
 

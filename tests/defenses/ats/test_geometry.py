@@ -5,7 +5,7 @@ import pytest
 import torch
 from PIL import Image
 
-from leakgauge.defenses.ats import geometry
+from leakgauge.defenses.ats import operations as geometry
 
 AFFINE, CUBIC = Image.Transform.AFFINE, Image.Resampling.BICUBIC
 

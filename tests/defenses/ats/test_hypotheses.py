@@ -4,9 +4,8 @@ import pytest
 import torch
 
 from leakgauge.data import draw_victims, load
-from leakgauge.defenses.ats.hypotheses import filled_in, gone, originals, visible, ways, ways_drawn
-from leakgauge.defenses.ats.operations import OPERATIONS
-from leakgauge.defenses.ats.policy import applied, draw, parse
+from leakgauge.defenses.ats.operations import OPERATIONS, applied, draw, parse
+from leakgauge.defenses.ats.undoing import filled_in, gone, originals, visible, ways, ways_drawn
 
 
 @pytest.fixture(scope="module")

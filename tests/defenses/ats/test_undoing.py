@@ -7,11 +7,10 @@ from leakgauge.attacks.cpl import CPL
 from leakgauge.client.chain import chain, client_step
 from leakgauge.client.observe import facts_about, observe
 from leakgauge.data import draw_victims, load
-from leakgauge.defenses.ats.defense import ATS
-from leakgauge.defenses.ats.hypotheses import ways, ways_drawn
-from leakgauge.defenses.ats.policy import draw, parse
-from leakgauge.defenses.ats.undoing import AFTERWARDS, THROUGH, with_policy
-from leakgauge.defenses.mixup.unmixing import with_unmixing
+from leakgauge.defenses.ats import ATS
+from leakgauge.defenses.ats.operations import draw, parse
+from leakgauge.defenses.ats.undoing import AFTERWARDS, THROUGH, ways, ways_drawn, with_policy
+from leakgauge.defenses.mixup import with_unmixing
 from leakgauge.errors import NotApplicable
 from leakgauge.matching.problem import matching_of
 from leakgauge.models import load_model

@@ -10,7 +10,7 @@ from leakgauge.attacks.inverting_gradients import InvertingGradients
 from leakgauge.client.chain import chain, client_step
 from leakgauge.client.observe import facts_about, observe
 from leakgauge.data import draw_victims, load
-from leakgauge.defenses.sensitivity.defense import Sensitivity
+from leakgauge.defenses.sensitivity import Sensitivity
 from leakgauge.defenses.sensitivity.robust_search import _energies
 from leakgauge.defenses.sign import Sign
 from leakgauge.errors import NotApplicable
@@ -63,7 +63,7 @@ def test_noised_slices_are_named_and_the_picture_comes_back(seen, digits, kind):
     attack = CPL(steps=STEPS)
     plain, _ = psnr(attack, seen, defense, digits, kind=kind)
     informed, found = psnr(attack, seen, defense, digits, robust(defense), kind)
-    assert named(found) == defense.public.chosen(range(TRIALS)).sort().values.tolist()
+    assert named(found) == defense.chosen(range(TRIALS)).sort().values.tolist()
     assert informed > plain + 10
     assert (found.trace[:, 0] > found.objective).all()
 
@@ -79,7 +79,7 @@ def test_small_noise_is_weighted_down_and_not_left_out(seen, digits):
 def test_an_open_choice_needs_no_naming(seen, digits):
     defense = Sensitivity(gamma=0.3, secret=False, root=10)
     score_, found = psnr(CPL(steps=STEPS), seen, defense, digits, robust(defense))
-    assert named(found) == defense.public.chosen(range(TRIALS)).sort().values.tolist()
+    assert named(found) == defense.chosen(range(TRIALS)).sort().values.tolist()
     assert score_ > 15
 
 

@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import nn
 
-from leakgauge.defenses.sensitivity.root_samples import check_roots, distilled, labels_of, loss_after_step, root_samples
-from leakgauge.errors import BadInput, NotApplicable
+from leakgauge.defenses.sensitivity.slicing import distilled, labels_of, loss_after_step, root_samples
+from leakgauge.errors import BadInput
 
 SHAPE = (1, 8, 8)
 
@@ -65,14 +65,6 @@ def test_the_slope_of_the_loss_after_a_step_is_that_of_finite_differences(net):
     assert up - down == pytest.approx(2 * float((slope * step).sum()), rel=1e-5)
 
 
-@pytest.mark.parametrize(
-    ("roots", "data", "message"), [("real", "", "the name of a data set"), ("made-up", "mnist", "left out")]
-)
-def test_a_kind_and_its_data_must_fit(roots, data, message):
-    with pytest.raises(BadInput, match=message):
-        check_roots(roots, data)
-
-
 def test_samples_of_another_shape_are_refused(net):
     with pytest.raises(BadInput, match=r"samples of shape \(1, 10, 10\)"):
         root_samples(nn.Sequential(nn.Flatten(), nn.Linear(100, 10)), (1, 10, 10), 5, "real", "digits")
@@ -81,8 +73,3 @@ def test_samples_of_another_shape_are_refused(net):
 def test_more_samples_of_one_label_than_there_are_are_refused(net):
     with pytest.raises(BadInput, match="sensitivity: root must be at most"):
         root_samples(net, SHAPE, 5000, "real", "digits", bias=1.0)
-
-
-def test_a_model_without_parameters_is_refused():
-    with pytest.raises(NotApplicable, match="trainable"):
-        root_samples(nn.Flatten(), SHAPE, 2)

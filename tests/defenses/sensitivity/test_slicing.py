@@ -6,15 +6,8 @@ import pytest
 import torch
 from torch import nn
 
-from leakgauge.defenses.sensitivity.slicing import (
-    NoisedSlices,
-    SliceRule,
-    flattened,
-    packed,
-    reservoir,
-    swept,
-    unflattened,
-)
+from leakgauge.defenses.sensitivity import Sensitivity
+from leakgauge.defenses.sensitivity.slicing import flattened, packed, reservoir, swept, unflattened
 from leakgauge.errors import BadInput, NotApplicable
 
 SHAPE = (1, 8, 8)
@@ -27,7 +20,9 @@ def net():
 
 
 @pytest.mark.parametrize(
-    "rule", [SliceRule(), SliceRule(packing="sweep"), SliceRule(packing="size"), SliceRule(as_released=True)], ids=repr
+    "rule",
+    [Sensitivity(), Sensitivity(packing="sweep"), Sensitivity(packing="size"), Sensitivity(as_released=True)],
+    ids=repr,
 )
 def test_slices_cover_every_entry_once(net, rule):
     cut = rule.cut(net, SHAPE)
@@ -41,7 +36,7 @@ def test_slices_cover_every_entry_once(net, rule):
 
 
 def test_balanced_slices_have_equal_risk_and_a_part_of_every_tensor(net):
-    cut = SliceRule(slices=4).cut(net, SHAPE)
+    cut = Sensitivity(slices=4).cut(net, SHAPE)
     sizes = [p.numel() for p in net.parameters()]
     for part in torch.split(cut.of_entry, sizes):
         counts = torch.bincount(part, minlength=4)
@@ -76,31 +71,31 @@ def test_a_sweep_goes_left_to_right_and_the_last_has_the_rest():
 
 
 def test_slices_by_size_go_left_to_right_and_are_of_one_size(net):
-    cut = SliceRule(slices=3, packing="size").cut(net, SHAPE)
+    cut = Sensitivity(slices=3, packing="size").cut(net, SHAPE)
     assert (cut.of_entry.diff() >= 0).all()
     assert cut.sizes.max() - cut.sizes.min() <= 2  # a block: the greatest common divisor of 36, 4, 1440 and 10
 
 
 def test_each_kind_of_root_samples_gives_another_risk(net):
     kinds = ({}, {"roots": "real", "root_data": "digits"}, {"roots": "distilled", "root_data": "digits"})
-    risks = [tuple(SliceRule(**kind)._risk(net, SHAPE).mean.values()) for kind in kinds]
+    risks = [tuple(Sensitivity(**kind).risk(net, SHAPE).mean.values()) for kind in kinds]
     assert len(set(risks)) == 3
 
 
 def test_real_roots_cut_other_slices_by_a_sweep(net):
-    made_up, real = SliceRule(packing="sweep"), SliceRule(packing="sweep", roots="real", root_data="digits")
+    made_up, real = Sensitivity(packing="sweep"), Sensitivity(packing="sweep", roots="real", root_data="digits")
     assert not torch.equal(made_up.cut(net, SHAPE).of_entry, real.cut(net, SHAPE).of_entry)
 
 
 @pytest.mark.parametrize(("field", "value"), [("probes", -1), ("bias", 1.5), ("bias", -0.1), ("roots", "stolen")])
 def test_root_fields_out_of_range_are_refused(field, value):
-    with pytest.raises(BadInput, match=f"slices: {field} must be"):
-        SliceRule(**{field: value})
+    with pytest.raises(BadInput, match=f"sensitivity: {field} must be"):
+        Sensitivity(**{field: value})
 
 
 def test_more_slices_than_blocks_are_refused(net):
     with pytest.raises(BadInput, match="slices must be at most"):
-        SliceRule(slices=5000).cut(net, SHAPE)
+        Sensitivity(slices=5000).cut(net, SHAPE)
 
 
 def test_the_reservoir_takes_every_slice_with_probability_d_over_s():
@@ -118,19 +113,19 @@ def test_a_client_chooses_the_same_alone_and_among_others():
 
 
 def test_an_open_choice_is_the_same_for_everyone():
-    chosen = NoisedSlices(secret=False).chosen(range(5))
+    chosen = Sensitivity(secret=False).chosen(range(5))
     assert (chosen == chosen[0]).all()
-    assert not (NoisedSlices().chosen(range(5)) == chosen[0]).all()
+    assert not (Sensitivity().chosen(range(5)) == chosen[0]).all()
 
 
 def test_everybody_cuts_alike(net):
-    first, second = SliceRule().cut(net, SHAPE), SliceRule().cut(net, SHAPE)
+    first, second = Sensitivity().cut(net, SHAPE), Sensitivity().cut(net, SHAPE)
     assert torch.equal(first.of_entry, second.of_entry)
 
 
 def test_a_model_without_parameters_is_refused():
     with pytest.raises(NotApplicable, match="trainable"):
-        SliceRule().cut(nn.Flatten(), SHAPE)
+        Sensitivity().cut(nn.Flatten(), SHAPE)
 
 
 def test_flat_rows_come_back_as_tensors():

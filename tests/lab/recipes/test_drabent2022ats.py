@@ -11,7 +11,7 @@ from leakgauge import catalog
 from leakgauge.client.fedsgd import fedsgd
 from leakgauge.client.observe import facts_about, observe
 from leakgauge.data import load
-from leakgauge.defenses.ats.defense import ATS
+from leakgauge.defenses.ats import ATS
 from leakgauge.engine.gradients import trial_gradients
 from leakgauge.errors import BadInput
 from leakgauge.lab.policy_search import SINGLES

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from leakgauge.defenses.sensitivity.defense import Sensitivity
+from leakgauge.defenses.sensitivity import Sensitivity
 from leakgauge.errors import BadInput
 from leakgauge.lab.recipes._statistics import STATISTICS, compute, heading, written
 from leakgauge.lab.recipes._success import is_failed
@@ -150,7 +150,7 @@ def test_mistakes_in_a_spec_are_refused(spec):
 def test_named_slices_are_counted_among_those_that_were_noised(victim):
     """Seed 0 noises three of ten; the attack names two of them and one other."""
     defense = "sensitivity:gamma=0.3"
-    true = Sensitivity(gamma=0.3).public.chosen([0])[0].tolist()
+    true = Sensitivity(gamma=0.3).chosen([0])[0].tolist()
     other = next(n for n in range(10) if n not in true)
     note = f"slices taken as noised: {true[0]} {true[1]} {other}"
     assert compute("slices_named", [victim(defense=defense, note=note)]).value == pytest.approx(2 / 3)

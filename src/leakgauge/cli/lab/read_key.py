@@ -8,8 +8,7 @@ import typer
 
 from leakgauge.cli import options
 from leakgauge.cli.console import show, show_json, show_table
-from leakgauge.defenses.key_lock import KeyLock
-from leakgauge.defenses.key_lock.reading import misfit, read_key
+from leakgauge.defenses.key_lock import KeyLock, misfit, read_key
 from leakgauge.errors import BadInput
 from leakgauge.models.locked_norm import draw_locks, locks_in
 from leakgauge.setup.plan import parse_chain

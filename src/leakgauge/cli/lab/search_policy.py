@@ -13,8 +13,7 @@ import typer
 from leakgauge.cli import options
 from leakgauge.cli.console import say, show, show_json, show_table, watching
 from leakgauge.cli.running import RUNS
-from leakgauge.defenses.ats.operations import OPERATIONS
-from leakgauge.defenses.ats.policy import parse
+from leakgauge.defenses.ats.operations import OPERATIONS, parse
 from leakgauge.errors import BadInput
 from leakgauge.lab.policy_search import TRAINING, Scored, Search, best_of, search_policies
 from leakgauge.reading.keys import key_of

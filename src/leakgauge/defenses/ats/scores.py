@@ -31,14 +31,13 @@ def privacy_scores(model: nn.Module, noise: Tensor, pictures: Tensor, labels: Te
     Model in eval mode. The way begins at the same gradient under every policy, so that one is computed once.
     """
     worker = working_model(model, "eval")
-    rows = _rows(worker, noise)
-    parts = [
-        torch.cat([_along(worker, n, begun, seen, y) for seen in torch.split(p, max(1, rows // len(n)))])
-        for n, p, y in zip(
-            torch.split(noise, rows), torch.split(pictures, rows, 1), torch.split(labels, rows), strict=True
-        )
-        for begun in [_gradients(worker, n, y)]
-    ]
+    numbers = sum(p.numel() for p in worker.parameters()) + 50 * noise[0].numel()
+    rows = fitting(_COPIES * numbers * noise.element_size(), noise.device)  # pictures side by side
+    parts = []
+    some = (torch.split(noise, rows), torch.split(pictures, rows, 1), torch.split(labels, rows))
+    for n, p, y in zip(*some, strict=True):
+        begun, size = _gradients(worker, n, y), max(1, rows // len(n))
+        parts.append(torch.cat([_along(worker, n, begun, seen, y) for seen in torch.split(p, size)]))
     return torch.cat(parts, 1)
 
 
@@ -93,10 +92,8 @@ def accuracy_scores(model: nn.Module, batches: Sequence[tuple[Tensor, Tensor]]) 
 
 def firsts(labels: Tensor) -> Tensor:
     """Where each class is met first, in order."""
-    place: dict[int, int] = {}
-    for at, label in enumerate(labels.tolist()):
-        place.setdefault(label, at)
-    return torch.tensor(list(place.values()))
+    listed = labels.tolist()
+    return torch.tensor([listed.index(label) for label in dict.fromkeys(listed)])
 
 
 def input_gradients(worker: nn.Module, pictures: Tensor) -> Tensor:
@@ -115,9 +112,3 @@ def spread(rows: Tensor) -> float:
     correlation = torch.corrcoef(rows.double()).nan_to_num()  # a picture without any gradient correlates with none
     values = torch.linalg.eigvalsh(correlation.reshape(len(rows), len(rows)).cpu()).clamp_min(0) + _TINY
     return -float((values.log() + 1 / values).sum())
-
-
-def _rows(worker: nn.Module, pictures: Tensor) -> int:
-    """How many pictures run side by side."""
-    numbers = sum(p.numel() for p in worker.parameters()) + 50 * pictures[0].numel()
-    return fitting(_COPIES * numbers * pictures.element_size(), pictures.device)

@@ -1,11 +1,11 @@
 """Matching an update of which some slices carry noise, when only their bounds, number and noise are known.
 
 Large noise. A first search compares slices by sum_b n_b log(1 + E_b / (n_b t^2)), E_b the squared residual of slice b
-and n_b its size: a slice that will not fit loses its say, the others are fitted the more closely. Then the slices with
-the worst fit are named as noised and left out, and the attack's own search goes on from there.
+and n_b its size: a slice that does not fit loses weight, and the others are fitted the more closely. Then the slices
+with the worst fit are named as noised and left out, and the attack's own search goes on from there.
 
 Small noise, below three times t. Squared distance serves for the first search, and named slices are not left out but
-weighted by t^2 / (std^2 + t^2): what they say is nearly right.
+weighted by t^2 / (std^2 + t^2).
 
 t is how exactly a clean slice is expected to fit: half a percent of the update's own size.
 """
@@ -14,12 +14,13 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from leakgauge.defenses.sensitivity.compensation import compensated, mean_variance
-from leakgauge.defenses.sensitivity.slicing import NoisedSlices, Slicing, flattened, unflattened
+from leakgauge.defenses.sensitivity.slicing import Slicing, flattened, unflattened
 from leakgauge.engine.gradients import parameters_of
 from leakgauge.errors import NotApplicable
 from leakgauge.matching.attempts import part_of
@@ -28,28 +29,32 @@ from leakgauge.matching.noise import UPDATE, noise_in_gradient
 from leakgauge.matching.problem import Distance, Matching, Search, Start, Strategy
 from leakgauge.types import DataSpec, Fact, Observation, Progress, Reconstruction
 
+if TYPE_CHECKING:
+    from leakgauge.defenses.sensitivity import Sensitivity
+
 _EXACTNESS = 0.005  # t, in units of the root mean square of a clean slice
 _SMALL = 3.0  # noise below this many t is weighted down, above it is left out
 _TINY = 1e-30
+_WORK = ("steps", "evaluations", "seconds")
 
 
-def search_in_slices(known: NoisedSlices) -> Strategy:
-    """The search of an attacker who knows of noised slices, around the attack's own."""
+def search_in_slices(known: Sensitivity, *, compensate: bool) -> Strategy:
+    """The search of an attacker who knows the defense, around the attack's own."""
 
     def strategy(
         problem: Matching, search: Search, start: Start, seeds: Sequence[int], progress: Progress
     ) -> Reconstruction:
         observation = problem.observation
         if problem.compression is not None:
-            raise NotApplicable("noised slices are told apart in an update that is not compressed besides")
+            raise NotApplicable("noised slices can be found only in an update that is not compressed")
         as_shared = problem.unrolled is not None and not problem.mean_of_steps
-        std = known.std if as_shared else known.std * noise_in_gradient(UPDATE, observation)
-        if known.use == "compensate":
+        std = known.noise_std if as_shared else known.noise_std * noise_in_gradient(UPDATE, observation)
+        if compensate:
             rows = flattened(problem.observed)
             clean = compensated(rows, mean_variance(std, known.noised / known.slices, [1.0]), known.q, known.keep)
             return search(problem.replace(observed=unflattened(clean, problem.observed)), start, progress)
         if problem.painter is not None or problem.hidden:
-            raise NotApplicable("noised slices are told apart by a search of the inputs alone")
+            raise NotApplicable("noised slices can be found only by a search of the inputs alone")
         data: DataSpec = observation.fact(Fact.INPUT_SPEC)
         cut = _of(known.cut(observation.model, data.shape), problem, observation)
         fit = _SliceFit(problem, cut, known, std)
@@ -62,7 +67,10 @@ def search_in_slices(known: NoisedSlices) -> Strategy:
 
 
 def _twice(fit: _SliceFit, search: Search, start: Start, seeds: Sequence[int], progress: Progress) -> Reconstruction:
-    """A search that tells the noised slices apart, and one that goes on from there without them."""
+    """A search that tells the noised slices apart, and one that goes on from there without them.
+
+    The result is the second one's with the work of both; its objective is traced from where the first one began.
+    """
     first = search(fit.first, start, part_of(progress, 0, 2))
     if first.finished is not None or first.inputs is None:  # interrupted
         return first
@@ -70,7 +78,11 @@ def _twice(fit: _SliceFit, search: Search, start: Start, seeds: Sequence[int], p
     rest = fit.weighted(worst)
     again = search(rest, _from(fit.problem, first.inputs, seeds, start), part_of(progress, 1, 2))
     begun, _ = rest.evaluator(torch.arange(len(seeds), device=worst.device))(start(seeds, 0))
-    return _both(first, again, worst, begun)
+    trace = None if again.trace is None else torch.cat((begun[:, None], again.trace), 1)
+    work: dict[str, Any] = {
+        name: getattr(first, name) + getattr(again, name) for name in ("steps", "evaluations", "seconds")
+    }
+    return dataclasses.replace(again, trace=trace, notes=_notes(worst), **work)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,19 +91,19 @@ class _SliceFit:
 
     problem: Matching
     cut: Slicing
-    known: NoisedSlices
+    known: Sensitivity
     std: float
 
     @property
     def first(self) -> Matching:
         """The problem of the first search."""
-        return self.problem if self._is_small else dataclasses.replace(self.problem, distance=self._robust)
+        return self.problem if self._is_small else self.problem.replace(distance=self._robust)
 
     def worst(self, found: Reconstruction) -> Tensor:
         """(T, d): the slices that fit worst at what was found, by the mean square of their residual."""
         problem = self.problem
-        assert found.inputs is not None
         labels = found.labels if problem.labels is None else problem.labels
+        assert found.inputs is not None
         assert labels is not None
         mine = problem.simulated(found.inputs, labels)
         misfit = flattened({n: mine[n] - g for n, g in problem.observed.items()})
@@ -100,10 +112,9 @@ class _SliceFit:
     def weighted(self, noised: Tensor) -> Matching:
         """The problem with these slices (T, d) left out, or of less weight."""
         factor = self._exactness(flattened(self.problem.observed))  # (T,)
-        weight = 0.0 * factor if not self._is_small else factor / (self.std**2 + factor**2).sqrt()
-        inside = self.cut.touched(noised)
-        rows = torch.where(inside, weight[:, None], torch.ones_like(weight)[:, None])
-        return dataclasses.replace(self.problem, weights=unflattened(rows, self.problem.observed))
+        weight = factor / (self.std**2 + factor**2).sqrt() if self._is_small else 0.0 * factor
+        rows = torch.where(self.cut.touched(noised), weight[:, None], 1.0)
+        return self.problem.replace(weights=unflattened(rows, self.problem.observed))
 
     @property
     def _is_small(self) -> bool:
@@ -167,24 +178,9 @@ def _from(problem: Matching, inputs: Tensor, seeds: Sequence[int], own: Start) -
 
     def start(some: Sequence[int], attempt: int) -> Tensor:
         begun = own(some, attempt)
-        if attempt == 0:
-            begun = torch.cat((rows[[at[seed] for seed in some]], begun[:, problem.pixels :]), 1)
-        return begun
+        return torch.cat((rows[[at[s] for s in some]], begun[:, problem.pixels :]), 1) if attempt == 0 else begun
 
     return start
-
-
-def _both(first: Reconstruction, again: Reconstruction, worst: Tensor, begun: Tensor) -> Reconstruction:
-    """The second search's result with the work of both; its objective is traced from where the first one began."""
-    trace = None if again.trace is None else torch.cat((begun[:, None], again.trace), 1)
-    return dataclasses.replace(
-        again,
-        steps=first.steps + again.steps,
-        evaluations=first.evaluations + again.evaluations,
-        seconds=first.seconds + again.seconds,
-        trace=trace,
-        notes=_notes(worst),
-    )
 
 
 def _notes(noised: Tensor) -> tuple[str, ...]:

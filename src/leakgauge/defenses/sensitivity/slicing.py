@@ -5,31 +5,37 @@ All tensors are cut into blocks of one size, the greatest common divisor of thei
 evenly over its blocks. Blocks are then packed into slices of equal total risk. The paper's baseline ignores the risk
 and makes slices of equal size from the first block to the last (`packing="size"`).
 
-Root samples are public (`leakgauge.defenses.sensitivity.root_samples`). So whoever has the model and these settings
-gets the very same slices, client, server and attacker alike, and no private sample is needed.
+Root samples are public and the same for everybody. So whoever has the model and the settings gets the very same slices,
+client, server and attacker alike, and no private sample is needed. There are three kinds. *Made up*: smooth random
+pictures from a public seed, each label in turn; nobody's, and no file is needed. *Real*: samples of a named data set's
+public split. *Distilled* from those (Wang et al. 2018, "Dataset distillation"): samples on which one step of gradient
+descent, from the model at hand, lowers the loss on real samples. They are searched for from made-up ones; the labels
+stay. `bias` is the share of the samples that have label 0, the others are spread evenly over the other labels; 0 gives
+each label its turn. An even set of ten labels has bias 0.1.
 """
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 
-from leakgauge.defenses.sensitivity.compensation import KEEPS
-from leakgauge.defenses.sensitivity.root_samples import ROOTS, check_roots, root_samples
-from leakgauge.engine.gradients import parameters_of
-from leakgauge.engine.jacobian_norms import JacobianNorms, all_ones_norms, jacobian_norms
-from leakgauge.engine.randomness import uniform
-from leakgauge.errors import BadInput, NotApplicable
-from leakgauge.settings import Settings, setting
+from leakgauge.data import load
+from leakgauge.engine.gradients import parameters_of, working_model
+from leakgauge.engine.randomness import generator, normal, uniform
+from leakgauge.errors import BadInput
 
 PACKINGS = ("balanced", "sweep", "size")
-USES = ("slices", "compensate")
+ROOTS = ("made-up", "real", "distilled")
+_COARSE = 4  # made-up pictures vary over this many cells per side
 _PUBLIC_SEED = 0
+_REAL = 256  # samples on which the step from distilled ones is tried
+_STEPS, _RATE = 40, 0.05  # of the search for distilled samples, by Adam
+_LEARNING_RATE = 0.1  # of the step on them, to begin with; it is searched for too
 
 
 @dataclass(frozen=True)
@@ -54,71 +60,23 @@ class Slicing:
         return inside
 
 
-@dataclass(frozen=True)
-class SliceRule(Settings):
-    """How slices are cut: public, since every client must cut alike."""
-
-    name: ClassVar[str] = "slices"
-    summary: ClassVar[str] = "slices of equal risk"
-
-    slices: int = setting(10, "number of slices", low=2)
-    root: int = setting(50, "root samples by which the risk is measured", low=1)
-    probes: int = setting(4, "random probes per root sample; 0 takes every input entry in turn, which is exact", low=0)
-    roots: str = setting("made-up", "where the root samples come from", choices=ROOTS)
-    root_data: str = setting("", "the data set of real or distilled root samples")
-    bias: float = setting(0.0, "share of root samples with label 0; 0 is even", low=0, high=1)
-    packing: str = setting("balanced", "balanced by risk, left to right, or by size alone", choices=PACKINGS)
-    as_released: bool = setting(False, "risk by the all-ones product, a sweep, and bounds that overlap by one")
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_roots(self.roots, self.root_data)
-
-    def cut(self, model: nn.Module, shape: Sequence[int]) -> Slicing:
-        """The slices for a model of samples of this shape."""
-        sizes = {name: p.numel() for name, p in parameters_of(model).items()}
-        if not sizes:
-            raise NotApplicable("sensitivity needs a model with trainable parameters; this one has none")
-        block = math.gcd(*sizes.values())
-        blocks = [size // block for size in sizes.values()]
-        if sum(blocks) < self.slices:
-            raise BadInput(
-                "sensitivity: slices",
-                allowed=f"at most {sum(blocks)}, the blocks of {block} entries in this model",
-                got=self.slices,
-                do="choose fewer",
-            )
-        if self.packing == "size" and not self.as_released:
-            return Slicing(alike(sum(blocks), self.slices).repeat_interleave(block), self.slices)
-        risk = self._risk(model, shape).mean
-        share = torch.tensor([_rounded(risk[n]) / b for n, b in zip(sizes, blocks, strict=True)], dtype=torch.float64)
-        if self.as_released or self.packing == "sweep":
-            per_block = swept(share, blocks, self.slices)
-        else:
-            per_block = packed(share, blocks, self.slices)
-        return Slicing(per_block.repeat_interleave(block), self.slices, overlap=self.as_released)
-
-    def _risk(self, model: nn.Module, shape: Sequence[int]) -> JacobianNorms:
-        inputs, labels = root_samples(model, shape, self.root, self.roots, self.root_data, self.bias)
-        if self.as_released:
-            return all_ones_norms(model, inputs, labels)
-        return jacobian_norms(model, inputs, labels, self.probes, _PUBLIC_SEED)
-
-
-@dataclass(frozen=True)
-class NoisedSlices(SliceRule):
-    """All that is public about slices of which some are noised: what an attacker knows."""
-
-    noised: int = setting(3, "number of slices that carry noise", low=1)
-    std: float = setting(0.1, "standard deviation of their noise", low=0)
-    secret: bool = setting(True, "each client chooses its slices by itself; false: by a seed that is known")
-    use: str = setting("slices", "tell noised slices from clean ones, or take noise out first", choices=USES)
-    q: float = setting(6.0, "aspect of the matrix that noise is taken out of (use=compensate)", low=1)
-    keep: str = setting("outside", "eigenvalues that are no noise (use=compensate)", choices=KEEPS)
-
-    def chosen(self, seeds: Sequence[int]) -> Tensor:
-        """(T, d) the slices each client's seed chooses; the same ones for all where the choice is no secret."""
-        return reservoir(seeds if self.secret else [_PUBLIC_SEED] * len(seeds), self.slices, self.noised)
+def sliced(
+    sizes: Mapping[str, int], slices: int, risk: Mapping[str, float] | None = None, sweep: bool = False
+) -> Tensor:
+    """Slice of every entry, (P,), for parameters of these sizes: of equal `risk`, or without it of equal size."""
+    block = math.gcd(*sizes.values())
+    blocks = [size // block for size in sizes.values()]
+    total = sum(blocks)
+    if total < slices:
+        allowed = f"at most {total}, the blocks of {block} entries in this model"
+        raise BadInput("sensitivity: slices", allowed=allowed, got=slices, do="choose fewer")
+    if risk is None:
+        of_block = torch.arange(total) * slices // total  # left to right, all of one size but for one block
+    else:
+        rounded = {name: float(f"{risk[name]:.4g}") for name in sizes}  # sums in another order must not move a bound
+        share = torch.tensor([r / b for r, b in zip(rounded.values(), blocks, strict=True)], dtype=torch.float64)
+        of_block = (swept if sweep else packed)(share, blocks, slices)
+    return of_block.repeat_interleave(block)
 
 
 def reservoir(seeds: Sequence[int], slices: int, chosen: int) -> Tensor:
@@ -137,8 +95,7 @@ def packed(share: Tensor, blocks: Sequence[int], slices: int) -> Tensor:
 
     A tensor's blocks all have the same risk, so how many each slice gets is computed at once. They go there as one run.
     """
-    load = torch.zeros(slices, dtype=torch.float64)
-    size = torch.zeros(slices, dtype=torch.float64)
+    load, size = torch.zeros(2, slices, dtype=torch.float64)
     runs: dict[int, Tensor] = {}
     for tensor in torch.argsort(share, descending=True, stable=True).tolist():
         weight = float(share[tensor])
@@ -158,15 +115,10 @@ def swept(share: Tensor, blocks: Sequence[int], slices: int) -> Tensor:
     for number in range(slices - 1):
         before = float(until[begin - 1]) if begin else 0.0
         end = int(torch.searchsorted(until, before + wanted))
-        end = min(max(end, begin + 1), len(risk) - (slices - 1 - number))  # nobody goes without
+        end = min(max(end, begin + 1), len(risk) - (slices - 1 - number))  # no slice stays empty
         found[begin:end] = number
         begin = end
     return found
-
-
-def alike(blocks: int, slices: int) -> Tensor:
-    """Slice of every block, left to right, all of one size but for one block: (blocks,)."""
-    return torch.arange(blocks) * slices // blocks
 
 
 def flattened(tensors: Mapping[str, Tensor]) -> Tensor:
@@ -193,6 +145,84 @@ def _poured(load: Tensor, weight: float, count: int) -> Tensor:
     return given
 
 
-def _rounded(risk: float) -> float:
-    """To four digits: sums in another order must not move a bound."""
-    return float(f"{risk:.4g}")
+def root_samples(
+    model: nn.Module, shape: Sequence[int], count: int, roots: str = "made-up", root_data: str = "", bias: float = 0.0
+) -> tuple[Tensor, Tensor]:
+    """(K, *shape) in [0, 1] and (K,) labels, on the model's device."""
+    like = next(iter(parameters_of(model).values()))
+    worker = working_model(model, "eval")
+    with torch.no_grad():
+        classes = worker(torch.zeros(1, *shape).to(like)).shape[-1]
+    labels = labels_of(count, classes, bias).to(like.device)
+    if roots == "real":
+        inputs, labels = _real(root_data, count, bias, tuple(shape))
+        return inputs.to(like), labels.to(like.device)
+    inputs = _made_up(shape, count).to(like)
+    if roots == "distilled":
+        real, real_labels = _real(root_data, _REAL, 0.0, tuple(shape))
+        inputs = distilled(worker, inputs, labels, real.to(like), real_labels.to(like.device))
+    return inputs, labels
+
+
+def labels_of(count: int, classes: int, bias: float) -> Tensor:
+    """(K,) of them round(bias x K) zeros and the others each other label in turn; without a bias each label in turn."""
+    if not bias or classes < 2:
+        return torch.arange(count) % classes
+    first = round(bias * count)
+    return torch.cat((torch.zeros(first, dtype=torch.int64), 1 + torch.arange(count - first) % (classes - 1)))
+
+
+def distilled(model: nn.Module, inputs: Tensor, labels: Tensor, real: Tensor, real_labels: Tensor) -> Tensor:
+    """`inputs` (K, *shape) moved so that one step on them lowers the loss on real samples; they stay in [0, 1]."""
+    found = inputs.clone().requires_grad_()
+    rate = torch.full((), _LEARNING_RATE, dtype=inputs.dtype, device=inputs.device).log().requires_grad_()
+    search = torch.optim.Adam([found, rate], lr=_RATE)
+    for _ in range(_STEPS):
+        loss = loss_after_step(model, found, labels, rate.exp(), real, real_labels)
+        found.grad, rate.grad = torch.autograd.grad(loss, [found, rate])
+        search.step()
+        with torch.no_grad():
+            found.clamp_(0, 1)
+    return found.detach()
+
+
+def loss_after_step(
+    model: nn.Module, inputs: Tensor, labels: Tensor, rate: Tensor, real: Tensor, real_labels: Tensor
+) -> Tensor:
+    """() the loss on real samples of the model after one step of this rate on `inputs`; differentiable in both."""
+    before = {n: p.detach().requires_grad_() for n, p in parameters_of(model).items()}
+    loss = nn.functional.cross_entropy(torch.func.functional_call(model, before, (inputs,)), labels)
+    slopes = torch.autograd.grad(loss, list(before.values()), create_graph=True)
+    after = {n: p - rate * g for (n, p), g in zip(before.items(), slopes, strict=True)}
+    return nn.functional.cross_entropy(torch.func.functional_call(model, after, (real,)), real_labels)
+
+
+def _made_up(shape: Sequence[int], count: int) -> Tensor:
+    """(K, *shape), the first ones the same however many there are."""
+    seeds = range(count)
+    inputs = 0.5 + 0.1 * normal(seeds, "sensitivity/root", shape)
+    if len(shape) == 3:
+        coarse = uniform(seeds, "sensitivity/coarse", (shape[0], _COARSE, _COARSE))
+        inputs = inputs - 0.5 + nn.functional.interpolate(coarse, tuple(shape[1:]), mode="bilinear")
+    return inputs.clamp(0, 1)
+
+
+@functools.lru_cache(maxsize=8)
+def _real(data: str, count: int, bias: float, shape: tuple[int, ...]) -> tuple[Tensor, Tensor]:
+    """So many samples of the public split, drawn once by a public seed."""
+    samples = load(data, "train")
+    if samples.spec.shape != shape:
+        allowed, do = f"a data set of samples of shape {shape}", "choose root samples that look like the clients' own"
+        raise BadInput("sensitivity: root_data", allowed=allowed, got=f"{data}, {samples.spec.shape}", do=do)
+    order = torch.randperm(len(samples), generator=generator(_PUBLIC_SEED, "sensitivity/real"))
+    wanted = labels_of(count, samples.spec.classes, bias)
+    if bias:
+        places = {label: iter(order[samples.labels[order] == label].tolist()) for label in set(wanted.tolist())}
+        found = [next(places[label], None) for label in wanted.tolist()]
+        chosen = [place for place in found if place is not None]
+    else:
+        chosen = order[:count].tolist()
+    if len(chosen) < count:
+        allowed, do = f"at most {len(chosen)} samples of {data} with bias {bias:g}", "choose fewer, or a smaller bias"
+        raise BadInput("sensitivity: root", allowed=allowed, got=count, do=do)
+    return samples.take(torch.tensor(chosen))

@@ -24,7 +24,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from leakgauge.defenses.mixing.weights import FUSINGS, check_fusing, fusing_weights
+from leakgauge.defenses.mixing import FUSINGS, check_fusing, fusing_weights
 from leakgauge.federation.aggregators.aggregator import Aggregator, Reported
 from leakgauge.settings import setting
 

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from leakgauge.defenses.sensitivity.defense import Sensitivity
+from leakgauge.defenses.sensitivity import Sensitivity
 from leakgauge.errors import BadInput
 from leakgauge.lab.recipes._figures import FIGURES
 from leakgauge.lab.recipes._success import recognised, succeeded
@@ -229,7 +229,7 @@ def _slices_named(findings: Findings, _: float) -> Interval:
         named = finding.note.partition(":")[2].split()
         for defense in parse_chain(finding.defense):
             if isinstance(defense, Sensitivity):
-                hits += [str(number) in named for number in defense.public.chosen([finding.seed])[0].tolist()]
+                hits += [str(number) in named for number in defense.chosen([finding.seed])[0].tolist()]
     return _share(hits)
 
 

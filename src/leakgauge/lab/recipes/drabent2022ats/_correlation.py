@@ -15,7 +15,7 @@ from leakgauge.audit.run import Watch
 from leakgauge.client.fedsgd import fedsgd
 from leakgauge.client.observe import facts_about, observe
 from leakgauge.data import load
-from leakgauge.defenses.ats.policy import Triple, applied, draw
+from leakgauge.defenses.ats.operations import Triple, applied, draw
 from leakgauge.defenses.ats.scores import privacy_scores
 from leakgauge.engine.precision import set_precision
 from leakgauge.engine.randomness import generator, uniform

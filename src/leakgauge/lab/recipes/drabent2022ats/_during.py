@@ -17,7 +17,7 @@ from leakgauge.audit.run import Watch
 from leakgauge.client.fedsgd import fedsgd
 from leakgauge.client.observe import facts_about, observe
 from leakgauge.data import load
-from leakgauge.defenses.ats.policy import applied, draw, parse
+from leakgauge.defenses.ats.operations import applied, draw, parse
 from leakgauge.engine.descent import Descent
 from leakgauge.engine.gradients import trial_gradients
 from leakgauge.engine.precision import set_precision

@@ -15,7 +15,7 @@ from leakgauge.audit.run import Watch
 from leakgauge.client.fedsgd import fedsgd
 from leakgauge.client.observe import facts_about, observe
 from leakgauge.data import load
-from leakgauge.defenses.ats.defense import ATS
+from leakgauge.defenses.ats import ATS
 from leakgauge.engine.precision import set_precision
 from leakgauge.engine.randomness import generator
 from leakgauge.execution.batching import reconstruct

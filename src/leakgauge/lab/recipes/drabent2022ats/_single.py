@@ -11,8 +11,7 @@ import torch
 
 from leakgauge.audit.run import Watch
 from leakgauge.data import load
-from leakgauge.defenses.ats.operations import OPERATIONS
-from leakgauge.defenses.ats.policy import applied, draw
+from leakgauge.defenses.ats.operations import OPERATIONS, applied, draw
 from leakgauge.defenses.ats.scores import privacy_scores
 from leakgauge.engine.precision import set_precision
 from leakgauge.engine.randomness import generator, uniform

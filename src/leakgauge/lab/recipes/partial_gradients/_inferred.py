@@ -20,7 +20,7 @@ from leakgauge.client.chain import client_step, prepared
 from leakgauge.client.observe import facts_about, observe
 from leakgauge.engine.randomness import uniform
 from leakgauge.lab.recipes._measurement import Figures, Measurement
-from leakgauge.metrics.gradient_similarity import gradient_similarity
+from leakgauge.metrics.distances import gradient_similarity
 from leakgauge.setup.plan import parse_chain
 from leakgauge.setup.setup import load_setup
 from leakgauge.types import UNDEFENDED, Batch, LocalTraining, Scenario

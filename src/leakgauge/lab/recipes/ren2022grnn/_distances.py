@@ -12,8 +12,8 @@ from torch import Tensor
 from leakgauge.audit.run import Watch, run_audit
 from leakgauge.errors import LeakgaugeError
 from leakgauge.lab.recipes._measurement import Figures, Measurement
-from leakgauge.metrics.mse import mse
-from leakgauge.metrics.wasserstein import wasserstein
+from leakgauge.metrics.distances import wasserstein
+from leakgauge.metrics.psnr import mse
 from leakgauge.types import Scenario
 
 

@@ -14,8 +14,8 @@ from torch import Tensor, nn
 
 from leakgauge.audit.run import Watch
 from leakgauge.data import Dataset, load
-from leakgauge.defenses.sensitivity.root_samples import root_samples
-from leakgauge.defenses.sensitivity.slicing import SliceRule, packed, swept
+from leakgauge.defenses.sensitivity import Sensitivity
+from leakgauge.defenses.sensitivity.slicing import packed, root_samples, swept
 from leakgauge.engine.gradients import parameters_of
 from leakgauge.engine.jacobian_norms import jacobian_norms
 from leakgauge.engine.randomness import generator
@@ -120,7 +120,7 @@ class NoisedShare(Measurement):
     def figures(self, device: str, data_root: Path | None, watch: Watch) -> Figures:  # noqa: ARG002
         spec = load(self.data, "train", data_root).spec
         model = load_model(self.model, spec, self.seed, None)
-        rule = SliceRule(packing=self.packing, as_released=self.as_released)
+        rule = Sensitivity(packing=self.packing, as_released=self.as_released)
         sizes = rule.cut(model, spec.shape).sizes.double().sort().values
         return {
             "share_least": (float(sizes[: self.noised].sum() / sizes.sum()),),

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import ClassVar, Self
 
 from leakgauge.audit.run import Watch
-from leakgauge.defenses._accounting import ORDERS, rdp
+from leakgauge.defenses.accounting import ORDERS, rdp
 from leakgauge.defenses.dp_sgd import DPSGD
 from leakgauge.lab.recipes._measurement import Figures, Measurement
 

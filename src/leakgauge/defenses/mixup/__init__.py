@@ -1,5 +1,0 @@
-"""Mixup, and the samples behind its mixtures."""
-
-from leakgauge.defenses.mixup.defense import Mixup
-
-__all__ = ["Mixup"]
