@@ -115,9 +115,6 @@ def test_attacks_never_import_the_truth_or_its_scores() -> None:
 TESTED_THROUGH_OTHERS = {
     "matching/input_search.py",
     "matching/probing.py",
-    "recording/other_training.py",
-    "recording/replays.py",
-    "recording/rounding.py",
 }
 PUBLIC_MODULES = [
     path
