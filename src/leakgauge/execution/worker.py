@@ -25,7 +25,7 @@ from leakgauge.engine.memory import share_memory
 from leakgauge.errors import LeakgaugeError
 from leakgauge.execution.work_units import Callbacks, Part, UnitRunner, WorkUnit
 from leakgauge.reading.search_path import look_here_last
-from leakgauge.recording.loading import setup_for
+from leakgauge.recording.own_update import setup_for
 from leakgauge.setup.plan import plan
 from leakgauge.setup.setup import Setup
 from leakgauge.types import Scenario
