@@ -17,6 +17,7 @@ from leakgauge.client.summed import behind_one, seen_step
 from leakgauge.engine.randomness import derived_seed, generator
 from leakgauge.errors import BadInput, LeakgaugeError, NotApplicable
 from leakgauge.matching.last_layer import clues_of
+from leakgauge.recording.sanity import noise_share
 from leakgauge.types import Batch, DataSpec, Defense, Fact, Observation, SharedUpdate
 
 _MADE_UP = 4  # batches
@@ -44,13 +45,9 @@ def refuse_unmarked(observation: Observation, defenses: Sequence[Defense], decla
         return
     for trial in range(observation.trials):
         if (how := _contradiction(_marks(observation.take([trial])), expected, plain)) is not None:
-            which = f" of client {trial}" if observation.trials > 1 else ""
-            raise BadInput(
-                f"update{which}",
-                allowed=f"one that went through --defenses {declared}",
-                got=how,
-                do="the declared defense was not applied: check the client, or leave it out of --defenses",
-            )
+            what = "update" + (f" of client {trial}" if observation.trials > 1 else "")
+            do = "the declared defense was not applied: check the client, or leave it out of --defenses"
+            raise BadInput(what, allowed=f"one that went through --defenses {declared}", got=how, do=do)
 
 
 def _contradiction(seen: _Marks, expected: Sequence[_Marks], plain: Sequence[_Marks]) -> str | None:
@@ -95,5 +92,4 @@ def _noise(observation: Observation) -> float | None:
         clues = clues_of(observation, public=False)
     except NotApplicable:
         return None
-    size = clues.rows.flatten(1).pow(2).mean(1).sqrt().clamp_min(torch.finfo(torch.float64).tiny)
-    return float((clues.noise / size).max()) if clues.has_bias else None
+    return noise_share(clues) if clues.has_bias else None

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -44,12 +45,13 @@ class _Bounds:
 def sanity(observation: Observation) -> list[Clue]:
     """One clue on the loss, one on sign and scale; nothing to say where the last layer cannot be read."""
     local: LocalTraining = observation.fact(Fact.LOCAL_TRAINING)
+    untested = partial(Clue, "claims", "sign and scale", "not tested", severity=INFO)
     try:
         clues = clues_of(observation)
     except NotApplicable as error:
-        return [Clue("claims", "sign and scale", "not tested", str(error), INFO)]
+        return [untested(str(error))]
     if not clues.has_bias:
-        return [Clue("claims", "sign and scale", "not tested", "the last layer has no bias to read them off", INFO)]
+        return [untested("the last layer has no bias to read them off")]
     loss = _loss(clues, local)
     if local.loss != CROSS_ENTROPY or loss.severity == WRONG:
         return [loss]
@@ -63,53 +65,48 @@ def refuse_wrong(clues: Sequence[Clue]) -> None:
             raise BadInput("update", allowed="what --local and --batch-size claim", got=clue.value, do=clue.meaning)
 
 
-def _loss(clues: Clues, local: LocalTraining) -> Clue:
+def noise_share(clues: Clues) -> float:
+    """Noise in the last layer's rows, as a share of their entries; the most of all trials."""
     size = clues.rows.flatten(1).pow(2).mean(1).sqrt().clamp_min(torch.finfo(torch.float64).tiny)
-    noise = float((clues.noise / size).max())
-    total = float(clues.bias.sum(1).mean())
+    return float((clues.noise / size).max())
+
+
+def _loss(clues: Clues, local: LocalTraining) -> Clue:
+    clue = partial(Clue, "loss", "loss")
+    noise, total = noise_share(clues), float(clues.bias.sum(1).mean())
     plain = local.loss == CROSS_ENTROPY
     seen = f"entries of the last bias add up to {total:.2g}"
     if abs(total + 1) <= _ROUND:
-        told = "as they do for a loss that forgets the softmax (nll-on-logits)"
-        do = "" if not plain else "; if that is meant, say --local loss=nll-on-logits"
-        return Clue("loss", "loss", seen, told + do, WRONG if plain else INFO)
+        meaning = "as they do for a loss that forgets the softmax (nll-on-logits)"
+        do = "; if that is meant, say --local loss=nll-on-logits" if plain else ""
+        return clue(seen, meaning + do, WRONG if plain else INFO)
     if not plain:
-        return Clue("loss", "loss", seen, f"{local.loss} would give -1: noise, a scale, or another loss", CAUTION)
+        return clue(seen, f"{local.loss} would give -1: noise, a scale, or another loss", CAUTION)
     if noise > _NOISY:
-        told = (
-            "cross-entropy gives 0 in every column: there is noise in it, entries were left out, or it is another loss"
-        )
-        return Clue(
-            "loss", "loss", f"{seen}; columns of the last layer miss 0 by {noise:.2g} of an entry", told, CAUTION
-        )
-    return Clue("loss", "loss", f"{seen}, every column to 0", "as cross-entropy must: no noise in the last layer", INFO)
+        why = "there is noise in it, entries were left out, or it is another loss"
+        value = f"{seen}; columns of the last layer miss 0 by {noise:.2g} of an entry"
+        return clue(value, f"cross-entropy gives 0 in every column: {why}", CAUTION)
+    return clue(f"{seen}, every column to 0", "as cross-entropy must: no noise in the last layer", INFO)
 
 
 def _claims(observation: Observation, clues: Clues, local: LocalTraining, clean: bool) -> Clue:
     bounds = _bounds(clues)
     negative = float((-clues.bias.clamp_max(0)).sum(1).mean())
     seen = f"negative entries of the last bias add up to {negative:.3g}, {bounds.least:.2g} to 1 is possible"
-    what = "sign and scale"
+    clue, averaging = partial(Clue, "claims", "sign and scale", seen), local.kind == "fedavg"
     if all(bounds.fit(row) for row in clues.bias):
-        told = "fits a mean gradient" if local.kind == "fedsgd" else f"fits a learning rate of {local.lr:g}"
+        meaning = f"fits a learning rate of {local.lr:g}" if averaging else "fits a mean gradient"
         if bounds.least == 0:
-            told += "; too many samples, or too sure a network, to tell a smaller scale from the right one"
-        return Clue("claims", what, seen, told, INFO)
+            meaning += "; too many samples, or too sure a network, to tell a smaller scale from the right one"
+        return clue(meaning, INFO)
+    claimed = f"a weight difference at a rate of {local.lr:g}" if averaging else "a mean gradient"
+    meaning = f"not {claimed} as claimed"
     if not clean:
-        return Clue(
-            "claims", what, seen, f"not {_claimed(local)} as claimed, which noise or compression may explain", CAUTION
-        )
+        return clue(f"{meaning}, which noise or compression may explain", CAUTION)
     others = [name for name, factor in _mistakes(observation, local) if all(bounds.fit(b * factor) for b in clues.bias)]
-    told = f"not {_claimed(local)} as claimed"
     if others:
-        told += f"; it would fit {' or '.join(others)}"
-    elif (rate := _rate(bounds, clues.bias, local)) is not None:
-        told += rate
-    return Clue("claims", what, seen, told, WRONG)
-
-
-def _claimed(local: LocalTraining) -> str:
-    return "a mean gradient" if local.kind == "fedsgd" else f"a weight difference at a rate of {local.lr:g}"
+        return clue(f"{meaning}; it would fit {' or '.join(others)}", WRONG)
+    return clue(meaning + _rate(bounds, clues.bias, local), WRONG)
 
 
 def _bounds(clues: Clues) -> _Bounds:
@@ -130,8 +127,8 @@ def _mistakes(observation: Observation, local: LocalTraining) -> list[tuple[str,
     return found
 
 
-def _rate(bounds: _Bounds, bias: Tensor, local: LocalTraining) -> str | None:
-    """The learning rate, or the factor, under which the update would fit; None if there is none of either sign."""
+def _rate(bounds: _Bounds, bias: Tensor, local: LocalTraining) -> str:
+    """The learning rate, or the factor, under which the update would fit; empty if there is none of either sign."""
     negative, positive = (float((sign * bias).clamp_min(0).sum(1).mean()) for sign in (-1, 1))
     middle = (max(2 * bounds.least, 0.05) + 1) / 2
     for sign, size in ((1, negative), (-1, positive)):
@@ -144,4 +141,4 @@ def _rate(bounds: _Bounds, bias: Tensor, local: LocalTraining) -> str | None:
             rate = 1 / abs(factor)
             return f"; it would fit a weight difference at a rate near {rate:.1g} (--local kind=fedavg,lr={rate:.1g})"
         return f"; it would fit if it were {factor:.2g} times as large"
-    return None
+    return ""
