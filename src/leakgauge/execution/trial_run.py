@@ -15,7 +15,7 @@ from torch import nn
 from leakgauge.client.chain import prepared
 from leakgauge.client.observe import observe
 from leakgauge.errors import LeakgaugeError, NotApplicable
-from leakgauge.execution.batching import Batches, asks_again, at_once, bytes_per_trial
+from leakgauge.execution.batching import asks_again, at_once, bytes_per_trial, in_batches
 from leakgauge.setup.setup import Setup
 from leakgauge.setup.suites import ALLOWED
 from leakgauge.types import (
@@ -79,12 +79,11 @@ class TrialRun:
 
     def of(self, trials: Sequence[int], progress: Progress) -> Reconstruction:
         """What the attack makes of these trials; after an interrupt, of those up to it."""
-        batches = Batches(self.played, trials, self.at_once(trials), self.setup.device, progress)
-        for batch in batches:
-            with batches.kept(batch) as result:
-                seeds = [self.setup.scenario.seeds[t] for t in batch.trials]
-                result.append(batch.attack(self._final(batch.trials), seeds, batch.progress, self.known))
-        return batches.joined()
+
+        def play(some: Sequence[int], attack: Attack, progress: Progress) -> Reconstruction:
+            return attack(self._final(some), [self.setup.scenario.seeds[t] for t in some], progress, self.known)
+
+        return in_batches(play, self.played, trials, self.at_once(trials), self.setup.device, progress)
 
     def at_once(self, trials: Sequence[int]) -> int:
         """How many of these trials one call of the attack takes, by the memory that is free now."""
