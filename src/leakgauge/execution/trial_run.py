@@ -45,7 +45,7 @@ class TrialRun:
     setup: Setup
     attack: Attack
     defenses: tuple[Defense, ...]
-    told: ThreatModel
+    threat: ThreatModel
     behind: Batch | None  # the samples behind the updates; None in a blind audit
     informed: bool = False  # does the attacker know of the defenses, and what several rounds say together?
     known: tuple[Known, ...] = ()  # what it knows of them
@@ -120,10 +120,10 @@ class TrialRun:
             of = self.setup.combined_update if self._rounds > 1 else self.setup.update
             update = of(self.defenses, sent, self.behind, rows, self.informed)
         held = None if self.behind is None else self.behind.take(rows)
-        facts = self.setup.facts(model, held, self.told.facts, self._rounds)
+        facts = self.setup.facts(model, held, self.threat.facts, self._rounds)
         if self.played.baseline:
-            return Observation(model, update, self.told, {f: v for f, v in facts.items() if f in self.told.facts})
-        return observe(model, update, self.told, facts, self.setup.scenario.shared_layers)
+            return Observation(model, update, self.threat, {f: v for f, v in facts.items() if f in self.threat.facts})
+        return observe(model, update, self.threat, facts, self.setup.scenario.shared_layers)
 
     @property
     def _rounds(self) -> int:

@@ -1,7 +1,7 @@
 """What a worker does: load the setup as its starter did, then run the units it is sent; and what it says meanwhile.
 
 All of it travels as plain pickles, tensors by value: nothing is shared with a process that can be killed at any moment.
-`work` is a process of this machine, at the end of a pipe, with one torch thread; `ray_task` is one of a cluster.
+`work` is a process of this machine, at the end of a pipe, with one torch thread; `ray.UnitTask` is one of a cluster.
 """
 
 from __future__ import annotations
