@@ -14,9 +14,8 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from leakgauge.errors import BadInput
 from leakgauge.execution.locks import claimed
 from leakgauge.reading.files import cannot_write
 
@@ -48,8 +47,7 @@ class TrialIndex:
         self._notice = notice
         _refuse_link(path)
         with claimed(path, wait=True, notice=notice):  # of two processes that find it damaged, one mends it
-            why = self._damage()
-            if why is not None:
+            if (why := self._damage()) is not None:
                 self._put_aside(why)
             self._fill()
 
@@ -59,14 +57,16 @@ class TrialIndex:
 
     def held(self, cell: str) -> dict[int, str]:
         """Trial -> file, of the trials of this cell that are finished."""
-        found = self._mended(lambda db: db.execute("SELECT trial, file FROM trials WHERE cell = ?", (cell,)).fetchall())
-        return dict(found)
+        return dict(self._rows("SELECT trial, file FROM trials WHERE cell = ?", cell))
 
     def drop_file(self, file: str) -> None:
-        self._mended(lambda db: db.execute("DELETE FROM trials WHERE file = ?", (file,)))
+        self._rows("DELETE FROM trials WHERE file = ?", file)
 
     def drop_cell(self, cell: str) -> None:
-        self._mended(lambda db: db.execute("DELETE FROM trials WHERE cell = ?", (cell,)))
+        self._rows("DELETE FROM trials WHERE cell = ?", cell)
+
+    def _rows(self, query: str, value: str) -> list[Any]:
+        return self._mended(lambda db: db.execute(query, (value,)).fetchall())
 
     def _fill(self) -> None:
         """Take in files that are not known: their process was killed before it could say so, or the index is new."""
@@ -100,18 +100,18 @@ class TrialIndex:
         except sqlite3.DatabaseError as error:
             if _code(error) in _DAMAGED:
                 raise
-            raise self._refusal(error) from error
+            raise cannot_write(self.path, OSError(_MEANS.get(_code(error), errno.EIO), str(error))) from error
 
     def _damage(self) -> str | None:
         """Why the index cannot be used, or None."""
         try:
             rows = self._do(lambda db: db.execute("SELECT cell, trial, file, finished FROM trials").fetchall())
-            said = self._do(lambda db: db.execute("PRAGMA quick_check(1)").fetchone()[0])
+            check = str(self._do(lambda db: db.execute("PRAGMA quick_check(1)").fetchone()[0]))
         except sqlite3.DatabaseError as error:
             return str(error)
-        if not all(isinstance(cell, str) and type(trial) is int and _is_ours(file) for cell, trial, file, _ in rows):
-            return "it names something else than files of trials"  # which would be thrown away if they are none
-        return None if said == "ok" else str(said)
+        if all(isinstance(cell, str) and type(trial) is int and _is_ours(file) for cell, trial, file, _ in rows):
+            return None if check == "ok" else check
+        return "it names something else than files of trials"  # which would be thrown away if they are none
 
     def _put_aside(self, why: str) -> None:
         self._notice(f"{self.path} is damaged ({why}): made anew from the finished trials beside it")
@@ -121,9 +121,6 @@ class TrialIndex:
                 self.path.with_name(self.path.name + tail).unlink(missing_ok=True)
         except OSError as error:
             raise cannot_write(self.path, error) from error
-
-    def _refusal(self, error: sqlite3.DatabaseError) -> BadInput:
-        return cannot_write(self.path, OSError(_MEANS.get(_code(error), errno.EIO), str(error)))
 
 
 def _refuse_link(path: Path) -> None:

@@ -44,15 +44,10 @@ class SetupSource:
 
     @classmethod
     def of(cls, setup: Setup, data_root: Path | None) -> SetupSource:
-        trained = setup.scenario.training.rounds > 0 and setup.victims.shared is None
-        state = (
-            {
-                name: t.detach().cpu().float() if t.is_floating_point() else t.cpu()
-                for name, t in setup.model.state_dict().items()
-            }
-            if trained
-            else None
-        )
+        state = None
+        if setup.scenario.training.rounds > 0 and setup.victims.shared is None:
+            held = {name: t.detach().cpu() for name, t in setup.model.state_dict().items()}
+            state = {name: t.float() if t.is_floating_point() else t for name, t in held.items()}
         return cls(setup.scenario, data_root, setup.key, state)
 
     def load(self, device: str) -> Setup:
