@@ -13,7 +13,7 @@ from torch import Tensor
 from leakgauge.data._dataset import IMAGENET_MEAN, IMAGENET_STD, Dataset
 from leakgauge.data._halves import half
 from leakgauge.errors import BadInput, Unreadable
-from leakgauge.reading.npz import read_npz
+from leakgauge.reading.tensors import read_npz
 from leakgauge.types import DataSpec
 
 MOST_CLASSES = 100_000  # a larger label is a mistake, and would ask for a huge last layer

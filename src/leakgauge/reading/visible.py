@@ -30,7 +30,7 @@ def visible_lines(text: str) -> str:
 
 
 def shortened(text: str, longest: int = LONGEST) -> str:
-    """Cut in the middle, where it is told how much is missing."""
+    """Cut in the middle, with the number of characters that are missing."""
     if len(text) <= longest:
         return text
     half = longest // 2

@@ -19,8 +19,7 @@ from torch import Tensor, nn
 
 from leakgauge.client.observe import check_update
 from leakgauge.errors import BadInput, Unreadable
-from leakgauge.reading.files import regular
-from leakgauge.reading.plain import read_json
+from leakgauge.reading.files import read_json, regular
 from leakgauge.reading.sealed import check_digest
 from leakgauge.reading.tensors import read_safetensors
 from leakgauge.recording.saved_update import refuse_zeros

@@ -12,8 +12,7 @@ from leakgauge.client.naming import by_own_names, shared_as
 from leakgauge.client.observe import check_update
 from leakgauge.client.partial import ALL
 from leakgauge.errors import BadInput, Unreadable
-from leakgauge.reading.npz import read_npz
-from leakgauge.reading.tensors import by_name, check_kinds, read_safetensors, read_torch
+from leakgauge.reading.tensors import by_name, check_kinds, read_npz, read_safetensors, read_torch
 from leakgauge.types import SharedUpdate
 
 _BY_NAME = "a mapping from parameter names to tensors"
