@@ -78,7 +78,9 @@ class Recorded:
         if own.lr is None:
             do = "give the clients' training, such as --local kind=fedavg,lr=0.1,epochs=1"
             raise BadInput(f"{self.name}: lr", allowed="known for a weight difference", got="none recorded", do=do)
-        return LocalTraining("fedavg", own.epochs, own.batch_size, own.lr, own.batchnorm)
+        return LocalTraining(
+            kind="fedavg", epochs=own.epochs, batch_size=own.batch_size, lr=own.lr, batchnorm=own.batchnorm
+        )
 
 
 def read_folder(folder: Path) -> tuple[Recorded, ...]:
