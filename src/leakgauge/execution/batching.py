@@ -72,10 +72,8 @@ def reconstruct(
     return in_batches(play, attack, range(len(seeds)), size, device, progress)
 
 
-def at_once(attack: Attack, bytes_of_updates: int, bytes_of_attack: int, device: torch.device) -> int:
-    """How many trials one call of the attack takes, by the memory that is free now; bytes are those of one trial."""
-    if asks_again(attack):
-        return 1
+def at_once(bytes_of_updates: int, bytes_of_attack: int, device: torch.device) -> int:
+    """How many trials run side by side, by the memory that is free now; bytes are those of one trial."""
     return min(fitting(bytes_of_updates, device), fitting(bytes_of_attack, device))
 
 
@@ -135,7 +133,7 @@ def _joined(parts: Sequence[Reconstruction], interrupted: bool) -> Reconstructio
 
 
 def _all_claims(parts: Sequence[Reconstruction]) -> Tensor | None:
-    """(T, N) of all parts; one that says nothing claims everything."""
+    """(T, N) of all parts; a part without such a mask claims everything."""
     if all(p.claimed is None or p.inputs is None for p in parts):
         return None
     every = []

@@ -1,8 +1,8 @@
 """Which finished trial is in which file: RUN/index.sqlite, in WAL mode, so that several processes can write at once.
 
-The files are the truth and say themselves what they hold; see `leakgauge.execution.store`. The index gives every trial
-to one file, whoever finished it first, and says what is missing without opening any. One that is damaged is put aside
-and made anew from the files, so nothing has to be run again because of it.
+The files are the truth, and each names its cell and trials; see `leakgauge.execution.store`. The index gives every
+trial to one file, that of the process which finished it first, and shows what is missing without opening any. A damaged
+index is put aside and made anew from the files, so nothing has to be run again because of it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 from leakgauge.execution.locks import claimed
 from leakgauge.reading.files import cannot_write
 
-Held = tuple[str, str, Sequence[int]]  # what a file says of itself: its name, its cell, its trials
+Held = tuple[str, str, Sequence[int]]  # a file's name, its cell, its trials
 T = TypeVar("T")
 
 _PATIENCE = 60.0  # seconds to wait for another process that writes
@@ -69,7 +69,7 @@ class TrialIndex:
         return self._mended(lambda db: db.execute(query, (value,)).fetchall())
 
     def _fill(self) -> None:
-        """Take in files that are not known: their process was killed before it could say so, or the index is new."""
+        """Take in files that are not known: their process was killed before it could add them, or the index is new."""
         known = {row[0] for row in self._do(lambda db: db.execute("SELECT DISTINCT file FROM trials").fetchall())}
         for file, cell, trials in self._contents(known):
             self._do(_insert(file, cell, trials))
@@ -95,7 +95,7 @@ class TrialIndex:
                 db.execute(_TABLE)
                 with db:
                     return action(db)
-        except UnicodeDecodeError as error:  # in a message about damage, say the name of a column that was hit
+        except UnicodeDecodeError as error:  # in SQLite's message on damage, perhaps a column's name
             raise sqlite3.DatabaseError("it holds a name that is no text") from error
         except sqlite3.DatabaseError as error:
             if _code(error) in _DAMAGED:
@@ -109,7 +109,8 @@ class TrialIndex:
             check = str(self._do(lambda db: db.execute("PRAGMA quick_check(1)").fetchone()[0]))
         except sqlite3.DatabaseError as error:
             return str(error)
-        if all(isinstance(cell, str) and type(trial) is int and _is_ours(file) for cell, trial, file, _ in rows):
+        texts = all(isinstance(cell, str) and isinstance(file, str) for cell, _, file, _ in rows)
+        if texts and all(type(trial) is int and _FILE.fullmatch(file) for _, trial, file, _ in rows):
             return None if check == "ok" else check
         return "it names something else than files of trials"  # which would be thrown away if they are none
 
@@ -133,10 +134,6 @@ def _refuse_link(path: Path) -> None:
 def _insert(file: str, cell: str, trials: Sequence[int]) -> Callable[[sqlite3.Connection], object]:
     rows = [(cell, trial, file, time.time()) for trial in trials]
     return lambda db: db.executemany("INSERT OR IGNORE INTO trials VALUES (?, ?, ?, ?)", rows)
-
-
-def _is_ours(file: object) -> bool:
-    return isinstance(file, str) and _FILE.fullmatch(file) is not None
 
 
 def _code(error: sqlite3.Error) -> int:

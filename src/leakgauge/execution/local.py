@@ -31,7 +31,7 @@ from leakgauge.reading.search_path import safe_children
 from leakgauge.setup.setup import Setup, pick_device
 
 DEATHS = 3  # of workers over one unit, before any of its trials is done: by then it is the unit
-KILLS = 30  # the same by SIGKILL, which comes from outside: from somebody, or from a system that is short of memory
+KILLS = 30  # the same by SIGKILL, which comes from outside: from a person, or a system that is short of memory
 _UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "KI": 2**10, "MI": 2**20, "GI": 2**30, "TI": 2**40}
 
 
@@ -75,7 +75,7 @@ class Workers:
         return _Worker(process, ours, device)
 
     def send(self, worker: _Worker, unit: WorkUnit, _: Callbacks) -> None:
-        with suppress(OSError):  # it has just died; its pipe says so next
+        with suppress(OSError):  # it has just died; its pipe shows that next
             send(worker.pipe, unit)
 
     def messages(self, workers: Sequence[_Worker]) -> Iterator[tuple[_Worker, Message | Loss]]:

@@ -38,13 +38,13 @@ from leakgauge.setup.setup import Setup, environment, pick_device
 
 LOSSES = 10  # of processes over one unit, before any of its trials is done
 _LOOK = 1.0  # seconds between looks at how many nodes there are
-_LONG = 60.0  # seconds without any process: time to say why nothing happens
+_LONG = 60.0  # seconds without any process until a notice says why nothing happens
 _PROGRESS = 0.5  # seconds between two messages of progress: each goes through the cluster
 
 
 @dataclass
 class _Task:
-    """A process of the cluster; it says something in `stream`, or waits for work."""
+    """A process of the cluster; its messages come in `stream`, or it waits for work."""
 
     remote: Any
     stream: Any
@@ -52,7 +52,7 @@ class _Task:
 
 
 class OnRay:
-    """A `Transport` to a cluster, by a Ray that somebody connected to it; see `ray_cluster.connected`.
+    """A `Transport` to a cluster, by a Ray that is connected to it; see `ray_cluster.connected`.
 
     `at_most` processes are asked for even if there is no room for them yet, on clusters that grow on demand.
     """
@@ -104,7 +104,7 @@ class OnRay:
 
     def start(self) -> _Task:
         on_one_node = max(1, min(max(self._fit_now(), default=1), self.slots))
-        asked = self._actor.options(  # who runs again what a lost process had, we decide
+        asked = self._actor.options(  # our scheduler decides who runs again what a lost process had
             num_cpus=1, num_gpus=self._gpus, max_restarts=0, max_task_retries=0, scheduling_strategy="SPREAD"
         )
         remote = asked.remote(Start.here(self._device, on_one_node, self._gpus or 1.0), self._source)
@@ -130,7 +130,7 @@ class OnRay:
         self._looked = -_LOOK  # a node may be gone
 
     def _next(self, task: _Task) -> Message | Loss:
-        """What a process says next; `Finished` at the end of its stream."""
+        """The next message of a process; `Finished` at the end of its stream."""
         errors = self._ray.exceptions
         try:
             message: Message = pickle.loads(self._ray.get(next(task.stream)))
@@ -179,7 +179,7 @@ class Start:
     gpus: float  # share of a GPU that is its own
     version: str
     folder: str  # where the run was started
-    data: str | None  # LEAKGAUGE_DATA there, for nodes that do not say it themselves
+    data: str | None  # LEAKGAUGE_DATA there, for nodes that do not set it themselves
 
     @classmethod
     def here(cls, device: str, processes: int, gpus: float) -> Start:
@@ -202,20 +202,20 @@ class UnitTask:
     def run(self, unit: bytes) -> Iterator[bytes]:
         """Its parts, each as soon as it is there, with notices and progress between them."""
 
-        def work(say: Callable[[Message], None]) -> None:
+        def work(send: Callable[[Message], None]) -> None:
             assert self._runner is not None, "load comes first"
             loaded: WorkUnit = pickle.loads(unit)
-            for part in self._runner.parts(loaded, callbacks_of(say, _PROGRESS)):
-                say(part)
+            for part in self._runner.parts(loaded, callbacks_of(send, _PROGRESS)):
+                send(part)
 
         return streamed(work)
 
-    def _load(self, say: Callable[[Message], None]) -> None:
+    def _load(self, send: Callable[[Message], None]) -> None:
         ours, theirs = leakgauge.__version__, self._start.version
         if theirs != ours:
             differ = f"a node of the cluster has leakgauge {ours}, the run was started with {theirs}"
             raise LeakgaugeError(f"{differ}; install the same on all nodes")
-        with suppress(OSError):  # no such folder here: then nothing of it may be needed
+        with suppress(OSError):  # no such folder here: perhaps nothing in it is needed
             os.chdir(self._start.folder)
             look_here_last(self._start.folder)
         if self._start.data is not None:
@@ -224,7 +224,7 @@ class UnitTask:
         source: SetupSource = pickle.loads(self._source)
         setup = source.load(self._start.device)
         self._runner = UnitRunner(setup)
-        say(Ready(environment(setup.device)["device"]))
+        send(Ready(environment(setup.device)["device"]))
 
 
 def streamed(work: Callable[[Callable[[Message], None]], None]) -> Iterator[bytes]:

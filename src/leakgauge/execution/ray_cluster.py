@@ -1,10 +1,10 @@
-"""How to come to a Ray cluster.
+"""How to connect to a Ray cluster.
 
     with connected("auto") as ray:  # None starts one on this machine, for as long as this lasts
         report, pictures = run_audit(scenario, executor=OnRay(ray))
 
-Nothing of it is reported to Ray's makers, there is no dashboard, and a cluster that was started here takes orders only
-with a token that nobody else has. No other module imports Ray, so that all can be tested without it.
+Nothing is reported to Ray's makers, there is no dashboard, and a cluster that was started here accepts only requests
+with its own secret token. No other module imports Ray, so that all can be tested without it.
 """
 
 from __future__ import annotations
@@ -60,9 +60,9 @@ def connected(address: str | None = None) -> Iterator[ModuleType]:
 
 
 def ray_module(own: bool = False) -> ModuleType:
-    """Ray, told to be quiet before it is imported; and for a cluster of its own to ask for a token.
+    """Ray, set to be quiet before it is imported; with `own`, a cluster that we start will ask for a token.
 
-    Its ports are open to the network. Where it was imported before, or somebody has decided on tokens, that stays.
+    Its ports are open to the network. Where it was imported before, or the user has decided on tokens, that stays.
     """
     for name, value in _SETTINGS.items():
         os.environ.setdefault(name, value)
@@ -117,7 +117,7 @@ def _unreachable(address: str, why: str) -> BadInput:
 
 
 def gist(error: Exception) -> str:
-    """Ray's messages are paragraphs; the sentence that says why."""
+    """Of Ray's messages, which are paragraphs, the sentence with the cause."""
     text = " ".join(str(error).split())
     _, known, cause = text.partition("The actor is dead because ")
     return (cause if known else text).split(". ")[0].strip(" .")[:200] or type(error).__name__

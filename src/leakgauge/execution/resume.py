@@ -136,7 +136,7 @@ class Resume:
         work.take({t.finding.trial: t for t in part.trials})
 
     def _notice_once(self, line: str) -> None:
-        """Every part of a cell has the same to say."""
+        """Every part of a cell gives the same notices."""
         if line not in self._noticed:
             self._noticed.add(line)
             self._notice(line)

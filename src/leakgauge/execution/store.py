@@ -6,9 +6,9 @@ RUN/cells/KEY.*.safetensors      finished trials of one cell: what was recovered
 RUN/index.sqlite                 which trial is in which of them; see `leakgauge.execution.index`
 RUN/cells.json                   which cell of the table has which key
 RUN/report.{json,html,md,xml}    written by `leakgauge.report`
-A key is a hash of everything the cell depends on, so a changed scenario never meets an old cell. Files are written
-beside their place, renamed, and never changed again; each holds a digest of its content, so that one that was damaged
-is found, named, thrown away and made anew. They hold private samples, so only their owner may read them.
+A key is a hash of everything the cell depends on, so a changed scenario never reuses an old cell. Files are written
+beside their place, renamed, and never changed again; each holds a digest of its content, so that a damaged one is
+found, named, removed and made anew. They hold private samples, so only their owner may read them.
 """
 
 from __future__ import annotations
@@ -175,7 +175,7 @@ class Store:
         return self._index
 
     def _unknown(self, known: set[str]) -> Iterator[Held]:
-        """What the files say that the index does not know."""
+        """The contents of files that the index does not know."""
         for path in sorted(self._cells.glob("*.safetensors")):
             if path.name not in known:
                 try:

@@ -85,7 +85,7 @@ def run_cell(
         if not isinstance(error, LeakgaugeError) and not is_out_of_memory(error):
             if not catalog.is_users(attack):
                 raise
-            got = f"{type(error).__name__}: {error}"  # a mistake in the user's own attack is said in one line
+            got = f"{type(error).__name__}: {error}"  # a mistake in the user's own attack takes one line
             do = "mend it; --debug shows where"
             raise BadInput(f"attack {attack.name!r}", allowed="one that runs", got=got, do=do) from error
         kind = NOT_APPLICABLE if isinstance(error, NotApplicable) else ""  # this cell failed; it stays in the table
@@ -186,8 +186,8 @@ def _as_many_as_there_are(result: Reconstruction, truth: Batch, setup: Setup) ->
     samples = truth.inputs.shape[1]
     claims = result.inputs[:, :samples]
     missing = claims.new_full((len(claims), samples - claims.shape[1], *claims.shape[2:]), BLANK)
-    said = torch.ones(claims.shape[:2], dtype=torch.bool) if result.claimed is None else result.claimed[:, :samples]
-    claimed = torch.nn.functional.pad(said, (0, missing.shape[1]), value=False)
+    claimed = torch.ones(claims.shape[:2], dtype=torch.bool) if result.claimed is None else result.claimed[:, :samples]
+    claimed = torch.nn.functional.pad(claimed, (0, missing.shape[1]), value=False)
     result = dataclasses.replace(result, answers=None, answer_names=(), film=None, film_steps=())
     return dataclasses.replace(result, inputs=torch.cat((claims, missing), 1), labels=None, claimed=claimed)
 

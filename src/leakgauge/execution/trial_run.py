@@ -47,7 +47,7 @@ class TrialRun:
     defenses: tuple[Defense, ...]
     threat: ThreatModel
     behind: Batch | None  # the samples behind the updates; None in a blind audit
-    informed: bool = False  # does the attacker know of the defenses, and what several rounds say together?
+    informed: bool = False  # does the attacker know the defenses, and combine several rounds?
     known: tuple[Known, ...] = ()  # what it knows of them
 
     @cached_property
@@ -90,7 +90,7 @@ class TrialRun:
         if len(trials) == 1 or asks_again(self.played):
             return 1
         updates = (_COPIES + self._rounds) * self._update_bytes()
-        return at_once(self.played, updates, self._attack_bytes, self.setup.device)
+        return at_once(updates, self._attack_bytes, self.setup.device)
 
     @cached_property
     def defense_did_nothing(self) -> bool:

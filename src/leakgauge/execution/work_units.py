@@ -31,8 +31,8 @@ class WorkUnit:
     number: int  # among the units of the cell
     cell: Cell
     trials: tuple[int, ...]
-    time_share: float = 1.0  # of the attack's time budget, which is that of the whole cell
-    changes: Mapping[str, Any] = field(default_factory=dict)  # fields of the setup that are others here; see `ledger`
+    time_share: float = 1.0  # of the attack's time budget, which is for the whole cell
+    changes: Mapping[str, Any] = field(default_factory=dict)  # other values for fields of the setup; see `audit.ledger`
     at_once: int | None = None  # trials side by side, where more did not fit into memory
 
     @property
@@ -93,7 +93,7 @@ class UnitRunner:
             return 1
         try:
             fit = self._last.of(setup, _with_time(unit.cell, unit.time_share)).at_once(unit.trials)
-        except (LeakgaugeError, RuntimeError) as error:  # the run itself will say it
+        except (LeakgaugeError, RuntimeError) as error:  # the run itself will raise it again
             if not isinstance(error, LeakgaugeError) and not is_out_of_memory(error):
                 raise
             fit = len(unit.trials)

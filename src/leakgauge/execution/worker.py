@@ -1,6 +1,6 @@
-"""What a worker does: load the setup as its starter did, then run the units it is sent; and what it says meanwhile.
+"""What a worker does: load the setup as its starter did, then run the units it is sent; and its messages meanwhile.
 
-All of it travels as plain pickles, tensors by value: nothing is shared with a process that can be killed at any moment.
+All messages are plain pickles, tensors by value: nothing is shared with a process that can be killed at any moment.
 `work` is a process of this machine, at the end of a pipe, with one torch thread; `ray.UnitTask` is one of a cluster.
 """
 
@@ -39,7 +39,7 @@ class SetupSource:
 
     scenario: Scenario
     data_root: Path | None
-    key: str  # of the setup: whoever comes to another one has loaded something else
+    key: str  # of the setup: a process that gets another one has loaded something else
     trained: Mapping[str, Tensor] | None  # parameters of a model that was trained for this, which is not done twice
 
     @classmethod
@@ -89,7 +89,7 @@ class Refused:
     """An error that another worker would meet as well."""
 
     text: str
-    expected: bool  # ours, on purpose: one line says it all
+    expected: bool  # ours, raised on purpose: one line is enough
 
     @classmethod
     def of(cls, error: BaseException) -> Refused:
@@ -120,17 +120,17 @@ def work(pipe: Connection, source: bytes, device: str, processes: int, memory: i
         send(pipe, Refused.of(error))
 
 
-def callbacks_of(say: Callable[[Message], None], every: float) -> Callbacks:
-    """Callbacks that become messages; progress is said once in so many seconds."""
+def callbacks_of(send: Callable[[Message], None], every: float) -> Callbacks:
+    """Callbacks that become messages; progress once in so many seconds."""
     last = -every
 
     def progress(_: WorkUnit, share: float) -> None:
         nonlocal last
         if time.monotonic() - last > every:
             last = time.monotonic()
-            say(Progress(share))
+            send(Progress(share))
 
-    return Callbacks(progress, lambda line: say(Notice(line)))
+    return Callbacks(progress, lambda line: send(Notice(line)))
 
 
 def send(pipe: Connection, message: Message | WorkUnit | None) -> None:
@@ -149,7 +149,7 @@ def packed(thing: Any) -> bytes:
 
 
 class _Pickler(pickle.Pickler):
-    """A file of the user's own is executed whenever it is named: its classes are looked up there by name alone."""
+    """A file of the user's own is executed whenever it is named: its classes are looked up in that file by name."""
 
     def reducer_override(self, thing: Any) -> Any:
         if isinstance(thing, type) and thing.__module__.startswith(catalog.OWN):

@@ -57,15 +57,12 @@ def _asked_by_a_library() -> bool:
     if asker.partition(".")[0] == __package__ or asker in _UNPICKLERS:
         return False
     file = frame.f_code.co_filename
-    return file.startswith("<frozen") or os.path.realpath(file).startswith(_INSTALLED) or _in_packages(file)
+    in_packages = not {"site-packages", "dist-packages"}.isdisjoint(Path(file).parts)
+    return file.startswith("<frozen") or os.path.realpath(file).startswith(_INSTALLED) or in_packages
 
 
 def _is_import_machinery(module: str) -> bool:
     return module == __name__ or module.partition(".")[0] in ("importlib", "_frozen_importlib")
-
-
-def _in_packages(file: str) -> bool:
-    return not {"site-packages", "dist-packages"}.isdisjoint(Path(file).parts)
 
 
 def look_here_last(folder: str | None = None) -> None:

@@ -47,7 +47,7 @@ _LEFT_OUT = 0.05  # share of entries that are zero from which some count as left
 
 
 def belonging(setup: Setup) -> Belonging | None:
-    """What replaying the clients of a saved update says; None for simulated ones. Refuses what cannot be."""
+    """The result of replaying the clients of a saved update; None for simulated ones. Refuses what cannot be."""
     if setup.victims.shared is None:
         return None
     chain = parse_chain(setup.scenario.defenses[0]) if setup.scenario.defenses else ()
@@ -57,9 +57,9 @@ def belonging(setup: Setup) -> Belonging | None:
 
 
 def origin_of(setup: Setup, findings: Sequence[Finding]) -> Belonging:
-    """What replays say of the batch, and then what the attacks say of it.
+    """The result of the replays, or that of the attacks if they contradict it.
 
-    An attack that explains the update to the last digit with other records speaks against the batch, or says that the
+    An attack that explains the update to the last digit with other records speaks against the batch, or shows that the
     update leaves its records open.
     """
     if setup.victims.belonging is None:

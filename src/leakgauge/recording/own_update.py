@@ -302,7 +302,7 @@ def _public_samples(scenario: Scenario, data_root: Path | None) -> tuple[Dataset
 
 
 def _model_and_spec(scenario: Scenario, spec: DataSpec) -> tuple[nn.Module, DataSpec]:
-    """A batch need not hold every class: an own model says itself how many it tells apart."""
+    """A batch need not hold every class: an own model has one output for each."""
     if catalog.is_own(scenario.model):
         classes = logits_of(scenario.model, spec, scenario.seed)
         if classes < spec.classes:
@@ -323,7 +323,7 @@ def _kind(scenario: Scenario) -> str:
 
 
 def _declared(scenario: Scenario) -> tuple[Defense, ...]:
-    """The defenses that the update is said to have gone through."""
+    """The defenses that the update went through, by the scenario."""
     return parse_chain(scenario.defenses[0] if scenario.defenses else UNDEFENDED)
 
 

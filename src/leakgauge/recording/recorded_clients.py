@@ -21,7 +21,7 @@ from leakgauge.errors import BadInput
 from leakgauge.recording.recorded_folder import Recorded, private_of, read_folder, side_by_side, tensors_of, weights_of
 from leakgauge.types import Batch, DataSpec, LocalTraining, Scenario, SharedUpdate
 
-_SIMULATED = 1  # the batch size of a scenario that says none
+_SIMULATED = 1  # the batch size of a scenario that gives none
 _LENT = 2512  # public samples that are kept: for the attacker, and to compare recoveries with
 _SAME = 1e-3  # root mean square below which a public sample is a client's own
 
@@ -36,7 +36,7 @@ def clients_of(folder: Path, scenario: Scenario) -> tuple[Recorded, ...]:
 
 
 class NothingReadable(BadInput):
-    """None of the clients' updates can be read; `unreadable` says what stands against each."""
+    """None of the clients' updates can be read; `unreadable` gives the reason for each."""
 
     unreadable: tuple[tuple[str, str], ...] = ()
 
@@ -136,7 +136,7 @@ def update_of(clients: Sequence[Recorded], model: nn.Module) -> SharedUpdate:
 
 
 def kept_by(clients: Sequence[Recorded], spec: DataSpec) -> Batch:
-    """The samples behind the updates, which the recorder kept, held against the data that they are said to be of."""
+    """The samples behind the updates, which the recorder kept, held against the data set that is given for them."""
     kept = private_of(clients)
     assert kept is not None
     shape, classes = tuple(kept.inputs.shape[2:]), int(kept.labels.max()) + 1

@@ -122,7 +122,7 @@ def tensors_of(entry: Recorded, model: nn.Module) -> SharedUpdate:
     named = dict(model.named_parameters())
     buffers = {n: tensors.pop(n) for n, _ in model.named_buffers() if n in tensors}
     for name in [n for n in tensors if n in named and not named[n].requires_grad]:
-        del tensors[name]  # a frozen one travels with the whole model and says nothing
+        del tensors[name]  # a frozen one comes with the whole model and shows nothing
     update = SharedUpdate(entry.kind, tensors, buffers)
     check_update(model, update)
     refuse_zeros(update, f"update {entry.name}", "check that this client trained on something")
@@ -159,16 +159,16 @@ def _is_batch(inputs: Tensor, labels: Tensor, like: Mapping[str, Tensor]) -> boo
 
 def _read(path: Path) -> Recorded:
     try:
-        told = read_json(path)
-        if not isinstance(told, dict) or told.get("schema") != SCHEMA:
-            raise Unreadable("another schema" if isinstance(told, dict) else type(told).__name__)
-        check_digest(told)
+        plain = read_json(path)
+        if not isinstance(plain, dict) or plain.get("schema") != SCHEMA:
+            raise Unreadable("another schema" if isinstance(plain, dict) else type(plain).__name__)
+        check_digest(plain)
     except Unreadable as error:
         raise _refused(path, str(error)) from error
-    kind, sha256 = told.get("kind"), told.get("sha256", {})
-    known = {field.name: told[field.name] for field in dataclasses.fields(Origin) if field.name in told}
+    kind, sha256 = plain.get("kind"), plain.get("sha256", {})
+    known = {field.name: plain[field.name] for field in dataclasses.fields(Origin) if field.name in plain}
     texts = all(isinstance(known.get(name, ""), str) for name in ("batchnorm", "client"))
-    update, weights, private = (_beside(path, told.get(name)) for name in ("update", "weights", "private"))
+    update, weights, private = (_beside(path, plain.get(name)) for name in ("update", "weights", "private"))
     if kind not in ("gradient", "weight_delta"):
         raise _refused(path, f"kind {kind!r}")
     if not texts or not isinstance(known.get("lr"), (int, float, type(None))):

@@ -43,7 +43,7 @@ class _Bounds:
 
 
 def sanity(observation: Observation) -> list[Clue]:
-    """One clue on the loss, one on sign and scale; nothing to say where the last layer cannot be read."""
+    """One clue on the loss, one on sign and scale; no result where the last layer cannot be read."""
     local: LocalTraining = observation.fact(Fact.LOCAL_TRAINING)
     untested = partial(Clue, "claims", "sign and scale", "not tested", severity=INFO)
     try:
