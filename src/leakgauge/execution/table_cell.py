@@ -75,7 +75,8 @@ def run_cell(
     attack, _ = _played_by(cell)
     try:
         trial_run = (last or LastTrialRun()).of(setup, cell)
-        for concern in trial_run.concerns(wanted[0]):
+        concerns = trial_run.concerns(wanted[0])
+        for concern in concerns:
             notice(f"{cell.label}: {FLAGS[concern].reason}")
         ran, result = _whole(trial_run.of(wanted, progress), wanted)
         held = _scored(setup, cell, trial_run.defenses, ran, result) if setup.scored else _unscored(result)
@@ -91,7 +92,7 @@ def run_cell(
         kind = NOT_APPLICABLE if isinstance(error, NotApplicable) else ""  # this cell failed; it stays in the table
         text = f"{kind}{str(error) or type(error).__name__}"
         return [failed(setup, cell, trial, text) for trial in wanted], None
-    flags = [*oracle_flags(trial_run.threat), *trial_run.concerns(wanted[0]), *held.flags]
+    flags = [*oracle_flags(trial_run.threat), *concerns, *held.flags]
     if ran_out_of_time(attack, held.result):
         flags.append("time-budget-spent")
     if trial_run.defenses and trial_run.defense_did_nothing:

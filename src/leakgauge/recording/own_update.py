@@ -46,8 +46,8 @@ from leakgauge.models.loading import freeze_unused, logits_of, refuse_output
 from leakgauge.reading.keys import content_of, key_of, tensors_of
 from leakgauge.recording import recorded_clients
 from leakgauge.recording.belonging import belonging
-from leakgauge.recording.marks import refuse_unmarked
 from leakgauge.recording.recorded_folder import Recorded
+from leakgauge.recording.sanity import refuse_unmarked
 from leakgauge.recording.saved_update import read_update, refuse_zeros
 from leakgauge.recording.triage import first_observation
 from leakgauge.setup.plan import parse_chain
