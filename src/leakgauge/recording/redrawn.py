@@ -34,7 +34,7 @@ HIDDEN = "what is drawn hides it, as other batches fit as well"
 FARTHER = "other batches with these labels fit as well as this one"
 
 
-@dataclass(frozen=True)
+@dataclass
 class Redrawn:
     """One client's update, and what its batch (1, N) gives when all that is drawn is drawn anew."""
 
@@ -49,9 +49,21 @@ class Redrawn:
     order: bool  # is the order of mini-batches drawn?
     drops: bool  # is dropout at work?
 
+    def __post_init__(self) -> None:
+        numbers = sum(len(row) for row in self.shared.values())
+        affordable = min(_PATIENCE / max(self.seconds, 1e-6), _PLACES / numbers)
+        every = affordable >= _DRAWS + _OTHERS_DRAWS * (len(self.others) + len(self.probes))
+        # How many replays of the batch, and of each other one.
+        self._count, self._few = (_DRAWS, _OTHERS_DRAWS) if every else (_FEWEST_DRAWS, _FEWEST_OTHERS_DRAWS)
+        self._replays = self._drawn(self.batch, self._count)
+        self._middles = {name: rows.mean(0) for name, rows in self._replays.items()}
+        spread = {name: (rows - self._middles[name]).pow(2).mean() for name, rows in self._replays.items()}
+        # What the draws and rounding move in an entry, on average.
+        self._units = {n: (s + self.rounding[n] ** 2).sqrt().clamp_min(_TINY) for n, s in spread.items()}
+
     def too_near_or_far(self) -> tuple[bool, bool]:
         """Is the update nearer to the middle of the replays than they are themselves? Is it farther?"""
-        k = self._counts[0]
+        k = self._count
         near = far = False
         updates, replays = [], []
         for name, rows in self._replays.items():
@@ -74,7 +86,7 @@ class Redrawn:
         the update gone, where the draws scatter least? If it is the batch's own, none, but for the draws; if it is
         another's, about half. Whether that can be seen at all is tried on the other batches themselves.
         """
-        k, others = self._counts[0], len(self.others)
+        k, others = self._count, len(self.others)
         products = self._products()
         ways, update = range(k, len(products) - 1), len(products) - 1
         seen, each = _Outside(products, k), [_Outside(products, k, left) for left in range(k)]
@@ -97,7 +109,7 @@ class Redrawn:
 
         All are taken from the middle of the replays, and every tensor in its own unit.
         """
-        few = self._counts[1]
+        few = self._few
         theirs = [self._drawn(batch, few) for batch in (*self.others, *self.probes)]
         plain = replace(self.client, defenses=()).replay(self.batch, [self.seed])  # longer, or shorter
         fits = all(name in plain and plain[name].shape[1] == len(row) for name, row in self.shared.items())
@@ -111,28 +123,6 @@ class Redrawn:
             total = stacked @ stacked.T if total is None else total + stacked @ stacked.T
         assert total is not None
         return total.cpu()
-
-    @cached_property
-    def _counts(self) -> tuple[int, int]:
-        """How many replays of the batch, and of each other one."""
-        numbers = sum(len(row) for row in self.shared.values())
-        affordable = min(_PATIENCE / max(self.seconds, 1e-6), _PLACES / numbers)
-        every = affordable >= _DRAWS + _OTHERS_DRAWS * (len(self.others) + len(self.probes))
-        return (_DRAWS, _OTHERS_DRAWS) if every else (_FEWEST_DRAWS, _FEWEST_OTHERS_DRAWS)
-
-    @cached_property
-    def _replays(self) -> Mapping[str, Tensor]:
-        return self._drawn(self.batch, self._counts[0])
-
-    @cached_property
-    def _middles(self) -> Mapping[str, Tensor]:
-        return {name: rows.mean(0) for name, rows in self._replays.items()}
-
-    @cached_property
-    def _units(self) -> Mapping[str, Tensor]:
-        """What the draws and rounding move in an entry, on average."""
-        spread = {name: (rows - self._middles[name]).pow(2).mean().sqrt() for name, rows in self._replays.items()}
-        return {name: (s.pow(2) + self.rounding[name] ** 2).sqrt().clamp_min(_TINY) for name, s in spread.items()}
 
     def _drawn(self, batch: Batch, count: int) -> Mapping[str, Tensor]:
         """(count, P), with the same draws for every batch. Half of the orders last for all epochs, half for one."""
