@@ -7,8 +7,8 @@ How the data goes, in every audit:
 2. **Client** (`client.chain`) and **update**: a simulated client trains on its samples, and the defenses act. A saved
    update is taken as it is.
 3. **Observation** (`client.observe`): the update and the facts of the threat model pass, nothing else does.
-4. **Attack** (`execution.trial_run`, `execution.batching`): as many trials side by side as fit into memory.
-5. **Finding** (`execution.table_cell`): one for each attack, configuration and trial. It holds scores where the truth
+4. **Attack** (`execution.table_cell`, `execution.batching`): as many trials side by side as fit into memory.
+5. **Finding** (there as well): one for each attack, configuration and trial. It holds scores where the truth
    is known; without it, what the attack proved, which labels it read, and how well it explains the update.
 6. **Verdict** (`verdict`) and **report** (`report`): the same for all. Without samples both say what is proven, and
    that nothing was scored.
