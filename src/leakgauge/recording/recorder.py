@@ -63,7 +63,7 @@ class Recorder:
         self, model: nn.Module, *, private: tuple[Tensor, Tensor] | None = None, **origin: Any
     ) -> Iterator[None]:
         """Record how the weights move inside the block. `origin` are fields of `Origin`; nothing if the block fails."""
-        came = Origin(**origin)
+        about = Origin(**origin)
         before = None if self.full else state_of(model)
         yield
         if before is None:
@@ -72,12 +72,12 @@ class Recorder:
         after = state_of(model)
         moved = {n: after[n] - before[n] for n in trainable(model)}
         buffers = {n: after[n] for n in _running_statistics(model)}
-        came = dataclasses.replace(came, batchnorm=batchnorm_mode(model))
-        self.add("weight_delta", moved, came, buffers=buffers, weights=before, private=private)
+        about = dataclasses.replace(about, batchnorm=batchnorm_mode(model))
+        self.add("weight_delta", moved, about, buffers=buffers, weights=before, private=private)
 
     def gradient(self, model: nn.Module, *, private: tuple[Tensor, Tensor] | None = None, **origin: Any) -> None:
         """Record the gradients that `backward()` left; call it before the optimiser's step."""
-        came = Origin(**origin)
+        about = Origin(**origin)
         if self.full:
             self._leave_out()
             return
@@ -85,8 +85,8 @@ class Recorder:
         if all(p.grad is None for p in parameters.values()):
             raise BadInput("model", allowed="one with gradients", got="none", do="call gradient() after backward()")
         tensors = {n: torch.zeros_like(p) if p.grad is None else p.grad for n, p in parameters.items()}
-        came = dataclasses.replace(came, batchnorm=batchnorm_mode(model))
-        self.add("gradient", tensors, came, weights=state_of(model), private=private)
+        about = dataclasses.replace(about, batchnorm=batchnorm_mode(model))
+        self.add("gradient", tensors, about, weights=state_of(model), private=private)
 
     def add(
         self,
