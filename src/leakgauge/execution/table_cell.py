@@ -46,17 +46,8 @@ from leakgauge.types import (
     TamperingServer,
     ThreatModel,
 )
+from leakgauge.verdict import flags as known_flags
 from leakgauge.verdict.film import with_film
-from leakgauge.verdict.flags import (
-    FLAGS,
-    NO_TRUTH,
-    generator_flags,
-    is_unchanged,
-    never_moved,
-    objective_fell,
-    oracle_flags,
-    ran_out_of_time,
-)
 
 FLOOR = ThreatModel(
     "floor",
@@ -92,7 +83,7 @@ def run_cell(
         trial_run = (last or LastTrialRun()).of(setup, cell)
         concerns = trial_run.concerns(wanted[0])
         for concern in concerns:
-            notice(f"{cell.label}: {FLAGS[concern].reason}")
+            notice(f"{cell.label}: {known_flags.FLAGS[concern].reason}")
         ran, result = _whole(trial_run.of(wanted, progress), wanted)
         held = _scored(setup, cell, trial_run.defenses, ran, result) if setup.scored else _unscored(result)
     except BadInput:
@@ -107,8 +98,8 @@ def run_cell(
         kind = NOT_APPLICABLE if isinstance(error, NotApplicable) else ""  # this cell failed; it stays in the table
         text = f"{kind}{str(error) or type(error).__name__}"
         return [failed(setup, cell, trial, text) for trial in wanted], None
-    flags = [*oracle_flags(trial_run.threat), *concerns, *held.flags]
-    if ran_out_of_time(attack, held.result):
+    flags = [*known_flags.oracle_flags(trial_run.threat), *concerns, *held.flags]
+    if known_flags.ran_out_of_time(attack, held.result):
         flags.append("time-budget-spent")
     if trial_run.defenses and trial_run.defense_did_nothing:
         flags.append("defense-without-effect")
@@ -148,14 +139,14 @@ def _scored(setup: Setup, cell: Cell, defenses: Sequence[Defense], ran: Sequence
         kept = with_answers(kept, worst.matched[:, :, :size])
     if kept is not None and result.film is not None and scores.order is not None:
         kept = with_film(kept, result.film, scores.order)
-    return _Held(result, scores, generator_flags(attack, truth), kept)
+    return _Held(result, scores, known_flags.generator_flags(attack, truth), kept)
 
 
 def _unscored(result: Reconstruction) -> _Held:
     """The reconstruction as it came: nobody knows which answer is closest, or in which order the records were."""
     if result.inputs is None:
         nothing_failed = torch.zeros_like(result.objective, dtype=torch.bool)
-        return _Held(result, Scores({}, None, None, nothing_failed), (NO_TRUTH,), None)
+        return _Held(result, Scores({}, None, None, nothing_failed), (known_flags.NO_TRUTH,), None)
     _, claims, failed = claims_of(result, result.inputs)
     trials, samples = claims.shape
     claims = claims.reshape(trials, samples, *[1] * (result.inputs.dim() - 2))
@@ -165,7 +156,7 @@ def _unscored(result: Reconstruction) -> _Held:
     if result.film is not None:
         order = torch.arange(samples, device=kept.device).expand(trials, -1)
         kept = with_film(kept, result.film, order)
-    return _Held(result, Scores({}, None, None, failed), (NO_TRUTH,), kept)
+    return _Held(result, Scores({}, None, None, failed), (known_flags.NO_TRUTH,), kept)
 
 
 @dataclass(frozen=True)
@@ -229,7 +220,7 @@ class TrialRun:
             return False  # nobody knows what it would have been
         few = range(1 if self._update_bytes() > _LARGE else min(_SPEAKERS, self.setup.scenario.trials))
         with_them = self.setup.update(self.defenses, self.sent, self.behind, few)
-        return is_unchanged(with_them, self.setup.update((), self.sent, self.behind, few))
+        return known_flags.is_unchanged(with_them, self.setup.update((), self.sent, self.behind, few))
 
     def _final(self, rows: Sequence[int]) -> Observation:
         """What the attacker sees at the end: after its only query, or after its last."""
@@ -333,8 +324,8 @@ def _findings(setup: Setup, cell: Cell, ran: Sequence[int], held: _Held, flags: 
     columns |= {"objective": _column(result.objective, float, trials), "solved": _column(result.solved, bool, trials)}
     marks = {
         "diverged": scores.failed.tolist(),
-        "objective-did-not-fall": (~objective_fell(result)).tolist(),
-        "never-moved": never_moved(result).tolist(),
+        "objective-did-not-fall": (~known_flags.objective_fell(result)).tolist(),
+        "never-moved": known_flags.never_moved(result).tolist(),
     }
     accuracies, traces = _column(scores.label_accuracy, float, trials), _traces(result)
     rows = []

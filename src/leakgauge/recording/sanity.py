@@ -48,12 +48,11 @@ class _Bounds:
 
     highest: Tensor  # (C,) of any entry
     least: float  # of what the negative entries add up to
-    most: float = 1 + _PLUS
 
     def fit(self, bias: Tensor) -> bool:
         """Can this be the bias gradient (C,) of a mean over the batch?"""
         negative = float(-bias.clamp_max(0).sum())
-        return bool((bias <= self.highest).all()) and self.least <= negative <= self.most
+        return bool((bias <= self.highest).all()) and self.least <= negative <= 1 + _PLUS
 
 
 def sanity(observation: Observation) -> list[Clue]:
