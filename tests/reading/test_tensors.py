@@ -122,6 +122,27 @@ def test_sizes_are_held_against_what_is_there(tmp_path, old, new):
         read_torch(changed(path, change))
 
 
+class Reduced:
+    """Pickled as a call of a function that a saved tensor needs, too."""
+
+    def __init__(self, *call):
+        self.call = call
+
+    def __reduce__(self):
+        return self.call
+
+
+@pytest.mark.parametrize("of", ["size", "shape", "stride"])
+def test_a_size_is_no_tensor_whose_every_number_would_become_an_object(tmp_path, of):
+    many = torch.zeros(1, dtype=torch.uint8).expand(2**20)
+    call = (torch.Size, (many,))
+    if of != "size":
+        shape, stride = (many, (1,)) if of == "shape" else ((1,), many)
+        call = (torch._utils._rebuild_tensor_v2, (torch.zeros(1)._typed_storage(), 0, shape, stride, False, None))
+    with pytest.raises(Unreadable, match="a size that is none"):
+        read_torch(saved(tmp_path / "a.pt", {"a": Reduced(*call)}))
+
+
 def test_truth_is_0_or_1(tmp_path):
     path = saved(tmp_path / "a.pt", {"a": torch.tensor([True, False])})
     path.write_bytes(path.read_bytes())

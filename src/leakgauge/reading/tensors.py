@@ -116,7 +116,7 @@ class _Saved:
             ("collections", "OrderedDict"): _Mapping,
             ("torch._utils", "_rebuild_tensor_v2"): self._tensor,
             ("torch._utils", "_rebuild_parameter"): lambda tensor, *_: tensor,
-            ("torch", "Size"): tuple,
+            ("torch", "Size"): _size,
         }
         return unpickle(self._archive.read(self._pickle), names, self._storage)
 
@@ -138,6 +138,7 @@ class _Saved:
 
     def _tensor(self, numbers: Any, offset: Any, shape: Any, stride: Any, *_: Any) -> Tensor:
         """Some of the numbers, in a shape. One number may stand in many places, but not in any number of them."""
+        shape, stride = _size(shape), _size(stride)
         if not isinstance(numbers, Tensor) or len(shape) != len(stride):
             raise Unreadable("a tensor without numbers")
         if any(type(n) is not int or n < 0 for n in (offset, *shape, *stride)):
@@ -146,10 +147,17 @@ class _Saved:
         last = offset + sum((n - 1) * step for n, step in zip(shape, stride, strict=True))
         self._left -= count * numbers.element_size()
         if self._left < 0 or (count and last >= len(numbers)):
-            raise Unreadable(f"a tensor of shape {tuple(shape)}, more than there is")
+            raise Unreadable(f"a tensor of shape {shape}, more than there is")
         if count == 0:
             return torch.zeros(shape, dtype=numbers.dtype)
         return numbers.as_strided(shape, stride, offset).clone(memory_format=torch.contiguous_format)
+
+
+def _size(numbers: Any = ()) -> tuple[Any, ...]:
+    """Not of a tensor: as Python objects its numbers would take a hundred times the memory."""
+    if not isinstance(numbers, (tuple, list)):
+        raise Unreadable("a size that is none")
+    return tuple(numbers)
 
 
 def _brief(error: Exception) -> str:
