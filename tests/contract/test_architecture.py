@@ -112,10 +112,7 @@ def test_attacks_never_import_the_truth_or_its_scores() -> None:
 
 
 # Their behaviour is held by the tests of who uses them; each gets its own when it is next changed.
-TESTED_THROUGH_OTHERS = {
-    "matching/input_search.py",
-    "matching/probing.py",
-}
+TESTED_THROUGH_OTHERS = {"matching/input_search.py", "matching/probing.py"}
 PUBLIC_MODULES = [
     path
     for path in FILES
