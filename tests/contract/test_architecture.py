@@ -79,15 +79,12 @@ def test_attacks_never_import_the_truth_or_its_scores() -> None:
         assert not imported_parts(path) & {"metrics", "data", "audit", "store", "verdict"}, relative(path)
 
 
-# Their behaviour is held by the tests of who uses them; each gets its own when it is next changed.
-TESTED_THROUGH_OTHERS = {"recording/other_training.py", "recording/replays.py", "recording/rounding.py"}
 PUBLIC_MODULES = [
     path
     for path in FILES
     if part_of(path) in MIRRORED
     and (len(path.relative_to(SOURCE).parts) == 2 or part_of(path) == "cli")
     and not path.name.startswith("_")
-    and relative(path) not in TESTED_THROUGH_OTHERS
 ]
 
 

@@ -27,7 +27,7 @@ WAY = (  # between the command and what an attack does
     "leakgauge.execution.scheduler",
     "leakgauge.execution.work_units",
     "leakgauge.execution.table_cell",
-    "leakgauge.execution.trial_run",
+    "leakgauge.execution.batching",
     "leakgauge.types.attack",
 )
 SHORT = 60  # lines of a function

@@ -1,4 +1,4 @@
-"""Chunks give what all trials at once give; memory, interrupts and time are shared out over them."""
+"""Batches give what all trials at once give; memory, interrupts and time are shared out over them."""
 
 import time
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from leakgauge.attacks.linear import Linear
 from leakgauge.client.fedsgd import fedsgd
 from leakgauge.client.observe import facts_about, observe
 from leakgauge.data import draw_victims, load
-from leakgauge.execution import batching as chunked
+from leakgauge.execution import batching
 from leakgauge.models import load_model
 from leakgauge.settings import setting
 from leakgauge.types import Attack, LocalTraining, Reconstruction, threat_model
@@ -31,15 +31,15 @@ def seen():
 @pytest.fixture
 def fit(monkeypatch):
     """fit(n): so many trials fit at once."""
-    return lambda count: monkeypatch.setattr(chunked, "fitting", lambda *_: count)
+    return lambda count: monkeypatch.setattr(batching, "fitting", lambda *_: count)
 
 
 def run(attack, seen, seeds=range(TRIALS), progress=lambda _: None):
-    return chunked.reconstruct(attack, seen, seeds, progress)
+    return batching.reconstruct(attack, seen, seeds, progress)
 
 
 @pytest.mark.parametrize("attack", [Linear(), DLG(steps=1, restarts=2, threshold=1e-4)], ids=["linear", "dlg"])
-def test_chunks_give_what_all_at_once_gives(seen, fit, attack):
+def test_batches_give_what_all_at_once_gives(seen, fit, attack):
     fit(TRIALS)
     whole = run(attack, seen)
     fit(2)
@@ -60,9 +60,9 @@ def test_chunks_give_what_all_at_once_gives(seen, fit, attack):
 
 
 def test_a_trial_with_attempts_side_by_side_counts_as_many(seen):
-    one, four = (chunked.bytes_per_trial(DLG(restarts=r, schedule="halving"), seen) for r in (1, 4))
+    one, four = (batching.bytes_per_trial(DLG(restarts=r, schedule="halving"), seen) for r in (1, 4))
     assert four == 4 * one
-    assert chunked.bytes_per_trial(DLG(restarts=4), seen) == one
+    assert batching.bytes_per_trial(DLG(restarts=4), seen) == one
 
 
 # --- an attack that does what a test tells it -------------------------------------------------------
@@ -90,7 +90,7 @@ class Scripted(Attack):
         value = torch.tensor([float(s) for s in seeds])
         first = next(iter(observation.update.tensors.values())).flatten(1)[:, :3]  # whose update it was given
         count = torch.ones(len(seeds), dtype=torch.long)
-        trace = value[:, None].repeat(1, len(seeds))  # longer in larger chunks
+        trace = value[:, None].repeat(1, len(seeds))  # longer in larger batches
         return Reconstruction(first, None, value, count, count, self.seconds(seeds), trace, self.finished(seeds))
 
     def disturb(self, seeds): ...
@@ -141,7 +141,7 @@ class Hungry(Scripted):
 @pytest.mark.parametrize(
     "error", [torch.OutOfMemoryError("CUDA"), MemoryError(), RuntimeError("DefaultCPUAllocator: can't allocate memory")]
 )
-def test_where_memory_runs_out_the_chunk_is_halved_and_nothing_is_lost(seen, fit, monkeypatch, error):
+def test_where_memory_runs_out_the_batch_is_halved_and_nothing_is_lost(seen, fit, monkeypatch, error):
     monkeypatch.setattr(Hungry, "error", error)
     fit(TRIALS)
     found = run(Hungry(), seen, SEEDS)
@@ -151,7 +151,7 @@ def test_where_memory_runs_out_the_chunk_is_halved_and_nothing_is_lost(seen, fit
     assert found.finished is None
 
 
-def test_a_later_chunk_may_be_the_one_that_does_not_fit(seen, fit, monkeypatch):
+def test_a_later_batch_may_be_the_one_that_does_not_fit(seen, fit, monkeypatch):
     def disturb(self, seeds):
         if len(seeds) > 1 and 6 in seeds:
             raise torch.OutOfMemoryError
@@ -188,7 +188,7 @@ class Stopped(Scripted):
             raise KeyboardInterrupt
 
 
-def test_an_interrupt_after_the_first_chunk_keeps_it(seen, fit):
+def test_an_interrupt_after_the_first_batch_keeps_it(seen, fit):
     fit(2)
     found = run(Stopped(), seen, SEEDS)
     assert found.objective.tolist() == [9, 8]
@@ -197,14 +197,14 @@ def test_an_interrupt_after_the_first_chunk_keeps_it(seen, fit):
     assert len(Scripted.calls) == 2
 
 
-def test_an_interrupt_in_the_first_chunk_is_passed_on(seen, fit, monkeypatch):
+def test_an_interrupt_in_the_first_batch_is_passed_on(seen, fit, monkeypatch):
     monkeypatch.setattr(Stopped, "at", 1)
     fit(2)
     with pytest.raises(KeyboardInterrupt):
         run(Stopped(), seen, SEEDS)
 
 
-def test_a_chunk_that_was_cut_off_is_the_last_and_its_whole_trials_count(seen, fit, monkeypatch):
+def test_a_batch_that_was_cut_off_is_the_last_and_its_whole_trials_count(seen, fit, monkeypatch):
     def finished(self, seeds):
         return torch.tensor([False, True]) if 7 in seeds else None
 
@@ -215,26 +215,26 @@ def test_a_chunk_that_was_cut_off_is_the_last_and_its_whole_trials_count(seen, f
     assert found.finished.tolist() == [True, True, False, True]
 
 
-def test_a_time_budget_is_shared_over_the_chunks_and_what_one_leaves_goes_to_the_others(seen, fit):
+def test_a_time_budget_is_shared_over_the_batches_and_what_one_leaves_goes_to_the_others(seen, fit):
     fit(2)
-    run(Scripted(time_budget=10.0), seen, SEEDS)  # every chunk takes one second
+    run(Scripted(time_budget=10.0), seen, SEEDS)  # every batch takes one second
     assert Scripted.budgets == pytest.approx([10 * 2 / 5, 9 * 2 / 3, 8.0])
 
 
-def test_a_budget_that_is_spent_leaves_the_other_chunks_a_moment(seen, fit):
+def test_a_budget_that_is_spent_leaves_the_other_batches_a_moment(seen, fit):
     fit(2)
     found = run(Scripted(time_budget=0.5), seen, SEEDS)
     assert all(0 < budget <= 0.5 for budget in Scripted.budgets)
     assert len(found.objective) == TRIALS
 
 
-def test_without_chunks_the_budget_is_left_alone(seen, fit):
+def test_without_batches_the_budget_is_left_alone(seen, fit):
     fit(TRIALS)
     run(Scripted(time_budget=10.0), seen, SEEDS)
     assert Scripted.budgets == [10.0]
 
 
-def test_chunks_of_a_real_attack_keep_the_budget_together(seen, fit):
+def test_batches_of_a_real_attack_keep_the_budget_together(seen, fit):
     fit(1)
     began = time.monotonic()
     found = run(DLG(steps=10**5, restarts=50, threshold=1e-30, time_budget=0.5), seen)

@@ -11,7 +11,7 @@ from contextlib import ExitStack
 import pytest
 
 from leakgauge.errors import BadInput
-from leakgauge.execution import locks as claiming
+from leakgauge.execution import locks
 from leakgauge.execution.locks import claimed
 
 pytest.importorskip("fcntl")
@@ -70,7 +70,7 @@ def test_many_who_wait_hold_it_one_at_a_time(tmp_path):
 
 
 def test_who_waits_is_told_for_whom_and_how_long(tmp_path, monkeypatch):
-    monkeypatch.setattr(claiming, "_LONG", 0.1)
+    monkeypatch.setattr(locks, "_LONG", 0.1)
     told: list[str] = []
     holder = ExitStack()
     holder.enter_context(claimed(tmp_path / "work", wait=True))

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import pickle
 import subprocess
 import sys
+import threading
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,12 +16,13 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from leakgauge.engine import memory
 from leakgauge.errors import BadInput, LeakgaugeError
 from leakgauge.execution import ray as on_ray
-from leakgauge.execution.ray import LOSSES, OnRay, fit
+from leakgauge.execution.ray import LOSSES, OnRay, Start, UnitTask, fit, streamed
 from leakgauge.execution.scheduler import STARTS, Scheduler
-from leakgauge.execution.work_units import SIZES, Callbacks, UnitRunner, units_of
-from leakgauge.execution.worker import Notice, Progress, Ready, Refused, packed
+from leakgauge.execution.work_units import SIZES, Callbacks, Part, UnitRunner, units_of
+from leakgauge.execution.worker import Notice, Progress, Ready, Refused, SetupSource, packed
 from leakgauge.setup.plan import plan
 from leakgauge.setup.setup import load_setup
 from leakgauge.types import Scenario
@@ -307,3 +310,107 @@ def test_a_cluster_whose_node_is_killed_and_whose_user_interrupts_gives_the_same
     assert told["findings"] == told["findings_expected"] == 160
     assert (told["lost"], told["twice"], told["failed"], told["different"]) == (0, 0, 0, 0)
     assert told["processes_left"] == 0
+
+
+# --- what runs on a node, in this process here ------------------------------------------------------------
+
+
+@pytest.fixture
+def own_process(monkeypatch):
+    """A task takes over its process; this one goes on."""
+    monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
+    monkeypatch.setenv("LEAKGAUGE_DATA", os.environ.get("LEAKGAUGE_DATA", "data"))
+    for name in ("_allowed", "_processes", "_of_gpu"):
+        monkeypatch.setattr(memory, name, getattr(memory, name))
+    folder = Path.cwd()
+    yield
+    os.chdir(folder)
+
+
+def messages_of(stream):
+    return [pickle.loads(message) for message in stream]
+
+
+def task_for(setup, **start):
+    here = dataclasses.replace(Start.here("cpu", 2, 1.0), **start)
+    return UnitTask(here, packed(SetupSource.of(setup, None)))
+
+
+@pytest.mark.usefixtures("own_process")
+def test_it_loads_the_setup_and_gives_the_trials_that_another_process_would(setup):
+    task = task_for(setup)
+    assert messages_of(task.load()) == [Ready("cpu")]
+    (unit,) = units_of("key", plan(SCENARIO)[-1], range(6), 6, torch.device("cpu"), 1, {})
+    words = messages_of(task.run(packed(unit)))
+    (part,) = [w for w in words if isinstance(w, Part)]
+    (expected,) = UnitRunner(setup).parts(unit, Callbacks())
+    for ours, theirs in zip(part.trials, expected.trials, strict=True):
+        assert dataclasses.replace(ours.finding, seconds=0) == dataclasses.replace(theirs.finding, seconds=0)
+        assert torch.equal(ours.recovered, theirs.recovered)
+    assert all(isinstance(w, Part | Progress | Notice) for w in words)
+
+
+@pytest.mark.usefixtures("own_process")
+def test_it_works_where_the_run_was_started_and_knows_how_many_share_the_node(setup, tmp_path):
+    messages_of(task_for(setup, folder=str(tmp_path), processes=4, gpus=0.5).load())
+    assert Path.cwd() == tmp_path
+    assert sys.meta_path[-1].folder == str(tmp_path)
+    assert (memory._processes, memory._of_gpu) == (4, 0.5)
+
+
+@pytest.mark.usefixtures("own_process")
+def test_a_node_without_that_folder_works_where_it_is(setup):
+    before = Path.cwd()
+    assert messages_of(task_for(setup, folder="/nowhere/at/all").load()) == [Ready("cpu")]
+    assert Path.cwd() == before
+
+
+@pytest.mark.usefixtures("own_process")
+def test_a_node_that_says_where_its_data_lies_is_believed(setup, monkeypatch):
+    monkeypatch.setenv("LEAKGAUGE_DATA", "of-the-node")
+    messages_of(task_for(setup, data="of-the-starter").load())
+    assert os.environ["LEAKGAUGE_DATA"] == "of-the-node"
+    monkeypatch.delenv("LEAKGAUGE_DATA")
+    messages_of(task_for(setup, data="of-the-starter").load())
+    assert os.environ["LEAKGAUGE_DATA"] == "of-the-starter"
+
+
+@pytest.mark.usefixtures("own_process")
+def test_another_version_is_refused_before_anything_is_loaded(setup):
+    (refused,) = messages_of(task_for(setup, version="0.0.1").load())
+    assert refused.expected
+    assert "the run was started with 0.0.1; install the same on all nodes" in refused.text
+
+
+@pytest.mark.usefixtures("own_process")
+def test_other_weights_on_a_node_are_refused(setup):
+    other = dataclasses.replace(SetupSource.of(setup, None), key="another")
+    (refused,) = messages_of(UnitTask(Start.here("cpu", 1, 1.0), packed(other)).load())
+    assert refused.expected
+    assert "loaded other samples or weights" in refused.text
+
+
+@pytest.mark.usefixtures("own_process")
+def test_words_come_while_the_work_goes_on():
+    go_on = threading.Event()
+
+    def work(say):
+        say(Progress(0.5))
+        assert go_on.wait(10)
+        say(Notice("done"))
+
+    words = streamed(work)
+    assert pickle.loads(next(words)) == Progress(0.5)
+    go_on.set()
+    assert messages_of(words) == [Notice("done")]
+
+
+@pytest.mark.usefixtures("own_process")
+def test_a_mistake_is_told_with_its_traceback():
+    def work(say):
+        raise ZeroDivisionError
+
+    (refused,) = messages_of(streamed(work))
+    assert isinstance(refused, Refused)
+    assert not refused.expected
+    assert "ZeroDivisionError" in refused.text

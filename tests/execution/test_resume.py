@@ -81,7 +81,7 @@ def test_everything_is_run_once_and_kept(setup, tmp_path, expected):
 
 
 @pytest.mark.parametrize("done", range(6))
-def test_killed_at_any_chunk_the_rest_is_run_and_the_numbers_are_the_same(setup, tmp_path, expected, done):
+def test_killed_at_any_unit_the_rest_is_run_and_the_numbers_are_the_same(setup, tmp_path, expected, done):
     def stop(_):
         if len(dying.ran) == done:
             raise MemoryError  # whatever ends the process
@@ -97,7 +97,7 @@ def test_killed_at_any_chunk_the_rest_is_run_and_the_numbers_are_the_same(setup,
 
 
 def test_two_on_one_directory_share_the_work(setup, tmp_path, expected):
-    """The second comes while the first is at its second chunk, does all that is free, and waits for that one."""
+    """The second comes while the first is at its second unit, does all that is free, and waits for that one."""
     second, theirs = Noting(), works("dlg", "linear")
     looked = []
 

@@ -167,7 +167,7 @@ def test_a_cell_can_be_forgotten(store):
     assert Store(store.folder).load("abc") == {}
 
 
-def test_a_chunk_is_claimed_by_one(store):
+def test_a_unit_is_claimed_by_one(store):
     other = Store(store.folder)
     with store.claim("abc", 0) as first, other.claim("abc", 0) as second, other.claim("abc", 1) as third:
         assert (first, second, third) == (True, False, True)
@@ -176,7 +176,7 @@ def test_a_chunk_is_claimed_by_one(store):
 
 
 def test_private_files_can_be_read_by_their_owner_only(store):
-    store.save_truth(torch.rand(1, 1, 3), "a stage")
+    store.save_truth(torch.rand(1, 1, 3), "a setup")
     store.save("abc", trials(0))
     for path in store.folder.rglob("*.safetensors"):
         assert stat.S_IMODE(path.stat().st_mode) == 0o600, path
@@ -197,12 +197,12 @@ def test_values_that_are_not_finite_never_reach_the_disk(store):
 
 def test_pictures_come_back_by_cell_name_each_at_its_place(store, told):
     truth = torch.rand(4, 1, 1, 8, 8)
-    store.save_truth(truth, "a stage")
+    store.save_truth(truth, "a setup")
     saved = trials(1, 3)
     store.save("abc", saved[:1])
     store.save("abc", saved[1:])
     store.save("def", trials(0, pictures=False))
-    store.save_cells_of_report({"dlg | none | plain": "abc", "labels | none | plain": "def", "lost": "ghi"}, "a stage")
+    store.save_cells_of_report({"dlg | none | plain": "abc", "labels | none | plain": "def", "lost": "ghi"}, "a setup")
     pictures = Store(store.folder, make=False).pictures()
     assert torch.equal(pictures.true, truth)
     assert list(pictures.recovered) == ["dlg | none | plain"]
@@ -216,12 +216,12 @@ def test_pictures_come_back_by_cell_name_each_at_its_place(store, told):
 
 
 def test_pictures_of_another_run_than_the_report_are_left_out(store, told):
-    store.save_truth(torch.rand(1, 1, 1, 8, 8), "a stage")
-    store.save_cells_of_report({}, "a stage")
+    store.save_truth(torch.rand(1, 1, 1, 8, 8), "a setup")
+    store.save_cells_of_report({}, "a setup")
     reading = Store(store.folder, make=False, notice=told.append)
     assert reading.kept_private
-    assert reading.pictures("a stage") is not None
-    assert reading.pictures("another stage") is None
+    assert reading.pictures("a setup") is not None
+    assert reading.pictures("another setup") is None
     assert "another run than report.json" in told[0]
 
 
@@ -283,7 +283,7 @@ def test_a_whole_file_in_the_place_of_another_cells_is_not_believed(store, told)
 
 def test_pictures_of_another_runs_samples_are_left_out_and_named(store, tmp_path, told):
     other = Store(tmp_path / "other")
-    for kept, of in ((store, "a stage"), (other, "another stage")):
+    for kept, of in ((store, "a setup"), (other, "another setup")):
         kept.save_truth(torch.rand(1, 1, 1, 8, 8), of)
         kept.save("abc", trials(0))
         kept.save_cells_of_report({"dlg | none | plain": "abc"}, of)
@@ -293,11 +293,11 @@ def test_pictures_of_another_runs_samples_are_left_out_and_named(store, tmp_path
 
 
 def test_private_samples_that_cannot_be_removed_are_told(store, monkeypatch):
-    store.save_truth(torch.rand(1, 1, 1, 8, 8), "a stage")
+    store.save_truth(torch.rand(1, 1, 1, 8, 8), "a setup")
 
     def broken(*_, **__):
         raise PermissionError(errno.EACCES, "Permission denied")
 
     monkeypatch.setattr(Path, "unlink", broken)
     with pytest.raises(BadInput, match=r"truth\.safetensors.* must be writable, got Permission denied"):
-        store.save_truth(None, "a stage")
+        store.save_truth(None, "a setup")

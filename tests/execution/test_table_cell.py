@@ -183,7 +183,7 @@ def test_an_interrupt_in_the_middle_of_a_cell_keeps_its_finished_trials_and_a_re
 
 
 def test_trials_that_ended_before_an_interrupt_are_reported_and_run_again_among_the_others_they_had(tmp_path, ran):
-    """No chunks: trials leave one by one as they are solved. Alone, those that are left would not round alike."""
+    """All trials at once: they leave one by one as they are solved. Alone, the others would not round alike."""
     planned = dataclasses.replace(
         PLANNED, model="mlp:hidden=32,activation=sigmoid", attacks=("dlg:steps=40,restarts=1",)
     )

@@ -12,7 +12,7 @@ import torch
 from leakgauge.attacks.linear import Linear
 from leakgauge.attacks.mean_image import MeanImage
 from leakgauge.errors import LeakgaugeError, NotApplicable
-from leakgauge.execution import trial_run as module
+from leakgauge.execution import table_cell as module
 from leakgauge.execution.table_cell import LastTrialRun
 from leakgauge.setup.plan import Cell
 from leakgauge.setup.setup import load_setup

@@ -29,8 +29,8 @@ NAMES = (
 def run(tmp_path):
     store = Store(tmp_path / "run")
     store.save("abc", [Trial(Finding("dlg", "none", False, 0, 0, {}), torch.zeros(1, 4))])
-    store.save_truth(torch.zeros(1, 1, 4), "a stage")
-    store.save_cells_of_report({"dlg | none | plain": "abc"}, "a stage")
+    store.save_truth(torch.zeros(1, 1, 4), "a setup")
+    store.save_cells_of_report({"dlg | none | plain": "abc"}, "a setup")
     (tmp_path / "precious").write_text("kept")
     (tmp_path / "run/precious.safetensors").write_text("kept")
     return tmp_path / "run"
@@ -52,7 +52,7 @@ def test_an_index_that_names_other_files_removes_none_and_is_made_anew(run, name
 @pytest.mark.parametrize("key", [*NAMES, "**/*", {}, 3.5, None])
 def test_a_list_of_cells_that_names_other_files_gives_no_pictures(run, key):
     assert Store(run, make=False).pictures().recovered.keys() == {"dlg | none | plain"}
-    (run / "cells.json").write_bytes(sealed("a stage", {"dlg | none | plain": key}))
+    (run / "cells.json").write_bytes(sealed("a setup", {"dlg | none | plain": key}))
     pictures = Store(run, make=False).pictures()
     assert pictures is None or not pictures.recovered
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from leakgauge.errors import BadInput
+from leakgauge.errors import BadInput, Unreadable
 from leakgauge.reading import files
-from leakgauge.reading.files import VARIABLE, data_root, keep_whole, make_folder, regular, write_whole
+from leakgauge.reading.files import VARIABLE, data_root, keep_whole, make_folder, read_json, regular, write_whole
 
 fcntl = pytest.importorskip("fcntl")
 
@@ -104,7 +104,7 @@ def test_what_a_killed_process_left_is_removed_and_what_a_living_one_writes_is_n
 
 
 def test_a_part_that_was_taken_for_a_dead_ones_is_begun_again(tmp_path, monkeypatch):
-    real, swept = files._hold, []
+    real, swept = files.hold, []
 
     def hold(handle):
         if not swept:
@@ -113,7 +113,7 @@ def test_a_part_that_was_taken_for_a_dead_ones_is_begun_again(tmp_path, monkeypa
         return real(handle)
 
     monkeypatch.setattr(files, "_nameless", lambda *_: None)
-    monkeypatch.setattr(files, "_hold", hold)
+    monkeypatch.setattr(files, "hold", hold)
     write_whole(tmp_path / "a", b"whole")
     assert (tmp_path / "a").read_bytes() == b"whole"
     assert len(swept) == 1
@@ -173,3 +173,20 @@ def test_locks_of_dead_processes_go_too(tmp_path):
         fcntl.flock(held, fcntl.LOCK_EX)
         make_folder(tmp_path)
         assert [p.name for p in tmp_path.iterdir()] == [".held.lock"]
+
+
+def test_json_comes_back(tmp_path):
+    (tmp_path / "a.json").write_text('{"a": [1, null, "ä"]}', encoding="utf-8")
+    assert read_json(tmp_path / "a.json") == {"a": [1, None, "ä"]}
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"\xff", b"[" * 100_000, b'{"a":' * 100_000, b"9" * 5000])
+def test_anything_else_than_json_is_refused_alike(tmp_path, content):
+    (tmp_path / "a.json").write_bytes(content)
+    with pytest.raises(Unreadable):
+        read_json(tmp_path / "a.json")
+
+
+def test_json_that_is_not_there_is_unreadable(tmp_path):
+    with pytest.raises(Unreadable, match="FileNotFoundError"):
+        read_json(tmp_path / "none.json")

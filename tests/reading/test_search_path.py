@@ -41,6 +41,12 @@ def test_a_library_does_not(folder, where):
         asked_by(folder / where)  # also of an environment that lies in the folder
 
 
+def test_our_own_code_does_also_where_it_is_installed(folder):
+    look_here_last()
+    asked_by(folder / "lib/python3.11/site-packages/leakgauge/catalog.py", "leakgauge.catalog")
+    assert "beside_own_code" in sys.modules
+
+
 def test_nor_does_the_standard_library(folder):
     look_here_last()
     with pytest.raises(ModuleNotFoundError):

@@ -3,13 +3,14 @@ import struct
 import zipfile
 from collections import OrderedDict
 
+import numpy as np
 import pytest
 import safetensors.torch
 import torch
 from torch import nn
 
 from leakgauge.errors import Unreadable
-from leakgauge.reading.tensors import by_name, read_safetensors, read_torch
+from leakgauge.reading.tensors import by_name, read_npz, read_safetensors, read_torch
 
 KINDS = (
     torch.float16,
@@ -121,6 +122,27 @@ def test_sizes_are_held_against_what_is_there(tmp_path, old, new):
         read_torch(changed(path, change))
 
 
+class Reduced:
+    """Pickled as a call of a function that a saved tensor needs, too."""
+
+    def __init__(self, *call):
+        self.call = call
+
+    def __reduce__(self):
+        return self.call
+
+
+@pytest.mark.parametrize("of", ["size", "shape", "stride"])
+def test_a_size_is_no_tensor_whose_every_number_would_become_an_object(tmp_path, of):
+    many = torch.zeros(1, dtype=torch.uint8).expand(2**20)
+    call = (torch.Size, (many,))
+    if of != "size":
+        shape, stride = (many, (1,)) if of == "shape" else ((1,), many)
+        call = (torch._utils._rebuild_tensor_v2, (torch.zeros(1)._typed_storage(), 0, shape, stride, False, None))
+    with pytest.raises(Unreadable, match="a size that is none"):
+        read_torch(saved(tmp_path / "a.pt", {"a": Reduced(*call)}))
+
+
 def test_truth_is_0_or_1(tmp_path):
     path = saved(tmp_path / "a.pt", {"a": torch.tensor([True, False])})
     path.write_bytes(path.read_bytes())
@@ -164,3 +186,70 @@ def test_only_named_tensors_pass_as_such():
     tensors = {"a": torch.ones(1)}
     assert by_name(tensors) == tensors
     assert by_name({"a": 1}) is by_name({1: torch.ones(1)}) is by_name([torch.ones(1)]) is None
+
+
+# --- arrays from .npz ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
+@pytest.mark.parametrize(
+    "array",
+    [
+        np.arange(6.0).reshape(2, 3),
+        np.asfortranarray(np.arange(6, dtype=np.int16).reshape(2, 3)),
+        np.arange(3, dtype=">f4"),
+        np.zeros((0, 4)),
+        np.array(3),
+        np.array(["a", "bc"]),
+    ],
+    ids=["floats", "by column", "other byte order", "empty", "one number", "texts"],
+)
+def test_arrays_come_back_as_numpy_reads_them(tmp_path, save, array):
+    save(tmp_path / "a.npz", x=array, y=np.arange(2))
+    read = read_npz(tmp_path / "a.npz")
+    assert read.keys() == {"x", "y"}
+    assert read["x"].dtype.isnative
+    assert read["x"].flags.writeable
+    with np.load(tmp_path / "a.npz") as whole:
+        assert np.array_equal(read["x"], whole["x"])
+
+
+def members(path, **contents):
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, content in contents.items():
+            archive.writestr(f"{name}.npy", content)
+
+
+def npy(array):
+    out = io.BytesIO()
+    np.save(out, array)
+    return out.getvalue()
+
+
+def test_an_array_of_more_than_there_is_is_refused(tmp_path):
+    members(tmp_path / "a.npz", x=npy(np.zeros(10, np.uint8)).replace(b"(10,)", b"(99,)"))
+    with pytest.raises(Unreadable, match=r"declares \(99,\) and holds 10 bytes"):
+        read_npz(tmp_path / "a.npz")
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"\x93NUMPY\x03\x00", npy(np.zeros(3))[:-1], npy(np.zeros(3)) + b"x", npy(np.zeros(2, "V0"))]
+)
+def test_damaged_arrays_are_refused(tmp_path, content):
+    members(tmp_path / "a.npz", x=content)
+    with pytest.raises(Unreadable):
+        read_npz(tmp_path / "a.npz")
+
+
+def test_arrays_of_objects_are_not_unpickled(tmp_path):
+    np.savez(tmp_path / "a.npz", x=np.array([{}], dtype=object))
+    with pytest.raises(Unreadable, match="not run"):
+        read_npz(tmp_path / "a.npz")
+
+
+def test_what_is_no_archive_of_arrays_is_refused(tmp_path):
+    with pytest.raises(Unreadable, match="FileNotFoundError"):
+        read_npz(tmp_path / "none.npz")
+    (tmp_path / "a.npz").write_bytes(b"no zip")
+    with pytest.raises(Unreadable, match="BadZipFile"):
+        read_npz(tmp_path / "a.npz")

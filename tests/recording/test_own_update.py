@@ -9,8 +9,11 @@ from torch import nn
 
 from leakgauge import audit_update
 from leakgauge.audit.run import run_audit
+from leakgauge.client.chain import client_step
+from leakgauge.data import draw_victims, load
 from leakgauge.errors import BadInput
-from leakgauge.recording.own_update import blind_setup, holds_batch, scored_setup
+from leakgauge.models import load_model
+from leakgauge.recording.own_update import blind_setup, holds_batch, scored_setup, setup_for
 from leakgauge.recording.triage import first_observation
 from leakgauge.types import Batch, Fact, LocalTraining, Scenario
 
@@ -286,3 +289,51 @@ def test_a_loop_with_the_wrong_claim_is_told(client, mine):
         audit_update(model, update, *mine["batch"](), wrong)
     with pytest.raises(BadInput, match="zeros only"):
         audit_update(model, {n: 0 * t for n, t in update.items()}, *mine["batch"]())
+
+
+# --- one place for every audit ------------------------------------------------------------------------
+
+NETWORK = "mlp:hidden=16"
+
+
+@pytest.fixture
+def files(tmp_path):
+    """Two clients' gradients in a file, and their samples in another."""
+    victims = draw_victims(load("digits", "test"), trials=2, batch_size=3, seed=8)
+    model = load_model(NETWORK, load("digits").spec, seed=0)
+    torch.save(dict(client_step(LocalTraining())(model, victims, (0, 1)).tensors), tmp_path / "update.pt")
+    (tmp_path / "own.py").write_text(
+        "from leakgauge.data import draw_victims, load\n"
+        "def batch():\n"
+        "    b = draw_victims(load('digits', 'test'), trials=2, batch_size=3, seed=8)\n"
+        "    return b.inputs.flatten(0, 1), b.labels.flatten()\n"
+        "def net():\n"
+        "    from leakgauge.models import load_model\n"
+        f"    return load_model('{NETWORK}', load('digits').spec, seed=0)\n"
+    )
+    return tmp_path
+
+
+def test_simulated_clients_have_samples_and_no_update_yet():
+    setup = setup_for(Scenario(model=NETWORK, data="digits", trials=2), None, "cpu")
+    assert setup.scored
+    assert setup.victims.shared is None
+    assert setup.victims.trials == 2
+
+
+def test_a_saved_update_is_scored_where_its_batch_is_there_and_blind_where_it_is_not(files):
+    own = {"update": str(files / "update.pt"), "model": f"{files / 'own.py'}:net"}
+    scored = setup_for(Scenario(**own, data=f"{files / 'own.py'}:batch"), None, "cpu")
+    assert (scored.scored, scored.victims.trials, scored.victims.samples) == (True, 2, 3)
+    assert scored.victims.belonging is not None
+    blind = setup_for(Scenario(**own | {"model": NETWORK}, data="digits", batch_size=3), None, "cpu")
+    assert (blind.scored, blind.victims.trials, blind.victims.samples) == (False, 2, 3)
+    assert blind.scenario.trials == 2
+    for name, tensor in scored.victims.shared.tensors.items():
+        assert torch.equal(blind.victims.shared.tensors[name], tensor)
+
+
+def test_what_was_checked_elsewhere_is_not_replayed_again(files):
+    own = {"update": str(files / "update.pt"), "model": f"{files / 'own.py'}:net"}
+    setup = setup_for(Scenario(**own, data=f"{files / 'own.py'}:batch"), None, "cpu", checked=False)
+    assert setup.victims.belonging is None

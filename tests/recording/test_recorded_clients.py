@@ -13,17 +13,16 @@ from leakgauge.audit.run import run_audit
 from leakgauge.data import load
 from leakgauge.errors import BadInput
 from leakgauge.models import load_model
-from leakgauge.recording.loading import setup_for
-from leakgauge.recording.own_update import blind_setup, holds_batch, scored_setup
+from leakgauge.recording.own_update import blind_setup, holds_batch, scored_setup, setup_for
 from leakgauge.recording.recorded_clients import (
     NothingReadable,
+    batch_of_each,
     clients_of,
     filled_in,
     groups_of,
     left_aside,
     lent_by,
     names_of,
-    told_apart,
     update_of,
 )
 from leakgauge.recording.recorded_folder import Origin, read_folder
@@ -166,7 +165,7 @@ def test_noise_does_not_hide_whose_update_it_is(tmp_path):
     )
     order = [2, 0, 1]
     batches = Batch(*(torch.stack(part) for part in zip(*(samples_of(c) for c in order), strict=True)))
-    assert told_apart(model, noisy, batches, asked.local).tolist() == [order.index(c) for c in range(3)]
+    assert batch_of_each(model, noisy, batches, asked.local).tolist() == [order.index(c) for c in range(3)]
 
 
 def test_without_samples_there_is_what_a_server_sees(tmp_path):

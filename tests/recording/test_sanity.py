@@ -1,16 +1,20 @@
-"""An update that is not what it is claimed to be is told by the last layer's bias."""
+"""An update that is not what it is claimed to be shows it without its batch: by its last bias, or without marks."""
 
 import dataclasses
 
 import pytest
+import torch
 
-from leakgauge.client.chain import chain, client_step
+from leakgauge.client.chain import chain, client_step, prepared
 from leakgauge.client.observe import facts_about, observe
+from leakgauge.client.summed import seen_step
 from leakgauge.data import draw_victims, load, public_batch
 from leakgauge.defenses.gaussian import Gaussian
+from leakgauge.errors import BadInput
 from leakgauge.models import load_model
-from leakgauge.recording.sanity import sanity
-from leakgauge.types import Fact, LocalTraining, threat_model
+from leakgauge.recording.sanity import refuse_unmarked, sanity
+from leakgauge.setup.plan import parse_chain
+from leakgauge.types import Batch, Fact, LocalTraining, threat_model
 from leakgauge.types.triage import CAUTION, INFO, WRONG
 
 
@@ -81,3 +85,47 @@ def test_says_that_it_cannot_tell_where_it_cannot():
     partial = dataclasses.replace(observation, update=dataclasses.replace(observation.update, tensors=only_first))
     assert clue(partial, "claims").value == "not tested"
     assert observation.fact(Fact.NUM_SAMPLES) == 40
+
+
+# --- the marks of a declared defense ------------------------------------------------------------------
+
+DECLARED = (
+    "gaussian:std=0.01",
+    "laplace:scale=0.01",
+    "dp-sgd:norm=1,sigma=1,q=0.01,rounds=100",
+    "prune:share=0.9",
+    "sign",
+    "random-mask:share=0.5",
+    "quantize:bits=4",
+    "clip:norm=0.1",
+    "soteria:share=0.5",
+)
+SHOWS = tuple(d for d in DECLARED if not d.startswith(("clip", "soteria")))  # the others leave no mark to go by
+
+
+def shared(applied, declared, samples=4, seed=1):
+    digits = load("digits")
+    inputs, labels = digits.take(torch.arange(seed, seed + samples))
+    model = load_model("mlp:hidden=32,activation=relu,init=default", digits.spec, 0)
+    chain = parse_chain(applied) if applied else ()
+    batch = Batch(inputs[None], labels[None])
+    update = seen_step(client_step(LocalTraining()), *chain)(prepared(model, *chain), batch, [seed])
+    facts = facts_about(model, batch, digits.spec, LocalTraining(), None)
+    model = prepared(model, *parse_chain(declared))
+    return observe(model, update, threat_model("honest-but-curious"), facts)
+
+
+@pytest.mark.parametrize("declared", DECLARED)
+@pytest.mark.parametrize("samples", [1, 8])
+def test_a_defense_that_was_applied_is_accepted(declared, samples):
+    refuse_unmarked(shared(declared, declared, samples), parse_chain(declared), declared)
+
+
+@pytest.mark.parametrize("declared", SHOWS)
+def test_one_that_was_not_is_refused_with_what_is_missing(declared):
+    with pytest.raises(BadInput, match=r"went through --defenses .* should be; the declared defense was not applied"):
+        refuse_unmarked(shared("", declared), parse_chain(declared), declared)
+
+
+def test_nothing_is_expected_where_nothing_was_declared():
+    refuse_unmarked(shared("", "none"), (), "none")

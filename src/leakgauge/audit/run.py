@@ -1,6 +1,6 @@
 """The one audit: victims -> client -> update -> observation -> attack -> finding -> verdict -> report.
 
-`leakgauge.recording.loading` says what each step is. The victims come from there, simulated or not, with or without
+`leakgauge.recording.own_update` says what each step is. The victims come from there, simulated or not, with or without
 their samples; every command that attacks runs them through `run_audit`. The private batch goes to the client and to the
 scores, and nowhere else.
 """
@@ -28,7 +28,7 @@ from leakgauge.execution.store import Store, in_place, shown
 from leakgauge.execution.table_cell import compared
 from leakgauge.reading.keys import key_of
 from leakgauge.recording.belonging import origin_of
-from leakgauge.recording.loading import setup_for
+from leakgauge.recording.own_update import setup_for
 from leakgauge.recording.sanity import refuse_wrong, sanity
 from leakgauge.recording.triage import first_observation, triage_of
 from leakgauge.setup.plan import Cell, configurations, parse_chain, plan

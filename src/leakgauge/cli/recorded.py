@@ -18,7 +18,7 @@ from leakgauge.cli.running import RUNS, audited, code_of, show_report
 from leakgauge.errors import BadInput
 from leakgauge.reading.files import make_folder, write_whole
 from leakgauge.reading.keys import key_of
-from leakgauge.recording.loading import setup_for
+from leakgauge.recording.own_update import setup_for
 from leakgauge.recording.recorded_clients import NothingReadable, groups_of, of_round
 from leakgauge.recording.recorded_folder import Recorded, left_out, read_folder
 from leakgauge.report.rounds import AuditedRound, rounds_page

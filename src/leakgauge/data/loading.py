@@ -19,7 +19,7 @@ from leakgauge.data._dataset import IMAGENET_MEAN, IMAGENET_STD, SPLITS, Dataset
 from leakgauge.data._samples import from_samples
 from leakgauge.data.files import SUFFIXES, read_image, stack
 from leakgauge.errors import BadInput, Unreadable
-from leakgauge.reading.npz import read_npz
+from leakgauge.reading.tensors import read_npz
 from leakgauge.types import ONE_CLASS, DataSpec
 
 _DEFAULT_SIZE = 32  # of pictures in a folder

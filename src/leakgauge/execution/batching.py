@@ -2,17 +2,16 @@
 
 Three limits, from the outside in. A work unit holds at most `SIZES` trials: its bounds are the same in every run, so
 that numbers do not depend on who runs it. Within it as many trials run at once as fit into the memory that is free
-(`at_once`). If memory runs out all the same, the batch is halved and the run goes on (`Batches`). An interrupt keeps
+(`at_once`). If memory runs out all the same, the batch is halved and the run goes on (`in_batches`). An interrupt keeps
 the finished trials.
 """
 
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -23,75 +22,40 @@ from leakgauge.types import Attack, Fact, Known, Observation, Progress, Reconstr
 SIZES = {"cpu": 32, "cuda": 512}  # of a work unit: more gain little there, and would be lost with a killed process
 
 
-class Batches:
-    """The trials of one attack, batch after batch, and what becomes of them:
+# Plays some trials side by side: their numbers, the attack with its share of the time, progress of this part.
+Play = Callable[[Sequence[int], Attack, Progress], Reconstruction]
 
-        batches = Batches(attack, trials, size, device, progress)
-        for batch in batches:
-            with batches.kept(batch) as result:
-                result.append(batch.attack(observation_of(batch.trials), ..., batch.progress))
-        batches.joined()
 
-    An interrupt ends them, and leaves what was finished. A batch that memory does not hold comes again in halves.
+def in_batches(
+    play: Play, attack: Attack, trials: Sequence[int], size: int, device: torch.device, progress: Progress
+) -> Reconstruction:
+    """The trials of one attack, `size` of them at once; `finished` says which are whole after an interrupt.
+
+    A batch that memory does not hold comes again in halves. An interrupt leaves what was finished.
     """
-
-    def __init__(
-        self, attack: Attack, trials: Sequence[int], size: int, device: torch.device, progress: Progress
-    ) -> None:
-        self._attack = attack
-        self._trials = trials
-        self._size = size
-        self._device = device
-        self._progress = progress
-        self._done = 0
-        self._parts: list[Reconstruction] = []
-        self._interrupted = False
-        self._too_many = False
-
-    def __iter__(self) -> Iterator[TrialBatch]:
-        while self._done < len(self._trials) and not self._interrupted:
-            if self._too_many:  # by now nobody holds the tensors that did not fit
-                _free(self._device)
-                self._too_many = False
-            rows, every = self._trials[self._done : self._done + self._size], len(self._trials)
-            share = _with_share_of_time(self._attack, self._parts, len(rows), every - self._done)
-            yield TrialBatch(rows, share, partial(within, self._progress, self._done / every, len(rows) / every))
-
-    @contextmanager
-    def kept(self, batch: TrialBatch) -> Iterator[list[Reconstruction]]:
-        """Where the batch's result goes; the place to run it."""
-        result: list[Reconstruction] = []
+    parts: list[Reconstruction] = []
+    done, every, interrupted = 0, len(trials), False
+    while done < every and not interrupted:
+        rows, too_many = trials[done : done + size], False
+        share = _with_share_of_time(attack, parts, len(rows), every - done)
         try:
-            yield result
+            parts.append(play(rows, share, partial(within, progress, done / every, len(rows) / every)))
+            interrupted = parts[-1].finished is not None
+            done += len(rows)
         except KeyboardInterrupt:
-            if not self._parts:
+            if not parts:
                 raise
-            self._interrupted = True
-            return
+            interrupted = True
         except (RuntimeError, MemoryError) as error:
-            if not is_out_of_memory(error) or len(batch.trials) == 1:
+            if not is_out_of_memory(error) or len(rows) == 1:
                 raise
-            self._size, self._too_many = -(-len(batch.trials) // 2), True
+            size, too_many = -(-len(rows) // 2), True
             error.__traceback__ = None  # its frames hold the tensors that did not fit
-            return
-        self._parts += result
-        self._interrupted = result[0].finished is not None
-        self._done += len(batch.trials)
-
-    def joined(self) -> Reconstruction:
-        """What came of all of them; `finished` says which are whole after an interrupt."""
-        if len(self._parts) == 1 and not self._interrupted:
-            return self._parts[0]
-        return joined(self._parts, self._interrupted)
-
-
-@dataclass(frozen=True)
-class TrialBatch:
-    """Trials that run side by side."""
-
-    trials: Sequence[int]
-    attack: Attack  # with its share of the time
-    progress: Progress
+        if too_many:  # by now nobody holds them
+            gc.collect()
+            if device.type == "cuda":
+                torch.cuda.empty_cache()
+    return parts[0] if len(parts) == 1 and not interrupted else _joined(parts, interrupted)
 
 
 def reconstruct(
@@ -100,18 +64,16 @@ def reconstruct(
     """The attack on all trials of one observation."""
     device = next(iter(observation.update.tensors.values())).device
     size = fitting(bytes_per_trial(attack, observation, known), device)
-    batches = Batches(attack, range(len(seeds)), size, device, progress)
-    for batch in batches:
-        with batches.kept(batch) as result:
-            seen = observation.take(batch.trials) if len(batch.trials) < len(seeds) else observation
-            result.append(batch.attack(seen, [seeds[t] for t in batch.trials], batch.progress, known))
-    return batches.joined()
+
+    def play(trials: Sequence[int], attack: Attack, progress: Progress) -> Reconstruction:
+        seen = observation.take(trials) if len(trials) < len(seeds) else observation
+        return attack(seen, [seeds[t] for t in trials], progress, known)
+
+    return in_batches(play, attack, range(len(seeds)), size, device, progress)
 
 
-def at_once(attack: Attack, bytes_of_updates: int, bytes_of_attack: int, device: torch.device) -> int:
-    """How many trials one call of the attack takes, by the memory that is free now; bytes are those of one trial."""
-    if asks_again(attack):
-        return 1
+def at_once(bytes_of_updates: int, bytes_of_attack: int, device: torch.device) -> int:
+    """How many trials run side by side, by the memory that is free now; bytes are those of one trial."""
     return min(fitting(bytes_of_updates, device), fitting(bytes_of_attack, device))
 
 
@@ -146,45 +108,32 @@ def within(progress: Progress, base: float, share: float, done: float) -> None:
     progress(base + share * done)
 
 
-def _free(device: torch.device) -> None:
-    gc.collect()
-    if device.type == "cuda":
-        torch.cuda.empty_cache()
+def _joined(parts: Sequence[Reconstruction], interrupted: bool) -> Reconstruction:
+    """Reconstructions of consecutive batches as one."""
 
-
-def joined(parts: Sequence[Reconstruction], interrupted: bool = False) -> Reconstruction:
-    """Reconstructions of consecutive chunks as one."""
-
-    def cat(name: str) -> Tensor | None:
+    def cat(name: str) -> Any:
         tensors = [getattr(p, name) for p in parts]
         return None if any(t is None for t in tensors) else torch.cat(tensors)
 
-    longest = max((p.trace.shape[1] for p in parts if p.trace is not None), default=0)
-    traces = [_padded(p.trace, longest) for p in parts if p.trace is not None]
+    plain = ("inputs", "labels", "objective", "steps", "evaluations", "certified", "labels_proven", "solved", "answers")
+    traces = [p.trace for p in parts if p.trace is not None]
+    longest = max((trace.shape[1] for trace in traces), default=0)
+    traces = [nn.functional.pad(t, (0, longest - t.shape[1]), value=torch.nan) for t in traces]
     whole = [torch.ones_like(p.objective, dtype=torch.bool) if p.finished is None else p.finished for p in parts]
     return Reconstruction(
-        inputs=cat("inputs"),
-        labels=cat("labels"),
-        objective=torch.cat([p.objective for p in parts]),
-        steps=torch.cat([p.steps for p in parts]),
-        evaluations=torch.cat([p.evaluations for p in parts]),
+        **{name: cat(name) for name in (*plain, "film")},
         seconds=sum(p.seconds for p in parts),
         trace=torch.cat(traces) if len(traces) == len(parts) else None,
         finished=torch.cat(whole) if interrupted else None,
-        certified=cat("certified"),
-        labels_proven=cat("labels_proven"),
-        solved=cat("solved"),
         claimed=_all_claims(parts),
-        answers=cat("answers"),
         answer_names=parts[0].answer_names,
-        film=cat("film"),
         film_steps=parts[0].film_steps,
         notes=None if any(p.notes is None for p in parts) else tuple(note for p in parts for note in p.notes or ()),
     )
 
 
 def _all_claims(parts: Sequence[Reconstruction]) -> Tensor | None:
-    """(T, N) of all parts; one that says nothing claims everything."""
+    """(T, N) of all parts; a part without such a mask claims everything."""
     if all(p.claimed is None or p.inputs is None for p in parts):
         return None
     every = []
@@ -193,7 +142,3 @@ def _all_claims(parts: Sequence[Reconstruction]) -> Tensor | None:
         everything = torch.ones(part.inputs.shape[:2], dtype=torch.bool, device=part.inputs.device)
         every.append(everything if part.claimed is None else part.claimed)
     return torch.cat(every)
-
-
-def _padded(trace: Tensor, length: int) -> Tensor:
-    return nn.functional.pad(trace, (0, length - trace.shape[1]), value=torch.nan)

@@ -1,8 +1,8 @@
 """Which finished trial is in which file: RUN/index.sqlite, in WAL mode, so that several processes can write at once.
 
-The files are the truth and say themselves what they hold; see `leakgauge.execution.store`. The index gives every trial
-to one file, whoever finished it first, and says what is missing without opening any. One that is damaged is put aside
-and made anew from the files, so nothing has to be run again because of it.
+The files are the truth, and each names its cell and trials; see `leakgauge.execution.store`. The index gives every
+trial to one file, that of the process which finished it first, and shows what is missing without opening any. A damaged
+index is put aside and made anew from the files, so nothing has to be run again because of it.
 """
 
 from __future__ import annotations
@@ -14,13 +14,12 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from leakgauge.errors import BadInput
 from leakgauge.execution.locks import claimed
 from leakgauge.reading.files import cannot_write
 
-Held = tuple[str, str, Sequence[int]]  # what a file says of itself: its name, its cell, its trials
+Held = tuple[str, str, Sequence[int]]  # a file's name, its cell, its trials
 T = TypeVar("T")
 
 _PATIENCE = 60.0  # seconds to wait for another process that writes
@@ -48,8 +47,7 @@ class TrialIndex:
         self._notice = notice
         _refuse_link(path)
         with claimed(path, wait=True, notice=notice):  # of two processes that find it damaged, one mends it
-            why = self._damage()
-            if why is not None:
+            if (why := self._damage()) is not None:
                 self._put_aside(why)
             self._fill()
 
@@ -59,17 +57,19 @@ class TrialIndex:
 
     def held(self, cell: str) -> dict[int, str]:
         """Trial -> file, of the trials of this cell that are finished."""
-        found = self._mended(lambda db: db.execute("SELECT trial, file FROM trials WHERE cell = ?", (cell,)).fetchall())
-        return dict(found)
+        return dict(self._rows("SELECT trial, file FROM trials WHERE cell = ?", cell))
 
     def drop_file(self, file: str) -> None:
-        self._mended(lambda db: db.execute("DELETE FROM trials WHERE file = ?", (file,)))
+        self._rows("DELETE FROM trials WHERE file = ?", file)
 
     def drop_cell(self, cell: str) -> None:
-        self._mended(lambda db: db.execute("DELETE FROM trials WHERE cell = ?", (cell,)))
+        self._rows("DELETE FROM trials WHERE cell = ?", cell)
+
+    def _rows(self, query: str, value: str) -> list[Any]:
+        return self._mended(lambda db: db.execute(query, (value,)).fetchall())
 
     def _fill(self) -> None:
-        """Take in files that are not known: their process was killed before it could say so, or the index is new."""
+        """Take in files that are not known: their process was killed before it could add them, or the index is new."""
         known = {row[0] for row in self._do(lambda db: db.execute("SELECT DISTINCT file FROM trials").fetchall())}
         for file, cell, trials in self._contents(known):
             self._do(_insert(file, cell, trials))
@@ -95,23 +95,24 @@ class TrialIndex:
                 db.execute(_TABLE)
                 with db:
                     return action(db)
-        except UnicodeDecodeError as error:  # in a message about damage, say the name of a column that was hit
+        except UnicodeDecodeError as error:  # in SQLite's message on damage, perhaps a column's name
             raise sqlite3.DatabaseError("it holds a name that is no text") from error
         except sqlite3.DatabaseError as error:
             if _code(error) in _DAMAGED:
                 raise
-            raise self._refusal(error) from error
+            raise cannot_write(self.path, OSError(_MEANS.get(_code(error), errno.EIO), str(error))) from error
 
     def _damage(self) -> str | None:
         """Why the index cannot be used, or None."""
         try:
             rows = self._do(lambda db: db.execute("SELECT cell, trial, file, finished FROM trials").fetchall())
-            said = self._do(lambda db: db.execute("PRAGMA quick_check(1)").fetchone()[0])
+            check = str(self._do(lambda db: db.execute("PRAGMA quick_check(1)").fetchone()[0]))
         except sqlite3.DatabaseError as error:
             return str(error)
-        if not all(isinstance(cell, str) and type(trial) is int and _is_ours(file) for cell, trial, file, _ in rows):
-            return "it names something else than files of trials"  # which would be thrown away if they are none
-        return None if said == "ok" else str(said)
+        texts = all(isinstance(cell, str) and isinstance(file, str) for cell, _, file, _ in rows)
+        if texts and all(type(trial) is int and _FILE.fullmatch(file) for _, trial, file, _ in rows):
+            return None if check == "ok" else check
+        return "it names something else than files of trials"  # which would be thrown away if they are none
 
     def _put_aside(self, why: str) -> None:
         self._notice(f"{self.path} is damaged ({why}): made anew from the finished trials beside it")
@@ -121,9 +122,6 @@ class TrialIndex:
                 self.path.with_name(self.path.name + tail).unlink(missing_ok=True)
         except OSError as error:
             raise cannot_write(self.path, error) from error
-
-    def _refusal(self, error: sqlite3.DatabaseError) -> BadInput:
-        return cannot_write(self.path, OSError(_MEANS.get(_code(error), errno.EIO), str(error)))
 
 
 def _refuse_link(path: Path) -> None:
@@ -136,10 +134,6 @@ def _refuse_link(path: Path) -> None:
 def _insert(file: str, cell: str, trials: Sequence[int]) -> Callable[[sqlite3.Connection], object]:
     rows = [(cell, trial, file, time.time()) for trial in trials]
     return lambda db: db.executemany("INSERT OR IGNORE INTO trials VALUES (?, ?, ?, ?)", rows)
-
-
-def _is_ours(file: object) -> bool:
-    return isinstance(file, str) and _FILE.fullmatch(file) is not None
 
 
 def _code(error: sqlite3.Error) -> int:

@@ -31,7 +31,7 @@ from leakgauge.reading.search_path import safe_children
 from leakgauge.setup.setup import Setup, pick_device
 
 DEATHS = 3  # of workers over one unit, before any of its trials is done: by then it is the unit
-KILLS = 30  # the same by SIGKILL, which comes from outside: from somebody, or from a system that is short of memory
+KILLS = 30  # the same by SIGKILL, which comes from outside: from a person, or a system that is short of memory
 _UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "KI": 2**10, "MI": 2**20, "GI": 2**30, "TI": 2**40}
 
 
@@ -48,38 +48,34 @@ class Workers:
     environment: Mapping[str, str] = {"threads": "1"}
 
     def __init__(self, count: int, *, device: str = "auto", data_root: Path | None = None, memory: int | None = None):
-        if isinstance(count, bool) or not isinstance(count, int) or count < 1:
+        if type(count) is not int or count < 1:
             raise BadInput("workers", allowed="a whole number from 1", got=repr(count), do="for example --workers 4")
         where = pick_device(device)
         self._free = ["cpu"] * count  # devices that no worker uses
         if where.type == "cuda":
             there = torch.cuda.device_count() if where.index is None else 1
             if count > there:
-                raise BadInput(
-                    "workers", allowed=f"at most {there}, one for each GPU", got=count, do="use fewer, or --device cpu"
-                )
+                allowed = f"at most {there}, one for each GPU"
+                raise BadInput("workers", allowed=allowed, got=count, do="use fewer, or --device cpu")
             self._free = [f"cuda:{i}" for i in range(count)] if where.index is None else [str(where)]
-        self.slots = count
-        self._data_root = data_root
-        self._memory = memory
+        self.slots, self._data_root, self._memory = count, data_root, memory
         self._source = b""
 
     def load(self, setup: Setup) -> None:
         self._source = packed(SetupSource.of(setup, self._data_root))
 
     def start(self) -> _Worker:
-        device = self._free.pop(0)
-        ours, theirs = multiprocessing.get_context("spawn").Pipe()
-        process = multiprocessing.get_context("spawn").Process(
-            target=begin, args=(os.getpid(), theirs, self._source, device, self.slots, self._memory), daemon=True
-        )
+        device, spawning = self._free.pop(0), multiprocessing.get_context("spawn")
+        ours, theirs = spawning.Pipe()
+        given = (os.getpid(), theirs, self._source, device, self.slots, self._memory)
+        process = spawning.Process(target=begin, args=given, daemon=True)
         with _no_interrupts(), _no_main_module(), safe_children():
             process.start()
         theirs.close()  # the worker's copy is the only one: when it dies, the pipe ends
         return _Worker(process, ours, device)
 
     def send(self, worker: _Worker, unit: WorkUnit, _: Callbacks) -> None:
-        with suppress(OSError):  # it has just died; its pipe says so next
+        with suppress(OSError):  # it has just died; its pipe shows that next
             send(worker.pipe, unit)
 
     def messages(self, workers: Sequence[_Worker]) -> Iterator[tuple[_Worker, Message | Loss]]:
@@ -103,10 +99,8 @@ class Workers:
     def _loss(self, code: int) -> Loss:
         """A worker that is killed while it loads is replaced; one that ends by itself would do so again."""
         if code == OVER_MEMORY:
-            limit = f"{(self._memory or 0) / 10**9:.3g} GB"
-            error = BadInput(
-                "worker memory", allowed="enough to load model and data", got=limit, do="raise --worker-memory"
-            )
+            limit, allowed = f"{(self._memory or 0) / 10**9:.3g} GB", "enough to load model and data"
+            error = BadInput("worker memory", allowed=allowed, got=limit, do="raise --worker-memory")
             return Loss(f"needs more memory than {limit}", 1, error, 1, memory=True)
         what = f"worker processes died over it, the last {_cause(code)}"
         if code >= 0:

@@ -1,10 +1,10 @@
-"""Ray that asks no address but those of its own cluster, whoever starts it.
+"""Ray that contacts no address but those of its own cluster, whoever starts it.
 
     with quiet_ray():
         run_simulation(...)  # Flower starts Ray in here
 
-There is no setting for all of it: statistics or not, the process that would send them asks three clouds whether this
-machine is theirs. It does not where a description of the cluster lies in its home folder, so it gets such a folder.
+No setting covers all of it: even without statistics, the process that would send them asks three clouds whether this
+machine is theirs. It does not ask if its home folder holds a description of the cluster, so it gets such a folder.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def quiet_ray() -> Iterator[None]:
 
 @cache
 def _home_of_no_cloud() -> tempfile.TemporaryDirectory[str]:
-    """A home folder whose description of a cluster says nothing; there as long as this process."""
+    """A home folder with an empty description of a cluster; it is there as long as this process."""
     home = tempfile.TemporaryDirectory(prefix="leakgauge-ray-")
     (Path(home.name) / _DESCRIPTION).write_text("{}\n", encoding="ascii")
     return home

@@ -3,35 +3,48 @@
     leakgauge audit --on ray            a cluster of this machine alone, started and ended with the run
     leakgauge audit --on ray=auto       the one that runs here, or ray=HOST:PORT
 
-As many processes as the cluster has room for, each with one CPU and one torch thread or its share of a GPU.
+As many processes as the cluster has room for, each with one CPU and one torch thread or its share of a GPU. Each loads
+the setup once, then runs the units that it is sent. Its messages are those of `leakgauge.execution.worker`, as plain
+pickles in a stream. Where it runs, the same version of Leakgauge and the same data must be installed; files of the
+user's own are looked for at the same place as on the machine that started the run.
 """
 
 from __future__ import annotations
 
+import os
 import pickle
+import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from queue import SimpleQueue
 from types import ModuleType
 from typing import Any
 
+import torch
+
+import leakgauge
+from leakgauge.engine.memory import share_memory
 from leakgauge.errors import BadInput, LeakgaugeError
 from leakgauge.execution.ray_cluster import gist
-from leakgauge.execution.ray_task import Start, UnitTask
 from leakgauge.execution.scheduler import STARTS, Loss
-from leakgauge.execution.work_units import Callbacks, WorkUnit
-from leakgauge.execution.worker import Finished, Message, Notice, Ready, Refused, SetupSource, packed
-from leakgauge.setup.setup import Setup, pick_device
+from leakgauge.execution.work_units import Callbacks, UnitRunner, WorkUnit
+from leakgauge.execution.worker import Finished, Message, Notice, Ready, Refused, SetupSource, callbacks_of, packed
+from leakgauge.reading.files import VARIABLE
+from leakgauge.reading.search_path import look_here_last
+from leakgauge.setup.setup import Setup, environment, pick_device
 
 LOSSES = 10  # of processes over one unit, before any of its trials is done
 _LOOK = 1.0  # seconds between looks at how many nodes there are
-_LONG = 60.0  # seconds without any process: time to say why nothing happens
+_LONG = 60.0  # seconds without any process until a notice says why nothing happens
+_PROGRESS = 0.5  # seconds between two messages of progress: each goes through the cluster
 
 
 @dataclass
 class _Task:
-    """A process of the cluster; it says something in `stream`, or waits for work."""
+    """A process of the cluster; its messages come in `stream`, or it waits for work."""
 
     remote: Any
     stream: Any
@@ -39,7 +52,7 @@ class _Task:
 
 
 class OnRay:
-    """A `Transport` to a cluster, by a Ray that somebody connected to it; see `ray_cluster.connected`.
+    """A `Transport` to a cluster, by a Ray that is connected to it; see `ray_cluster.connected`.
 
     `at_most` processes are asked for even if there is no room for them yet, on clusters that grow on demand.
     """
@@ -58,13 +71,10 @@ class OnRay:
             raise BadInput("device", allowed="auto, cpu or cuda on a cluster", got=device, do="Ray chooses the GPU")
         if not 0 < gpus <= 1:
             raise BadInput("GPUs for each task", allowed="above 0 and at most 1", got=gpus, do="for example 0.5")
-        self._ray = ray
-        self._actor = ray.remote(UnitTask)
-        self._device = where.type
+        self._ray, self._actor = ray, ray.remote(UnitTask)
+        self._device, self._data_root, self._at_most = where.type, data_root, at_most
         self._gpus = gpus if where.type == "cuda" else 0.0  # of each process
         self._need = f"1 CPU and {gpus:g} GPU" if self._gpus else "1 CPU"
-        self._data_root = data_root
-        self._at_most = at_most
         self._source: Any = None
         self._fit: list[int] = []
         self._looked = -_LOOK
@@ -72,12 +82,9 @@ class OnRay:
         self._devices: set[str] = set()
         self._nodes = 0  # the most there were
         if not sum(self._fit_now()) and at_most is None:
-            raise BadInput(
-                "--on ray",
-                allowed=f"a cluster of which a node has {self._need}",
-                got="none such",
-                do="add one, or say with --workers how many tasks to wait for",
-            )
+            allowed = f"a cluster of which a node has {self._need}"
+            do = "add one, or say with --workers how many tasks to wait for"
+            raise BadInput("--on ray", allowed=allowed, got="none such", do=do)
 
     @property
     def slots(self) -> int:
@@ -86,7 +93,7 @@ class OnRay:
 
     @property
     def environment(self) -> Mapping[str, str]:
-        nodes = f"{self._nodes} node" + ("" if self._nodes == 1 else "s")
+        nodes = f"{self._nodes} node{'' if self._nodes == 1 else 's'}"
         where = {"device": " and ".join(sorted(self._devices))} if self._devices else {}
         return {"threads": "1", "ray": f"{self._ray.__version__}, up to {nodes}", **where}
 
@@ -97,7 +104,7 @@ class OnRay:
 
     def start(self) -> _Task:
         on_one_node = max(1, min(max(self._fit_now(), default=1), self.slots))
-        asked = self._actor.options(  # who runs again what a lost process had, we decide
+        asked = self._actor.options(  # our scheduler decides who runs again what a lost process had
             num_cpus=1, num_gpus=self._gpus, max_restarts=0, max_task_retries=0, scheduling_strategy="SPREAD"
         )
         remote = asked.remote(Start.here(self._device, on_one_node, self._gpus or 1.0), self._source)
@@ -123,7 +130,7 @@ class OnRay:
         self._looked = -_LOOK  # a node may be gone
 
     def _next(self, task: _Task) -> Message | Loss:
-        """What a process says next; `Finished` at the end of its stream."""
+        """The next message of a process; `Finished` at the end of its stream."""
         errors = self._ray.exceptions
         try:
             message: Message = pickle.loads(self._ray.get(next(task.stream)))
@@ -158,3 +165,80 @@ class OnRay:
 def fit(cpus: float, gpus: float, share: float) -> int:
     """How many processes fit on a node: each has a CPU to itself, and its share of a GPU."""
     return min(int(cpus), int(gpus / share + 1e-9)) if share else int(cpus)
+
+
+# --- what runs on a node -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Start:
+    """What a process needs besides the setup itself."""
+
+    device: str  # cpu or cuda: Ray shows a process only the GPU that it may use
+    processes: int  # that may run on one node, itself among them
+    gpus: float  # share of a GPU that is its own
+    version: str
+    folder: str  # where the run was started
+    data: str | None  # LEAKGAUGE_DATA there, for nodes that do not set it themselves
+
+    @classmethod
+    def here(cls, device: str, processes: int, gpus: float) -> Start:
+        data = os.environ.get(VARIABLE)
+        return cls(device, processes, gpus, leakgauge.__version__, os.getcwd(), data and os.path.abspath(data))
+
+
+class UnitTask:
+    """Lives in a process of its own; `OnRay` makes a Ray actor of it."""
+
+    def __init__(self, start: Start, source: bytes) -> None:
+        self._start = start
+        self._source = source
+        self._runner: UnitRunner | None = None
+
+    def load(self) -> Iterator[bytes]:
+        """`Ready` at the end."""
+        return streamed(self._load)
+
+    def run(self, unit: bytes) -> Iterator[bytes]:
+        """Its parts, each as soon as it is there, with notices and progress between them."""
+
+        def work(send: Callable[[Message], None]) -> None:
+            assert self._runner is not None, "load comes first"
+            loaded: WorkUnit = pickle.loads(unit)
+            for part in self._runner.parts(loaded, callbacks_of(send, _PROGRESS)):
+                send(part)
+
+        return streamed(work)
+
+    def _load(self, send: Callable[[Message], None]) -> None:
+        ours, theirs = leakgauge.__version__, self._start.version
+        if theirs != ours:
+            differ = f"a node of the cluster has leakgauge {ours}, the run was started with {theirs}"
+            raise LeakgaugeError(f"{differ}; install the same on all nodes")
+        with suppress(OSError):  # no such folder here: perhaps nothing in it is needed
+            os.chdir(self._start.folder)
+            look_here_last(self._start.folder)
+        if self._start.data is not None:
+            os.environ.setdefault(VARIABLE, self._start.data)
+        share_memory(self._start.processes, None, self._start.gpus)
+        source: SetupSource = pickle.loads(self._source)
+        setup = source.load(self._start.device)
+        self._runner = UnitRunner(setup)
+        send(Ready(environment(setup.device)["device"]))
+
+
+def streamed(work: Callable[[Callable[[Message], None]], None]) -> Iterator[bytes]:
+    """The messages of `work` while it runs in a thread of its own; a failure of it is the last one."""
+    messages: SimpleQueue[Message | None] = SimpleQueue()
+
+    def to_the_end() -> None:
+        torch.set_num_threads(1)
+        try:
+            work(messages.put)
+        except BaseException as error:
+            messages.put(Refused.of(error))
+        messages.put(None)
+
+    threading.Thread(target=to_the_end, daemon=True).start()
+    while (message := messages.get()) is not None:
+        yield packed(message)

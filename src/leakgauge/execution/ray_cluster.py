@@ -1,24 +1,23 @@
-"""How to come to a Ray cluster.
+"""How to connect to a Ray cluster.
 
     with connected("auto") as ray:  # None starts one on this machine, for as long as this lasts
         report, pictures = run_audit(scenario, executor=OnRay(ray))
 
-Nothing of it is reported to Ray's makers, there is no dashboard, and a cluster that was started here takes orders only
-with a token that nobody else has. No other module imports Ray, so that all can be tested without it.
+Nothing is reported to Ray's makers, there is no dashboard, and a cluster that was started here accepts only requests
+with its own secret token. No other module imports Ray, so that all can be tested without it.
 """
 
 from __future__ import annotations
 
 import os
 import secrets
-import shutil
 import socket
 import subprocess
 import sys
-import tempfile
 import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from tempfile import TemporaryDirectory
 from types import ModuleType
 from typing import Any
 
@@ -48,14 +47,11 @@ def connected(address: str | None = None) -> Iterator[ModuleType]:
         return
     with ExitStack() as afterwards:  # in the opposite order
         how: dict[str, Any] = {"address": address}
-        if address is None:
-            scratch = afterwards.enter_context(_scratch())
-            how = {
-                "address": "local",
-                "_temp_dir": scratch,
-                "include_dashboard": False,
-                "object_store_memory": OBJECT_STORE,
-            }
+        if address is None:  # Ray's own files may hold samples: they are ours alone; its sockets want a short path
+            short = "/tmp" if os.path.isdir("/tmp") else None
+            scratch = TemporaryDirectory(prefix="leakgauge-", dir=short, ignore_cleanup_errors=True)
+            how = {"address": "local", "_temp_dir": afterwards.enter_context(scratch)}
+            how |= {"include_dashboard": False, "object_store_memory": OBJECT_STORE}
         else:
             _refuse_unreachable(address)
         afterwards.callback(ray.shutdown)
@@ -64,9 +60,9 @@ def connected(address: str | None = None) -> Iterator[ModuleType]:
 
 
 def ray_module(own: bool = False) -> ModuleType:
-    """Ray, told to be quiet before it is imported; and for a cluster of its own to ask for a token.
+    """Ray, set to be quiet before it is imported; with `own`, a cluster that we start will ask for a token.
 
-    Its ports are open to the network. Where it was imported before, or somebody has decided on tokens, that stays.
+    Its ports are open to the network. Where it was imported before, or the user has decided on tokens, that stays.
     """
     for name, value in _SETTINGS.items():
         os.environ.setdefault(name, value)
@@ -97,9 +93,8 @@ def _init(ray: ModuleType, **how: Any) -> None:
 def _refuse_unreachable(address: str) -> None:
     """Ray itself waits for many minutes for a cluster that is not there; its status command can be stopped."""
     if address.startswith("ray://"):
-        raise BadInput(
-            "--on ray=ADDRESS", allowed="auto or HOST:PORT", got=address, do="run this on a node of that cluster"
-        )
+        do = "run this on a node of that cluster"
+        raise BadInput("--on ray=ADDRESS", allowed="auto or HOST:PORT", got=address, do=do)
     host, _, port = address.rpartition(":")
     if host and port.isdigit():
         try:
@@ -112,31 +107,17 @@ def _refuse_unreachable(address: str) -> None:
     except subprocess.TimeoutExpired as error:
         raise _unreachable(address, f"no answer within {_PATIENCE:g} s") from error
     if asked.returncode:
-        said = asked.stderr.strip().splitlines()
-        raise _unreachable(address, said[-1].split(". ")[0] if said else f"exit code {asked.returncode}")
+        lines = asked.stderr.strip().splitlines()
+        raise _unreachable(address, lines[-1].split(". ")[0] if lines else f"exit code {asked.returncode}")
 
 
 def _unreachable(address: str, why: str) -> BadInput:
-    return BadInput(
-        "--on ray",
-        allowed="a running cluster",
-        got=f"{address}: {why}",
-        do="start one with 'ray start --head', or leave the address out",
-    )
-
-
-@contextmanager
-def _scratch() -> Iterator[str]:
-    """For Ray's own files, some of which may hold samples: ours alone, gone afterwards. Its sockets want it short."""
-    folder = tempfile.mkdtemp(prefix="leakgauge-", dir="/tmp" if os.path.isdir("/tmp") else None)
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+    do = "start one with 'ray start --head', or leave the address out"
+    return BadInput("--on ray", allowed="a running cluster", got=f"{address}: {why}", do=do)
 
 
 def gist(error: Exception) -> str:
-    """Ray's messages are paragraphs; the sentence that says why."""
+    """Of Ray's messages, which are paragraphs, the sentence with the cause."""
     text = " ".join(str(error).split())
     _, known, cause = text.partition("The actor is dead because ")
     return (cause if known else text).split(". ")[0].strip(" .")[:200] or type(error).__name__

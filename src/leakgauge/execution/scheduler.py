@@ -1,15 +1,15 @@
 """Gives work units to workers, and decides what becomes of the unit of a worker that dies.
 
-A `Scheduler` draws a unit when it has room for one, and no sooner: whoever called holds a lock on each unit that was
-drawn, so processes that share a run directory share the work. It yields `(unit, part)` as soon as a part is there, in
-any order, and each trial once. What a lost worker had not finished is run by another one. After so many losses over one
+A `Scheduler` draws a unit when it has room for one, and no sooner: its caller holds a lock on each unit that was drawn,
+so processes that share a run directory share the work. It yields `(unit, part)` as soon as a part is there, in any
+order, and each trial once. What a lost worker had not finished is run by another one. After so many losses over one
 unit its trials come back as failed, with the reason.
 
-How workers are started and spoken to is a `Transport`: `InProcess` has one worker, this process;
-`local.Workers` has processes of this machine, and `ray.OnRay` those of a cluster. To run elsewhere, write another one:
-it sends `worker.packed(SetupSource.of(setup, data_root))` there once and units after it. Where a unit begins and ends
-depends on the kind of device alone, because only trials that run beside the same others round alike: so the numbers of
-a run do not depend on its transport.
+A `Transport` starts workers and exchanges messages with them: `InProcess` has one worker, this process; `local.Workers`
+has processes of this machine, and `ray.OnRay` those of a cluster. To run elsewhere, write another one: it sends
+`worker.packed(SetupSource.of(setup, data_root))` there once and units after it. Where a unit begins and ends depends on
+the kind of device alone, because trials round alike only beside the same others: so the numbers of a run do not depend
+on its transport.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Loss:
 
 
 class Transport(Protocol):
-    """Starts workers somewhere and speaks to them; what becomes of their units is not its business."""
+    """Starts workers somewhere and exchanges messages with them; the scheduler decides on their units."""
 
     @property
     def slots(self) -> int:
@@ -48,22 +48,22 @@ class Transport(Protocol):
 
     @property
     def environment(self) -> Mapping[str, str]:
-        """What is true of where they ran, and not of this process; for the report."""
+        """For the report: facts of the place where they ran that differ from this process."""
 
     def load(self, setup: Setup) -> None:
-        """Workers that are started from now on load this setup. Before it, all of another one were ended."""
+        """Workers that are started from now on load this setup; those of another one were ended before."""
 
     def start(self) -> Handle:
-        """One more worker; it says `Ready` when it has loaded."""
+        """One more worker; it sends `Ready` when it has loaded."""
 
     def send(self, worker: Handle, unit: WorkUnit, callbacks: Callbacks, /) -> None:
-        """To a worker that is ready. `callbacks` are for work in this process; others say it in messages."""
+        """To a worker that is ready. `callbacks` are for work in this process; other workers send messages."""
 
     def messages(self, workers: Sequence[Handle]) -> Iterator[tuple[Handle, Message | Loss]]:
-        """Waits until one of them says something or is lost; may come back with nothing after a while."""
+        """Waits until one of them sends a message or is lost; may come back with nothing after a while."""
 
     def end(self, workers: Sequence[Handle]) -> None:
-        """They end at once, whatever they are at; also those that were lost, which may only be out of reach."""
+        """They end at once, whatever they do; also lost ones, which may only be out of reach."""
 
 
 class InProcess:
@@ -151,7 +151,7 @@ class Scheduler:
                 yield from self._take(message, worker, waiting, setup, callbacks)
 
     def close(self) -> None:
-        """All workers end at once; what they were at is lost, and nothing else."""
+        """All workers end at once; only what they were doing is lost."""
         self._transport.end([w.handle for w in self._workers])
         self._workers.clear()
         self._key = ""

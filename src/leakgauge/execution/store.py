@@ -6,9 +6,9 @@ RUN/cells/KEY.*.safetensors      finished trials of one cell: what was recovered
 RUN/index.sqlite                 which trial is in which of them; see `leakgauge.execution.index`
 RUN/cells.json                   which cell of the table has which key
 RUN/report.{json,html,md,xml}    written by `leakgauge.report`
-A key is a hash of everything the cell depends on, so a changed scenario never meets an old cell. Files are written
-beside their place, renamed, and never changed again; each holds a digest of its content, so that one that was damaged
-is found, named, thrown away and made anew. They hold private samples, so only their owner may read them.
+A key is a hash of everything the cell depends on, so a changed scenario never reuses an old cell. Files are written
+beside their place, renamed, and never changed again; each holds a digest of its content, so that a damaged one is
+found, named, removed and made anew. They hold private samples, so only their owner may read them.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ from leakgauge.reading.sealed import opened, sealed
 from leakgauge.types import Finding, Pictures
 from leakgauge.verdict.film import film_in, packed, records_in, unpacked
 
+_TRUTH, _NAMES = "truth.safetensors", "cells.json"
 _KEY = re.compile("[0-9a-z]+")
 
 
@@ -55,7 +56,7 @@ class Damaged(Exception):
 class Store:
     """One run directory; `make` creates it, so that a place that cannot be written is found at once.
 
-    `notice` is told of every file that was damaged. Without `make` the directory is only read.
+    `notice` gets a line on every file that was damaged. Without `make` the directory is only read.
     """
 
     def __init__(self, folder: Path, *, make: bool = True, notice: Callable[[str], None] = lambda _: None) -> None:
@@ -76,8 +77,8 @@ class Store:
         tensors = _tensors_of(torch.stack(pictures), len(trials[0].finding.film)) if whole else {}
         first = min(t.finding.trial for t in trials)
         name = f"{key}.{first:05d}.{secrets.token_hex(4)}.safetensors"  # never that of another file
-        said = {"cell": key, "findings": rows, "digest": _digest(key, rows, tensors)}
-        self._write(self._cells / name, tensors, said)
+        header = {"cell": key, "findings": rows, "digest": _digest(key, rows, tensors)}
+        self._write(self._cells / name, tensors, header)
         self._writing.add(key, [t.finding.trial for t in trials], name)
 
     def load(self, key: str) -> dict[int, Trial]:
@@ -88,7 +89,8 @@ class Store:
             try:
                 trials = _read(self._cells / name, key)[1]
             except Damaged as error:
-                self._throw_away(name, error)
+                self._writing.drop_file(name)
+                self._discard(self._cells / name, error)
                 continue
             found |= {number: trial for number, trial in trials.items() if held.get(number) == name}
         return dict(sorted(found.items()))
@@ -109,20 +111,21 @@ class Store:
 
     def save_truth(self, truth: Tensor | None, of: str) -> None:
         """The private samples of the setup with this key, where they are to be kept; None removes those of before."""
+        path = self.folder / _TRUTH
         if truth is None:
-            remove(self.folder / "truth.safetensors")
+            remove(path)
             return
         kept = {"inputs": truth.detach().cpu().contiguous()}
-        self._write(self.folder / "truth.safetensors", kept, {"of": of, "digest": _digest(of, "", kept)})
+        self._write(path, kept, {"of": of, "digest": _digest(of, "", kept)})
 
     def save_cells_of_report(self, names: Mapping[str, str], of: str) -> None:
         """Which cell of the table has which key, of the setup with this key: cell name -> key."""
-        write_whole(self.folder / "cells.json", sealed(of, dict(names)))
+        write_whole(self.folder / _NAMES, sealed(of, dict(names)))
 
     @property
     def kept_private(self) -> bool:
         """Whether the private samples are there, whole or not."""
-        return (self.folder / "truth.safetensors").exists()
+        return (self.folder / _TRUTH).exists()
 
     def pictures(self, setup: str = "") -> Pictures | None:
         """The pictures of a finished run, for `leakgauge report`; None if there are none. Needs no index.
@@ -131,12 +134,12 @@ class Store:
         """
         if not self.kept_private:
             return None
-        path = self.folder / "truth.safetensors"
+        path = self.folder / _TRUTH
         try:
-            truth, of = self._truth()
+            truth, of = _read_truth(path)
             if setup and of != setup:
                 raise Unreadable("it is of another run than report.json")
-            path = self.folder / "cells.json"
+            path = self.folder / _NAMES
             names = opened(path, of)
         except (OSError, SafetensorError, RuntimeError, Unreadable, LookupError, TypeError) as error:
             self._notice(f"{path} cannot be used ({error}): the pictures are left out")
@@ -145,12 +148,7 @@ class Store:
             return None  # a key is part of a file's name: no other text may be
         recovered, film = dict[str, Tensor](), dict[str, Tensor]()
         for name, key in names.items():
-            trials: dict[int, Trial] = {}
-            for path in sorted(self._cells.glob(f"{key}.*.safetensors")):
-                try:
-                    trials = _read(path, key)[1] | trials
-                except Damaged as error:
-                    self._notice(f"{path} is damaged ({error}): its pictures are left out")
+            trials = self._trials_of(key)
             if missing := len(truth) - len(trials):
                 self._notice(f"{missing} of {len(truth)} trials of {name} are not there: their pictures are left out")
             pictures = in_place(trials, len(truth))
@@ -161,13 +159,15 @@ class Store:
                     film[name] = film_in(pictures, frames)
         return Pictures(truth, recovered, film)
 
-    def _truth(self) -> tuple[Tensor, str]:
-        """The private samples, and the key of the setup that they belong to."""
-        with safe_open(regular(self.folder / "truth.safetensors"), framework="pt") as file:
-            said, truth = file.metadata() or {}, file.get_tensor("inputs")
-        if said["digest"] != _digest(said["of"], "", {"inputs": truth}):
-            raise Unreadable("the private samples are not what their digest says")
-        return truth, said["of"]
+    def _trials_of(self, key: str) -> dict[int, Trial]:
+        """The trials of a cell in all of its files, without the index; of one that is there twice, the first."""
+        trials: dict[int, Trial] = {}
+        for path in sorted(self._cells.glob(f"{key}.*.safetensors")):
+            try:
+                trials = _read(path, key)[1] | trials
+            except Damaged as error:
+                self._notice(f"{path} is damaged ({error}): its pictures are left out")
+        return trials
 
     @property
     def _writing(self) -> TrialIndex:
@@ -175,21 +175,19 @@ class Store:
         return self._index
 
     def _unknown(self, known: set[str]) -> Iterator[Held]:
-        """What the files say that the index does not know."""
+        """The contents of files that the index does not know."""
         for path in sorted(self._cells.glob("*.safetensors")):
             if path.name not in known:
                 try:
                     cell, trials = _read(path)
                 except Damaged as error:
-                    self._notice(_done_again(path, error))
-                    remove(path)
+                    self._discard(path, error)
                 else:
                     yield path.name, cell, list(trials)
 
-    def _throw_away(self, name: str, error: Damaged) -> None:
-        self._notice(_done_again(self._cells / name, error))
-        self._writing.drop_file(name)
-        remove(self._cells / name)
+    def _discard(self, path: Path, error: Damaged) -> None:
+        self._notice(f"{path} is damaged ({error}): its trials are run again")
+        remove(path)
 
     def _write(self, path: Path, tensors: Mapping[str, Tensor], metadata: dict[str, str]) -> None:
         write_whole(path, save(dict(tensors) or {"empty": torch.zeros(0)}, metadata), private=True)
@@ -202,14 +200,23 @@ def shown(kept: Tensor, frames: int, samples: int) -> Tensor:
 
 def in_place(trials: Mapping[int, Trial], count: int) -> Tensor | None:
     """What was recovered of a cell, each trial at its place among all: (T, (1 + A) N, *shape), blank if not run."""
-    claimed_ones = {number: t.recovered for number, t in trials.items() if t.recovered is not None}
-    if not claimed_ones:
+    pictures = {number: t.recovered for number, t in trials.items() if t.recovered is not None}
+    if not pictures:
         return None
-    like = next(iter(claimed_ones.values()))
-    blank = torch.zeros(count, *like.shape, dtype=like.dtype)
-    for number, picture in claimed_ones.items():
-        blank[number] = picture
-    return blank
+    like = next(iter(pictures.values()))
+    placed = torch.zeros(count, *like.shape, dtype=like.dtype)
+    for number, picture in pictures.items():
+        placed[number] = picture
+    return placed
+
+
+def _read_truth(path: Path) -> tuple[Tensor, str]:
+    """The private samples, and the key of the setup that they belong to."""
+    with safe_open(regular(path), framework="pt") as file:
+        header, truth = file.metadata() or {}, file.get_tensor("inputs")
+    if header["digest"] != _digest(header["of"], "", {"inputs": truth}):
+        raise Unreadable("the private samples are not what their digest says")
+    return truth, header["of"]
 
 
 def _read(path: Path, key: str | None = None) -> tuple[str, dict[int, Trial]]:
@@ -219,24 +226,22 @@ def _read(path: Path, key: str | None = None) -> tuple[str, dict[int, Trial]]:
     """
     try:
         with safe_open(regular(path), framework="pt") as file:
-            said = file.metadata()
+            header = file.metadata()
             tensors = {name: file.get_tensor(name) for name in file.keys() if name != "empty"}  # noqa: SIM118
-        if said["digest"] != _digest(said["cell"], said["findings"], tensors):
+        if header["digest"] != _digest(header["cell"], header["findings"], tensors):
             raise Damaged("its content is not what its digest says")
-        if said["cell"] != (path.name.partition(".")[0] if key is None else key):
+        if header["cell"] != (path.name.partition(".")[0] if key is None else key):
             raise Damaged("it is the file of another cell")
-        rows = json.loads(said["findings"])
-        findings = [Finding.from_dict(row) for row in rows]
-    except (OSError, SafetensorError, RuntimeError, ValueError, KeyError, TypeError) as error:
-        text = " ".join(str(error).split())
-        raise Damaged(
-            text if isinstance(error, (OSError, SafetensorError, RuntimeError)) else "it is not one of ours"
-        ) from error
+        findings = [Finding.from_dict(row) for row in json.loads(header["findings"])]
+    except (OSError, SafetensorError, RuntimeError) as error:
+        raise Damaged(" ".join(str(error).split())) from error
+    except (ValueError, KeyError, TypeError) as error:
+        raise Damaged("it is not one of ours") from error
     recovered = tensors.get("recovered")
     if recovered is not None and "film" in tensors:
         recovered = torch.cat((recovered, unpacked(tensors["film"])), 1)
     trials = [Trial(f, None if recovered is None else recovered[row]) for row, f in enumerate(findings)]
-    return said["cell"], {t.finding.trial: t for t in trials}
+    return header["cell"], {t.finding.trial: t for t in trials}
 
 
 def _tensors_of(kept: Tensor, frames: int) -> dict[str, Tensor]:
@@ -251,7 +256,3 @@ def _tensors_of(kept: Tensor, frames: int) -> dict[str, Tensor]:
 def _digest(cell: str, findings: str, tensors: Mapping[str, Tensor]) -> str:
     values = tensors_of(tensors[name] for name in sorted(tensors))  # a file may hold them in another order
     return hashlib.sha256(f"{cell}\n{findings}\n{values}".encode()).hexdigest()
-
-
-def _done_again(path: Path, error: Damaged) -> str:
-    return f"{path} is damaged ({error}): its trials are run again"

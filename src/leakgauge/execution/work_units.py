@@ -21,7 +21,6 @@ from leakgauge.execution.store import Trial
 from leakgauge.execution.table_cell import LastTrialRun, failed, run_cell
 from leakgauge.setup.plan import Cell, OnDecoy
 from leakgauge.setup.setup import Setup
-from leakgauge.types import Attack
 
 
 @dataclass(frozen=True)
@@ -32,8 +31,8 @@ class WorkUnit:
     number: int  # among the units of the cell
     cell: Cell
     trials: tuple[int, ...]
-    time_share: float = 1.0  # of the attack's time budget, which is that of the whole cell
-    changes: Mapping[str, Any] = field(default_factory=dict)  # fields of the setup that are others here; see `ledger`
+    time_share: float = 1.0  # of the attack's time budget, which is for the whole cell
+    changes: Mapping[str, Any] = field(default_factory=dict)  # other values for fields of the setup; see `audit.ledger`
     at_once: int | None = None  # trials side by side, where more did not fit into memory
 
     @property
@@ -50,8 +49,8 @@ class WorkUnit:
 
 @dataclass(frozen=True)
 class Part:
-    """Trials of a unit that are done. One that an interrupt cut short is reported but not kept: a trial among others
-    than it had would not round alike, so its unit is run again."""
+    """Trials of a unit that are done. A part that an interrupt cut short is reported but not kept: trials that run
+    beside other ones round otherwise, so its unit is run again."""
 
     trials: tuple[Trial, ...]
     whole: bool = True
@@ -84,13 +83,9 @@ class UnitRunner:
             progress = partial(within, partial(callbacks.progress, unit), done / len(unit.trials), share)
             findings, pictures = run_cell(setup, cell, progress, trials, callbacks.notice, self._last)
             spec = unit.cell.attack.spec  # without the share of time
-            yield Part(
-                tuple(
-                    Trial(dataclasses.replace(f, spec=spec), None if pictures is None else pictures[row])
-                    for row, f in enumerate(findings)
-                ),
-                whole=len(findings) == len(trials),
-            )
+            kept = [dataclasses.replace(f, spec=spec) for f in findings]
+            done_now = tuple(Trial(f, None if pictures is None else pictures[row]) for row, f in enumerate(kept))
+            yield Part(done_now, whole=len(findings) == len(trials))
             done += len(trials)
 
     def _at_once(self, setup: Setup, unit: WorkUnit) -> int:
@@ -98,7 +93,7 @@ class UnitRunner:
             return 1
         try:
             fit = self._last.of(setup, _with_time(unit.cell, unit.time_share)).at_once(unit.trials)
-        except (LeakgaugeError, RuntimeError) as error:  # the run itself will say it
+        except (LeakgaugeError, RuntimeError) as error:  # the run itself will raise it again
             if not isinstance(error, LeakgaugeError) and not is_out_of_memory(error):
                 raise
             fit = len(unit.trials)
@@ -127,14 +122,11 @@ def failed_part(setup: Setup, unit: WorkUnit, error: str) -> Part:
 
 def _with_time(cell: Cell, share: float) -> Cell:
     """The cell with its share of time. A server that asks again has a budget for every single victim."""
-    attack = cell.attack
-    if isinstance(attack, OnDecoy):
-        return dataclasses.replace(cell, attack=dataclasses.replace(attack, attack=_shared(attack.attack, share)))
-    return dataclasses.replace(cell, attack=_shared(attack, share))
-
-
-def _shared(attack: Attack, share: float) -> Attack:
+    attack = cell.attack.attack if isinstance(cell.attack, OnDecoy) else cell.attack
     budget = getattr(attack, "time_budget", None)
     if budget is None or share == 1.0 or asks_again(attack):
-        return attack
-    return attack.with_fields(time_budget=budget * share) or attack
+        return cell
+    attack = attack.with_fields(time_budget=budget * share) or attack
+    if isinstance(cell.attack, OnDecoy):
+        return dataclasses.replace(cell, attack=dataclasses.replace(cell.attack, attack=attack))
+    return dataclasses.replace(cell, attack=attack)

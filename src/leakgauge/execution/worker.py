@@ -1,7 +1,7 @@
-"""What a worker does: load the setup as its starter did, then run the units it is sent; and what it says meanwhile.
+"""What a worker does: load the setup as its starter did, then run the units it is sent; and its messages meanwhile.
 
-All of it travels as plain pickles, tensors by value: nothing is shared with a process that can be killed at any moment.
-`work` is a process of this machine, at the end of a pipe, with one torch thread; `ray_task` is one of a cluster.
+All messages are plain pickles, tensors by value: nothing is shared with a process that can be killed at any moment.
+`work` is a process of this machine, at the end of a pipe, with one torch thread; `ray.UnitTask` is one of a cluster.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from leakgauge.engine.memory import share_memory
 from leakgauge.errors import LeakgaugeError
 from leakgauge.execution.work_units import Callbacks, Part, UnitRunner, WorkUnit
 from leakgauge.reading.search_path import look_here_last
-from leakgauge.recording.loading import setup_for
+from leakgauge.recording.own_update import setup_for
 from leakgauge.setup.plan import plan
 from leakgauge.setup.setup import Setup
 from leakgauge.types import Scenario
@@ -39,20 +39,15 @@ class SetupSource:
 
     scenario: Scenario
     data_root: Path | None
-    key: str  # of the setup: whoever comes to another one has loaded something else
+    key: str  # of the setup: a process that gets another one has loaded something else
     trained: Mapping[str, Tensor] | None  # parameters of a model that was trained for this, which is not done twice
 
     @classmethod
     def of(cls, setup: Setup, data_root: Path | None) -> SetupSource:
-        trained = setup.scenario.training.rounds > 0 and setup.victims.shared is None
-        state = (
-            {
-                name: t.detach().cpu().float() if t.is_floating_point() else t.cpu()
-                for name, t in setup.model.state_dict().items()
-            }
-            if trained
-            else None
-        )
+        state = None
+        if setup.scenario.training.rounds > 0 and setup.victims.shared is None:
+            held = {name: t.detach().cpu() for name, t in setup.model.state_dict().items()}
+            state = {name: t.float() if t.is_floating_point() else t for name, t in held.items()}
         return cls(setup.scenario, data_root, setup.key, state)
 
     def load(self, device: str) -> Setup:
@@ -94,7 +89,7 @@ class Refused:
     """An error that another worker would meet as well."""
 
     text: str
-    expected: bool  # ours, on purpose: one line says it all
+    expected: bool  # ours, raised on purpose: one line is enough
 
     @classmethod
     def of(cls, error: BaseException) -> Refused:
@@ -125,17 +120,17 @@ def work(pipe: Connection, source: bytes, device: str, processes: int, memory: i
         send(pipe, Refused.of(error))
 
 
-def callbacks_of(say: Callable[[Message], None], every: float) -> Callbacks:
-    """Callbacks that become messages; progress is said once in so many seconds."""
+def callbacks_of(send: Callable[[Message], None], every: float) -> Callbacks:
+    """Callbacks that become messages; progress once in so many seconds."""
     last = -every
 
     def progress(_: WorkUnit, share: float) -> None:
         nonlocal last
         if time.monotonic() - last > every:
             last = time.monotonic()
-            say(Progress(share))
+            send(Progress(share))
 
-    return Callbacks(progress, lambda line: say(Notice(line)))
+    return Callbacks(progress, lambda line: send(Notice(line)))
 
 
 def send(pipe: Connection, message: Message | WorkUnit | None) -> None:
@@ -154,7 +149,7 @@ def packed(thing: Any) -> bytes:
 
 
 class _Pickler(pickle.Pickler):
-    """A file of the user's own is executed whenever it is named: its classes are looked up there by name alone."""
+    """A file of the user's own is executed whenever it is named: its classes are looked up in that file by name."""
 
     def reducer_override(self, thing: Any) -> Any:
         if isinstance(thing, type) and thing.__module__.startswith(catalog.OWN):

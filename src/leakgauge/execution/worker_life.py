@@ -19,13 +19,13 @@ _LOOK = 0.1  # seconds between looks at memory and starter
 
 def begin(starter: int, pipe: Connection, source: bytes, device: str, processes: int, memory: int | None) -> None:
     """The whole life of a worker that this process started."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to everybody; our starter decides
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to all processes; our starter decides
     threading.Thread(target=_watch, args=(starter, memory), daemon=True).start()
     import_module("leakgauge.execution.worker").work(pipe, source, device, processes, memory)
 
 
 def _watch(starter: int, memory: int | None) -> None:
-    """Ends the process if its starter is gone or it holds too much; there is nothing to tidy up."""
+    """Ends the process if its starter is gone or it holds too much; there is nothing to clean up."""
     while True:
         if os.getppid() != starter:
             os._exit(1)
@@ -35,7 +35,7 @@ def _watch(starter: int, memory: int | None) -> None:
 
 
 def resident_bytes() -> int:
-    """What this process holds in memory now; on systems that do not say, the most it ever held."""
+    """What this process holds in memory now; where the system does not show that, the most it ever held."""
     try:
         with open("/proc/self/statm", encoding="ascii") as numbers:
             return int(numbers.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")

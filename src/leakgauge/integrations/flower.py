@@ -29,7 +29,7 @@ from leakgauge.client.chain import chain, client_step, prepared
 from leakgauge.engine.randomness import derived_seed
 from leakgauge.errors import NotApplicable
 from leakgauge.federation.exchange import PlainExchange
-from leakgauge.recording._arrays import difference, flower, moved, only_record, record_of, tensors_in
+from leakgauge.integrations._flower_arrays import difference, flower, moved, only_record, record_of, tensors_in
 from leakgauge.types import Batch, Defense, LocalTraining, SharedUpdate, Step
 
 _MEMORY = "leakgauge.kept-back"  # what a client keeps between rounds, in Flower's state of its node

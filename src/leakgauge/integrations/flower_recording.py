@@ -22,7 +22,7 @@ from typing import Any
 from torch import Tensor
 
 from leakgauge.errors import LeakgaugeError
-from leakgauge.recording._arrays import difference, flower, only_record, tensors_in
+from leakgauge.integrations._flower_arrays import difference, flower, only_record, tensors_in
 from leakgauge.recording.recorded_folder import Origin
 from leakgauge.recording.recorder import Recorder
 

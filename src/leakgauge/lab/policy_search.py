@@ -33,9 +33,8 @@ from leakgauge.errors import BadInput, Unreadable
 from leakgauge.execution.locks import claimed
 from leakgauge.federation.rounds import train
 from leakgauge.models import load_model
-from leakgauge.reading.files import make_folder, write_whole
+from leakgauge.reading.files import make_folder, read_json, write_whole
 from leakgauge.reading.keys import key_of
-from leakgauge.reading.plain import read_json
 from leakgauge.reading.sealed import opened, sealed
 from leakgauge.setup.setup import pick_device
 from leakgauge.types import Training

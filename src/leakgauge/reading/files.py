@@ -1,23 +1,26 @@
-"""Where data lies, and how files are written: whole or not at all."""
+"""Where data lies, and how files are read and written: whole or not at all."""
 
 from __future__ import annotations
 
 import errno
+import json
 import os
 import secrets
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
-from leakgauge.errors import BadInput
+from leakgauge.errors import BadInput, Unreadable
 
 try:
     import fcntl
-except ImportError:  # no such locks on this system
+except ImportError:
     fcntl = None  # type: ignore[assignment]
 
 VARIABLE = "LEAKGAUGE_DATA"
+HAS_LOCKS = fcntl is not None  # has this system such locks?
 _PART = ".part"
-NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP)  # what file systems without locks answer
+_NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP)  # what file systems without locks answer
 _NO_NAMELESS = (errno.EISDIR, errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP)  # the same, of such files
 _OPEN_FILES = "/proc/self/fd"
 _NO_LINKS = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
@@ -60,7 +63,7 @@ def write_whole(path: Path, content: bytes, *, private: bool = False) -> None:
                 if nameless:  # a name can be given to it, but not one that is taken
                     os.link(f"{_OPEN_FILES}/{handle}", part, src_dir_fd=handle)  # which makes Python follow it
                 os.replace(part, path)
-            _settle(path.parent)
+            _sync(path.parent)
         except BaseException:
             part.unlink(missing_ok=True)
             raise
@@ -71,9 +74,9 @@ def write_whole(path: Path, content: bytes, *, private: bool = False) -> None:
 def keep_whole(finished: Path, target: Path) -> None:
     """Give a finished file or folder its name; on disk when this returns, with all that is in it."""
     for path in (finished, *finished.rglob("*")):
-        _settle(path)
+        _sync(path)
     os.replace(finished, target)
-    _settle(target.parent)
+    _sync(target.parent)
 
 
 def remove(path: Path) -> None:
@@ -90,7 +93,7 @@ def remove_leftovers(folder: Path) -> None:
         with suppress(OSError):
             handle = os.open(part, os.O_RDONLY | _NO_LINKS | getattr(os, "O_NONBLOCK", 0))
             try:
-                if _hold(handle):
+                if hold(handle):
                     part.unlink(missing_ok=True)
             finally:
                 os.close(handle)
@@ -101,6 +104,14 @@ def regular(path: Path) -> Path:
     if path.exists() and not path.is_file():
         raise OSError(errno.EINVAL, "no regular file", str(path))
     return path
+
+
+def read_json(path: Path) -> Any:
+    """What the file holds. Not there, nested too deep, cut off or in another encoding, it is refused alike."""
+    try:
+        return json.loads(regular(path).read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise Unreadable(type(error).__name__) from error
 
 
 def _new(part: Path, mode: int) -> tuple[int, bool]:
@@ -114,7 +125,7 @@ def _new(part: Path, mode: int) -> tuple[int, bool]:
     while True:
         handle = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _NO_LINKS, mode)
         try:
-            if _hold(handle) and is_file_at(part, handle):
+            if hold(handle) and is_file_at(part, handle):
                 return handle, False
         except OSError:
             os.close(handle)
@@ -133,7 +144,7 @@ def _nameless(folder: Path, mode: int) -> int | None:
             return None
         raise
     try:
-        _hold(handle)
+        hold(handle)
     except OSError:
         os.close(handle)
         raise
@@ -149,7 +160,7 @@ def is_file_at(path: Path, handle: int) -> bool:
     return (there.st_dev, there.st_ino) == (ours.st_dev, ours.st_ino)
 
 
-def _hold(handle: int) -> bool:
+def hold(handle: int) -> bool:
     """Lock an open file for as long as it is open; False if another process has it. True where there are no locks."""
     if fcntl is None:
         return True
@@ -158,12 +169,12 @@ def _hold(handle: int) -> bool:
     except BlockingIOError:
         return False
     except OSError as error:
-        if error.errno not in NO_LOCKS:
+        if error.errno not in _NO_LOCKS:
             raise
     return True
 
 
-def _settle(path: Path) -> None:
+def _sync(path: Path) -> None:
     """A name is on disk once its folder is; where a folder cannot be opened so, the system does it by itself."""
     with suppress(PermissionError, NotImplementedError):
         handle = os.open(path, os.O_RDONLY)
@@ -179,9 +190,5 @@ def _settle(path: Path) -> None:
 def cannot_write(path: Path, error: OSError) -> BadInput:
     """What a user reads who runs out of disk or may not write here; finished work stays and is reused."""
     full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-    return BadInput(
-        f"output {str(path)!r}",
-        allowed="writable",
-        got=error.strerror or str(error),
-        do="free some disk space or choose another --out" if full else "choose another --out",
-    )
+    do = "free some disk space or choose another --out" if full else "choose another --out"
+    return BadInput(f"output {str(path)!r}", allowed="writable", got=error.strerror or str(error), do=do)

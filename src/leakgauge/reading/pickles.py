@@ -1,9 +1,8 @@
 """An unpickler that runs nothing: it knows a handful of names, and what they stand for is ours.
 
 A pickle is a program: it names functions, calls them and changes the objects they give. Here a name that is not
-expected ends the reading, those that are expected stand for functions of this house, and only objects that say how
-may be changed. It is the unpickler in Python, not the one in C: there, one wrong byte can ask for gigabytes of memo
-table.
+expected ends the reading, expected ones stand for our own functions, and only a `Buildable` may be changed. It is the
+unpickler in Python, not the one in C: there, one wrong byte can ask for gigabytes of memo table.
 """
 
 from __future__ import annotations

@@ -15,6 +15,8 @@ from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from types import ModuleType
 
+_MACHINERY = ("importlib", "_frozen_importlib")
+_OURS = __name__.partition(".")[0]
 SAFE = "PYTHONSAFEPATH"  # Python's own switch, for processes that are started from here
 _UNPICKLERS = {  # they import by a name that own code gave them
     "pickle",
@@ -51,21 +53,15 @@ class OwnCode:
 def _asked_by_a_library() -> bool:
     """Whether the import statement that is being carried out stands in installed code that is not ours."""
     frame = sys._getframe(1)
-    while frame.f_back is not None and _is_import_machinery(frame.f_globals.get("__name__", "")):
-        frame = frame.f_back
     asker = frame.f_globals.get("__name__", "")
-    if asker.partition(".")[0] == __package__ or asker in _UNPICKLERS:
+    while frame.f_back is not None and (asker == __name__ or asker.partition(".")[0] in _MACHINERY):
+        frame = frame.f_back
+        asker = frame.f_globals.get("__name__", "")
+    if asker.partition(".")[0] == _OURS or asker in _UNPICKLERS:
         return False
     file = frame.f_code.co_filename
-    return file.startswith("<frozen") or os.path.realpath(file).startswith(_INSTALLED) or _in_packages(file)
-
-
-def _is_import_machinery(module: str) -> bool:
-    return module == __name__ or module.partition(".")[0] in ("importlib", "_frozen_importlib")
-
-
-def _in_packages(file: str) -> bool:
-    return not {"site-packages", "dist-packages"}.isdisjoint(Path(file).parts)
+    in_packages = not {"site-packages", "dist-packages"}.isdisjoint(Path(file).parts)
+    return file.startswith("<frozen") or os.path.realpath(file).startswith(_INSTALLED) or in_packages
 
 
 def look_here_last(folder: str | None = None) -> None:

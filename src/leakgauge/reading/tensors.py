@@ -1,7 +1,7 @@
-"""Tensors by name from .safetensors and from .pt or .pth, as `torch.save` writes them since torch 1.6.
+"""Tensors by name from .safetensors, from .npz, and from .pt or .pth, as `torch.save` writes them since torch 1.6.
 
 `torch.load` is not used, also not with `weights_only`: a short pickle can still ask it for tensors of any size. Here a
-tensor gets the bytes that are in the file and no others.
+tensor or array gets the bytes that are in the file and no others.
 """
 
 from __future__ import annotations
@@ -13,10 +13,12 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
+import numpy as np
 import safetensors
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from leakgauge.errors import Unreadable
@@ -37,6 +39,7 @@ _KINDS = {
     "BoolStorage": torch.bool,
 }
 _ZIP = b"PK\x03\x04"
+_HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
 
 
 def read_safetensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
@@ -112,7 +115,7 @@ class _Saved:
         names |= {
             ("collections", "OrderedDict"): _Mapping,
             ("torch._utils", "_rebuild_tensor_v2"): self._tensor,
-            ("torch._utils", "_rebuild_parameter"): _parameter,
+            ("torch._utils", "_rebuild_parameter"): lambda tensor, *_: tensor,
             ("torch", "Size"): _size,
         }
         return unpickle(self._archive.read(self._pickle), names, self._storage)
@@ -135,6 +138,7 @@ class _Saved:
 
     def _tensor(self, numbers: Any, offset: Any, shape: Any, stride: Any, *_: Any) -> Tensor:
         """Some of the numbers, in a shape. One number may stand in many places, but not in any number of them."""
+        shape, stride = _size(shape), _size(stride)
         if not isinstance(numbers, Tensor) or len(shape) != len(stride):
             raise Unreadable("a tensor without numbers")
         if any(type(n) is not int or n < 0 for n in (offset, *shape, *stride)):
@@ -143,18 +147,17 @@ class _Saved:
         last = offset + sum((n - 1) * step for n, step in zip(shape, stride, strict=True))
         self._left -= count * numbers.element_size()
         if self._left < 0 or (count and last >= len(numbers)):
-            raise Unreadable(f"a tensor of shape {tuple(shape)}, more than there is")
+            raise Unreadable(f"a tensor of shape {shape}, more than there is")
         if count == 0:
             return torch.zeros(shape, dtype=numbers.dtype)
         return numbers.as_strided(shape, stride, offset).clone(memory_format=torch.contiguous_format)
 
 
-def _parameter(tensor: Any, *_: Any) -> Any:
-    return tensor
-
-
-def _size(*numbers: Any) -> tuple[Any, ...]:
-    return tuple(*numbers)
+def _size(numbers: Any = ()) -> tuple[Any, ...]:
+    """Not of a tensor: as Python objects its numbers would take a hundred times the memory."""
+    if not isinstance(numbers, (tuple, list)):
+        raise Unreadable("a size that is none")
+    return tuple(numbers)
 
 
 def _brief(error: Exception) -> str:
@@ -167,3 +170,40 @@ def by_name(loaded: Any) -> dict[str, Tensor] | None:
         return None
     fits = all(isinstance(name, str) and isinstance(value, Tensor) for name, value in loaded.items())
     return dict(loaded) if fits else None
+
+
+def read_npz(path: Path) -> dict[str, NDArray[Any]]:
+    """Every array by its name, in this machine's byte order. Objects are refused: they would have to be unpickled."""
+    try:
+        with open_zip(path) as archive:
+            arrays = {}
+            for member in archive.infolist():
+                if member.filename.endswith(".npy"):
+                    with archive.open(member) as file:
+                        arrays[member.filename.removesuffix(".npy")] = _array(file, member.file_size)
+            return arrays
+    except Unreadable:
+        raise
+    except Exception as error:  # zipfile, zlib, NumPy and its parser of headers each raise their own
+        raise Unreadable(_brief(error)) from error
+
+
+def _array(file: IO[bytes], size: int) -> NDArray[Any]:
+    version = np.lib.format.read_magic(file)
+    if version not in _HEADERS:
+        raise Unreadable(f"an array of format {version}")
+    shape, by_column, kind = _HEADERS[version](file)
+    if kind.hasobject or kind.itemsize == 0:
+        raise Unreadable("pickled objects, which were not run" if kind.hasobject else "an array of nothing")
+    holds = size - file.tell()
+    if min(shape, default=0) < 0 or math.prod(shape) * kind.itemsize != holds:
+        raise Unreadable(f"an array that declares {shape} and holds {holds:,} bytes")
+    content = bytearray(holds)
+    view, done = memoryview(content), 0
+    while done < holds and (got := file.readinto(view[done:])):  # type: ignore[attr-defined]
+        done += got
+    if file.read(1) or done < holds:  # to the end, where the checksum is compared
+        raise Unreadable("an array that was cut off")
+    flat: NDArray[Any] = np.frombuffer(content, kind)
+    array = flat.reshape(shape, order="F" if by_column else "C")
+    return array.astype(kind.newbyteorder("="), copy=False)

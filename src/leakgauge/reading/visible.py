@@ -1,4 +1,4 @@
-"""Text from outside, made harmless to look at: a tensor's name must not clear a screen or turn a sentence round.
+"""Text from outside, made harmless to look at: a tensor's name must not clear a screen or reverse a sentence.
 
 Every output passes through here once: the terminal line by line, pages and Markdown as a whole, JUnit text by text.
 JSON needs nothing: all that is not ASCII is escaped there.
@@ -30,7 +30,7 @@ def visible_lines(text: str) -> str:
 
 
 def shortened(text: str, longest: int = LONGEST) -> str:
-    """Cut in the middle, where it is told how much is missing."""
+    """Cut in the middle, with the number of characters that are missing."""
     if len(text) <= longest:
         return text
     half = longest // 2

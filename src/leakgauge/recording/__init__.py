@@ -1,1 +1,1 @@
-"""Updates that were saved or recorded, and whether they are what they are said to be."""
+"""Updates that were saved or recorded, and whether they are what they are claimed to be."""

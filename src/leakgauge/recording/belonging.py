@@ -1,13 +1,14 @@
 """Does a saved update come from the batch that stands beside it, under the training and the defenses that are claimed?
 
 An attack that is scored against the wrong batch finds nothing, and the audit would call that safety. So the client is
-replayed with the batch. What may be left between its update and the one that was shared is rounding, in the precision
-of the numbers that were shared and of the arithmetic behind them, and what the client or a defense drew: the order of
-mini-batches, dropout, noise. Anything else is refused, with what would fit. An angle alone is no test: on some networks
-every picture of a label gives the same update to a cosine of 0.999.
+replayed with the batch. What may be left between its update and the one that was shared is rounding (of the numbers
+that were shared, whose precision they show themselves, and of the arithmetic behind them, which is tried out on the
+client at hand) and what the client or a defense drew: the order of mini-batches, dropout, noise. Anything else is
+refused, with what would fit. An angle alone is no test: on some networks every picture of a label gives the same update
+to a cosine of 0.999.
 
 What fits must also fit better than other batches do: the same labels on other samples, the batch mirrored or under
-noise, and the batch with one sample changed. Where those fit as well, nobody can tell, and that is said.
+noise, and the batch with one sample changed. Where those fit as well, nobody can tell, and the result says so.
 """
 
 from __future__ import annotations
@@ -17,44 +18,48 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import torch
+from torch import Tensor
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from leakgauge.client.fedavg import local_steps
 from leakgauge.client.summed import behind_one
 from leakgauge.errors import BadInput, LeakgaugeError
+from leakgauge.matching.shared_precision import shared_precision
 from leakgauge.metrics.criterion import criterion_of
 from leakgauge.recording.lookalikes import near_batches, other_batches, unlike_batches
-from leakgauge.recording.other_training import other_trainings
 from leakgauge.recording.redrawn import FARTHER, Redrawn
-from leakgauge.recording.replays import Client, Rows
-from leakgauge.recording.rounding import LEAST, Matching, left_out_of
+from leakgauge.recording.replays import SINGLE, Client, Rows, flat, other_trainings
 from leakgauge.setup.plan import parse_chain
 from leakgauge.setup.setup import Setup
-from leakgauge.types import NLL_ON_LOGITS, Batch, Belonging, Defense, Finding, LocalTraining
+from leakgauge.types import NLL_ON_LOGITS, Batch, Belonging, Defense, Finding, LocalTraining, SharedUpdate
 from leakgauge.verdict.roles import is_attack
 
-_LEFT_OUT = 0.05  # share of entries that are zero from which some count as left out
 _SOLVED = 1e-7  # of where a search began: what is left of the objective then is rounding
-_OPPOSITE, _TIMES = "its opposite", "times that"
 _UNLIKE, _LONGER = 0.5, 2.0  # a cosine and a ratio of lengths beyond which draws explain nothing
+_HALF, _BFLOAT16 = 10, 7  # bits of mantissa of tf32 and float16, and of bfloat16
+_LEAST = 2e-5  # of a tensor's average entry: kernels of other machines add up in another order
+_ROUNDING = 8.0  # an entry may be off by so many times what rounding does to its tensor on average
+_ROUGHLY = 2e-3  # of a tensor's average entry
+_STRAY = 0.02  # share of a tensor's entries that may be further off: a compression's threshold flips some
+_FEW = 2  # and so many entries of a small tensor
+_APART, _SURELY = 3.0, 5  # so many times as many entries are off, and so many more, where another way is no way
+_LEFT_OUT = 0.05  # share of entries that are zero from which some count as left out
 
 
 def belonging(setup: Setup) -> Belonging | None:
-    """What replaying the clients of a saved update says; None for simulated ones. Refuses what cannot be."""
+    """The result of replaying the clients of a saved update; None for simulated ones. Refuses what cannot be."""
     if setup.victims.shared is None:
         return None
     chain = parse_chain(setup.scenario.defenses[0]) if setup.scenario.defenses else ()
     if behind_one(chain) > 1:
         return Belonging(False, "batch-unproven", "the other clients of the sum are not at hand")
-    names = tuple(setup.victims.shared.tensors)
-    matching = Matching(setup.victims.shared, names, setup.batch, tuple(setup.scenario.seeds))
-    return _Check(setup, Client(setup.model, setup.scenario.local, chain, names), matching).result()
+    return _Check(setup, setup.victims.shared, chain).result()
 
 
 def origin_of(setup: Setup, findings: Sequence[Finding]) -> Belonging:
-    """What replays say of the batch, and then what the attacks say of it.
+    """The result of the replays, or that of the attacks if they contradict it.
 
-    An attack that explains the update to the last digit with other records speaks against the batch, or says that the
+    An attack that explains the update to the last digit with other records speaks against the batch, or shows that the
     update leaves its records open.
     """
     if setup.victims.belonging is None:
@@ -73,37 +78,102 @@ def _explains_with_others(setup: Setup, finding: Finding) -> bool:
     return solved and bool(claimed) and not any(criterion_of(setup.data).met(r) for r in claimed)
 
 
-@dataclass
-class _Check:
-    setup: Setup
-    client: Client
-    matching: Matching
+@dataclass(frozen=True)
+class _Match:
+    """How far a replay is from what was shared, trial by trial."""
 
-    def __post_init__(self) -> None:
-        self.batch, self.seeds, self.seen = self.matching.batch, self.matching.seeds, self.matching.seen
+    off: Tensor  # (T,) entries that rounding does not explain
+    fits: Tensor  # (T,) bool
+
+    @property
+    def all_fit(self) -> bool:
+        return bool(self.fits.all())
+
+    def is_clearly_further_than(self, other: _Match) -> bool:
+        """In every trial."""
+        return bool((self.off > _APART * other.off + _SURELY).all())
+
+
+class _Check:
+    """What was shared, beside replays of its batch (T, N)."""
+
+    def __init__(self, setup: Setup, shared: SharedUpdate, chain: tuple[Defense, ...]) -> None:
+        self.setup, self.shared, self.batch, self.seeds = setup, shared, setup.batch, setup.scenario.seeds
+        self.local, self.declared = setup.scenario.local, (*setup.scenario.defenses, "")[0]
+        names = tuple(shared.tensors)
+        self.client = Client(setup.model, self.local, chain, names)
+        self.seen = flat(shared, names)
+        self.grids = self._grids()
         began = time.perf_counter()
         self.exact = self.client.replay(self.batch, self.seeds)
         self.seconds = (time.perf_counter() - began) / self.batch.trials
 
+    def _grids(self) -> Rows:
+        """(T, P) how far rounding moved each number that was shared."""
+        grids = []
+        for t in range(self.shared.trials):
+            precision = shared_precision([tensor[t] for tensor in self.shared.tensors.values()])
+            half = {n: 0.5 * (precision.relative * seen[t].abs() + precision.spacing) for n, seen in self.seen.items()}
+            grids.append(half)
+        return {name: torch.stack([half[name] for half in grids]) for name in self.seen}
+
     def result(self) -> Belonging:
         """In order: is it rounding; can it be what was drawn; else what would fit."""
         drawing = self.client.drawing(self.batch.take([0]), self.seeds[:1])
-        if not drawing and (arithmetic := self.matching.explained(self.exact, self.client)) is not None:
-            return self._told_apart(arithmetic)
+        if not drawing and (bits := self._explained(self.exact, self.client)) is not None:
+            return self._compared_with_others(bits)
         self._refuse_defense_that_did_nothing(drawing)
-        size = self.batch.labels.shape[1]
-        if drawing or self.client.shuffles(size) or self.client.drops():
-            return self._drawn(drawing, order=self.client.shuffles(size), drops=self.client.drops())
+        order, drops = self.client.shuffles(self.batch.labels.shape[1]), self.client.drops()
+        if drawing or order or drops:
+            return self._drawn(drawing, order, drops)
         raise self._refusal()
+
+    # --- rounding ------------------------------------------------------------------------------------
+
+    def _explained(self, made: Rows, client: Client, unlike: Rows | None = None) -> int | None:
+        """Bits of the finest arithmetic of the client whose rounding explains what its replay leaves; None if none.
+
+        None counts in which `unlike`, another way to the update, would look much the same.
+        """
+        for bits in (SINGLE, _HALF, _BFLOAT16):
+            tolerance = self._tolerance(made, client, bits)
+            found = self._match(made, tolerance)
+            if found.all_fit:
+                other = None if unlike is None else self._match(made, tolerance, unlike)
+                return bits if other is None or other.is_clearly_further_than(found) else None
+        return None
+
+    def _tolerance(self, made: Rows, client: Client, bits: int | None) -> Rows:
+        """(T, P) how far off an entry of the client's replay may be in such arithmetic; roughly without `bits`."""
+        coarse = None if bits is None else client.replay(self.batch, self.seeds, bits=bits)
+        before = {n: p.detach().double().flatten() for n, p in client.model.named_parameters()}
+        stored = shared_precision(list(client.model.parameters()))  # a difference is of weights, on their own grid
+        found = {}
+        for name, rows in made.items():
+            average = _average(rows)
+            moved = _ROUGHLY * average if coarse is None else _ROUNDING * _average(coarse[name] - rows)
+            found[name] = 1.01 * self.grids[name] + moved + _LEAST * average
+            if self.shared.kind == "weight_delta" and len(before[name]) == rows.shape[1]:
+                found[name] = found[name] + stored.relative * before[name].abs() + stored.spacing
+        return found
+
+    def _match(self, made: Rows, tolerance: Rows, seen: Rows | None = None) -> _Match:
+        """`made` beside what was shared, or beside `seen` in its place."""
+        off, fits = torch.zeros(len(self.seeds)), torch.ones(len(self.seeds), dtype=torch.bool)
+        for name, rows in made.items():
+            wrong = (((seen or self.seen)[name] - rows).abs() > tolerance[name]).sum(1).cpu()
+            off += wrong
+            fits &= wrong <= _STRAY * rows.shape[1] + _FEW
+        return _Match(off, fits)
 
     # --- what can be recomputed ----------------------------------------------------------------------
 
-    def _told_apart(self, arithmetic: str) -> Belonging:
+    def _compared_with_others(self, bits: int) -> Belonging:
         """The batch gives the update. Do other batches as well?"""
-        tolerance = self.matching.tolerance(arithmetic, self.exact, self.client)
-        mine = self.matching.match(self.exact, tolerance)
+        tolerance = self._tolerance(self.exact, self.client, bits)
+        mine = self._match(self.exact, tolerance)
         for others in self._near_side_by_side():
-            theirs = self.matching.match(self.client.replay(others, self.seeds), tolerance)
+            theirs = self._match(self.client.replay(others, self.seeds), tolerance)
             if not theirs.is_clearly_further_than(mine):
                 return Belonging(False, "batch-unproven", "other batches give the same update")
         return Belonging(True)
@@ -121,15 +191,15 @@ class _Check:
 
     # --- what was drawn ------------------------------------------------------------------------------
 
-    def _drawn(self, drawing: Sequence[Defense], *, order: bool, drops: bool) -> Belonging:
+    def _drawn(self, drawing: Sequence[Defense], order: bool, drops: bool) -> Belonging:
         kinds = [w for w, there in (("the order of mini-batches", order), ("dropout", drops)) if there]
         left_out = bool(drawing) and not kinds and self._is_left_out(drawing)
         for trial in range(self.batch.trials):
-            told = self._redrawn(trial, order, drops)
-            size = told.size()
-            if drawing and size.low:
+            redrawn = self._redrawn(trial, order, drops)
+            near, far = redrawn.too_near_or_far()
+            if drawing and near:
                 raise self._contradiction(trial, "less was added to it or left out of it than that does")
-            if size.high:
+            if far:
                 if drawing:
                     raise self._contradiction(trial, "it is further from what the batch gives than that explains")
                 if self._is_far(trial):
@@ -138,150 +208,130 @@ class _Check:
                 return Belonging(False, "batch-unproven", unlike)
             if left_out:
                 continue
-            if (why := told.no_nearer()) is not None:
+            if (why := redrawn.no_nearer()) is not None:
                 if why == FARTHER and not drawing and self._is_far(trial):
                     raise self._refusal()
                 if why == FARTHER and drawing:
                     raise self._contradiction(trial, "other batches with these labels explain it as well as this one")
-                explained = f"{why}" if drawing else f"{why}; {' and '.join(kinds)} cannot be replayed"
+                explained = why if drawing else f"{why}; {' and '.join(kinds)} cannot be replayed"
                 return Belonging(False, "batch-unproven", explained)
         return Belonging(True, "batch-only-alike" if kinds else "")
 
     def _is_left_out(self, drawing: Sequence[Defense]) -> bool:
         """Is what was shared, where it is not zero, the batch's update without what is drawn, and no near batch's?"""
-        plain = self.client.under([d for d in self.client.defenses if d not in drawing])
+        plain = replace(self.client, defenses=tuple(d for d in self.client.defenses if d not in drawing))
         made = plain.replay(self.batch, self.seeds)
-        if not _alike(made, self.seen):
+        if not _same_shapes(made, self.seen):
             return False
-        gone, expected = left_out_of(made, self.seen), left_out_of(made, self.exact)
+        gone, expected = (_share_left_out(made, seen) for seen in (self.seen, self.exact))
         if bool((torch.minimum(gone, expected) < _LEFT_OUT).any()):
             return False
         if (other := (gone - expected).abs() > _LEFT_OUT).any():
-            trial = int(other.int().argmax())
-            raise self._contradiction(
-                trial, f"{gone[trial]:.0%} of it is left out, where {expected[trial]:.0%} should be"
-            )
-        kept, factor = self.matching.kept_of(made)
-        rounding = self.matching.tolerance("tf32 or float16", made, plain)
-        tolerance = {n: factor.abs().clamp_min(1) * rows for n, rows in rounding.items()}
-        mine = self.matching.match(kept, tolerance)
+            t = int(other.int().argmax())
+            raise self._contradiction(t, f"{gone[t]:.0%} of it is left out, where {expected[t]:.0%} should be")
+        kept, factor = self._kept_of(made)
+        tolerance = {n: factor.abs().clamp_min(1) * rows for n, rows in self._tolerance(made, plain, _HALF).items()}
+        mine = self._match(kept, tolerance)
         if not mine.all_fit:
             return False
-        for others in self._near_side_by_side():
-            theirs, _ = self.matching.kept_of(plain.replay(others, self.seeds))
-            if not self.matching.match(theirs, tolerance).is_clearly_further_than(mine):
-                return False
-        return True
+        others = (self._kept_of(plain.replay(batch, self.seeds))[0] for batch in self._near_side_by_side())
+        return all(self._match(theirs, tolerance).is_clearly_further_than(mine) for theirs in others)
+
+    def _kept_of(self, made: Rows) -> tuple[Rows, Tensor]:
+        """(T, P) of a replay what was not left out of the update, at the one factor (T, 1) that fits best."""
+        along = torch.stack([(self.seen[n] * rows).sum(1) for n, rows in made.items()]).sum(0)
+        size = torch.stack([((self.seen[n] != 0) * rows.square()).sum(1) for n, rows in made.items()]).sum(0)
+        factor = (along / size.clamp_min(1e-300))[:, None]
+        return {n: torch.where(self.seen[n] != 0, factor * rows, 0) for n, rows in made.items()}, factor
 
     def _redrawn(self, trial: int, order: bool, drops: bool) -> Redrawn:
-        rounding = {
-            n: float((g[trial].pow(2).mean() + (LEAST * self.exact[n][trial]).pow(2).mean()).sqrt())
-            for n, g in self.matching.grids.items()
-        }
         batch, seed = self.batch.take([trial]), self.seeds[trial]
         return Redrawn(
             self.client,
             batch,
             seed,
-            {name: rows[trial] for name, rows in self.seen.items()},
-            rounding,
-            self._look_alikes(other_batches, trial),
-            unlike_batches(batch, seed, self.setup.data),
-            self.seconds,
-            order,
-            drops,
+            shared={name: rows[trial] for name, rows in self.seen.items()},
+            rounding={
+                n: float((g[trial].square().mean() + (_LEAST * self.exact[n][trial]).square().mean()).sqrt())
+                for n, g in self.grids.items()
+            },
+            others=self._look_alikes(other_batches, trial),
+            probes=unlike_batches(batch, seed, self.setup.data),
+            seconds=self.seconds,
+            order=order,
+            drops=drops,
         )
 
     def _is_far(self, trial: int) -> bool:
         cosine, factor = _likeness(self.exact, self.seen, trial)
         return abs(cosine) < _UNLIKE or not 1 / _LONGER < factor < _LONGER
 
-    # --- what to say ---------------------------------------------------------------------------------
+    # --- refusals ------------------------------------------------------------------------------------
 
     def _refuse_defense_that_did_nothing(self, drawing: Sequence[Defense]) -> None:
         """Is it the update without the defenses, or without what they draw?"""
         chain = self.client.defenses
-        if not chain:
-            return
-        declared = self.setup.scenario.defenses[0]
         for kept in dict.fromkeys((tuple(d for d in chain if d not in drawing), ())):
             if kept == chain:
                 continue
-            plain = self.client.under(kept)
+            plain = replace(self.client, defenses=kept)
             made = plain.replay(self.batch, self.seeds)
-            if not _alike(made, self.seen):
-                continue
-            if self.matching.explained(made, plain, unlike=self.exact) is not None:
-                missing = "the defense" if not kept else "what it draws"
-                raise BadInput(
-                    "update",
-                    allowed=f"what the batch gives under --defenses {declared}",
-                    got=f"what the batch gives without {missing}",
-                    do="the declared defense was not applied: check the client, or leave it out of --defenses",
-                )
+            if _same_shapes(made, self.seen) and self._explained(made, plain, unlike=self.exact) is not None:
+                got = f"what the batch gives without {'what it draws' if kept else 'the defense'}"
+                do = "the declared defense was not applied: check the client, or leave it out of --defenses"
+                raise BadInput("update", allowed=self._allowed("the batch"), got=got, do=do)
+
+    def _allowed(self, batch: str) -> str:
+        return f"what {batch} gives" + (f" under --defenses {self.declared}" if self.declared else "")
 
     def _contradiction(self, trial: int, how: str) -> BadInput:
-        declared = self.setup.scenario.defenses[0]
         which = f" of client {trial}" if self.batch.trials > 1 else ""
-        return BadInput(
-            f"update{which}",
-            allowed=f"what the batch gives under --defenses {declared}",
-            got=f"another one: {how}",
-            do="check the batch, --weights, --local, and the strength of the defense as the client applied it",
-        )
+        do = "check the batch, --weights, --local, and the strength of the defense as the client applied it"
+        return BadInput(f"update{which}", allowed=self._allowed("the batch"), got=f"another one: {how}", do=do)
 
     def _refusal(self) -> BadInput:
         """The worst client's likeness, and the first change of the claims that would explain the update."""
-        worst = min(range(self.batch.trials), key=lambda t: abs(_likeness(self.exact, self.seen, t)[0]))
-        cosine, factor = _likeness(self.exact, self.seen, worst)
-        local, allowed = self.setup.scenario.local, "what the batch in --data gives"
-        if self.setup.scenario.defenses:
-            allowed += f" under --defenses {self.setup.scenario.defenses[0]}"
-        if self._fits_scaled(factor if cosine > 0 else -factor):
-            return _scaled(cosine, factor, local, allowed)
-        for do in self._causes():
-            return BadInput("update", allowed=allowed, got="another one", do=do)
-        if cosine < -_UNLIKE:
-            return _scaled(cosine, factor, local, allowed)
-        claimed = ""
-        if local.kind == "fedavg":
-            steps = local_steps(self.batch.labels.shape[1], local)
-            claimed = f" (claimed: lr={local.lr:g}, epochs={local.epochs}, batch_size={local.batch_size}, no momentum"
-            claimed += f"; {steps} steps)"
-        named = "" if self.setup.scenario.defenses else "; name a defense that changed it with --defenses"
-        return BadInput(
-            "update",
-            allowed=allowed,
-            got=f"one with a cosine of {_near_one(cosine)} to that and {factor:.2g} times as long: more than rounding",
-            do=f"check the batch, --weights, --local{claimed}, and batchnorm=train if there is BatchNorm{named}",
-        )
+        likenesses = (_likeness(self.exact, self.seen, t) for t in range(self.batch.trials))
+        cosine, factor = min(likenesses, key=lambda likeness: abs(likeness[0]))
+        got, do = _scaled(cosine, factor, self.local)
+        if not self._fits_scaled(factor if cosine > 0 else -factor):
+            if (cause := next(self._causes(), None)) is not None:
+                got, do = "another one", cause
+            elif cosine >= -_UNLIKE:
+                angle = f"one with a cosine of {_near_one(cosine)} to that"
+                got = f"{angle} and {factor:.2g} times as long: more than rounding"
+                do = f"check the batch, --weights, --local{self._claimed()}, and batchnorm=train if there is BatchNorm"
+                do += "" if self.declared else "; name a defense that changed it with --defenses"
+        return BadInput("update", allowed=self._allowed("the batch in --data"), got=got, do=do)
+
+    def _claimed(self) -> str:
+        if self.local.kind != "fedavg":
+            return ""
+        local, steps = self.local, local_steps(self.batch.labels.shape[1], self.local)
+        claimed = f"claimed: lr={local.lr:g}, epochs={local.epochs}, batch_size={local.batch_size}, no momentum"
+        return f" ({claimed}; {steps} steps)"
 
     def _fits_scaled(self, factor: float) -> bool:
-        if factor == 0:
-            return False
-        made = {name: factor * rows for name, rows in self.exact.items()}
-        tolerance = self.matching.tolerance("tf32 or float16", self.exact, self.client)
-        return self.matching.match(
-            made, {name: abs(factor) * rows + self.matching.grids[name] for name, rows in tolerance.items()}
-        ).all_fit
+        tolerance = self._tolerance(self.exact, self.client, _HALF)
+        wider = {name: abs(factor) * rows + self.grids[name] for name, rows in tolerance.items()}
+        return factor != 0 and self._match({n: factor * rows for n, rows in self.exact.items()}, wider).all_fit
 
     def _causes(self) -> Iterator[str]:
         """Other claims under which the batch would give the update, each as what to do."""
-        local = self.setup.scenario.local
-        other = "train" if local.batchnorm == "eval" else "eval"
         tries: list[tuple[LocalTraining, str]] = []
         if any(isinstance(m, _BatchNorm) for m in self.setup.model.modules()):
-            tries.append((replace(local, batchnorm=other), f"it fits --local batchnorm={other}: say so"))
-        if local.loss != NLL_ON_LOGITS:
-            tries.append((replace(local, loss=NLL_ON_LOGITS), f"it fits --local loss={NLL_ON_LOGITS}: say so"))
-        for claim, do in tries:
+            other = "train" if self.local.batchnorm == "eval" else "eval"
+            tries.append((replace(self.local, batchnorm=other), f"batchnorm={other}"))
+        if self.local.loss != NLL_ON_LOGITS:
+            tries.append((replace(self.local, loss=NLL_ON_LOGITS), f"loss={NLL_ON_LOGITS}"))
+        for claim, words in tries:
             client = replace(self.client, local=claim)
             try:
                 made = client.replay(self.batch, self.seeds)
             except (LeakgaugeError, ValueError, RuntimeError):  # BatchNorm of one value, say
                 continue
-            if self.matching.explained(made, client) is not None:
-                yield do
+            if self._explained(made, client) is not None:
+                yield f"it fits --local {words}: say so"
         if self.client.defenses:
             return
         for training in other_trainings(self.client, self.batch.labels.shape[1]):
@@ -289,36 +339,48 @@ class _Check:
                 made = training.replay(self.client, self.batch)
             except (ValueError, RuntimeError):
                 continue
-            if self.matching.match(made, self.matching.roughly(made, self.client)).all_fit:
+            if self._match(made, self._tolerance(made, self.client, bits=None)).all_fit:
                 yield f"it fits {training.words}, which cannot be claimed yet: train without it, or --blind"
 
 
-def _alike(made: Rows, seen: Rows) -> bool:
+def _average(rows: Tensor) -> Tensor:
+    """(T, 1) root of the mean square of entries."""
+    return rows.pow(2).mean(1, keepdim=True).sqrt()
+
+
+def _share_left_out(made: Rows, seen: Rows) -> Tensor:
+    """(T,) the share of a replay's entries that are zeros in what was seen."""
+    here = torch.stack([(rows != 0).sum(1) for rows in made.values()]).sum(0)
+    gone = torch.stack([((rows != 0) & (seen[n] == 0)).sum(1) for n, rows in made.items()]).sum(0)
+    return gone.cpu() / here.clamp_min(1).cpu()
+
+
+def _same_shapes(made: Rows, seen: Rows) -> bool:
     return made.keys() == seen.keys() and all(made[n].shape == seen[n].shape for n in made)
 
 
 def _likeness(made: Rows, seen: Rows, trial: int) -> tuple[float, float]:
     """Cosine of the update with a replay, and its length over that one's; of any size, as long as it is not zero."""
     mine, theirs = (torch.cat([rows[name][trial] for name in made]) for rows in (made, seen))
-    (a, b) = (float(v.abs().max()) for v in (mine, theirs))
+    a, b = (float(v.abs().max()) for v in (mine, theirs))
     if not a or not b:
         return 0.0, 0.0
     mine, theirs = mine / a, theirs / b
     return float(torch.nn.functional.cosine_similarity(mine, theirs, dim=0)), float(theirs.norm() / mine.norm()) * b / a
 
 
-def _scaled(cosine: float, factor: float, local: LocalTraining, allowed: str) -> BadInput:
+def _scaled(cosine: float, factor: float, local: LocalTraining) -> tuple[str, str]:
+    """What came and what to do, where the update is a multiple of what the batch gives."""
+    averaging, after = local.kind == "fedavg", "a weight difference is weights after minus weights before"
     if cosine < 0:
-        do = "a weight difference is weights after minus weights before, and is said with --local kind=fedavg"
-        if local.kind == "fedavg":
-            do = (
-                "a gradient is said with --local kind=fedsgd; a weight difference is weights after minus weights before"
-            )
-        return BadInput("update", allowed=allowed, got=f"{_OPPOSITE}, {factor:.3g} times as long", do=do)
+        do = f"a gradient is said with --local kind=fedsgd; {after}"
+        if not averaging:
+            do = f"{after}, and is said with --local kind=fedavg"
+        return f"its opposite, {factor:.3g} times as long", do
     do = "share the mean gradient, not a sum, or say --local kind=fedavg for a weight difference"
-    if local.kind == "fedavg":
+    if averaging:
         do = f"if it is the learning rate, say --local lr={factor * local.lr:.3g} (now {local.lr:g})"
-    return BadInput("update", allowed=allowed, got=f"{factor:.3g} {_TIMES}", do=do)
+    return f"{factor:.3g} times that", do
 
 
 def _near_one(cosine: float) -> str:

@@ -1,4 +1,4 @@
-"""Other batches with the same labels, which a batch has to be told apart from before it counts as an update's own."""
+"""Other batches with the same labels: a batch counts as an update's own only if it can be distinguished from them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _APART = 1e-3  # a batch less different than that is the same one
 
 def near_batches(batch: Batch, pools: Sequence[Batch], seed: int, data: DataSpec) -> list[Batch]:
     """What must not give the same update where nothing is drawn: samples at hand with these labels, the batch mirrored
-    and noisy, and the batch with one of several samples changed so, for right but for one sample is wrong.
+    and noisy, and the batch with only one of several samples changed so.
     """
     g, x = generator(seed, "near batches"), batch.inputs
     found = _pooled(batch, pools, g)
@@ -35,8 +35,8 @@ def near_batches(batch: Batch, pools: Sequence[Batch], seed: int, data: DataSpec
 
 
 def other_batches(batch: Batch, pools: Sequence[Batch], seed: int, data: DataSpec) -> list[Batch]:
-    """What must be told apart where something is drawn: samples at hand with these labels, or for want of any the batch
-    half-way to photographs; and its own samples with one another's labels.
+    """What must be distinguished where something is drawn: samples at hand with these labels, or if there are none the
+    batch half-way to photographs; and its own samples with one another's labels.
     """
     g, x = generator(seed, "other batches"), batch.inputs
     found = _pooled(batch, pools, g) or [(x + other) / 2 for other in _unrelated(x, data, g)[:_POOLED]]

@@ -1,8 +1,8 @@
 """The clients of a recorded federation as the trials of one audit.
 
 An `update` may be the folder that a recorder wrote. The trials are then clients who had the same weights and did the
-same: of the round that is asked for, or the earliest; where they differ, those that are most alike. What the recorder
-was told of them (weights, local training, samples) holds unless the scenario says otherwise.
+same: of the round that is asked for, or the earliest; where they differ, the largest group that did the same. What was
+recorded of them (weights, local training, samples) holds unless the scenario says otherwise.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from leakgauge.errors import BadInput
 from leakgauge.recording.recorded_folder import Recorded, private_of, read_folder, side_by_side, tensors_of, weights_of
 from leakgauge.types import Batch, DataSpec, LocalTraining, Scenario, SharedUpdate
 
-_SIMULATED = 1  # the batch size of a scenario that says none
+_SIMULATED = 1  # the batch size of a scenario that gives none
 _LENT = 2512  # public samples that are kept: for the attacker, and to compare recoveries with
 _SAME = 1e-3  # root mean square below which a public sample is a client's own
 
@@ -31,12 +31,12 @@ def clients_of(folder: Path, scenario: Scenario) -> tuple[Recorded, ...]:
     entries = read_folder(folder)
     number = min(entry.origin.round for entry in entries) if scenario.round is None else scenario.round
     groups = side_by_side(of_round(entries, number))
-    asked = [g for g in groups if g[0].origin.samples == scenario.batch_size] if _says_samples(scenario) else []
+    asked = [g for g in groups if g[0].origin.samples == scenario.batch_size != _SIMULATED]
     return max(asked or groups, key=len)  # the first of those that are equally many
 
 
 class NothingReadable(BadInput):
-    """None of the clients' updates can be read; `unreadable` says what stands against each."""
+    """None of the clients' updates can be read; `unreadable` gives the reason for each."""
 
     unreadable: tuple[tuple[str, str], ...] = ()
 
@@ -45,7 +45,7 @@ def groups_of(entries: Sequence[Recorded]) -> list[tuple[str, tuple[Recorded, ..
     """Clients of one round who had the same weights and did the same, by a name for them: `round-00003`."""
     found: list[tuple[str, tuple[Recorded, ...]]] = []
     for number in sorted({entry.origin.round for entry in entries}):
-        groups = side_by_side([entry for entry in entries if entry.origin.round == number])
+        groups = side_by_side(of_round(entries, number))
         for place, group in enumerate(groups, 1):
             found.append((f"round-{number:05d}" + (f"-{place}" if len(groups) > 1 else ""), group))
     return found
@@ -69,22 +69,31 @@ def readable(clients: Sequence[Recorded], model: nn.Module) -> tuple[tuple[Recor
 
 
 def filled_in(scenario: Scenario, clients: Sequence[Recorded]) -> Scenario:
-    """The scenario with what the recorder was told of these; filling it in twice changes nothing."""
+    """The scenario with what was recorded of these; filling it in twice changes nothing."""
     first = clients[0]
-    samples = scenario.batch_size if _says_samples(scenario) else first.origin.samples
+    samples = first.origin.samples if scenario.batch_size == _SIMULATED else scenario.batch_size
     if samples is None:
-        raise BadInput(
-            f"{first.name}: samples", allowed="known", got="none recorded", do="give their number with --batch-size"
-        )
-    weights = scenario.weights or (None if first.weights is None else str(weights_of(first)))
+        do = "give their number with --batch-size"
+        raise BadInput(f"{first.name}: samples", allowed="known", got="none recorded", do=do)
     return dataclasses.replace(
         scenario,
         round=first.origin.round,
-        weights=weights,
-        local=local_of(first, None if scenario.local == LocalTraining() else scenario.local),
+        weights=scenario.weights or (None if first.weights is None else str(weights_of(first))),
+        local=_local_of(first, scenario.local),
         batch_size=samples,
         trials=len(clients),
     )
+
+
+def _local_of(client: Recorded, given: LocalTraining) -> LocalTraining:
+    """The local training as it was recorded, unless another one is given."""
+    if given == LocalTraining():
+        return client.local()
+    wanted = "fedsgd" if client.kind == "gradient" else "fedavg"
+    if given.kind != wanted:
+        allowed = f"{wanted}: {client.name} is a {client.kind}"
+        raise BadInput("--local kind", allowed=allowed, got=given.kind, do="change it")
+    return given
 
 
 def names_of(clients: Sequence[Recorded]) -> tuple[str, ...]:
@@ -101,57 +110,40 @@ def of_round(entries: Sequence[Recorded], number: int) -> list[Recorded]:
     return chosen
 
 
-def local_of(client: Recorded, said: LocalTraining | None) -> LocalTraining:
-    """The local training as it was recorded, unless something is said of it."""
-    if said is None:
-        return client.local()
-    wanted = "fedsgd" if client.kind == "gradient" else "fedavg"
-    if said.kind != wanted:
-        raise BadInput(
-            "--local kind", allowed=f"{wanted}: {client.name} is a {client.kind}", got=said.kind, do="change it"
-        )
-    return said
-
-
 def left_aside(scenario: Scenario, folder: Path) -> str | None:
     """What else the folder holds, in one line; None if all of it is audited."""
     every, taken = read_folder(folder), clients_of(folder, scenario)
     if len(taken) == len(every):
         return None
     first = taken[0].origin
-    rounds = sorted({entry.origin.round for entry in every})
-    alike = [entry for entry in every if entry.origin.round == first.round and entry not in taken]
-    said = f"{len(taken)} of {len(every)} recorded updates are audited: those of round {first.round}"
-    if alike:
+    line = f"{len(taken)} of {len(every)} recorded updates are audited: those of round {first.round}"
+    if len(of_round(every, first.round)) > len(taken):
         samples = "" if first.samples is None else f", {first.samples} samples each"
-        said += f" that are alike{samples} (the others: another --batch-size)"
-    return said if len(rounds) == 1 else f"{said}; rounds {', '.join(map(str, rounds))} are there (--round)"
+        line += f" that are alike{samples} (the others: another --batch-size)"
+    rounds = sorted({entry.origin.round for entry in every})
+    return line if len(rounds) == 1 else f"{line}; rounds {', '.join(map(str, rounds))} are there (--round)"
 
 
 def update_of(clients: Sequence[Recorded], model: nn.Module) -> SharedUpdate:
     """What they shared, side by side; each is held against the model."""
     read = [tensors_of(client, model) for client in clients]
-    names = read[0].tensors
     buffers = set.intersection(*(set(update.buffers) for update in read))
     return SharedUpdate(
         read[0].kind,
-        {name: torch.cat([update.tensors[name] for update in read]) for name in names},
+        {name: torch.cat([update.tensors[name] for update in read]) for name in read[0].tensors},
         {name: torch.cat([update.buffers[name] for update in read]) for name in sorted(buffers)},
     )
 
 
 def kept_by(clients: Sequence[Recorded], spec: DataSpec) -> Batch:
-    """The samples behind the updates, which the recorder kept, held against the data that they are to be of."""
+    """The samples behind the updates, which the recorder kept, held against the data set that is given for them."""
     kept = private_of(clients)
     assert kept is not None
-    shape = tuple(kept.inputs.shape[2:])
-    if shape != spec.shape or int(kept.labels.max()) >= spec.classes:
-        raise BadInput(
-            "data",
-            allowed=f"of the shape of the recorded samples, {shape}, with their {int(kept.labels.max()) + 1} classes",
-            got=f"{spec.name}: {spec.shape}, {spec.classes} classes",
-            do="name the data set that the clients' samples are of",
-        )
+    shape, classes = tuple(kept.inputs.shape[2:]), int(kept.labels.max()) + 1
+    if shape != spec.shape or classes > spec.classes:
+        allowed = f"of the shape of the recorded samples, {shape}, with their {classes} classes"
+        got = f"{spec.name}: {spec.shape}, {spec.classes} classes"
+        raise BadInput("data", allowed=allowed, got=got, do="name the data set that the clients' samples are of")
     return kept
 
 
@@ -167,21 +159,15 @@ def lent_by(public: Dataset, private: Batch, seed: int) -> Dataset | None:
     return dataclasses.replace(public, inputs=inputs[strange], labels=labels[strange])
 
 
-def told_apart(model: nn.Module, update: SharedUpdate, batches: Batch, local: LocalTraining) -> Tensor:
+def batch_of_each(model: nn.Module, update: SharedUpdate, batches: Batch, local: LocalTraining) -> Tensor:
     """Which of the (K, N) batches is behind each of the T updates: the one that gives the update most like it.
 
     A server does not know which client is which, so neither does what it recorded. This is for the score alone.
     """
     step, alike = client_step(local), []
     for k in range(batches.trials):  # one by one: of a large network the updates of all clients need not fit
-        made = step(model, batches.take([k]), (0,))
-        names = [
-            n for n, t in made.tensors.items() if n in update.tensors and update.tensors[n].shape[1:] == t.shape[1:]
-        ]
-        mine, theirs = (torch.cat([u.tensors[n].double().flatten(1) for n in names], 1) for u in (made, update))
+        made = step(model, batches.take([k]), (0,)).tensors
+        names = [n for n, t in made.items() if n in update.tensors and update.tensors[n].shape[1:] == t.shape[1:]]
+        mine, theirs = (torch.cat([of[n].double().flatten(1) for n in names], 1) for of in (made, update.tensors))
         alike.append(torch.nn.functional.cosine_similarity(theirs, mine, dim=1))
     return torch.as_tensor(linear_sum_assignment(torch.stack(alike, 1).numpy(), maximize=True)[1])
-
-
-def _says_samples(scenario: Scenario) -> bool:
-    return scenario.batch_size != _SIMULATED

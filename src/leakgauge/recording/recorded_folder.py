@@ -1,5 +1,4 @@
-"""A folder of recorded updates, as `leakgauge.recording.recorder` writes it: what is in it, who can be attacked
-together.
+"""A folder of recorded updates, as `leakgauge.recording.recorder` writes it, and who in it can be attacked together.
 
 Nothing in the folder is trusted: a file that is not what a recorder writes is refused by name, a description can only
 point at files beside it, and no file is executed.
@@ -20,10 +19,10 @@ from torch import Tensor, nn
 
 from leakgauge.client.observe import check_update
 from leakgauge.errors import BadInput, Unreadable
-from leakgauge.reading.files import regular
-from leakgauge.reading.plain import read_json
+from leakgauge.reading.files import read_json, regular
 from leakgauge.reading.sealed import check_digest
 from leakgauge.reading.tensors import read_safetensors
+from leakgauge.recording.saved_update import refuse_zeros
 from leakgauge.types import Batch, LocalTraining, SharedUpdate
 
 SCHEMA = 1
@@ -33,7 +32,7 @@ _MOST = 1 << 53  # of any count; the first whole number that is not exact everyw
 
 @dataclass(frozen=True)
 class Origin:
-    """How an update came about, as far as the recorder was told; None is not known."""
+    """How an update came about, as far as it is known; None is not."""
 
     samples: int | None = None  # private samples behind the update
     lr: float | None = None  # of the client's plain SGD (weight differences only)
@@ -44,8 +43,7 @@ class Origin:
     round: int = 0
 
     def __post_init__(self) -> None:
-        whole = {"samples": 1, "epochs": 1, "batch_size": 0, "round": 0}
-        for name, low in whole.items():
+        for name, low in {"samples": 1, "epochs": 1, "batch_size": 0, "round": 0}.items():
             value = getattr(self, name)
             if value is not None and (type(value) is not int or not low <= value < _MOST):
                 raise BadInput(f"recorded {name}", allowed=f"a whole number from {low}", got=repr(value), do="mend it")
@@ -58,9 +56,6 @@ class Origin:
         if self.samples is None:
             return self.epochs if self.batch_size == 0 else None
         return self.epochs * -(-self.samples // (self.batch_size or self.samples))
-
-
-_ORIGIN = tuple(field.name for field in dataclasses.fields(Origin))
 
 
 @dataclass(frozen=True)
@@ -76,17 +71,13 @@ class Recorded:
     sha256: Mapping[str, str] = field(default_factory=dict)  # of these files by name, as far as it was written down
 
     def local(self) -> LocalTraining:
-        """The client's local training, as the recorder was told."""
-        if self.kind == "gradient":
-            return LocalTraining(batchnorm=self.origin.batchnorm)
+        """The client's local training, as it was recorded."""
         own = self.origin
+        if self.kind == "gradient":
+            return LocalTraining(batchnorm=own.batchnorm)
         if own.lr is None:
-            raise BadInput(
-                f"{self.name}: lr",
-                allowed="known for a weight difference",
-                got="none recorded",
-                do="give the clients' training, such as --local kind=fedavg,lr=0.1,epochs=1",
-            )
+            do = "give the clients' training, such as --local kind=fedavg,lr=0.1,epochs=1"
+            raise BadInput(f"{self.name}: lr", allowed="known for a weight difference", got="none recorded", do=do)
         return LocalTraining(
             kind="fedavg", epochs=own.epochs, batch_size=own.batch_size, lr=own.lr, batchnorm=own.batchnorm
         )
@@ -96,18 +87,24 @@ def read_folder(folder: Path) -> tuple[Recorded, ...]:
     """Every update that is described in `folder`, oldest first."""
     described = sorted(folder.glob("update-*.json"))
     if not described:
-        raise BadInput(
-            f"recorded folder {str(folder)!r}",
-            allowed="one that a Recorder wrote",
-            got="no update-*.json in it",
-            do="record something first (docs: real federations)",
-        )
+        what, do = f"recorded folder {str(folder)!r}", "record something first (docs: real federations)"
+        raise BadInput(what, allowed="one that a Recorder wrote", got="no update-*.json in it", do=do)
     return tuple(_read(path) for path in described)
 
 
-def left_out(folder: Path) -> int:
-    """Updates that the recorder's limits kept from being written."""
-    return left_out_of(folder, "record it again")
+def left_out(folder: Path, do: str = "record it again") -> int:
+    """Updates that the limits kept from being written, as counted in the folder; a bad count is refused with `do`."""
+    path = folder / LEFT_OUT
+    if not path.exists():
+        return 0
+    try:
+        count = read_json(path)["updates"]
+        got = "" if type(count) is int and 0 <= count < _MOST else "another count"
+    except (Unreadable, LookupError, TypeError) as error:
+        got = type(error).__name__
+    if got:
+        raise BadInput(str(path), allowed="as a recorder wrote it", got=got, do=do)
+    return int(count)
 
 
 def side_by_side(entries: Sequence[Recorded]) -> list[tuple[Recorded, ...]]:
@@ -125,12 +122,10 @@ def tensors_of(entry: Recorded, model: nn.Module) -> SharedUpdate:
     named = dict(model.named_parameters())
     buffers = {n: tensors.pop(n) for n, _ in model.named_buffers() if n in tensors}
     for name in [n for n in tensors if n in named and not named[n].requires_grad]:
-        del tensors[name]  # a frozen one travels with the whole model and says nothing
+        del tensors[name]  # a frozen one comes with the whole model and shows nothing
     update = SharedUpdate(entry.kind, tensors, buffers)
     check_update(model, update)
-    if not any(bool(t.any()) for t in tensors.values()):
-        do = "check that this client trained on something"
-        raise BadInput(f"update {entry.name}", allowed="with entries other than zero", got="zeros only", do=do)
+    refuse_zeros(update, f"update {entry.name}", "check that this client trained on something")
     return update
 
 
@@ -164,39 +159,35 @@ def _is_batch(inputs: Tensor, labels: Tensor, like: Mapping[str, Tensor]) -> boo
 
 def _read(path: Path) -> Recorded:
     try:
-        told = read_json(path)
-        if not isinstance(told, dict) or told.get("schema") != SCHEMA:
-            raise Unreadable("another schema" if isinstance(told, dict) else type(told).__name__)
-        check_digest(told)
+        plain = read_json(path)
+        if not isinstance(plain, dict) or plain.get("schema") != SCHEMA:
+            raise Unreadable("another schema" if isinstance(plain, dict) else type(plain).__name__)
+        check_digest(plain)
     except Unreadable as error:
         raise _refused(path, str(error)) from error
-    if told.get("kind") not in ("gradient", "weight_delta"):
-        raise _refused(path, f"kind {told.get('kind')!r}")
-    known = {n: told[n] for n in _ORIGIN if n in told}
-    texts = {n: known[n] for n in ("batchnorm", "client") if n in known}
-    if not all(isinstance(v, str) for v in texts.values()) or not isinstance(known.get("lr"), (int, float, type(None))):
+    kind, sha256 = plain.get("kind"), plain.get("sha256", {})
+    known = {field.name: plain[field.name] for field in dataclasses.fields(Origin) if field.name in plain}
+    texts = all(isinstance(known.get(name, ""), str) for name in ("batchnorm", "client"))
+    update, weights, private = (_beside(path, plain.get(name)) for name in ("update", "weights", "private"))
+    if kind not in ("gradient", "weight_delta"):
+        raise _refused(path, f"kind {kind!r}")
+    if not texts or not isinstance(known.get("lr"), (int, float, type(None))):
         raise _refused(path, "a value of another type")
-    update = _beside(path, told.get("update"))
     if update is None:
         raise _refused(path, "no update file")
-    sha256 = told.get("sha256", {})
     if not isinstance(sha256, dict) or not all(isinstance(value, str) for value in sha256.values()):
         raise _refused(path, "checksums of another type")
-    weights, private = _beside(path, told.get("weights")), _beside(path, told.get("private"))
-    return Recorded(path.stem, told["kind"], Origin(**known), update, weights, private, sha256)
+    return Recorded(path.stem, kind, Origin(**known), update, weights, private, sha256)
 
 
 def _beside(description: Path, name: object) -> Path | None:
     """A file in the same folder; nothing a description says leads out of it."""
     if name is None:
         return None
-    if not isinstance(name, str) or not _plain_name(name):
+    odd = not isinstance(name, str) or len(name) > 199 or "\0" in name or not name.endswith(".safetensors")
+    if odd or Path(str(name)).name != name:
         raise _refused(description, f"the file name {name!r}")
-    return description.with_name(name)
-
-
-def _plain_name(name: str) -> bool:
-    return Path(name).name == name and name.endswith(".safetensors") and "\0" not in name and len(name) < 200
+    return description.with_name(str(name))
 
 
 def _load(entry: Recorded, path: Path) -> dict[str, Tensor]:
@@ -223,18 +214,3 @@ def _check_content(entry: Recorded, path: Path) -> None:
 
 def _refused(path: Path, got: str) -> BadInput:
     return BadInput(f"recorded file {str(path)!r}", allowed="as a recorder writes it", got=got, do="record it again")
-
-
-def left_out_of(folder: Path, do: str) -> int:
-    """Updates that the limits kept from being written, as counted in the folder; refused with the advice `do`."""
-    path = folder / LEFT_OUT
-    if not path.exists():
-        return 0
-    try:
-        told = read_json(path)
-        count = told["updates"]
-    except (Unreadable, LookupError, TypeError) as error:
-        raise BadInput(f"{path}", allowed="as a recorder wrote it", got=type(error).__name__, do=do) from error
-    if type(count) is not int or not 0 <= count < _MOST:
-        raise BadInput(f"{path}", allowed="as a recorder wrote it", got="another count", do=do)
-    return count

@@ -34,7 +34,7 @@ from leakgauge.client.naming import plain_name
 from leakgauge.errors import BadInput
 from leakgauge.reading.files import make_folder, write_whole
 from leakgauge.reading.sealed import with_digest
-from leakgauge.recording.recorded_folder import LEFT_OUT, SCHEMA, Origin, left_out_of
+from leakgauge.recording.recorded_folder import LEFT_OUT, SCHEMA, Origin, left_out
 
 
 class Recorder:
@@ -51,7 +51,7 @@ class Recorder:
         make_folder(self.folder)
         self.written = len(list(self.folder.glob("update-*.json")))  # a restarted loop goes on behind the last
         self.bytes = sum(path.stat().st_size for path in self.folder.glob("*.safetensors"))
-        self.left_out = left_out_of(self.folder, "move it away, or record into another folder")
+        self.left_out = left_out(self.folder, "move it away, or record into another folder")
 
     @property
     def full(self) -> bool:
@@ -63,7 +63,7 @@ class Recorder:
         self, model: nn.Module, *, private: tuple[Tensor, Tensor] | None = None, **origin: Any
     ) -> Iterator[None]:
         """Record how the weights move inside the block. `origin` are fields of `Origin`; nothing if the block fails."""
-        told = Origin(**origin)
+        about = Origin(**origin)
         before = None if self.full else state_of(model)
         yield
         if before is None:
@@ -71,22 +71,22 @@ class Recorder:
             return
         after = state_of(model)
         moved = {n: after[n] - before[n] for n in trainable(model)}
-        buffers = {n: after[n] for n in fractions(model)}
-        told = dataclasses.replace(told, batchnorm=batchnorm_mode(model))
-        self.add("weight_delta", moved, told, buffers=buffers, weights=before, private=private)
+        buffers = {n: after[n] for n in _running_statistics(model)}
+        about = dataclasses.replace(about, batchnorm=batchnorm_mode(model))
+        self.add("weight_delta", moved, about, buffers=buffers, weights=before, private=private)
 
     def gradient(self, model: nn.Module, *, private: tuple[Tensor, Tensor] | None = None, **origin: Any) -> None:
         """Record the gradients that `backward()` left; call it before the optimiser's step."""
-        told = Origin(**origin)
+        about = Origin(**origin)
         if self.full:
             self._leave_out()
             return
-        found = {n: p.grad for n, p in trainable(model).items()}
-        if all(g is None for g in found.values()):
+        parameters = trainable(model)
+        if all(p.grad is None for p in parameters.values()):
             raise BadInput("model", allowed="one with gradients", got="none", do="call gradient() after backward()")
-        tensors = {n: torch.zeros_like(p) if (g := found[n]) is None else g for n, p in trainable(model).items()}
-        told = dataclasses.replace(told, batchnorm=batchnorm_mode(model))
-        self.add("gradient", tensors, told, weights=state_of(model), private=private)
+        tensors = {n: torch.zeros_like(p) if p.grad is None else p.grad for n, p in parameters.items()}
+        about = dataclasses.replace(about, batchnorm=batchnorm_mode(model))
+        self.add("gradient", tensors, about, weights=state_of(model), private=private)
 
     def add(
         self,
@@ -106,11 +106,12 @@ class Recorder:
         files = {f"{name}.safetensors": _packed({**tensors, **(buffers or {})})}
         if weights is not None:
             content = _packed(weights)
-            start = f"weights-{hashlib.sha256(content).hexdigest()[:16]}.safetensors"
-            files[start] = content
+            files[f"weights-{hashlib.sha256(content).hexdigest()[:16]}.safetensors"] = content
         if private is not None and self.keep_private:
             files[f"private-{self.written:05d}.safetensors"] = _packed({"inputs": private[0], "labels": private[1]})
-        new = {file: content for file, content in files.items() if not _is_shared(self.folder / file)}
+        # Weights are named by their content: those that are there need not be written again.
+        there = {file for file in files if file.startswith("weights-") and (self.folder / file).is_file()}
+        new = {file: content for file, content in files.items() if file not in there}
         size = sum(map(len, new.values()))
         if self.bytes + size > self.most_bytes:
             self._leave_out()
@@ -141,8 +142,8 @@ class Recorder:
                 stacklevel=4,
             )
         self.left_out += 1
-        told = {"updates": self.left_out, "most_updates": self.most, "most_bytes": self.most_bytes}
-        write_whole(self.folder / LEFT_OUT, json.dumps(told).encode())
+        counted = {"updates": self.left_out, "most_updates": self.most, "most_bytes": self.most_bytes}
+        write_whole(self.folder / LEFT_OUT, json.dumps(counted).encode())
 
 
 def state_of(model: nn.Module) -> dict[str, Tensor]:
@@ -154,8 +155,8 @@ def trainable(model: nn.Module) -> dict[str, nn.Parameter]:
     return {plain_name(n): p for n, p in model.named_parameters() if p.requires_grad}
 
 
-def fractions(model: nn.Module) -> list[str]:
-    """Names of the buffers that move in training and are no counters: running statistics."""
+def _running_statistics(model: nn.Module) -> list[str]:
+    """Names of the buffers that move in training and are no counters."""
     kept = model.state_dict().keys()
     return [plain_name(n) for n, b in model.named_buffers() if b.is_floating_point() and n in kept]
 
@@ -166,8 +167,3 @@ def batchnorm_mode(model: nn.Module) -> str:
 
 def _packed(tensors: Mapping[str, Tensor]) -> bytes:
     return save({n: t.detach().cpu().clone().contiguous() for n, t in tensors.items()})
-
-
-def _is_shared(path: Path) -> bool:
-    """Weights are named by what is in them: those that are there need not be written again."""
-    return path.name.startswith("weights-") and path.is_file()

@@ -1,26 +1,27 @@
 """Could a client have drawn this update? Its replays, with everything drawn anew, beside what was shared.
 
 The order of mini-batches, dropout and a defense's noise are drawn. What was shared has to lie as far from the middle of
-the replays as they do themselves, and it has to be nearer to them than to replays of other batches. Everything is
-measured in units of what the draws and rounding move in each tensor.
+the replays as they do themselves, and nearer to them than to replays of other batches. Everything is measured in units
+of what the draws and rounding move in each tensor.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import torch
 from torch import Tensor
 
-from leakgauge.recording.replays import Client, repeated, seeds_of_replays, shuffled
+from leakgauge.engine.randomness import derived_seed, generator
+from leakgauge.recording.replays import Client
 from leakgauge.types import Batch
 
 _DRAWS, _FEWEST_DRAWS = 32, 12
 _OTHERS_DRAWS, _FEWEST_OTHERS_DRAWS = 2, 1  # of each other batch, drawn as the batch's first ones
 _SPREAD, _SLACK = 4.0, 0.15  # of a logarithm: standard deviations and a margin, within which a size fits the draws
-_SURELY = 5.0  # times what the replays go themselves, on average
+_SURELY = 5.0  # times what the replays go themselves, on average: as far as the batch's own update may go
 _NEAR = 0.7  # of that, from which an update is not sure to be the batch's either
 _BEYOND = 1.2  # times that, for another batch to count as seen
 _RIDGE = 1e-9  # of the replays' average square
@@ -33,15 +34,7 @@ HIDDEN = "what is drawn hides it, as other batches fit as well"
 FARTHER = "other batches with these labels fit as well as this one"
 
 
-@dataclass(frozen=True)
-class Size:
-    """Is the update too near to the middle of the replays, or too far from it, to be one of them?"""
-
-    low: bool
-    high: bool
-
-
-@dataclass(frozen=True)
+@dataclass
 class Redrawn:
     """One client's update, and what its batch (1, N) gives when all that is drawn is drawn anew."""
 
@@ -56,25 +49,35 @@ class Redrawn:
     order: bool  # is the order of mini-batches drawn?
     drops: bool  # is dropout at work?
 
-    def size(self) -> Size:
-        """Is the update as far from the middle of the replays as they are themselves?"""
-        k = self._counts[0]
-        low = high = False
-        whole, wholes = torch.zeros(()).double(), torch.zeros(k).double()
+    def __post_init__(self) -> None:
+        numbers = sum(len(row) for row in self.shared.values())
+        affordable = min(_PATIENCE / max(self.seconds, 1e-6), _PLACES / numbers)
+        every = affordable >= _DRAWS + _OTHERS_DRAWS * (len(self.others) + len(self.probes))
+        # How many replays of the batch, and of each other one.
+        self._count, self._few = (_DRAWS, _OTHERS_DRAWS) if every else (_FEWEST_DRAWS, _FEWEST_OTHERS_DRAWS)
+        self._replays = self._drawn(self.batch, self._count)
+        self._middles = {name: rows.mean(0) for name, rows in self._replays.items()}
+        spread = {name: (rows - self._middles[name]).pow(2).mean() for name, rows in self._replays.items()}
+        # What the draws and rounding move in an entry, on average.
+        self._units = {n: (s + self.rounding[n] ** 2).sqrt().clamp_min(_TINY) for n, s in spread.items()}
+
+    def too_near_or_far(self) -> tuple[bool, bool]:
+        """Is the update nearer to the middle of the replays than they are themselves? Is it farther?"""
+        k = self._count
+        near = far = False
+        updates, replays = [], []
         for name, rows in self._replays.items():
             unit, middle = self._units[name], self._middles[name]
             # each replay beside the mean of the others, which is k / (k - 1) times as far as beside the mean of all
             own = ((rows - middle) / unit).pow(2).mean(1).cpu() * (k / (k - 1)) ** 2 + 1e-12
             seen = ((self.shared[name] - middle) / unit).pow(2).mean().cpu() * k / (k - 1) * (k / (k + 1)) + 1e-12
-            whole, wholes = whole + seen.log(), wholes + own.log()
+            updates.append(seen.log())
+            replays.append(own.log())
             if rows.shape[1] >= _MANY:
-                low |= _beyond(seen, own, below=True)
-                high |= _beyond(seen, own, below=False, times=2.0)
-        count = len(self._replays)
-        reach = _SPREAD * wholes.std() / count + _SLACK
-        low |= bool(whole / count < wholes.mean() / count - reach)
-        high |= bool(whole / count > wholes.mean() / count + reach)
-        return Size(low, high)
+                distance, reach = _distance_and_reach(updates[-1], replays[-1])
+                near, far = near or distance < -reach, far or distance > 2 * reach
+        distance, reach = _distance_and_reach(torch.stack(updates).mean(), torch.stack(replays).mean(0))
+        return near or distance < -reach, far or distance > reach
 
     def no_nearer(self) -> str | None:
         """Why the batch is not clearly nearer to the update than other batches are; None if it is.
@@ -83,7 +86,7 @@ class Redrawn:
         the update gone, where the draws scatter least? If it is the batch's own, none, but for the draws; if it is
         another's, about half. Whether that can be seen at all is tried on the other batches themselves.
         """
-        k, others = self._counts[0], len(self.others)
+        k, others = self._count, len(self.others)
         products = self._products()
         ways, update = range(k, len(products) - 1), len(products) - 1
         seen, each = _Outside(products, k), [_Outside(products, k, left) for left in range(k)]
@@ -106,9 +109,9 @@ class Redrawn:
 
         All are taken from the middle of the replays, and every tensor in its own unit.
         """
-        few = self._counts[1]
+        few = self._few
         theirs = [self._drawn(batch, few) for batch in (*self.others, *self.probes)]
-        plain = self.client.under(()).replay(self.batch, [self.seed])  # longer, or shorter
+        plain = replace(self.client, defenses=()).replay(self.batch, [self.seed])  # longer, or shorter
         fits = all(name in plain and plain[name].shape[1] == len(row) for name, row in self.shared.items())
         total = None
         for name, rows in self._replays.items():
@@ -121,36 +124,13 @@ class Redrawn:
         assert total is not None
         return total.cpu()
 
-    @cached_property
-    def _counts(self) -> tuple[int, int]:
-        """How many replays of the batch, and of each other one."""
-        numbers = sum(len(row) for row in self.shared.values())
-        affordable = min(_PATIENCE / max(self.seconds, 1e-6), _PLACES / numbers)
-        every = affordable >= _DRAWS + _OTHERS_DRAWS * (len(self.others) + len(self.probes))
-        return (_DRAWS, _OTHERS_DRAWS) if every else (_FEWEST_DRAWS, _FEWEST_OTHERS_DRAWS)
-
-    @cached_property
-    def _replays(self) -> Mapping[str, Tensor]:
-        return self._drawn(self.batch, self._counts[0])
-
-    @cached_property
-    def _middles(self) -> Mapping[str, Tensor]:
-        return {name: rows.mean(0) for name, rows in self._replays.items()}
-
-    @cached_property
-    def _units(self) -> Mapping[str, Tensor]:
-        """What the draws and rounding move in an entry, on average."""
-        spread = {name: (rows - self._middles[name]).pow(2).mean().sqrt() for name, rows in self._replays.items()}
-        return {name: (s.pow(2) + self.rounding[name] ** 2).sqrt().clamp_min(_TINY) for name, s in spread.items()}
-
     def _drawn(self, batch: Batch, count: int) -> Mapping[str, Tensor]:
         """(count, P), with the same draws for every batch. Half of the orders last for all epochs, half for one."""
-        seeds = seeds_of_replays(self.seed, count)
-        many = repeated(batch, count)
-        if not self.order:
-            return self.client.replay(many, seeds, drops=self.drops)
-        many = shuffled(many, seeds)
-        if self.client.local.epochs == 1:
+        seeds = [derived_seed(self.seed, f"replay/{k}") for k in range(count)]
+        many = Batch(batch.inputs.repeat_interleave(count, 0), batch.labels.repeat_interleave(count, 0))
+        if self.order:
+            many = _shuffled(many, seeds)
+        if not self.order or self.client.local.epochs == 1:
             return self.client.replay(many, seeds, drops=self.drops)
         last, anew = range(0, count, 2), range(1, count, 2)
         parts = [
@@ -193,8 +173,15 @@ class _Outside:
         return share if self.left is None else share * self.replays / (self.replays - 1)
 
 
-def _beyond(seen: Tensor, own: Tensor, *, below: bool, times: float = 1.0) -> bool:
-    logs = own.log()
-    reach = times * (_SPREAD * float(logs.std()) + _SLACK)
-    distance = float(seen.log() - logs.mean())
-    return distance < -reach if below else distance > reach
+def _shuffled(batch: Batch, seeds: Sequence[int]) -> Batch:
+    """The samples of each row in an order of its own."""
+    size = batch.labels.shape[1]
+    order = torch.stack([torch.randperm(size, generator=generator(seed, "order")) for seed in seeds])
+    order = order.to(batch.labels.device)
+    row = torch.arange(len(order), device=order.device)[:, None]
+    return Batch(batch.inputs[row, order], batch.labels[row, order])
+
+
+def _distance_and_reach(update: Tensor, replays: Tensor) -> tuple[float, float]:
+    """Of logarithms: how far the update is from the replays' mean, and how far they go themselves."""
+    return float(update - replays.mean()), _SPREAD * float(replays.std()) + _SLACK

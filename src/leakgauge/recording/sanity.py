@@ -1,30 +1,45 @@
-"""Is the update what the scenario says it is? Sign, scale, learning rate and loss, read off the last layer's bias.
+"""Is the update what the scenario says it is? What an update shows of that without the batch behind it.
 
+Sign, scale, learning rate and loss are read off the last layer's bias.
 For cross-entropy the bias gradient is the mean prediction over the batch minus the share of each label. So its entries
 sum to zero; none is larger than a prediction; what is negative adds up to at most 1; and for fewer samples than classes
 to no less than what the network predicts for the classes that are not there. The network is known, so its predictions
 on public or made-up inputs bound the batch's. An update that was scaled, turned round or taken for another kind breaks
 one of these. The bounds are loose on a trained network and for large batches: what fits is then not proven.
+
+A declared defense leaves marks on any update, which are seen on made-up batches: noise in the last layer of a
+cross-entropy, whose columns add up to zero without it; zeros of pruning and masks; few sizes of entries of compression.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
 
+from leakgauge.client.chain import client_step
 from leakgauge.client.fedavg import local_steps
-from leakgauge.errors import BadInput, NotApplicable
+from leakgauge.client.summed import behind_one, seen_step
+from leakgauge.engine.randomness import derived_seed, generator
+from leakgauge.errors import BadInput, LeakgaugeError, NotApplicable
 from leakgauge.matching.last_layer import Clues, clues_of
-from leakgauge.types import CROSS_ENTROPY, Fact, LocalTraining, Observation
+from leakgauge.types import CROSS_ENTROPY, Batch, DataSpec, Defense, Fact, LocalTraining, Observation, SharedUpdate
 from leakgauge.types.triage import CAUTION, INFO, WRONG, Clue
 
 _NOISY = 1e-3  # columns of the last layer may miss zero by this share of their entries; rounding is far below it
 _MARGIN, _PLUS = 1.2, 0.02  # a batch may be predicted this much beyond what the probe shows
 _LOOSE = 0.5  # and leave this share of the least that the probe implies
 _ROUND = 1e-3  # how near to -1 the entries of a loss without its softmax add up
+_MADE_UP = 4  # batches
+_QUIETER = 100.0  # times less noise than the least of them
+_LEAST = 1e-6  # of an entry: rounding
+_FEWER_ZEROS = 0.2  # of all entries
+_MORE_SIZES = 8.0  # times the most of them
+_COUNTED = 20_000  # entries of the largest tensor
 
 
 @dataclass(frozen=True)
@@ -33,23 +48,23 @@ class _Bounds:
 
     highest: Tensor  # (C,) of any entry
     least: float  # of what the negative entries add up to
-    most: float = 1 + _PLUS
 
     def fit(self, bias: Tensor) -> bool:
         """Can this be the bias gradient (C,) of a mean over the batch?"""
         negative = float(-bias.clamp_max(0).sum())
-        return bool((bias <= self.highest).all()) and self.least <= negative <= self.most
+        return bool((bias <= self.highest).all()) and self.least <= negative <= 1 + _PLUS
 
 
 def sanity(observation: Observation) -> list[Clue]:
-    """One clue on the loss, one on sign and scale; nothing to say where the last layer cannot be read."""
+    """One clue on the loss, one on sign and scale; no result where the last layer cannot be read."""
     local: LocalTraining = observation.fact(Fact.LOCAL_TRAINING)
+    untested = partial(Clue, "claims", "sign and scale", "not tested", severity=INFO)
     try:
         clues = clues_of(observation)
     except NotApplicable as error:
-        return [Clue("claims", "sign and scale", "not tested", str(error), INFO)]
+        return [untested(str(error))]
     if not clues.has_bias:
-        return [Clue("claims", "sign and scale", "not tested", "the last layer has no bias to read them off", INFO)]
+        return [untested("the last layer has no bias to read them off")]
     loss = _loss(clues, local)
     if local.loss != CROSS_ENTROPY or loss.severity == WRONG:
         return [loss]
@@ -63,53 +78,48 @@ def refuse_wrong(clues: Sequence[Clue]) -> None:
             raise BadInput("update", allowed="what --local and --batch-size claim", got=clue.value, do=clue.meaning)
 
 
-def _loss(clues: Clues, local: LocalTraining) -> Clue:
+def noise_share(clues: Clues) -> float:
+    """Noise in the last layer's rows, as a share of their entries; the most of all trials."""
     size = clues.rows.flatten(1).pow(2).mean(1).sqrt().clamp_min(torch.finfo(torch.float64).tiny)
-    noise = float((clues.noise / size).max())
-    total = float(clues.bias.sum(1).mean())
+    return float((clues.noise / size).max())
+
+
+def _loss(clues: Clues, local: LocalTraining) -> Clue:
+    clue = partial(Clue, "loss", "loss")
+    noise, total = noise_share(clues), float(clues.bias.sum(1).mean())
     plain = local.loss == CROSS_ENTROPY
     seen = f"entries of the last bias add up to {total:.2g}"
     if abs(total + 1) <= _ROUND:
-        told = "as they do for a loss that forgets the softmax (nll-on-logits)"
-        do = "" if not plain else "; if that is meant, say --local loss=nll-on-logits"
-        return Clue("loss", "loss", seen, told + do, WRONG if plain else INFO)
+        meaning = "as they do for a loss that forgets the softmax (nll-on-logits)"
+        do = "; if that is meant, say --local loss=nll-on-logits" if plain else ""
+        return clue(seen, meaning + do, WRONG if plain else INFO)
     if not plain:
-        return Clue("loss", "loss", seen, f"{local.loss} would give -1: noise, a scale, or another loss", CAUTION)
+        return clue(seen, f"{local.loss} would give -1: noise, a scale, or another loss", CAUTION)
     if noise > _NOISY:
-        told = (
-            "cross-entropy gives 0 in every column: there is noise in it, entries were left out, or it is another loss"
-        )
-        return Clue(
-            "loss", "loss", f"{seen}; columns of the last layer miss 0 by {noise:.2g} of an entry", told, CAUTION
-        )
-    return Clue("loss", "loss", f"{seen}, every column to 0", "as cross-entropy must: no noise in the last layer", INFO)
+        why = "there is noise in it, entries were left out, or it is another loss"
+        value = f"{seen}; columns of the last layer miss 0 by {noise:.2g} of an entry"
+        return clue(value, f"cross-entropy gives 0 in every column: {why}", CAUTION)
+    return clue(f"{seen}, every column to 0", "as cross-entropy must: no noise in the last layer", INFO)
 
 
 def _claims(observation: Observation, clues: Clues, local: LocalTraining, clean: bool) -> Clue:
     bounds = _bounds(clues)
     negative = float((-clues.bias.clamp_max(0)).sum(1).mean())
     seen = f"negative entries of the last bias add up to {negative:.3g}, {bounds.least:.2g} to 1 is possible"
-    what = "sign and scale"
+    clue, averaging = partial(Clue, "claims", "sign and scale", seen), local.kind == "fedavg"
     if all(bounds.fit(row) for row in clues.bias):
-        told = "fits a mean gradient" if local.kind == "fedsgd" else f"fits a learning rate of {local.lr:g}"
+        meaning = f"fits a learning rate of {local.lr:g}" if averaging else "fits a mean gradient"
         if bounds.least == 0:
-            told += "; too many samples, or too sure a network, to tell a smaller scale from the right one"
-        return Clue("claims", what, seen, told, INFO)
+            meaning += "; too many samples, or too sure a network, to tell a smaller scale from the right one"
+        return clue(meaning, INFO)
+    claimed = f"a weight difference at a rate of {local.lr:g}" if averaging else "a mean gradient"
+    meaning = f"not {claimed} as claimed"
     if not clean:
-        return Clue(
-            "claims", what, seen, f"not {_claimed(local)} as claimed, which noise or compression may explain", CAUTION
-        )
+        return clue(f"{meaning}, which noise or compression may explain", CAUTION)
     others = [name for name, factor in _mistakes(observation, local) if all(bounds.fit(b * factor) for b in clues.bias)]
-    told = f"not {_claimed(local)} as claimed"
     if others:
-        told += f"; it would fit {' or '.join(others)}"
-    elif (rate := _rate(bounds, clues.bias, local)) is not None:
-        told += rate
-    return Clue("claims", what, seen, told, WRONG)
-
-
-def _claimed(local: LocalTraining) -> str:
-    return "a mean gradient" if local.kind == "fedsgd" else f"a weight difference at a rate of {local.lr:g}"
+        return clue(f"{meaning}; it would fit {' or '.join(others)}", WRONG)
+    return clue(meaning + _rate(bounds, clues.bias, local), WRONG)
 
 
 def _bounds(clues: Clues) -> _Bounds:
@@ -130,8 +140,8 @@ def _mistakes(observation: Observation, local: LocalTraining) -> list[tuple[str,
     return found
 
 
-def _rate(bounds: _Bounds, bias: Tensor, local: LocalTraining) -> str | None:
-    """The learning rate, or the factor, under which the update would fit; None if there is none of either sign."""
+def _rate(bounds: _Bounds, bias: Tensor, local: LocalTraining) -> str:
+    """The learning rate, or the factor, under which the update would fit; empty if there is none of either sign."""
     negative, positive = (float((sign * bias).clamp_min(0).sum(1).mean()) for sign in (-1, 1))
     middle = (max(2 * bounds.least, 0.05) + 1) / 2
     for sign, size in ((1, negative), (-1, positive)):
@@ -144,4 +154,71 @@ def _rate(bounds: _Bounds, bias: Tensor, local: LocalTraining) -> str | None:
             rate = 1 / abs(factor)
             return f"; it would fit a weight difference at a rate near {rate:.1g} (--local kind=fedavg,lr={rate:.1g})"
         return f"; it would fit if it were {factor:.2g} times as large"
+    return ""
+
+
+# --- the marks of a declared defense --------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Marks:
+    noise: float | None  # in the last layer, as a share of its entries; None where it cannot be read
+    zeros: float  # share of all entries
+    sizes: int  # different ones in the largest tensor
+
+
+def refuse_unmarked(observation: Observation, defenses: Sequence[Defense], declared: str) -> None:
+    """For a saved update: raise BadInput where it cannot have gone through the defenses. `declared` names them."""
+    if not defenses or behind_one(defenses) > 1:
+        return
+    try:
+        expected, plain = ([_marks(o) for o in _made_up(observation, some)] for some in (defenses, ()))
+    except (LeakgaugeError, RuntimeError, ValueError):  # what cannot be simulated leaves no expectation
+        return
+    for trial in range(observation.trials):
+        if (how := _contradiction(_marks(observation.take([trial])), expected, plain)) is not None:
+            what = "update" + (f" of client {trial}" if observation.trials > 1 else "")
+            do = "the declared defense was not applied: check the client, or leave it out of --defenses"
+            raise BadInput(what, allowed=f"one that went through --defenses {declared}", got=how, do=do)
+
+
+def _contradiction(seen: _Marks, expected: Sequence[_Marks], plain: Sequence[_Marks]) -> str | None:
+    noise = [m.noise for m in expected if m.noise is not None]
+    if seen.noise is not None and noise and min(noise) > _QUIETER * max(seen.noise, _LEAST):
+        return f"one with noise of {seen.noise:.1g} of an entry in its last layer, where {min(noise):.1g} should be"
+    # Dead units leave zeros too, in other batches others: only what the defense turns to zero of the rest is expected.
+    zeros = min((m.zeros - p.zeros) / max(1 - p.zeros, 1e-9) for m, p in zip(expected, plain, strict=True))
+    if zeros - seen.zeros > _FEWER_ZEROS:
+        return f"one in which {seen.zeros:.0%} of the entries are zero, where {zeros:.0%} should be"
+    sizes = max(m.sizes for m in expected)
+    if min(seen.sizes, *(p.sizes for p in plain)) > _MORE_SIZES * sizes:  # dead units alone leave few sizes too
+        return f"one with {seen.sizes:,} different sizes of entries, where {sizes:,} should be"
     return None
+
+
+def _made_up(observation: Observation, defenses: Sequence[Defense]) -> list[Observation]:
+    """What the same client would share of noise with labels drawn by chance."""
+    data: DataSpec = observation.fact(Fact.INPUT_SPEC)
+    samples: int = observation.fact(Fact.NUM_SAMPLES)
+    g, like = generator(0, "made-up batches"), next(observation.model.parameters())
+    inputs = torch.rand((_MADE_UP, samples, *data.shape), generator=g).to(like)
+    labels = torch.randint(data.classes, (_MADE_UP, samples), generator=g).to(like.device)
+    step = seen_step(client_step(observation.fact(Fact.LOCAL_TRAINING)), *defenses)
+    shared = step(observation.model, Batch(inputs, labels), [derived_seed(0, f"made up/{k}") for k in range(_MADE_UP)])
+    kept = {name: t.detach() for name, t in shared.tensors.items() if name in observation.update.tensors}
+    every = SharedUpdate(shared.kind, kept)
+    return [dataclasses.replace(observation, update=every.take([k])) for k in range(_MADE_UP)]
+
+
+def _marks(observation: Observation) -> _Marks:
+    try:
+        clues = clues_of(observation, public=False)
+        noise = noise_share(clues) if clues.has_bias else None
+    except NotApplicable:
+        noise = None
+    tensors = observation.update.tensors
+    entries = sum(t.numel() for t in tensors.values())
+    largest = max(tensors.values(), key=lambda t: t.numel()).flatten()
+    some = largest[largest != 0][:_COUNTED].abs()
+    zeros = sum(int((t == 0).sum()) for t in tensors.values()) / max(1, entries)
+    return _Marks(noise, zeros, len(torch.unique(some)))

@@ -12,9 +12,10 @@ from leakgauge.client.naming import by_own_names, shared_as
 from leakgauge.client.observe import check_update
 from leakgauge.client.partial import ALL
 from leakgauge.errors import BadInput, Unreadable
-from leakgauge.reading.npz import read_npz
-from leakgauge.reading.tensors import by_name, check_kinds, read_safetensors, read_torch
+from leakgauge.reading.tensors import by_name, check_kinds, read_npz, read_safetensors, read_torch
 from leakgauge.types import SharedUpdate
+
+_BY_NAME = "a mapping from parameter names to tensors"
 
 
 def read_update(path: Path, kind: str, model: nn.Module, layers: str = ALL) -> SharedUpdate:
@@ -22,35 +23,31 @@ def read_update(path: Path, kind: str, model: nn.Module, layers: str = ALL) -> S
 
     `layers` are those it must hold; see `client/partial.py`.
     """
-    tensors = by_own_names(model, _read(path))
+    what = f"update file {str(path)!r}"
+    tensors = by_own_names(model, _read(path, what))
     shapes = {n: p.dim() for n, p in model.named_parameters() if p.requires_grad}
     one_client = all(t.dim() == shapes.get(n, t.dim()) for n, t in tensors.items())
     update = shared_as(kind, model, {n: (t[None] if one_client else t) for n, t in tensors.items()})
     if not update.tensors:
-        raise BadInput(
-            f"update file {str(path)!r}",
-            allowed="a mapping from parameter names to tensors",
-            got="no tensors",
-            do="save one tensor per parameter",
-        )
+        raise BadInput(what, allowed=_BY_NAME, got="no tensors", do="save one tensor per parameter")
     check_update(model, update, layers)
-    if empty := [
-        t for t in range(update.trials) if not any(bool(tensor[t].any()) for tensor in update.tensors.values())
-    ]:
-        raise BadInput(
-            f"update file {str(path)!r}",
-            allowed="with entries other than zero",
-            got="zeros only" + (f" for client {empty[0]}" if update.trials > 1 else ""),
-            do="save it before the weights are loaded back, and check that the client trained on something",
-        )
+    do = "save it before the weights are loaded back, and check that the client trained on something"
+    refuse_zeros(update, what, do)
     return update
 
 
-def _read(path: Path) -> dict[str, Tensor]:
+def refuse_zeros(update: SharedUpdate, what: str, do: str) -> None:
+    """A client whose update has no entry other than zero did not train."""
+    for trial in range(update.trials):
+        if not any(bool(tensor[trial].any()) for tensor in update.tensors.values()):
+            got = "zeros only" + (f" for client {trial}" if update.trials > 1 else "")
+            raise BadInput(what, allowed="with entries other than zero", got=got, do=do)
+
+
+def _read(path: Path, what: str) -> dict[str, Tensor]:
     do = "save it as .safetensors, .npz, or .pt with torch.save({name: tensor})"
     if not path.is_file():
-        raise BadInput(f"update file {str(path)!r}", allowed="an existing file", got="no such file", do=do)
-    what = f"update file {str(path)!r}"
+        raise BadInput(what, allowed="an existing file", got="no such file", do=do)
     try:
         if path.suffix == ".safetensors":
             return read_safetensors(path)[0]
@@ -61,17 +58,9 @@ def _read(path: Path) -> dict[str, Tensor]:
         loaded = read_torch(path)
     except (Unreadable, TypeError) as error:  # NumPy has kinds of numbers that torch has not
         raise BadInput(what, allowed="tensors and nothing else", got=error, do=do) from error
-    tensors = by_name(loaded)
-    if tensors is None:
-        if isinstance(loaded, Mapping) and any(value is None for value in loaded.values()):
-            name = next(str(name) for name, value in loaded.items() if value is None)
-            raise BadInput(
-                what,
-                allowed="a mapping from parameter names to tensors",
-                got=f"None for {name!r}",
-                do="leave out parameters without a gradient: if p.grad is not None",
-            )
-        raise BadInput(
-            what, allowed="a mapping from parameter names to tensors", got=type(loaded).__name__.lstrip("_"), do=do
-        )
-    return tensors
+    if (tensors := by_name(loaded)) is not None:
+        return tensors
+    got = type(loaded).__name__.lstrip("_")
+    if isinstance(loaded, Mapping) and (empty := [name for name, value in loaded.items() if value is None]):
+        got, do = f"None for {str(empty[0])!r}", "leave out parameters without a gradient: if p.grad is not None"
+    raise BadInput(what, allowed=_BY_NAME, got=got, do=do)

@@ -1,6 +1,6 @@
-"""What an architecture and an update allow, told in seconds and before any attack: where exact recovery is possible.
+"""What an architecture and an update allow, found in seconds and before any attack: where exact recovery is possible.
 
-Nothing is recovered here and nothing of the private batch is known. Each look gives one clue; what cannot be looked at
+Nothing is recovered here, and nothing of the private batch is used. Each check gives one clue; what cannot be checked
 says so. `leakgauge.recording.sanity` adds whether the update is what it is claimed to be.
 """
 
@@ -9,9 +9,10 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Sequence
+from functools import partial
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from leakgauge.attacks.patch_embedding import found_rows, solved_rows
@@ -43,16 +44,9 @@ _SAME = 1e-5  # relative: a norm this near to a round number was put there
 
 def triage(observation: Observation, *, ranks: bool = True) -> tuple[Clue, ...]:
     """All clues, what is wrong first and what is exposed next. Without `ranks` large ones are not counted."""
-    clues = [
-        *sanity(observation),
-        *_first_layer(observation),
-        *_closed_forms(observation),
-        *_labels(observation),
-        *_batchnorm(observation),
-    ]
-    clues += [*_ranks(observation, ranks), _zeros(observation), _values(observation), _norm(observation)]
-    order = (WRONG, EXPOSED, CAUTION, INFO)
-    return tuple(sorted(clues, key=lambda clue: order.index(clue.severity)))
+    checks = (sanity, _first_layer, _closed_forms, _labels, _batchnorm, partial(_ranks, asked=ranks), _entries)
+    clues = [clue for check in checks for clue in check(observation)]
+    return tuple(sorted(clues, key=lambda clue: (WRONG, EXPOSED, CAUTION, INFO).index(clue.severity)))
 
 
 def triage_of(setup: Setup) -> tuple[Clue, ...]:
@@ -62,41 +56,56 @@ def triage_of(setup: Setup) -> tuple[Clue, ...]:
 
 def first_observation(setup: Setup, trials: Sequence[int] = (0,)) -> Observation:
     """What an attacker of the scenario sees of some victims without a defense, or of what was saved."""
-    model, told = setup.model, setup.threat_model
+    model, threat = setup.model, setup.threat_model
     if setup.victims.shared is not None:  # what was declared is in the update, and may be in the network
         model = prepared(model, *parse_chain(setup.scenario.defenses[0] if setup.scenario.defenses else UNDEFENDED))
-    held = setup.batch.take(trials) if setup.scored else None
-    facts = setup.facts(model, held, told.facts)
-    return observe(model, setup.update((), model, trials=trials), told, facts, setup.scenario.shared_layers)
+    facts = setup.facts(model, setup.batch.take(trials) if setup.scored else None, threat.facts)
+    return observe(model, setup.update((), model, trials=trials), threat, facts, setup.scenario.shared_layers)
 
 
 def _first_layer(observation: Observation) -> list[Clue]:
-    what, example = "first layer", example_input(observation)
-    layer = first_linear(observation.model, example)
+    layer = first_linear(observation.model, example_input(observation))
+    clue = partial(Clue, "first-layer", "first layer")
     if layer is None:
-        told = "no ratio of a layer's gradients to take; for other closed forms see the next line"
-        return [Clue("first-layer", what, "not an nn.Linear on the raw input", told, INFO)]
+        meaning = "no ratio of a layer's gradients to take; for other closed forms see the next line"
+        return [clue("not an nn.Linear on the raw input", meaning, INFO)]
     gradient = observed_gradient(observation)
     weight, bias = gradient.get(f"{layer}.weight"), gradient.get(f"{layer}.bias")
     if weight is None or bias is None:
-        return [Clue("first-layer", what, f"{layer}, without weight or bias in the update", "no ratio to take", INFO)]
-    samples, local = observation.fact(Fact.NUM_SAMPLES), observation.fact(Fact.LOCAL_TRAINING)
+        return [clue(f"{layer}, without weight or bias in the update", "no ratio to take", INFO)]
+    data: DataSpec = observation.fact(Fact.INPUT_SPEC)
+    local: LocalTraining = observation.fact(Fact.LOCAL_TRAINING)
+    samples: int = observation.fact(Fact.NUM_SAMPLES)
     units, entries = weight.shape[1:]
     size = f"{layer}: {entries:,} to {units:,} units, {samples:,} sample{'' if samples == 1 else 's'}"
     if samples == 1:
-        return [
-            Clue("first-layer", what, size, "its weight gradient over its bias gradient is the input: linear", EXPOSED)
-        ]
-    relu = BehindFirstLayer(_still(observation), layer, _shape(observation), samples, local.loss).rectified()
-    if not relu:
-        told = "ratios are mixtures of the samples (linear); no ReLU tells them apart"
-        return [Clue("first-layer", what, size, told, CAUTION)]
+        return [clue(size, "its weight gradient over its bias gradient is the input: linear", EXPOSED)]
+    still = working_model(observation.model, local.batchnorm).double().requires_grad_(False)
+    if not BehindFirstLayer(still, layer, data.shape, samples, local.loss).rectified():
+        return [clue(size, "ratios are mixtures of the samples (linear); no ReLU tells them apart", CAUTION)]
     if local.kind == "fedavg" and local_steps(samples, local) > 1:
-        told = "a ReLU follows, but several local steps are mixed: ratios are mixtures of the samples"
-        return [Clue("first-layer", what, size, told, CAUTION)]
+        meaning = "a ReLU follows, but several local steps are mixed: ratios are mixtures of the samples"
+        return [clue(size, meaning, CAUTION)]
     directions = _directions(weight, bias, samples)
-    told = "a ReLU follows: peeling recovers batches exactly where nothing was added to it or left out"
-    return [Clue("first-layer", what, size, told, directions.severity), directions]
+    meaning = "a ReLU follows: peeling recovers batches exactly where nothing was added to it or left out"
+    return [clue(size, meaning, directions.severity), directions]
+
+
+def _directions(weight: Tensor, bias: Tensor, samples: int) -> Clue:
+    """Are there as many directions in the layer's gradient as samples? Then nothing was added to it."""
+    units, entries = weight.shape[1:]
+    clue = partial(Clue, "directions", "directions in the first layer")
+    found = [coefficient_space(w, b, samples) for w, b in zip(weight.double(), bias.double(), strict=True)]
+    if all(space is not None for space in found):
+        meaning = "one for each sample and nothing else: no noise, and certificates hold"
+        return clue(f"{samples:,} for {samples:,} samples", meaning, EXPOSED)
+    if samples >= min(units, entries):
+        meaning = f"no more than {min(units, entries + 1):,} can be told apart: certificates need two units that agree"
+        return clue(f"fewer than the {samples:,} samples", meaning, CAUTION)
+    meaning = (
+        "noise or compression, samples that are there twice, or another batch size than claimed: peeling gets less"
+    )
+    return clue(f"not {samples:,}, the samples claimed", meaning, CAUTION)
 
 
 def _closed_forms(observation: Observation) -> list[Clue]:
@@ -105,28 +114,28 @@ def _closed_forms(observation: Observation) -> list[Clue]:
     alone = dataclasses.replace(observation, revealed={**observation.revealed, Fact.NUM_SAMPLES: 1})
     clues = []
     for id_, look in (("rank-one", _rank_one), ("patch-embedding", _patch_embedding)):
+        clue = partial(Clue, id_, "closed forms")
         try:
             seen, left = look(alone)
         except NotApplicable as error:
             if IS_ZERO in str(error):
-                clues.append(Clue(id_, "closed forms", "a gradient of zeros", str(error), CAUTION))
+                clues.append(clue("a gradient of zeros", str(error), CAUTION))
             continue
         value = f"{seen}; {left:.1g} of the gradient is not explained"
         if samples > 1:
-            told = f"one sample would be exact ({id_}); {samples:,} are summed here, which hides each of them"
-            clues.append(Clue(id_, "closed forms", seen, told, CAUTION))
+            meaning = f"one sample would be exact ({id_}); {samples:,} are summed here, which hides each of them"
+            clues.append(clue(seen, meaning, CAUTION))
         elif left > _UNEXPLAINED:
-            told = f"{id_} would be exact, but noise, compression or more samples than claimed are in the way"
-            clues.append(Clue(id_, "closed forms", value, told, CAUTION))
+            meaning = f"{id_} would be exact, but noise, compression or more samples than claimed are in the way"
+            clues.append(clue(value, meaning, CAUTION))
         else:
-            clues.append(Clue(id_, "closed forms", value, f"the sample follows without a search: {id_}", EXPOSED))
+            clues.append(clue(value, f"the sample follows without a search: {id_}", EXPOSED))
     if clues:
         return clues
-    value = (
-        f"{len(observation.update.tensors):,} tensors looked at: none is one product with the sample, no two solve it"
-    )
-    told = "none of the closed forms known here applies; attacks have to search (dlg, inverting-gradients)"
-    return [Clue("closed-forms", "closed forms", value, told, INFO)]
+    looked_at = f"{len(observation.update.tensors):,} tensors looked at"
+    value = f"{looked_at}: none is one product with the sample, no two solve it"
+    meaning = "none of the closed forms known here applies; attacks have to search (dlg, inverting-gradients)"
+    return [Clue("closed-forms", "closed forms", value, meaning, INFO)]
 
 
 def _rank_one(alone: Observation) -> tuple[str, float]:
@@ -145,35 +154,21 @@ def _patch_embedding(alone: Observation) -> tuple[str, float]:
     return seen, float(solved.residual.max())
 
 
-def _directions(weight: Tensor, bias: Tensor, samples: int) -> Clue:
-    """Are there as many directions in the layer's gradient as samples? Then nothing was added to it."""
-    units, entries = weight.shape[1:]
-    what = "directions in the first layer"
-    found = [coefficient_space(w, b, samples) for w, b in zip(weight.double(), bias.double(), strict=True)]
-    if all(space is not None for space in found):
-        told = "one for each sample and nothing else: no noise, and certificates hold"
-        return Clue("directions", what, f"{samples:,} for {samples:,} samples", told, EXPOSED)
-    if samples >= min(units, entries):
-        told = f"no more than {min(units, entries + 1):,} can be told apart: certificates need two units that agree"
-        return Clue("directions", what, f"fewer than the {samples:,} samples", told, CAUTION)
-    told = "noise or compression, samples that are there twice, or another batch size than claimed: peeling gets less"
-    return Clue("directions", what, f"not {samples:,}, the samples claimed", told, CAUTION)
-
-
 def _labels(observation: Observation) -> list[Clue]:
+    clue = partial(Clue, "labels", "labels")
     try:
         clues = clues_of(observation)
     except NotApplicable as error:
-        return [Clue("labels", "labels", "not readable", str(error), INFO)]
+        return [clue("not readable", str(error), INFO)]
     if not clues.has_bias:
-        told = "counted from the weight's gradient, which is less sure (attack labels)"
-        return [Clue("labels", "labels", "the last layer has no bias", told, CAUTION)]
+        meaning = "counted from the weight's gradient, which is less sure (attack labels)"
+        return [clue("the last layer has no bias", meaning, CAUTION)]
     certain = (clues.bias < 0).sum(1).tolist()
     span = f"{min(certain)}" if min(certain) == max(certain) else f"{min(certain)} to {max(certain)}"
-    told = "a negative entry means that the label is there; counts follow from the rest (attack labels)"
+    meaning = "a negative entry means that the label is there; counts follow from the rest (attack labels)"
     if clues.samples == 1 and max(certain) == 1:
-        told = "the one negative entry is the label"
-    return [Clue("labels", "labels", f"{span} of {clues.bias.shape[1]} classes have a negative entry", told, EXPOSED)]
+        meaning = "the one negative entry is the label"
+    return [clue(f"{span} of {clues.bias.shape[1]} classes have a negative entry", meaning, EXPOSED)]
 
 
 def _batchnorm(observation: Observation) -> list[Clue]:
@@ -181,11 +176,11 @@ def _batchnorm(observation: Observation) -> list[Clue]:
     if not layers:
         return []
     local: LocalTraining = observation.fact(Fact.LOCAL_TRAINING)
-    value = f"{len(layers)} layers, {local.batchnorm} mode"
-    if local.batchnorm == "eval":
-        return [Clue("batchnorm", "BatchNorm", value, "fixed statistics: samples do not hide one another", CAUTION)]
-    told = "the batch's own statistics mix its samples: attacks are weaker unless they are told them"
-    return [Clue("batchnorm", "BatchNorm", value, told, INFO)]
+    meaning, severity = "fixed statistics: samples do not hide one another", CAUTION
+    if local.batchnorm == "train":
+        meaning = "the batch's own statistics mix its samples: attacks are weaker unless they are told them"
+        severity = INFO
+    return [Clue("batchnorm", "BatchNorm", f"{len(layers)} layers, {local.batchnorm} mode", meaning, severity)]
 
 
 def _ranks(observation: Observation, asked: bool) -> list[Clue]:
@@ -193,24 +188,29 @@ def _ranks(observation: Observation, asked: bool) -> list[Clue]:
     data: DataSpec = observation.fact(Fact.INPUT_SPEC)
     if observation.fact(Fact.NUM_SAMPLES) != 1 or (not asked and math.prod(data.shape) > _COUNTED):
         return []
+    clue = partial(Clue, "ranks", "ranks")
     try:
         report = rank_report(observation.model, data)
     except NotApplicable as error:
-        return [Clue("ranks", "ranks", "not counted", str(error), INFO)]
-    short = [rank for rank in report if rank.deficient]
-    if short:
-        return [Clue("ranks", "ranks", str(short[0]), "rgap gives the solution of least norm only", INFO)]
+        return [clue("not counted", str(error), INFO)]
+    if short := [rank for rank in report if rank.deficient]:
+        return [clue(str(short[0]), "rgap gives the solution of least norm only", INFO)]
     if any(rank.rank is None for rank in report):
-        return [Clue("ranks", "ranks", "too large to count", "rgap may or may not be exact", INFO)]
-    told = "every layer's equations determine its input: rgap is exact"
-    return [Clue("ranks", "ranks", f"full in all {len(report)} layers", told, EXPOSED)]
+        return [clue("too large to count", "rgap may or may not be exact", INFO)]
+    meaning = "every layer's equations determine its input: rgap is exact"
+    return [clue(f"full in all {len(report)} layers", meaning, EXPOSED)]
 
 
-def _zeros(observation: Observation) -> Clue:
+def _entries(observation: Observation) -> list[Clue]:
+    """What the entries themselves show: zeros, few sizes, a norm that was set."""
+    tensors = list(observation.update.tensors.values())
+    return [_zeros(tensors), _values(tensors), _norm(tensors)]
+
+
+def _zeros(tensors: Sequence[Tensor]) -> Clue:
     """Zeros that no dead unit and no black pixel explains: in a row and a column that both have other entries."""
-    tensors = observation.update.tensors
-    zeros = sum(int((t == 0).sum()) for t in tensors.values()) / max(1, sum(t.numel() for t in tensors.values()))
-    scattered = max((_scattered(t) for t in tensors.values() if t.dim() > 2), default=0.0)
+    zeros = sum(int((t == 0).sum()) for t in tensors) / max(1, sum(t.numel() for t in tensors))
+    scattered = max((_scattered(t) for t in tensors if t.dim() > 2), default=0.0)
     value = f"{zeros:.1%} of all entries, {scattered:.1%} scattered in one tensor"
     if scattered >= _SPARSE:
         return Clue("zeros", "zeros", value, "looks pruned or masked: attacks should match what is left", CAUTION)
@@ -223,8 +223,8 @@ def _scattered(tensor: Tensor) -> float:
     return float((here & ~matrix).sum() / here.sum().clamp_min(1))
 
 
-def _values(observation: Observation) -> Clue:
-    largest = max(observation.update.tensors.values(), key=lambda t: t.numel())[0].flatten()
+def _values(tensors: Sequence[Tensor]) -> Clue:
+    largest = max(tensors, key=lambda t: t.numel())[0].flatten()
     some = largest[largest != 0][:_LOOKED_AT]
     distinct = len(torch.unique(some.abs()))
     value = f"{distinct:,} sizes in {len(some):,} entries"
@@ -234,9 +234,8 @@ def _values(observation: Observation) -> Clue:
     return Clue("values", "values", value, "not quantised", INFO)
 
 
-def _norm(observation: Observation) -> Clue:
-    squares = [t.double().flatten(1).pow(2).sum(1) for t in observation.update.tensors.values()]
-    norms = torch.stack(squares).sum(0).sqrt()
+def _norm(tensors: Sequence[Tensor]) -> Clue:
+    norms = torch.stack([t.double().flatten(1).pow(2).sum(1) for t in tensors]).sum(0).sqrt()
     largest = float(norms.max())
     alike = len(norms) > 1 and float(norms.max() - norms.min()) <= _SAME * largest
     value = f"{largest:.6g}" + (f" in all {len(norms)} updates" if alike else "")
@@ -251,13 +250,3 @@ def _is_round(norm: float) -> bool:
         return False
     lead = norm / 10.0 ** math.floor(math.log10(norm) + _SAME)
     return any(abs(lead - digit) <= _SAME * digit for digit in (1, 2, 5))
-
-
-def _still(observation: Observation) -> nn.Module:
-    local: LocalTraining = observation.fact(Fact.LOCAL_TRAINING)
-    return working_model(observation.model, local.batchnorm).double().requires_grad_(False)
-
-
-def _shape(observation: Observation) -> tuple[int, ...]:
-    data: DataSpec = observation.fact(Fact.INPUT_SPEC)
-    return data.shape

@@ -15,8 +15,7 @@ from leakgauge.lab.recipes._recipe import Cell, Recipe, Study, Table
 from leakgauge.lab.recipes._running import Result, figures_of, findings_of, results_of
 from leakgauge.lab.recipes._statistics import compute
 from leakgauge.lab.recipes._success import is_failed
-from leakgauge.reading.files import write_whole
-from leakgauge.reading.plain import read_json
+from leakgauge.reading.files import read_json, write_whole
 
 FILE = "measured.json"
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from leakgauge.attacks.peeling import Peeling
 from leakgauge.audit.run import Watch
 from leakgauge.errors import LeakgaugeError
-from leakgauge.execution.trial_run import TrialRun
+from leakgauge.execution.table_cell import TrialRun
 from leakgauge.lab.recipes._measurement import Figures, Measurement
 from leakgauge.setup.plan import informed_by, parse_chain
 from leakgauge.setup.setup import load_setup
