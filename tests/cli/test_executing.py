@@ -9,6 +9,7 @@ import pytest
 
 from leakgauge.cli import executing as module
 from leakgauge.cli.executing import executing
+from leakgauge.cli.options import Places
 from leakgauge.errors import BadInput
 from leakgauge.execution.local import Workers
 
@@ -32,25 +33,25 @@ def asked(monkeypatch):
 
 
 def test_without_a_flag_it_is_this_process():
-    with executing(device="cpu", data_root=None) as executor:
+    with executing(Places(device="cpu")) as executor:
         assert executor is None
 
 
 def test_workers_are_processes_of_this_machine():
-    with executing(device="cpu", data_root=None, workers=3, worker_memory="1GB") as executor:
+    with executing(Places(device="cpu", workers=3, worker_memory="1GB")) as executor:
         assert isinstance(executor, Workers)
         assert executor.slots == 3
 
 
 @pytest.mark.parametrize(("on", "address"), [("ray", None), ("ray=auto", "auto"), ("ray=head:6379", "head:6379")])
 def test_a_cluster_is_looked_for_where_it_was_said(asked, on, address):
-    with executing(device="cpu", data_root=None, on=on) as executor:
+    with executing(Places(device="cpu", on=on)) as executor:
         assert executor.slots == 2
     assert asked == [address]
 
 
 def test_workers_on_a_cluster_are_how_many_of_its_processes_are_asked_for(asked):
-    with executing(device="cpu", data_root=None, on="ray", workers=7) as executor:
+    with executing(Places(device="cpu", on="ray", workers=7)) as executor:
         assert executor.slots == 7
 
 
@@ -68,7 +69,7 @@ def test_workers_on_a_cluster_are_how_many_of_its_processes_are_asked_for(asked)
     ],
 )
 def test_flags_that_do_not_go_together_are_refused(asked, flags, said):
-    with pytest.raises(BadInput, match=said), executing(device="cpu", data_root=None, **flags):
+    with pytest.raises(BadInput, match=said), executing(Places(device="cpu", **flags)):
         pass
 
 

@@ -18,6 +18,7 @@ from PIL import Image
 
 from leakgauge import catalog
 from leakgauge.attacks.linear import Linear
+from leakgauge.cli.running import STEP_SUMMARY, append_step_summary
 
 AUDIT = ("audit", "--attacks", "linear", "--defenses", "gaussian prune", "--plain", "--out", "run", "--json")
 
@@ -289,3 +290,53 @@ def test_the_verdict_is_loud_and_the_names_in_it_are_as_they_are_written(leakgau
     )
     (verdict,) = [line for line in outcome.out.splitlines() if line.startswith("Verdict: ")]
     assert verdict.startswith("Verdict: LEAKS WITH prune:share=0.1. With prune:share=0.1, linear ")
+
+
+def test_several_attacks_are_shown_side_by_side(leakgauge, small, tmp_path, files_in):
+    attacks = "linear inverting-gradients:steps=5"
+    outcome = leakgauge("audit", *small, "--attacks", attacks, "--defenses", "none", "--out", "run")
+    assert outcome.code == 0, outcome.err
+    sheet = tmp_path / "run" / "attacks.png"
+    assert sheet.read_bytes().startswith(b"\x89PNG")
+    assert sheet.stat().st_mode & 0o077 == 0  # it shows private records
+    assert "pairs.png" in files_in(tmp_path / "run")
+
+
+def test_one_attack_needs_no_comparison(leakgauge, small, tmp_path):
+    leakgauge("audit", *small, "--attacks", "linear", "--defenses", "prune", "--out", "run")
+    assert not (tmp_path / "run" / "attacks.png").exists()
+
+
+def test_tables_have_no_pictures(leakgauge, tmp_path):
+    attacks = "linear inverting-gradients:steps=5"
+    words = "audit --model mlp --data breast-cancer --trials 2 --defenses none --out run"
+    outcome = leakgauge(*words.split(), "--attacks", attacks)
+    assert outcome.code == 0, outcome.err
+    assert not list((tmp_path / "run").glob("*.png"))
+
+
+def test_nothing_happens_outside_a_workflow(monkeypatch):
+    monkeypatch.delenv(STEP_SUMMARY, raising=False)
+    assert not append_step_summary("text")
+
+
+def test_an_audit_is_appended_to_what_is_there(leakgauge, small, tmp_path, monkeypatch):
+    page = tmp_path / "page.md"
+    page.write_text("before\n")
+    monkeypatch.setenv(STEP_SUMMARY, str(page))
+    assert leakgauge("audit", *small, "--attacks", "linear", "--defenses", "none", "--out", "run").code == 0
+    text = page.read_text()
+    assert text.startswith("before\n### Leakage audit: ")
+    assert (tmp_path / "run" / "summary.md").read_text() in text
+
+
+def test_a_single_attack_is_not(leakgauge, small, tmp_path, monkeypatch):
+    monkeypatch.setenv(STEP_SUMMARY, str(tmp_path / "page.md"))
+    leakgauge("attack", "linear", *small, "--out", "run")
+    assert not (tmp_path / "page.md").exists()
+
+
+def test_a_page_that_cannot_be_written_is_said_and_fails_nothing(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv(STEP_SUMMARY, str(tmp_path))
+    assert not append_step_summary("text")
+    assert f"{STEP_SUMMARY} could not be written" in capsys.readouterr().err

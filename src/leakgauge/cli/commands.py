@@ -132,7 +132,7 @@ TREE: dict[str, Node] = {
     ),
     "bench": Command("bench", "bench"),
     "lab": LAB,
-    "recorded": Command("recorded", "recorded", hidden=True),
+    "recorded": Command("audit", "recorded", hidden=True),
 }
 TOP = Group("Measure what a federated-learning update gives away.", "leakgauge audit", TREE)
 # Names of version 0.1: they work in 0.2 and say the new one.

@@ -1,11 +1,12 @@
-"""Who runs the chunks of a command: this process, processes of this machine, or a cluster."""
+"""Who runs the work units of a command: this process, processes of this machine, or a cluster."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
+from typing import Any
 
+from leakgauge.cli.options import Places
 from leakgauge.errors import BadInput
 from leakgauge.execution.local import Workers, memory_from_text
 from leakgauge.execution.ray import OnRay
@@ -14,35 +15,22 @@ from leakgauge.execution.scheduler import Transport
 
 
 @contextmanager
-def executing(
-    *,
-    device: str,
-    data_root: Path | None,
-    workers: int | None = None,
-    worker_memory: str | None = None,
-    on: str | None = None,
-    gpus_per_task: float | None = None,
-) -> Iterator[Transport | None]:
+def executing(given: Places) -> Iterator[Transport | None]:
     """A transport for as long as this lasts; None for this process."""
-    if gpus_per_task is not None and on is None:
+    on, workers, memory, share = given.on, given.workers, given.worker_memory, given.gpus_per_task
+    if share is not None and on is None:
         raise BadInput("--gpus-per-task", allowed="used with --on ray", got="no --on", do="add --on ray")
-    if worker_memory is not None and (on is not None or workers is None):
+    if memory is not None and (on is not None or workers is None):
         got = "--on" if on is not None else "no --workers"
         raise BadInput("--worker-memory", allowed="used with --workers alone", got=got, do="see 'audit --help'")
     if workers is not None and workers < 1:
         raise BadInput("--workers", allowed="a whole number from 1", got=workers, do="for example --workers 4")
+    place: dict[str, Any] = {"device": given.device, "data_root": given.data_root}
     if on is not None:
         with connected(_address(on)) as ray:
-            yield OnRay(
-                ray,
-                device=device,
-                data_root=data_root,
-                at_most=workers,
-                gpus=1.0 if gpus_per_task is None else gpus_per_task,
-            )
+            yield OnRay(ray, at_most=workers, gpus=1.0 if share is None else share, **place)
     elif workers is not None:
-        limit = None if worker_memory is None else memory_from_text(worker_memory)
-        yield Workers(workers, device=device, data_root=data_root, memory=limit)
+        yield Workers(workers, memory=None if memory is None else memory_from_text(memory), **place)
     else:
         yield None
 

@@ -52,6 +52,12 @@ def duration(seconds: float) -> str:
     return f"{seconds:.1f} s" if 0 < seconds < 99.95 else f"{seconds:,.0f} s"
 
 
+def milliseconds(time: Interval) -> str:
+    """ "17 ms [13, 25]"."""
+    middle, low, high = (f"{1000 * (seconds or 0):.0f}" for seconds in (time.value, time.low, time.high))
+    return f"{middle} ms [{low}, {high}]"
+
+
 def count(noun: str, value: float | None) -> str:
     """ "1 step", "4,400 steps"; nothing where it was not counted."""
     if value is None:

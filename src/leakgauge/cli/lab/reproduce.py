@@ -203,10 +203,8 @@ def _run(
     refused: dict[str, int] = {}
     interrupted = False
     try:
-        with (
-            executing(device=device, data_root=data_root, on=on, gpus_per_task=gpus_per_task) as executor,
-            watching() as watch,
-        ):
+        places = options.Places(device=device, data_root=data_root, on=on, gpus_per_task=gpus_per_task)
+        with executing(places) as executor, watching() as watch:
             not_run = run_jobs(
                 jobs,
                 device=device,

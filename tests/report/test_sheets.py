@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from safetensors.torch import load_file
 
-from leakgauge.report.reconstructions import write_reconstructions
+from leakgauge.report.sheets import write_reconstructions
 from leakgauge.types import BLANK, Finding, Pictures
 
 NAME = "dlg | none | plain"
