@@ -16,7 +16,7 @@ from leakgauge.reading.keys import key_of
 from leakgauge.recording.loading import setup_for
 from leakgauge.recording.recorded_clients import NothingReadable, groups_of, of_round
 from leakgauge.recording.recorded_folder import Recorded, left_out, read_folder
-from leakgauge.report.rounds import AuditedRound, rounds_page
+from leakgauge.report.markdown import AuditedRound, rounds_page
 from leakgauge.types import SCHEMA, Scenario
 
 CHEAP = ("linear", "labels")  # attacks without a search: seconds for a hundred clients

@@ -50,7 +50,12 @@ def report(
         with _as_written(folder):
             files = write(run, pictures, out or folder, (to,))
     paths = {form: str(path) for form, path in files.items()}
-    deliver(paths, as_json, lambda: [show(path) for path in paths.values()])
+
+    def shown() -> None:
+        for path in paths.values():
+            show(path)
+
+    deliver(paths, as_json, shown)
 
 
 def _spare_pictures(folder: Path) -> None:

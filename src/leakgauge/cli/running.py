@@ -20,11 +20,9 @@ from leakgauge.execution.scheduler import Transport
 from leakgauge.reading.keys import key_of
 from leakgauge.report import to_summary, write
 from leakgauge.report.blind_page import HEADS, client_rows
-from leakgauge.report.cells import LABELS, flags
-from leakgauge.report.not_run import skipped_lines
-from leakgauge.report.numbers import heading
+from leakgauge.report.cells import LABELS, flags, skipped_lines
+from leakgauge.report.numbers import counted, heading
 from leakgauge.report.sheets import write_attacks, write_pairs, write_reconstructions
-from leakgauge.report.subject import counted
 from leakgauge.report.tradeoff import tradeoff
 from leakgauge.types import NOT_APPLICABLE, AuditReport, Federation, Interval, Scenario, Verdict, cell_name
 from leakgauge.verdict.roles import decoys_in, is_floor

@@ -1,13 +1,11 @@
 """AuditReport -> html | json | markdown | junit | summary | officer."""
 
-from leakgauge.report.comparison_page import to_comparison
+from leakgauge.report.comparison import to_comparison
 from leakgauge.report.html import to_html
-from leakgauge.report.json import from_json, to_json
+from leakgauge.report.json import from_json, scenario_toml, to_json
 from leakgauge.report.junit import to_junit
-from leakgauge.report.markdown import to_markdown
+from leakgauge.report.markdown import to_markdown, to_summary
 from leakgauge.report.officer import to_officer
-from leakgauge.report.summary import to_summary
-from leakgauge.report.toml import scenario_toml
 from leakgauge.report.writing import FORMATS, write, write_comparison
 
 __all__ = [

@@ -1,12 +1,91 @@
-"""Axes that fit what is drawn on them: round ends, a handful of round ticks."""
+"""What all charts share: the frame, axes that fit what is drawn on them, and the looks of attacks and floors.
+
+Charts are coordinates for inline SVG, coloured by the page's own CSS, so that dark mode follows.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
+from leakgauge.verdict.roles import floor_names
+
+COLOURS = 8  # as many as the style sheet has
+DASHES = ("", "7 4", "2 3", "9 3 2 3")  # plain, adaptive; then again for a ninth attack and beyond
+_FLOOR_DASHES = ("1 3", "5 3 1 3")
 _MOST_TICKS = 7
+
+
+@dataclass(frozen=True)
+class Frame:
+    """Size and edges of a chart in px; `inset`: room at both ends, where a mark stays whole."""
+
+    width: int
+    height: int
+    left: int
+    right: int
+    top: int
+    bottom: int
+    inset: int = 0
+
+    def x(self, share: float) -> float:
+        """From the left edge, 0, to the right one, 1."""
+        return round(self.left + self.inset + share * (self.right - self.left - 2 * self.inset), 1)
+
+    def y(self, share: float) -> float:
+        """From the bottom, 0, to the top, 1; SVG counts downwards."""
+        return round(self.bottom - self.inset - share * (self.bottom - self.top - 2 * self.inset), 1)
+
+
+@dataclass(frozen=True)
+class Tick:
+    at: float
+    text: str
+
+
+@dataclass(frozen=True)
+class Line:
+    label: str
+    colour: str  # CSS class
+    dash: str
+    points: str
+    said: str  # stands beside the label
+    band: str = ""  # the outline of the middle half of the victims
+
+
+@dataclass(frozen=True)
+class Chart:
+    """One configuration."""
+
+    title: str
+    items: tuple[Any, ...]  # lines or marks of attacks, in the order of the legend
+    floors: tuple[Line, ...] = ()
+
+
+@dataclass(frozen=True)
+class Charts:
+    """Charts of one kind side by side, with the same axes."""
+
+    charts: tuple[Chart, ...]
+    frame: Frame
+    x_ticks: tuple[Tick, ...] = ()
+    y_ticks: tuple[Tick, ...] = ()
+    x_name: str = ""
+    y_name: str = ""
+    bar: float = 0.0  # where the criterion stands on the x axis
+    bar_text: str = ""
+
+
+def look(place: int, adaptive: bool) -> tuple[str, int]:
+    """Colour of the attack with this place among all of them, and which of four dashes or shapes it has."""
+    lap, index = divmod(place, COLOURS)
+    return f"s{index}", 2 * min(lap, 1) + adaptive
+
+
+def floor_dash(name: str) -> str:
+    return _FLOOR_DASHES[floor_names().index(name) % len(_FLOOR_DASHES)]
 
 
 @dataclass(frozen=True)

@@ -9,11 +9,12 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
+from leakgauge.report.cells import skipped_lines
 from leakgauge.report.html import rendered
-from leakgauge.report.not_run import skipped_lines
+from leakgauge.report.json import scenario_toml
+from leakgauge.report.numbers import NOTHING, counted
 from leakgauge.report.pictures import data_uri
-from leakgauge.report.subject import client_name, counted, title_of
-from leakgauge.report.toml import scenario_toml
+from leakgauge.report.subject import client_name, title_of, was
 from leakgauge.types import AuditReport, Finding, Pictures, Proven
 from leakgauge.verdict.proven import headline_of
 
@@ -60,31 +61,27 @@ def claimed(recovered: Tensor) -> Tensor:
 
 def _banner(report: AuditReport) -> dict[str, str]:
     """What is certain: records that carry a proof, and labels that the updates prove."""
-    proven, one = report.verdict.proven, report.scenario.trials == 1
+    proven = report.verdict.proven
     assert proven is not None
-    of_updates = "the update" if one else "the updates"
     return {
         "tone": "bad" if proven.records else "warn",
         "word": headline_of(proven),
         "sentence": report.verdict.sentence,
-        "rest": _said(proven, of_updates),
+        "rest": _said(proven, one=report.scenario.trials == 1),
     }
 
 
-def _said(proven: Proven, of_updates: str) -> str:
-    """Both in sentences."""
+def _said(proven: Proven, one: bool) -> str:
+    """Both in sentences; `one`: of a single update."""
+    of, prove = ("The update", "proves") if one else ("The updates", "prove")
     read = f"{proven.labels} of {counted('label', proven.of_labels)}" if proven.labels else ""
-    prove = "prove" if of_updates.endswith("s") else "proves"
-    if proven.records:
-        one = proven.records == 1
-        said = (
-            f"{proven.records} of {counted('private record', proven.of_records)} {'was' if one else 'were'} recovered "
-            f"from {of_updates} alone, {'with a proof' if one else 'each with a proof'}."
-        )
-        return said + (f" {of_updates.capitalize()} also {prove} {read}." if read else "")
+    if k := proven.records:
+        records = f"{k} of {counted('private record', proven.of_records)} {was(k)} recovered from {of.lower()} alone"
+        said = f"{records}, {'with a proof' if k == 1 else 'each with a proof'}."
+        return f"{said} {of} also {prove} {read}." if read else said
     rest = "without the private samples nothing else can be scored: look at the pictures, and take likeness seriously."
     if read:
-        return f"{of_updates.capitalize()} {prove} {read}. No attack proved a recovered record right, and {rest}"
+        return f"{of} {prove} {read}. No attack proved a recovered record right, and {rest}"
     return f"No attack proved a recovery right, and {rest}"
 
 
@@ -94,18 +91,20 @@ def _row(report: AuditReport, finding: Finding) -> list[str]:
         finding.attack,
         "adaptive" if finding.adaptive else "plain",
         client_name(report, finding.trial),
-        "–" if proven is None else f"{proven} of {report.scenario.batch_size}",
+        NOTHING if proven is None else f"{proven} of {report.scenario.batch_size}",
         label_words(finding.labels),
-        "–" if labels is None else str(labels),
-        "–" if finding.objective is None else f"{finding.objective:.3g}",
+        NOTHING if labels is None else str(labels),
+        NOTHING if finding.objective is None else f"{finding.objective:.3g}",
     ]
 
 
 def label_words(labels: Sequence[int | None] | None) -> str:
     """The first labels of one client; a dash where none is named."""
     if labels is None:
-        return "–"
-    return " ".join("–" if label is None else str(label) for label in labels[:_LABELS]) + " …" * (len(labels) > _LABELS)
+        return NOTHING
+    return " ".join(NOTHING if label is None else str(label) for label in labels[:_LABELS]) + " …" * (
+        len(labels) > _LABELS
+    )
 
 
 def _figures(report: AuditReport, pictures: Pictures) -> dict[str, list[tuple[str, Tensor]]]:

@@ -12,22 +12,16 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from leakgauge.reading.visible import visible_lines
-from leakgauge.report import assumptions
-from leakgauge.report.cells import CONTROL_NOTE, CREDIBLE_NOTE, by_defense, cells, flags
-from leakgauge.report.curves import success_curves
-from leakgauge.report.exposed import NOTE as EXPOSED_NOTE
-from leakgauge.report.exposed import exposed
+from leakgauge.report import subject
+from leakgauge.report.cells import CONTROL_NOTE, CREDIBLE_NOTE, by_defense, cells, flags, skipped_lines
+from leakgauge.report.curves import plot, success_curves
 from leakgauge.report.gallery import exhibits, guesses, room_for
-from leakgauge.report.not_run import skipped_lines
+from leakgauge.report.json import scenario_toml
 from leakgauge.report.objectives import objectives
-from leakgauge.report.plot import plot
-from leakgauge.report.quality import quality
-from leakgauge.report.rows import columns, guarantee_text, most_exposed, table_rows
-from leakgauge.report.scatter import scatter
-from leakgauge.report.subject import in_python, title_of, triage_note
-from leakgauge.report.toml import scenario_toml
+from leakgauge.report.rows import EXPOSED_NOTE, columns, exposed, guarantee_text, most_exposed, table_rows
+from leakgauge.report.scatter import painted, quality, scatter
 from leakgauge.report.tradeoff import tradeoff
-from leakgauge.types import AuditReport, ConfigurationVerdict, Flag, Pictures, threat_model
+from leakgauge.types import AuditReport, ConfigurationVerdict, Pictures, threat_model
 from leakgauge.verdict.summary import headline, state_of
 
 _FOLDER = Path(__file__).parent / "templates"
@@ -44,14 +38,7 @@ SCRIPT: Mapping[str, Any] = {
     "text": Markup(_SCRIPT),
     "hash": "sha256-" + base64.b64encode(hashlib.sha256(_SCRIPT.encode()).digest()).decode(),
 }
-_TONES = {
-    "leaks": "bad",
-    "labels read": "warn",
-    "no leak found": "warn",
-    "cannot tell": "warn",
-    "not tested": "warn",
-    "protected": "good",
-}
+_TONES = {"leaks": "bad", "protected": "good"}  # of a configuration; amber for all others
 
 
 def rendered(template: str, page: Mapping[str, Any]) -> str:
@@ -67,35 +54,36 @@ def to_html(report: AuditReport, pictures: Pictures | None = None) -> str:
     page = {
         "report": report,
         "script": SCRIPT,
-        "title": title_of(report),
+        "title": subject.title_of(report),
         "heading": "Attacks and defenses",
         "banner": _banner(report),
         "lead": lead,
         "rest": rest,
         "most_exposed": most_exposed(report),
-        "attacked": assumptions.attacked(report),
+        "attacked": subject.attacked(report),
         "threat": threat_model(report.scenario.threat_model),
-        "told": assumptions.told(report),
-        "not_told": assumptions.not_told(report),
-        "labels_sentence": assumptions.labels_sentence(report),
-        "flags": _flags(report),
+        "told": subject.told(report),
+        "not_told": subject.not_told(report),
+        "labels_sentence": subject.labels_sentence(report),
+        "flags": [(flag, _raised(report, flag.id)) for flag in flags(report)],
         "configurations": {c.defense: _configuration(c) for c in report.verdict.configurations},
         "exhibits": exhibits(report, pictures),
         "guesses": guesses(report, pictures),
         "reduced": report.data.kind == "image" and max(report.data.shape[1:]) > room_for(report).side,
         "columns": columns(report),
         "credible_note": CREDIBLE_NOTE,
-        "triage_note": triage_note(report.scenario),
+        "triage_note": subject.triage_note(report.scenario),
         "control_note": CONTROL_NOTE if any(cell.control for cell in cells(report)) else "",
         "rows": table_rows(report),
         "plot": plot(curves),
         "objectives": objectives(report, curves.attacks),
         "scatter": scatter(quality(report), curves.attacks),
+        "painted": painted,
         "tradeoff": tradeoff(report),
         "exposed": exposed(report),
         "exposed_note": EXPOSED_NOTE,
         "not_run": skipped_lines(report),
-        "in_python": in_python(report.scenario),
+        "in_python": subject.in_python(report.scenario),
         "toml": scenario_toml(report.scenario),
     }
     return rendered("report.html.j2", page)
@@ -103,30 +91,24 @@ def to_html(report: AuditReport, pictures: Pictures | None = None) -> str:
 
 def _banner(report: AuditReport) -> dict[str, str]:
     """Colour and words; the words alone say it, for those who print in grey."""
-    gate, leaks = report.verdict.gate, report.verdict.leaks
+    verdict, gate, word = report.verdict, report.verdict.gate, headline(report.verdict)
     failed = gate is not None and not gate.passed
-    tone = "bad" if leaks or failed else "good" if _all_protected(report) else "warn"
-    if gate is not None and not failed:
-        tone = "warn" if leaks else "good"  # within what its user accepts
+    # Green is for what is guaranteed, or within what its user accepts: that no attack got anywhere is no reason for it.
+    tone = "bad" if verdict.leaks or failed else "good" if word.startswith("Protected") else "warn"
+    if gate is None:
+        return {"tone": tone, "word": word, "gate": "", "gate_sentence": ""}
+    if gate.passed:
+        tone = "warn" if verdict.leaks else "good"
     return {
         "tone": tone,
-        "word": headline(report.verdict),
-        "gate": "" if gate is None else f"Gate {'failed' if failed else 'passed'}",
-        "gate_sentence": "" if gate is None else gate.sentence,
+        "word": word,
+        "gate": f"Gate {'failed' if failed else 'passed'}",
+        "gate_sentence": gate.sentence,
     }
 
 
-def _all_protected(report: AuditReport) -> bool:
-    """Green is for what is guaranteed: that no attack got anywhere is no reason for it."""
-    return headline(report.verdict).startswith("Protected")
-
-
-def _flags(report: AuditReport) -> list[tuple[Flag, list[str]]]:
-    """Each flag with the cells that raised it, so that its reach is seen at once."""
-    return [(flag, _raised(report, flag.id)) for flag in flags(report)]
-
-
 def _raised(report: AuditReport, flag: str) -> list[str]:
+    """The cells that raised a flag, so that its reach is seen at once."""
     places = []
     for defense, group in by_defense(report).items():
         hits = [f"{cell.row.attack}, {cell.style}" for cell in group if flag in cell.row.flags]
@@ -141,7 +123,7 @@ def _configuration(verdict: ConfigurationVerdict) -> dict[str, str]:
     style = "adaptive" if verdict.adaptive else "plain"
     return {
         "state": state_of(verdict),
-        "tone": _TONES[state_of(verdict)],
+        "tone": _TONES.get(state_of(verdict), "warn"),
         "sentence": verdict.sentence,
         "sides": verdict.sides,
         "worst": f"{verdict.attack}, {style}" if verdict.attack else "",

@@ -5,19 +5,17 @@ It is written from the results alone and shows no private sample, so it can be p
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from leakgauge import catalog
 from leakgauge.metrics.intervals import at_most, needed
-from leakgauge.report import assumptions
-from leakgauge.report.cells import criterion
-from leakgauge.report.doubts import doubts
+from leakgauge.report.cells import by_defense, criterion, flags, plain_lines
 from leakgauge.report.html import rendered
-from leakgauge.report.not_run import plain_lines
-from leakgauge.report.numbers import number, percent
+from leakgauge.report.numbers import counted, number, percent
 from leakgauge.report.rows import most_exposed_of
-from leakgauge.report.subject import GIVEN, SIMULATED, counted, in_python, kind_of_update, title_of
-from leakgauge.types import UNDEFENDED, AuditReport, ConfigurationVerdict, LabelsRead, Proven, UpperSide, threat_model
+from leakgauge.report.subject import GIVEN, SIMULATED, in_python, kind_of_update, title_of, told, was
+from leakgauge.types import UNDEFENDED, AuditReport, ConfigurationVerdict, Flag, Proven, UpperSide, threat_model
+from leakgauge.verdict.flags import NO_BETTER_THAN_CONTROL
 from leakgauge.verdict.roles import attack_rows
 from leakgauge.verdict.summary import in_a_row, state_of, under_test
 
@@ -35,27 +33,60 @@ _ANSWERS = {  # each begins with the configurations that it is about
     "not tested": "no attack could be carried out, so nothing is known: this audit neither clears nor accuses.",
 }
 _ENOUGH = 0.05  # the share of records that an audit should be able to rule out
+_OVERSTATED = "so the risk may be overstated"
+_PLAIN: Mapping[str, str] = {
+    "labels-given": f"the attacker was handed the true labels, which a real one does not have, {_OVERSTATED}",
+    "batchnorm-given": "the attacker was handed statistics of the private records, which a real one does not have, "
+    + _OVERSTATED,
+    "defense-without-effect": "a defense was declared, but the update is the same without it: it protected nothing",
+    "objective-did-not-fall": "the attack failed at its own task, which is no credit to the defense: another one may "
+    "get further",
+    "never-moved": "the attack stopped where it began, which is no credit to the defense: another one may get further",
+    "diverged": "the attack broke down, which is no credit to the defense: what it did not finish counts as not "
+    "rebuilt",
+    "no-better-than-mean": "what came out is no nearer to the true records than an average of public ones: by itself "
+    "it shows nothing of them",
+    "no-better-than-decoy": "the same attack does as well with the update of somebody else: what it shows was made up "
+    "and not read",
+    NO_BETTER_THAN_CONTROL: "what came out is no nearer to the true records than to other ones of the same kind: "
+    "nothing of them was seen in it, beyond the label at most; traces too weak for so few records may be there",
+    "bound-exceeded": "more was rebuilt than the guarantee allows: something that was declared is not so, and the "
+    "guarantee must not be relied on",
+    "generator-saw-victims": "the attack had been trained on records that are attacked here: it may remember them "
+    f"instead of reading them, {_OVERSTATED}",
+    "generator-data-unknown": "nobody can say whether the attack had been trained on records that are attacked here: "
+    "if it had, the risk is overstated",
+    "rank-deficient": "the equations that the attack solves leave the record open: a poor result is its limit and no "
+    "protection",
+    "time-budget-spent": "the attack was stopped when its time was up: more time may rebuild more",
+    "batch-only-alike": "the attacks did not know in which order the client used its records, or what it left out: "
+    "where nothing was rebuilt, this may be why",
+    "batch-unproven": "whether what was shared came from the records at hand could not be told: where nothing was "
+    "rebuilt, this clears nothing",
+    "explained-by-others": "an attack found other records that explain what was shared: the records at hand may not be "
+    "those behind it, so where nothing was rebuilt, this clears nothing",
+    "no-ground-truth": "the true records were not at hand, so nothing could be compared with them",
+}
 
 
 def to_officer(report: AuditReport) -> str:
     """The same report gives the same bytes."""
-    state = overall(report)
+    state, verdict = overall(report), report.verdict
+    several, drawn = len(verdict.configurations) > 1, kind_of_update(report.scenario) == SIMULATED
+    # Green is for what is guaranteed, and not where labels were read all the same.
+    labels = state == "protected" and any(c.labels for c in under_test(verdict))
     page = {
         "title": title_of(report),
-        "tone": _tone(report, state),
+        "tone": "warn" if labels else _TONES[state],
         "answer": answer(report),
         "tried": tried(report),
         "not_run": plain_lines(report),
         "bar": bar(report) if report.scored else "",
         "came_out": [
-            (
-                name_of(c, len(report.verdict.configurations) > 1),
-                [*_defense(c.defense), *came_out(c, drawn=kind_of_update(report.scenario) == SIMULATED)],
-            )
-            for c in report.verdict.configurations
+            (name_of(c, several), _defense(c.defense) + came_out(c, drawn=drawn)) for c in verdict.configurations
         ],
         "most_exposed": most_exposed_words(report),
-        "knew": assumptions.told(report),
+        "knew": told(report),
         "not_covered": not_covered(report),
         "doubts": doubts(report),
         "next": next_steps(report, state),
@@ -71,12 +102,6 @@ def overall(report: AuditReport) -> str:
     if report.verdict.leaks:
         return "leaks"
     return "protected" if {_kind(c) for c in under_test(report.verdict)} == {"protected"} else "unknown"
-
-
-def _tone(report: AuditReport, state: str) -> str:
-    """Green is for what is guaranteed, and not where labels were read all the same."""
-    read = state == "protected" and any(c.labels for c in under_test(report.verdict))
-    return "warn" if read else _TONES[state]
 
 
 def name_of(configuration: ConfigurationVerdict, several: bool) -> str:
@@ -107,7 +132,7 @@ def _unscored(proven: Proven) -> list[str]:
     lines = ["Not scored: the true records were not at hand, so nothing could be compared with them."]
     if proven.records:
         what = f"{proven.records} of {records}"
-        lines.append(f"Even so {what} {_was(proven.records)} rebuilt with a proof that it is right: the updates leak.")
+        lines.append(f"Even so {what} {was(proven.records)} rebuilt with a proof that it is right: the updates leak.")
     if proven.labels:
         lines.append(f"What was shared proves {proven.labels} of {counted('label', proven.of_labels)}.")
     return lines if proven.records else [*lines, "That no record was proven clears nothing."]
@@ -195,14 +220,11 @@ def tried(report: AuditReport) -> list[str]:
         f"Attacks that were tried: {', '.join(a for a in attacks if a in fitted) or 'none'}.",
     ]
     if missing := [a for a in attacks if a not in fitted]:
-        lines.append(f"{', '.join(missing)} could not run here; nothing is known from {_them(missing)}.")
+        them = "it" if len(missing) == 1 else "them"
+        lines.append(f"{', '.join(missing)} could not run here; nothing is known from {them}.")
     if any(r.adaptive for r in report.summary):
         lines.append("Where a defense was in place, attackers who know of it were played as well as those who do not.")
     return lines
-
-
-def _them(names: Sequence[str]) -> str:
-    return "it" if len(names) == 1 else "them"
 
 
 def _updates(report: AuditReport) -> str:
@@ -212,15 +234,11 @@ def _updates(report: AuditReport) -> str:
     records = "one record" if s.batch_size == 1 else f"{s.batch_size} records"
     model = "the model that was given" if in_python(s) else f"the model {s.model}"
     if kind == SIMULATED:
-        computed = f"{counted('update', s.trials)} {_was(s.trials)} computed{each} from {records} of {s.data}"
+        computed = f"{counted('update', s.trials)} {was(s.trials)} computed{each} from {records} of {s.data}"
         return f"{computed}, with {model}, and attacked."
     whose = "The update of one client" if s.trials == 1 else f"The updates of {s.trials} clients"
     how = "given" if kind == GIVEN else f"recorded in round {s.round}"
-    return f"{whose}{each or ','} from {records}, {_was(s.trials)} {how} and attacked, with {model}."
-
-
-def _was(count: int) -> str:
-    return "was" if count == 1 else "were"
+    return f"{whose}{each or ','} from {records}, {was(s.trials)} {how} and attacked, with {model}."
 
 
 def came_out(configuration: ConfigurationVerdict, drawn: bool = True) -> list[str]:
@@ -244,8 +262,14 @@ def came_out(configuration: ConfigurationVerdict, drawn: bool = True) -> list[st
             f"Something of the records gets through all the same: for {traces.first} of {traces.records} of them "
             f"what was rebuilt is nearer to the true record than to any of {traces.candidates} others of its kind."
         )
-    if configuration.labels:
-        lines.append(_labels(configuration.labels))
+    if labels := configuration.labels:
+        read = f"the attack {labels.attack} reads {percent(labels.share)} of them"
+        lines.append(
+            f"Labels (what a record is said to be, a diagnosis for example): {read}; guessing gets "
+            f"{percent(labels.guess)}."
+            + (f" What was shared proves {counted('label', labels.proven)} without any guessing." * bool(labels.proven))
+            + " A label can be sensitive by itself."
+        )
     lines.append(_limit(configuration.upper, everything=lower.recovered == lower.records))
     return lines
 
@@ -260,7 +284,7 @@ def _rebuilt(configuration: ConfigurationVerdict, drawn: bool) -> str:
             "records to compare with."
         )
     if k:
-        said = f"{k} of {counted('record', n)} {_was(k)} rebuilt by at least one attack."
+        said = f"{k} of {counted('record', n)} {was(k)} rebuilt by at least one attack."
         all_others = f"So of all such records at least {percent(lower.at_least)} can be rebuilt (95 % confidence)."
     else:
         said = "The one record was not rebuilt." if n == 1 else f"None of {n} records was rebuilt."
@@ -269,16 +293,6 @@ def _rebuilt(configuration: ConfigurationVerdict, drawn: bool) -> str:
             "attacks (95 % confidence)."
         )
     return f"{said} {all_others if drawn else 'What it means for other records was not measured: these were given.'}"
-
-
-def _labels(labels: LabelsRead) -> str:
-    proven = labels.proven
-    by_itself = "" if not proven else f" What was shared proves {counted('label', proven)} without any guessing."
-    return (
-        f"Labels (what a record is said to be, a diagnosis for example): the attack {labels.attack} reads "
-        f"{percent(labels.share)} of them; guessing gets {percent(labels.guess)}.{by_itself} A label can be "
-        "sensitive by itself."
-    )
 
 
 def _limit(upper: UpperSide, everything: bool) -> str:
@@ -345,10 +359,8 @@ def _state(report: AuditReport) -> str:
     state = str(report.environment.get("model state") or "")
     if not state:
         return "the report has the model that was attacked"
-    start = {"weights from": "the model had the", "as": "the model was taken", "after": "the model was taken"}
-    return next(
-        (f"{said} {state}" for word, said in start.items() if state.startswith(f"{word} ")), f"the model was {state}"
-    )
+    words = {"weights": "the model had the", "as": "the model was taken", "after": "the model was taken"}
+    return f"{words.get(state.partition(' ')[0], 'the model was')} {state}"
 
 
 def _measured(report: AuditReport) -> str:
@@ -357,3 +369,34 @@ def _measured(report: AuditReport) -> str:
         f"Leakgauge {where.get('leakgauge', '')}, commit {where.get('commit', '')}, {where.get('device', '')}, "
         f"seed {report.scenario.seed}."
     )
+
+
+def doubts(report: AuditReport) -> list[str]:
+    """Each doubt as a sentence that begins with the configurations, and the attacks, that it is about."""
+    return [f"{about(report, flag.id)}: {plain(flag)}." for flag in flags(report)]
+
+
+def plain(flag: Flag) -> str:
+    """Without advice, which is for those who run the audit; a flag that is not known here keeps its reason."""
+    return _PLAIN.get(flag.id, flag.reason.rstrip("."))
+
+
+def about(report: AuditReport, flag: str) -> str:
+    """ "With gaussian:std=1 (every attack) and with prune (idlg not knowing of it)"; the whole audit if no row is."""
+    places = []
+    for defense, group in by_defense(report).items():
+        ran = [cell for cell in group if cell.row.error is None and not cell.control]
+        raised = [cell for cell in ran if flag in cell.row.flags]
+        if not raised:
+            continue
+        names = [
+            cell.row.attack + ("" if defense == UNDEFENDED else f" {'' if cell.row.adaptive else 'not '}knowing of it")
+            for cell in raised
+        ]
+        where = "without any defense" if defense == UNDEFENDED else f"with {defense}"
+        claiming = [cell for cell in ran if cell.claims_records]
+        if len(raised) > 1 and raised in (ran, claiming):
+            names = ["every attack" if raised == ran else "every attack on records"]
+        places.append(f"{where} ({', '.join(names)})")
+    said = in_a_row(places) or "the whole audit"
+    return said[0].upper() + said[1:]

@@ -59,7 +59,7 @@ def comparison_png(true: Tensor, recovered: Mapping[str, Tensor], scores: Mappin
 
 def sheet_png(images: Tensor) -> bytes:
     """A sheet of K pictures (K, C, H, W) in [0, 1], for reconstructions that have no truth beside them."""
-    return _sheet([("", part, ()) for part in images.split(_COLUMNS)])
+    return _sheet([("", part, ()) for part in torch.split(images, _COLUMNS)])
 
 
 def _sheet(rows: Sequence[tuple[str, Tensor, Sequence[Scores]]]) -> bytes:

@@ -92,7 +92,7 @@ def _tensors(recovered: Tensor | None, found: list[Finding], samples: int) -> di
         first, answers = recovered[:, :samples], recovered[:, samples:]
         kept |= {"inputs": first.nan_to_num(BLANK).contiguous(), "claimed": claimed(first).contiguous()}
         if answers.shape[1]:
-            kept["answers"] = answers.unflatten(1, (-1, samples)).contiguous()
+            kept["answers"] = answers.reshape(len(answers), -1, samples, *answers.shape[2:]).contiguous()
     if all(f.labels is not None for f in found):
         kept["labels"] = torch.tensor([[NO_LABEL if k is None else k for k in f.labels or ()] for f in found])
     return kept

@@ -7,13 +7,12 @@ from pathlib import Path
 
 from leakgauge.reading.files import make_folder, write_whole
 from leakgauge.report.blind_page import to_blind_page
-from leakgauge.report.comparison_page import to_comparison
+from leakgauge.report.comparison import to_comparison
 from leakgauge.report.html import to_html
 from leakgauge.report.json import to_json
 from leakgauge.report.junit import to_junit
-from leakgauge.report.markdown import to_markdown
+from leakgauge.report.markdown import to_markdown, to_summary
 from leakgauge.report.officer import to_officer
-from leakgauge.report.summary import to_summary
 from leakgauge.settings import unknown_name
 from leakgauge.types import AuditReport, Pictures
 

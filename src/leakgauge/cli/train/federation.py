@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from leakgauge.audit.federated_training import Trained, TrainingReport, train_federation
 from leakgauge.cli.console import deliver, say, show, show_table, watching
@@ -43,7 +44,7 @@ def train(given: FederationFlags) -> int:
     Example: `leakgauge train federation --data digits --model mlp --defense gaussian:std=0.01 --rounds 20`
     """
     base = Scenario(data="digits", partition=_PARTITION, local=_LOCAL)
-    own = {name: _once(name, getattr(given, name)) for name in ("aggregator", "encryption", "poison")}
+    own: dict[str, Any] = {name: _once(name, getattr(given, name)) for name in ("aggregator", "encryption", "poison")}
     own = {name: value for name, value in {"rounds": given.rounds, **own}.items() if value is not None}
     settings = Federation.from_mapping(Federation.from_text(given.federation or "").as_dict() | own)
     with watching() as watch:
