@@ -25,7 +25,7 @@ from leakgauge.types import AuditReport, ConfigurationVerdict, Pictures, threat_
 from leakgauge.verdict.summary import headline, state_of
 
 _FOLDER = Path(__file__).parent / "templates"
-_TEMPLATES = Environment(
+TEMPLATES = Environment(
     loader=FileSystemLoader(_FOLDER),
     autoescape=True,  # names, paths and errors come from users
     undefined=StrictUndefined,
@@ -43,22 +43,37 @@ _TONES = {"leaks": "bad", "protected": "good"}  # of a configuration; amber for 
 
 def rendered(template: str, page: Mapping[str, Any]) -> str:
     """A page, in which nothing that came from outside is read as HTML or stays unseen."""
-    return visible_lines(_TEMPLATES.get_template(template).render(page))
+    return visible_lines(TEMPLATES.get_template(template).render(page))
 
 
 def to_html(report: AuditReport, pictures: Pictures | None = None) -> str:
     """The same report and pictures give the same bytes."""
     curves = success_curves(report)
     lead, _, rest = report.verdict.sentence.partition(". ")  # the gravest configuration's first sentence
-    lead += "." if rest else ""
-    page = {
-        "report": report,
+    drawn = {
         "script": SCRIPT,
+        "banner": _banner(report),
+        "lead": lead + ("." if rest else ""),
+        "rest": rest,
+        "exhibits": exhibits(report, pictures),
+        "guesses": guesses(report, pictures),
+        "reduced": report.data.kind == "image" and max(report.data.shape[1:]) > room_for(report).side,
+        "plot": plot(curves),
+        "objectives": objectives(report, curves.attacks),
+        "scatter": scatter(quality(report), curves.attacks),
+        "painted": painted,
+    }
+    return rendered("report.html.j2", words(report) | drawn)
+
+
+def words(report: AuditReport) -> dict[str, Any]:
+    """What the page and its Markdown have in common."""
+    return {
+        "report": report,
+        "verdict": report.verdict,
+        "word": headline(report.verdict),
         "title": subject.title_of(report),
         "heading": "Attacks and defenses",
-        "banner": _banner(report),
-        "lead": lead,
-        "rest": rest,
         "most_exposed": most_exposed(report),
         "attacked": subject.attacked(report),
         "threat": threat_model(report.scenario.threat_model),
@@ -67,18 +82,11 @@ def to_html(report: AuditReport, pictures: Pictures | None = None) -> str:
         "labels_sentence": subject.labels_sentence(report),
         "flags": [(flag, _raised(report, flag.id)) for flag in flags(report)],
         "configurations": {c.defense: _configuration(c) for c in report.verdict.configurations},
-        "exhibits": exhibits(report, pictures),
-        "guesses": guesses(report, pictures),
-        "reduced": report.data.kind == "image" and max(report.data.shape[1:]) > room_for(report).side,
-        "columns": columns(report),
+        "columns": columns(report) if report.scored else [],
+        "rows": table_rows(report) if report.scored else [],
         "credible_note": CREDIBLE_NOTE,
         "triage_note": subject.triage_note(report.scenario),
         "control_note": CONTROL_NOTE if any(cell.control for cell in cells(report)) else "",
-        "rows": table_rows(report),
-        "plot": plot(curves),
-        "objectives": objectives(report, curves.attacks),
-        "scatter": scatter(quality(report), curves.attacks),
-        "painted": painted,
         "tradeoff": tradeoff(report),
         "exposed": exposed(report),
         "exposed_note": EXPOSED_NOTE,
@@ -86,25 +94,17 @@ def to_html(report: AuditReport, pictures: Pictures | None = None) -> str:
         "in_python": subject.in_python(report.scenario),
         "toml": scenario_toml(report.scenario),
     }
-    return rendered("report.html.j2", page)
 
 
 def _banner(report: AuditReport) -> dict[str, str]:
-    """Colour and words; the words alone say it, for those who print in grey."""
-    verdict, gate, word = report.verdict, report.verdict.gate, headline(report.verdict)
-    failed = gate is not None and not gate.passed
+    """Its colour, and the gate; the words alone say it, for those who print in grey."""
+    verdict, gate = report.verdict, report.verdict.gate
     # Green is for what is guaranteed, or within what its user accepts: that no attack got anywhere is no reason for it.
-    tone = "bad" if verdict.leaks or failed else "good" if word.startswith("Protected") else "warn"
     if gate is None:
-        return {"tone": tone, "word": word, "gate": "", "gate_sentence": ""}
-    if gate.passed:
-        tone = "warn" if verdict.leaks else "good"
-    return {
-        "tone": tone,
-        "word": word,
-        "gate": f"Gate {'failed' if failed else 'passed'}",
-        "gate_sentence": gate.sentence,
-    }
+        tone = "bad" if verdict.leaks else "good" if headline(verdict).startswith("Protected") else "warn"
+        return {"tone": tone, "gate": "", "gate_sentence": ""}
+    tone = "bad" if not gate.passed else "warn" if verdict.leaks else "good"
+    return {"tone": tone, "gate": f"Gate {'passed' if gate.passed else 'failed'}", "gate_sentence": gate.sentence}
 
 
 def _raised(report: AuditReport, flag: str) -> list[str]:

@@ -41,6 +41,13 @@ class Row:
     values: tuple[Value, ...]  # one per column
     keys: tuple[float | None, ...]  # what each column sorts by; None comes last
 
+    @property
+    def words(self) -> list[str]:
+        """Each column's value and small print in one."""
+        if self.error is not None:
+            return [f"could not run: {self.error}", *[""] * (len(self.values) - 1)]
+        return [" · ".join([value, *small]) for value, small in self.values]
+
 
 def columns(report: AuditReport) -> list[Column]:
     measured = [Column(*heading(m)) for m in _metrics(report)]

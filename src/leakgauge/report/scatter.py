@@ -39,6 +39,12 @@ class Quality:
     groups: Mapping[str, tuple[Point, ...]]  # configuration -> its attacks, quickest first
     floors: tuple[tuple[str, float], ...]  # baseline and its mean score
 
+    @property
+    def name(self) -> str:
+        """ "PSNR, mean per image"."""
+        name, reduction = heading(self.metric)
+        return f"{name.split(',')[0]}, {reduction}"
+
     def said(self, score: float, seconds: float | None = None) -> str:
         """A score as it is read beside its name, "19.9 dB in 1.3 s"; for a floor without the time."""
         text = number(self.metric, score) + (" dB" if base(self.metric) == "psnr" else "")
