@@ -22,7 +22,7 @@ from leakgauge.report import to_summary, write
 from leakgauge.report.blind_page import HEADS, client_rows
 from leakgauge.report.cells import LABELS, flags, skipped_lines
 from leakgauge.report.numbers import counted, heading
-from leakgauge.report.sheets import write_attacks, write_pairs, write_reconstructions
+from leakgauge.report.pictures import write_attacks, write_pairs, write_reconstructions
 from leakgauge.report.tradeoff import tradeoff
 from leakgauge.types import NOT_APPLICABLE, AuditReport, Federation, Interval, Scenario, Verdict, cell_name
 from leakgauge.verdict.roles import decoys_in, is_floor

@@ -13,7 +13,7 @@ from leakgauge.report.cells import skipped_lines
 from leakgauge.report.html import rendered
 from leakgauge.report.json import scenario_toml
 from leakgauge.report.numbers import NOTHING, counted
-from leakgauge.report.pictures import data_uri
+from leakgauge.report.pictures import claimed, data_uri
 from leakgauge.report.subject import client_name, title_of, was
 from leakgauge.types import AuditReport, Finding, Pictures, Proven
 from leakgauge.verdict.proven import headline_of
@@ -51,12 +51,6 @@ def client_rows(report: AuditReport) -> list[list[str]]:
 def errors(report: AuditReport) -> list[str]:
     """Attacks that broke off, each with its reason, once."""
     return list(dict.fromkeys(f"{f.attack}: {f.error}" for f in report.findings if f.error is not None))
-
-
-def claimed(recovered: Tensor) -> Tensor:
-    """(T, N, *shape) without true samples -> (T, N) bool: where anything is claimed."""
-    shown: Tensor = recovered.isfinite().flatten(2).any(2)
-    return shown
 
 
 def _banner(report: AuditReport) -> dict[str, str]:

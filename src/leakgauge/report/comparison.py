@@ -14,13 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from leakgauge.report.cells import CONTROL_NOTE, CREDIBLE_NOTE, Cell, cells, criterion
-from leakgauge.report.html import SCRIPT, rendered
+from leakgauge.report.cells import CREDIBLE_NOTE, Cell, cells, criterion
+from leakgauge.report.html import SCRIPT, rendered, words
 from leakgauge.report.numbers import NOTHING, bounds, number, percent, rate_bounds
-from leakgauge.report.rows import columns, table_rows
-from leakgauge.report.subject import title_of
 from leakgauge.types import AuditReport, Interval, Rate
-from leakgauge.verdict.summary import headline
 
 VICTIMS = ("data", "batch_size", "batch_labels", "partition", "seed", "trials")  # what decides who is attacked
 _Z = 1.959964  # of a two-sided 95 % interval
@@ -158,73 +155,45 @@ def to_comparison(first: AuditReport, second: AuditReport, names: tuple[str, str
         "script": SCRIPT,
         "credible_note": CREDIBLE_NOTE,
         "found": found,
-        "audits": [_audit(report, name) for report, name in zip((first, second), names, strict=True)],
-        "rows": [_row(d, found) for d in found.differences],
+        "audits": [words(report) | {"name": name} for report, name in zip((first, second), names, strict=True)],
+        "rows": [_row(d, f"{found.score}_mean_per_image") for d in found.differences],
         "score_name": found.score.upper(),
     }
     return rendered("comparison.html.j2", page)
 
 
-def _audit(report: AuditReport, name: str) -> dict[str, Any]:
-    where = report.environment
-    return {
-        "name": name,
-        "title": title_of(report),
-        "word": headline(report.verdict),
-        "sentence": report.verdict.sentence,
-        "interrupted": report.interrupted,
-        "measured": f"leakgauge {where.get('leakgauge', '')} on {where.get('device', '')}",
-        "columns": columns(report),
-        "control_note": CONTROL_NOTE if any(cell.control for cell in cells(report)) else "",
-        "rows": table_rows(report),
-    }
-
-
-def _row(d: Difference, found: Comparison) -> dict[str, Any]:
-    style = "adaptive" if d.adaptive else "plain"
-    metric = f"{found.score}_mean_per_image"
+def _row(d: Difference, metric: str) -> dict[str, Any]:
     first, second = (next((f.spec for f in cell.findings), "") if cell else "" for cell in (d.first, d.second))
-    told = [f"first: {first}", f"second: {second}"] if first and second and first != second else []
     return {
         "attack": d.attack,
-        "style": style,
+        "style": "adaptive" if d.adaptive else "plain",
         "defense": d.defense,
-        "specs": told,
+        "specs": [f"first: {first}", f"second: {second}"] if first and second and first != second else [],
         "first": _measured(d.first, metric),
         "second": _measured(d.second, metric),
         "rate": _gap(d.rate, lambda v: f"{100 * v:+.1f}".replace("-", "−")),
-        "rate_key": d.rate.value,
-        "rate_settled": settled(d.rate),
-        "score": _gap(d.score, lambda v: _signed(metric, v)),
-        "score_key": d.score.value,
-        "score_settled": settled(d.score),
+        "score": _gap(d.score, lambda v: f"+{number(metric, v)}".replace("+−", "−")),
     }
 
 
 def _measured(cell: Cell | None, metric: str) -> dict[str, Any]:
-    """One audit's side: share recovered and mean score, each with its interval."""
-    if cell is None:
-        return {"rate": "not measured", "score": NOTHING, "small": (), "score_small": "", "key": None}
-    if cell.row.error is not None:
-        return {"rate": "could not run", "score": NOTHING, "small": (), "score_small": "", "key": None}
+    """One audit's side: share recovered and mean score, each with its interval; `key` is what the share sorts by."""
+    if cell is None or cell.row.error is not None:
+        return {"rate": "not measured" if cell is None else "could not run", "score": NOTHING, "key": None}
     rate, mean = cell.row.success_rate, cell.row.metrics.get(metric, Interval(None, None, None))
-    counted = [rate_bounds(rate), f"{rate.recovered} of {rate.records}"]
+    side = {"rate": NOTHING, "small": ["claims no records"], "key": None}
+    if cell.claims_records:
+        small = [rate_bounds(rate), f"{rate.recovered} of {rate.records}"]
+        side = {"rate": percent(rate.value), "small": small, "key": rate.value}
+    return side | {"score": number(metric, mean.value), "score_small": bounds(metric, mean)}
+
+
+def _gap(found: Interval, write: Callable[[float], str]) -> dict[str, Any]:
+    """A difference, its interval as small print, and whether that leaves zero out."""
+    known = found.low is not None and found.high is not None
     return {
-        "rate": percent(rate.value) if cell.claims_records else NOTHING,
-        "small": counted if cell.claims_records else ["claims no records"],
-        "score": number(metric, mean.value),
-        "score_small": bounds(metric, mean),
-        "key": rate.value if cell.claims_records else None,
+        "value": NOTHING if found.value is None else write(found.value),
+        "small": f"[{write(found.low)}, {write(found.high)}]" if known else "",
+        "key": found.value,
+        "settled": settled(found),
     }
-
-
-def _gap(interval: Interval, write: Callable[[float], str]) -> tuple[str, str]:
-    if interval.value is None:
-        return NOTHING, ""
-    small = "" if interval.low is None or interval.high is None else f"[{write(interval.low)}, {write(interval.high)}]"
-    return write(interval.value), small
-
-
-def _signed(metric: str, value: float) -> str:
-    text = number(metric, value)
-    return text if text.startswith("−") else f"+{text}"
