@@ -14,7 +14,7 @@ from leakgauge.report.html import rendered
 from leakgauge.report.numbers import counted, number, percent
 from leakgauge.report.rows import most_exposed_of
 from leakgauge.report.subject import GIVEN, SIMULATED, in_python, kind_of_update, title_of, told, was
-from leakgauge.types import UNDEFENDED, AuditReport, ConfigurationVerdict, Flag, Proven, UpperSide, threat_model
+from leakgauge.types import UNDEFENDED, AuditReport, ConfigurationVerdict, Flag, Proven, threat_model
 from leakgauge.verdict.flags import NO_BETTER_THAN_CONTROL
 from leakgauge.verdict.roles import attack_rows
 from leakgauge.verdict.summary import in_a_row, state_of, under_test
@@ -72,7 +72,7 @@ _PLAIN: Mapping[str, str] = {
 def to_officer(report: AuditReport) -> str:
     """The same report gives the same bytes."""
     state, verdict = overall(report), report.verdict
-    several, drawn = len(verdict.configurations) > 1, kind_of_update(report.scenario) == SIMULATED
+    several = len(verdict.configurations) > 1
     # Green is for what is guaranteed, and not where labels were read all the same.
     labels = state == "protected" and any(c.labels for c in under_test(verdict))
     page = {
@@ -82,19 +82,23 @@ def to_officer(report: AuditReport) -> str:
         "tried": tried(report),
         "not_run": plain_lines(report),
         "bar": bar(report) if report.scored else "",
-        "came_out": [
-            (name_of(c, several), _defense(c.defense) + came_out(c, drawn=drawn)) for c in verdict.configurations
-        ],
+        "configurations": [(name_of(c, several), _defense(c.defense), c) for c in verdict.configurations],
+        "drawn": kind_of_update(report.scenario) == SIMULATED,  # so that their share says something of all others
         "most_exposed": most_exposed_words(report),
         "knew": told(report),
-        "not_covered": not_covered(report),
+        "scenario": report.scenario,
+        "unchanged": threat_model(report.scenario.threat_model).may_change == "nothing",
+        "state": _state(report),
+        "guaranteed": any(c.upper.guaranteed for c in verdict.configurations),
+        "held": any(not c.leaks for c in verdict.configurations),
         "doubts": doubts(report),
         "next": next_steps(report, state),
-        "measured": _measured(report),
+        "where": report.environment,
         "gate": gate_words(report),
         "interrupted": report.interrupted,
     }
-    return rendered("officer.html.j2", page)
+    words = {"percent": percent, "counted": counted, "was": was, "at_most": at_most}
+    return rendered("officer.html.j2", page | words)
 
 
 def overall(report: AuditReport) -> str:
@@ -241,97 +245,6 @@ def _updates(report: AuditReport) -> str:
     return f"{whose}{each or ','} from {records}, {was(s.trials)} {how} and attacked, with {model}."
 
 
-def came_out(configuration: ConfigurationVerdict, drawn: bool = True) -> list[str]:
-    """One configuration in sentences: what was rebuilt, how sure that is, what is guaranteed, what stays open.
-
-    `drawn`: were the records drawn at random, so that their share says something of all others?
-    """
-    lower = configuration.lower
-    if not lower.records:
-        return [configuration.sentence]
-    lines = [_rebuilt(configuration, drawn)]
-    if configuration.unproven and not configuration.leaks:
-        lines.append(
-            "Whether what was shared came from these records at all could not be told, so this clears nothing: "
-            f"{configuration.unproven}."
-        )
-    if proven := min(lower.certified or 0, lower.recovered):
-        lines.append(f"For {proven} of the rebuilt records the attacker could prove that they are right.")
-    if traces := configuration.traces:
-        lines.append(
-            f"Something of the records gets through all the same: for {traces.first} of {traces.records} of them "
-            f"what was rebuilt is nearer to the true record than to any of {traces.candidates} others of its kind."
-        )
-    if labels := configuration.labels:
-        read = f"the attack {labels.attack} reads {percent(labels.share)} of them"
-        lines.append(
-            f"Labels (what a record is said to be, a diagnosis for example): {read}; guessing gets "
-            f"{percent(labels.guess)}."
-            + (f" What was shared proves {counted('label', labels.proven)} without any guessing." * bool(labels.proven))
-            + " A label can be sensitive by itself."
-        )
-    lines.append(_limit(configuration.upper, everything=lower.recovered == lower.records))
-    return lines
-
-
-def _rebuilt(configuration: ConfigurationVerdict, drawn: bool) -> str:
-    lower = configuration.lower
-    k, n = lower.recovered, lower.records
-    if configuration.undecided:
-        which, like = ("the one record", "it") if n == 1 else (f"any of {n} records", "them")
-        return (
-            f"Whether {which} was rebuilt cannot be told: some attempts resemble {like}, but there are too few other "
-            "records to compare with."
-        )
-    if k:
-        said = f"{k} of {counted('record', n)} {was(k)} rebuilt by at least one attack."
-        all_others = f"So of all such records at least {percent(lower.at_least)} can be rebuilt (95 % confidence)."
-    else:
-        said = "The one record was not rebuilt." if n == 1 else f"None of {n} records was rebuilt."
-        all_others = (
-            f"That leaves room for up to {percent(at_most(0, n))} of all such records to be rebuilt by the same "
-            "attacks (95 % confidence)."
-        )
-    return f"{said} {all_others if drawn else 'What it means for other records was not measured: these were given.'}"
-
-
-def _limit(upper: UpperSide, everything: bool) -> str:
-    """What nobody can exceed; `everything`: all records were rebuilt, so there is no more to fear."""
-    if upper.gamma is None or upper.kappa is None:
-        if everything:
-            return "There is no guarantee that limits what attacks can rebuild."
-        return "There is no guarantee: another attack, or more effort, may rebuild more."
-    text = (
-        f"Guarantee, if the noise is added as declared: whatever the attack, at most {percent(upper.gamma)} of "
-        "records can be rebuilt from what was examined; a blind guess that has seen nothing already succeeds for up to "
-        f"{percent(upper.kappa.high)}."
-    )
-    if upper.training:
-        text += f" Over the whole training as it was declared the limit is {percent(upper.training.gamma)}."
-    return text
-
-
-def not_covered(report: AuditReport) -> list[str]:
-    """What this result says nothing about."""
-    s = report.scenario
-    lines = [
-        "Attacks that were not run, and attackers who know more than is listed above.",
-        f"Other data, other models and other moments of training: {_state(report)}.",
-        "Whether a person took part at all (membership), and properties of a whole batch, unless the report has them.",
-    ]
-    if threat_model(s.threat_model).may_change == "nothing":
-        lines.append("A server that manipulates the model before it sends it. Such a server can rebuild far more.")
-    if s.local.seen == 1:
-        lines.append("What many updates of the same client give away together: one update was examined at a time.")
-    if any(c.upper.guaranteed for c in report.verdict.configurations):
-        lines.append(
-            "Whether the real system clips, adds noise and samples as declared. The guarantee holds only if it does."
-        )
-    if any(not c.leaks for c in report.verdict.configurations):
-        lines.append("Records unlike those that were attacked. Unusual records are often exposed most.")
-    return lines
-
-
 def next_steps(report: AuditReport, state: str) -> list[str]:
     """What to ask for, if anything."""
     tested = under_test(report.verdict)
@@ -361,14 +274,6 @@ def _state(report: AuditReport) -> str:
         return "the report has the model that was attacked"
     words = {"weights": "the model had the", "as": "the model was taken", "after": "the model was taken"}
     return f"{words.get(state.partition(' ')[0], 'the model was')} {state}"
-
-
-def _measured(report: AuditReport) -> str:
-    where = report.environment
-    return (
-        f"Leakgauge {where.get('leakgauge', '')}, commit {where.get('commit', '')}, {where.get('device', '')}, "
-        f"seed {report.scenario.seed}."
-    )
 
 
 def doubts(report: AuditReport) -> list[str]:
