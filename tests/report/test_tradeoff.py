@@ -1,10 +1,11 @@
 """Nothing is drawn without costs; the rest is tested with real ones in tests/audit/test_costs.py."""
 
 from leakgauge.report.tradeoff import FRAME, Choice, Tradeoff, _beats, _drawn
+from leakgauge.types import Rate
 
 
 def choice(name: str, recovered: float, accuracy: float) -> Choice:
-    return Choice(name, "linear, plain", recovered, 0.0, 1.0, "1 of 2", "0.5", "0.9", accuracy, ("1 ms", "none"))
+    return Choice(name, "linear, plain", Rate(recovered, 0.0, 1.0, 1, 2, ""), "0.5", "0.9", accuracy, ("1 ms", "none"))
 
 
 def best(choices: list[Choice]) -> list[Choice]:

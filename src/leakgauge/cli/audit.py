@@ -11,10 +11,9 @@ import typer
 
 from leakgauge import catalog
 from leakgauge.cli.console import say
-from leakgauge.cli.executing import executing
 from leakgauge.cli.options import Places, Run, Victim, flag, flags_from
 from leakgauge.cli.recorded import CHEAP, audit_rounds, list_recorded
-from leakgauge.cli.running import run
+from leakgauge.cli.running import executing, run
 from leakgauge.errors import BadInput
 from leakgauge.reading.files import regular, write_whole
 from leakgauge.recording.own_update import holds_batch, is_recording

@@ -1,4 +1,4 @@
-"""Run an audit for a command: folder, progress, report files, exit code."""
+"""Run an audit for a command: who does the work, folder, progress, report files, exit code."""
 
 from __future__ import annotations
 
@@ -6,16 +6,20 @@ import dataclasses
 import os
 import shutil
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from leakgauge.audit.costs import with_costs
 from leakgauge.audit.run import run_audit
 from leakgauge.cli.console import say, show, show_json, show_table, watching
-from leakgauge.cli.options import Run
+from leakgauge.cli.options import Places, Run
 from leakgauge.cli.triage import show_clues
 from leakgauge.errors import BadInput, LeakgaugeError
+from leakgauge.execution.local import Workers, memory_from_text
+from leakgauge.execution.ray import OnRay
+from leakgauge.execution.ray_cluster import connected
 from leakgauge.execution.scheduler import Transport
 from leakgauge.reading.keys import key_of
 from leakgauge.report import to_summary, write
@@ -205,7 +209,10 @@ def show_costs(report: AuditReport) -> None:
         return
     show("")
     heads = ["  defense", "strongest attack", "recovered", "accuracy", "round", "slower", "bytes up", "guarantee"]
-    rows = [[f"{'*' if c.best else ' '} {c.defense}", c.attack, c.recovered_text, *c.price] for c in found.choices]
+    rows = []
+    for c in found.choices:
+        mark, recovered = "*" if c.best else " ", f"{c.rate.recovered} of {c.rate.records}"
+        rows.append([f"{mark} {c.defense}", c.attack, recovered, *c.price])
     show_table(heads, rows)
     show(f"trained for {found.setting}; *: no other configuration leaks less and is as accurate")
     for defense, why in found.left_out:
@@ -257,3 +264,32 @@ def append_step_summary(text: str) -> bool:
         say(f"leakgauge: {STEP_SUMMARY} could not be written ({error.strerror or error}); see summary.md instead")
         return False
     return True
+
+
+@contextmanager
+def executing(given: Places) -> Iterator[Transport | None]:
+    """A transport for as long as this lasts; None for this process."""
+    on, workers, memory, share = given.on, given.workers, given.worker_memory, given.gpus_per_task
+    if share is not None and on is None:
+        raise BadInput("--gpus-per-task", allowed="used with --on ray", got="no --on", do="add --on ray")
+    if memory is not None and (on is not None or workers is None):
+        got = "--on" if on is not None else "no --workers"
+        raise BadInput("--worker-memory", allowed="used with --workers alone", got=got, do="see 'audit --help'")
+    if workers is not None and workers < 1:
+        raise BadInput("--workers", allowed="a whole number from 1", got=workers, do="for example --workers 4")
+    place: dict[str, Any] = {"device": given.device, "data_root": given.data_root}
+    if on is not None:
+        with connected(_address(on)) as ray:
+            yield OnRay(ray, at_most=workers, gpus=1.0 if share is None else share, **place)
+    elif workers is not None:
+        yield Workers(workers, memory=None if memory is None else memory_from_text(memory), **place)
+    else:
+        yield None
+
+
+def _address(on: str) -> str | None:
+    """`ray` -> None: one of its own; `ray=auto`, `ray=HOST:PORT` -> what stands behind."""
+    name, sep, address = on.partition("=")
+    if name != "ray" or (sep and not address):
+        raise BadInput("--on", allowed="ray, ray=auto or ray=HOST:PORT", got=repr(on), do="for example --on ray")
+    return address or None

@@ -24,8 +24,6 @@ _Z = 1.959964  # of a two-sided 95 % interval
 _RESAMPLES = 2000
 _SCORE = {"image": "ssim", "tabular": "mse"}
 
-Key = tuple[str, str, bool]  # attack, defense, adaptive
-
 
 @dataclass(frozen=True)
 class Difference:
@@ -53,21 +51,27 @@ def compare(first: AuditReport, second: AuditReport) -> Comparison:
     """Rows in the order of the first audit; those that only the second has come last."""
     score = _SCORE[first.data.kind]
     a, b = first.scenario.as_dict(), second.scenario.as_dict()
-    changed = tuple(k for k in a if a[k] != b[k])
+    changed = [key for key in a if a[key] != b[key]]
     paired = not set(changed) & set(VICTIMS) and first.data == second.data
-    doubts = _doubts(first, second)
-    ours, theirs = _by_key(first), _by_key(second)
-    comparable = not doubts
-    return Comparison(
-        tuple((k, _text(a[k]), _text(b[k])) for k in changed),
-        score,
-        paired,
-        doubts,
-        tuple(
-            _difference(key, ours.get(key), theirs.get(key), score, paired, comparable)
-            for key in dict.fromkeys([*ours, *theirs])
-        ),
+    doubts: tuple[str, ...] = ()
+    if first.data.kind != second.data.kind:
+        doubts = (f"one audit is of {first.data.kind} data, the other of {second.data.kind} data",)
+    elif criterion(first) != criterion(second):
+        doubts = ("the two audits do not agree on when a record counts as recovered",)
+    ours, theirs = (
+        {(c.row.attack, c.row.defense, c.row.adaptive): c for c in cells(report) if not c.baseline}
+        for report in (first, second)
     )
+    differences = []
+    for key in dict.fromkeys([*ours, *theirs]):
+        one, other = ours.get(key), theirs.get(key)
+        rate = mean = Interval(None, None, None)
+        if one and other and not doubts and one.row.error is None and other.row.error is None:
+            rate = rate_difference(one.row.success_rate, other.row.success_rate)
+            mean = mean_difference(_means(one, score), _means(other, score), paired)
+        differences.append(Difference(*key, one, other, rate, mean))
+    settings = tuple((key, _text(a[key]), _text(b[key])) for key in changed)
+    return Comparison(settings, score, paired, doubts, tuple(differences))
 
 
 def settled(difference: Interval) -> bool:
@@ -89,11 +93,8 @@ def rate_difference(first: Rate, second: Rate) -> Interval:
 
 def mean_difference(first: Mapping[int, float], second: Mapping[int, float], paired: bool) -> Interval:
     """Trial -> its mean score, in both audits; second less first. Trials that only one has scored drop out of pairs."""
-    if paired:
-        shared = sorted(first.keys() & second.keys())
-        a, b = (np.array([scores[t] for t in shared]) for scores in (first, second))
-    else:
-        a, b = (np.array([scores[t] for t in sorted(scores)]) for scores in (first, second))
+    shared = first.keys() & second.keys()
+    a, b = (np.array([s[t] for t in sorted(shared if paired else s)]) for s in (first, second))
     if not len(a) or not len(b):
         return Interval(None, None, None)
     gap = float(b.mean() - a.mean())
@@ -113,31 +114,8 @@ def _wilson(rate: Rate) -> tuple[float, float]:
     return max(0.0, middle - half), min(1.0, middle + half)
 
 
-def _difference(
-    key: Key, first: Cell | None, second: Cell | None, score: str, paired: bool, comparable: bool
-) -> Difference:
-    rate = mean = Interval(None, None, None)
-    if comparable and first and second and first.row.error is None and second.row.error is None:
-        rate = rate_difference(first.row.success_rate, second.row.success_rate)
-        mean = mean_difference(_means(first, score), _means(second, score), paired)
-    return Difference(*key, first, second, rate, mean)
-
-
 def _means(cell: Cell, score: str) -> dict[int, float]:
     return {f.trial: value for f in cell.findings if f.error is None and (value := f.scores.get(score)) is not None}
-
-
-def _by_key(report: AuditReport) -> dict[Key, Cell]:
-    return {(c.row.attack, c.row.defense, c.row.adaptive): c for c in cells(report) if not c.baseline}
-
-
-def _doubts(first: AuditReport, second: AuditReport) -> tuple[str, ...]:
-    found = []
-    if first.data.kind != second.data.kind:
-        found.append(f"one audit is of {first.data.kind} data, the other of {second.data.kind} data")
-    elif criterion(first) != criterion(second):
-        found.append("the two audits do not agree on when a record counts as recovered")
-    return tuple(found)
 
 
 def _text(value: Any) -> str:
@@ -181,7 +159,7 @@ def _measured(cell: Cell | None, metric: str) -> dict[str, Any]:
     if cell is None or cell.row.error is not None:
         return {"rate": "not measured" if cell is None else "could not run", "score": NOTHING, "key": None}
     rate, mean = cell.row.success_rate, cell.row.metrics.get(metric, Interval(None, None, None))
-    side = {"rate": NOTHING, "small": ["claims no records"], "key": None}
+    side: dict[str, Any] = {"rate": NOTHING, "small": ["claims no records"], "key": None}
     if cell.claims_records:
         small = [rate_bounds(rate), f"{rate.recovered} of {rate.records}"]
         side = {"rate": percent(rate.value), "small": small, "key": rate.value}
@@ -190,10 +168,10 @@ def _measured(cell: Cell | None, metric: str) -> dict[str, Any]:
 
 def _gap(found: Interval, write: Callable[[float], str]) -> dict[str, Any]:
     """A difference, its interval as small print, and whether that leaves zero out."""
-    known = found.low is not None and found.high is not None
+    low, high = found.low, found.high
     return {
         "value": NOTHING if found.value is None else write(found.value),
-        "small": f"[{write(found.low)}, {write(found.high)}]" if known else "",
+        "small": "" if low is None or high is None else f"[{write(low)}, {write(high)}]",
         "key": found.value,
         "settled": settled(found),
     }

@@ -13,7 +13,7 @@ from leakgauge.report.cells import by_defense, criterion, flags, plain_lines
 from leakgauge.report.html import rendered
 from leakgauge.report.numbers import counted, number, percent
 from leakgauge.report.rows import most_exposed_of
-from leakgauge.report.subject import GIVEN, SIMULATED, in_python, kind_of_update, title_of, told, was
+from leakgauge.report.subject import in_python, kind_of_update, title_of, told, was
 from leakgauge.types import UNDEFENDED, AuditReport, ConfigurationVerdict, Flag, Proven, threat_model
 from leakgauge.verdict.flags import NO_BETTER_THAN_CONTROL
 from leakgauge.verdict.roles import attack_rows
@@ -75,29 +75,36 @@ def to_officer(report: AuditReport) -> str:
     several = len(verdict.configurations) > 1
     # Green is for what is guaranteed, and not where labels were read all the same.
     labels = state == "protected" and any(c.labels for c in under_test(verdict))
+    best, rule = most_exposed_of(report), criterion(report)
+    attacks = list(dict.fromkeys(r.attack for r in attack_rows(report.summary, report.findings)))
+    fitted = {r.attack for r in report.summary if r.error is None}
     page = {
         "title": title_of(report),
         "tone": "warn" if labels else _TONES[state],
         "answer": answer(report),
-        "tried": tried(report),
+        "threat": threat_model(report.scenario.threat_model),
+        "tried": [a for a in attacks if a in fitted],
+        "missing": [a for a in attacks if a not in fitted],
+        "adaptive": any(r.adaptive for r in report.summary),
+        "kind": kind_of_update(report.scenario),
+        "in_python": in_python(report.scenario),
         "not_run": plain_lines(report),
-        "bar": bar(report) if report.scored else "",
+        "scored": report.scored,
+        "rule": rule,
         "configurations": [(name_of(c, several), _defense(c.defense), c) for c in verdict.configurations],
-        "drawn": kind_of_update(report.scenario) == SIMULATED,  # so that their share says something of all others
-        "most_exposed": most_exposed_words(report),
+        "most_exposed": best.cell.row if best and best.credible and best.cell.row.success_rate.recovered else None,
         "knew": told(report),
         "scenario": report.scenario,
-        "unchanged": threat_model(report.scenario.threat_model).may_change == "nothing",
         "state": _state(report),
         "guaranteed": any(c.upper.guaranteed for c in verdict.configurations),
         "held": any(not c.leaks for c in verdict.configurations),
         "doubts": doubts(report),
         "next": next_steps(report, state),
         "where": report.environment,
-        "gate": gate_words(report),
+        "gate": verdict.gate,
         "interrupted": report.interrupted,
     }
-    words = {"percent": percent, "counted": counted, "was": was, "at_most": at_most}
+    words = {"percent": percent, "counted": counted, "was": was, "at_most": at_most, "number": number}
     return rendered("officer.html.j2", page | words)
 
 
@@ -164,85 +171,6 @@ def _defense(chain: str) -> list[str]:
     names = [part.partition(":")[0] for part in chain.split("+")]
     told = [known[name].summary for name in names if name in known]
     return [f"This defense: {', then '.join(told)}."] if len(told) == len(names) else []
-
-
-def bar(report: AuditReport) -> str:
-    """When a record counts as rebuilt, in one sentence."""
-    rule = criterion(report)
-    limit = f"{rule.threshold:g}"
-    meant = {
-        "ssim": f"a similarity, called SSIM, of at least {limit}, where 1 is identical",
-        "mse": f"values off by {rule.threshold**0.5:.0%} of their range at most, as a root mean square",
-    }
-    said = meant.get(rule.metric, f"{rule.metric} of {'at least' if rule.higher_is_better else 'at most'} {limit}")
-    return (
-        f"A record counts as rebuilt if what an attack made of it comes this near to the true one ({said}) and nearer "
-        "than blind guesses, or other records of the same kind, would explain."
-    )
-
-
-def most_exposed_words(report: AuditReport) -> str:
-    """The record that came out best; empty if none was rebuilt."""
-    found, rule = most_exposed_of(report), criterion(report)
-    if found is None or not found.credible or not found.cell.row.success_rate.recovered:
-        return ""
-    row = found.cell.row
-    score = number(rule.metric, row.worst.get(rule.metric))
-    scale = {"ssim": f"a similarity of {score}, where 1 is identical", "mse": f"a mean squared error of {score}"}
-    where = "without any defense" if row.defense == UNDEFENDED else f"with {row.defense}"
-    return (
-        f"The record that came out best has {scale.get(rule.metric, f'{rule.metric} {score}')}: it was rebuilt by the "
-        f"attack {row.attack}, {where}. A person whose record is rebuilt is not helped by an average."
-    )
-
-
-def gate_words(report: AuditReport) -> str:
-    """The limit that was set beforehand, and whether it was kept; empty without one."""
-    gate = report.verdict.gate
-    if gate is None:
-        return ""
-    name = {"ssim": "an SSIM", "psnr": "a PSNR", "mse": "a mean squared error"}.get(gate.metric, gate.metric)
-    most = "no attacked record"
-    if gate.confidence is not None and gate.share is not None:
-        most = f"at most {percent(gate.share)} of all records, with {percent(gate.confidence)} confidence,"
-    limit = f"The limit that was set, {most} to reach {name} of {gate.threshold:g}, was"
-    if gate.passed:
-        return f"{limit} kept."
-    if not gate.reached:
-        return f"{limit} not shown to be kept: too few records were attacked, or too few could be compared."
-    return f"{limit} exceeded: {gate.reached} of {counted('record', gate.records)} reached it."
-
-
-def tried(report: AuditReport) -> list[str]:
-    """What was attacked, by whom and how often."""
-    s = report.scenario
-    attacks = list(dict.fromkeys(r.attack for r in attack_rows(report.summary, report.findings)))
-    fitted = {r.attack for r in report.summary if r.error is None}
-    lines = [
-        f"In federated learning a client trains on its own records and sends an update to a server. {_updates(report)}",
-        f"The attacker: {threat_model(s.threat_model).summary}. It sees the model and the update.",
-        f"Attacks that were tried: {', '.join(a for a in attacks if a in fitted) or 'none'}.",
-    ]
-    if missing := [a for a in attacks if a not in fitted]:
-        them = "it" if len(missing) == 1 else "them"
-        lines.append(f"{', '.join(missing)} could not run here; nothing is known from {them}.")
-    if any(r.adaptive for r in report.summary):
-        lines.append("Where a defense was in place, attackers who know of it were played as well as those who do not.")
-    return lines
-
-
-def _updates(report: AuditReport) -> str:
-    """Whose updates were attacked, in one sentence: computed for this audit, or given."""
-    s, kind = report.scenario, kind_of_update(report.scenario)
-    each = ", each" if s.trials > 1 else ""
-    records = "one record" if s.batch_size == 1 else f"{s.batch_size} records"
-    model = "the model that was given" if in_python(s) else f"the model {s.model}"
-    if kind == SIMULATED:
-        computed = f"{counted('update', s.trials)} {was(s.trials)} computed{each} from {records} of {s.data}"
-        return f"{computed}, with {model}, and attacked."
-    whose = "The update of one client" if s.trials == 1 else f"The updates of {s.trials} clients"
-    how = "given" if kind == GIVEN else f"recorded in round {s.round}"
-    return f"{whose}{each or ','} from {records}, {was(s.trials)} {how} and attacked, with {model}."
 
 
 def next_steps(report: AuditReport, state: str) -> list[str]:

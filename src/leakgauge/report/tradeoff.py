@@ -9,7 +9,7 @@ from leakgauge.metrics.criterion import criterion_of
 from leakgauge.report.axis import Frame, Tick, linear_axis
 from leakgauge.report.cells import by_defense
 from leakgauge.report.numbers import heading, milliseconds, number
-from leakgauge.types import AuditReport, ConfigurationVerdict, Cost, Summary
+from leakgauge.types import AuditReport, ConfigurationVerdict, Cost, Rate, Summary
 
 FRAME = Frame(width=560, height=320, left=52, right=544, top=26, bottom=280, inset=12)
 
@@ -20,10 +20,7 @@ class Choice:
 
     defense: str
     attack: str  # "idlg, adaptive"
-    recovered: float  # share of records
-    low: float
-    high: float
-    recovered_text: str  # "3 of 6"
+    rate: Rate  # of recovered records
     score: str  # mean of the criterion's metric over records
     exposed: str  # of the most exposed record
     accuracy: float
@@ -88,17 +85,14 @@ def _choice(
     name, promise = criterion_of(report.data).metric, verdict.guarantee if verdict else None
     named = [r for r in rows if verdict and (r.attack, r.adaptive) == (verdict.attack, verdict.adaptive)]
     worst = max(named or rows, key=lambda r: r.success_rate.value)
-    rate, time, mean = worst.success_rate, cost.round_seconds, worst.metrics.get(_metric(report))
+    time, mean = cost.round_seconds, worst.metrics.get(_metric(report))
     slower = "" if usual is None or time.value is None else f"{100 * (time.value / usual - 1):+.0f} %"
     guarantee = "none" if promise is None else f"ε = {promise.epsilon:.3g} per {promise.unit}"
     accuracy = cost.accuracy or 0.0
     return Choice(
         defense=cost.defense,
         attack=f"{worst.attack}, {'adaptive' if worst.adaptive else 'plain'}",
-        recovered=rate.value,
-        low=rate.low,
-        high=rate.high,
-        recovered_text=f"{rate.recovered} of {rate.records}",
+        rate=worst.success_rate,
         score=number(name, mean.value if mean else None),
         exposed=number(name, worst.worst.get(name)),
         accuracy=accuracy,
@@ -108,15 +102,15 @@ def _choice(
 
 def _beats(one: Choice, other: Choice) -> bool:
     """Recovers no more at no lower accuracy, and is not its equal in both: the Pareto order."""
-    same = (one.recovered, one.accuracy) == (other.recovered, other.accuracy)
-    return one.recovered <= other.recovered and one.accuracy >= other.accuracy and not same
+    less, more = other.rate.value - one.rate.value, one.accuracy - other.accuracy
+    return less >= 0 and more >= 0 and (less, more) != (0, 0)
 
 
 def _drawn(plain: Tradeoff) -> Tradeoff:
     axis = linear_axis([100 * c.accuracy for c in plain.choices])  # in percent
 
     def mark(c: Choice) -> Mark:
-        return Mark(c, FRAME.x(axis.share(100 * c.accuracy)), *map(FRAME.y, (c.recovered, c.low, c.high)))
+        return Mark(c, FRAME.x(axis.share(100 * c.accuracy)), *map(FRAME.y, (c.rate.value, c.rate.low, c.rate.high)))
 
     marks = tuple(map(mark, plain.choices))
     return replace(

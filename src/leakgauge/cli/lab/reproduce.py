@@ -12,8 +12,7 @@ import typer
 
 from leakgauge.cli import options
 from leakgauge.cli.console import say, show, show_json, show_table, watching
-from leakgauge.cli.executing import executing
-from leakgauge.cli.running import RUNS
+from leakgauge.cli.running import RUNS, executing
 from leakgauge.errors import BadInput
 from leakgauge.execution.locks import claimed
 from leakgauge.lab.recipes import _distribution, _exposed, _measured, _rendering, get
