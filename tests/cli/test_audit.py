@@ -360,7 +360,7 @@ def test_a_wrong_learning_rate_is_told_without_the_batch_too(leakgauge, own, one
 
 def uncommented() -> dict:
     """The template with its optional keys switched on."""
-    return tomllib.loads(re.sub(r"^# (\w+ = )", r"\1", TEMPLATE, flags=re.MULTILINE))
+    return tomllib.loads(re.sub(r"^# (\w+ = )", r"\1", TEMPLATE.read_text(), flags=re.MULTILINE))
 
 
 def test_every_key_is_there_and_no_other():
@@ -371,7 +371,7 @@ def test_every_key_is_there_and_no_other():
 
 
 def test_every_line_has_its_comment():
-    for line in TEMPLATE.splitlines():
+    for line in TEMPLATE.read_text().splitlines():
         assert not line or "#" in line, line
 
 
@@ -379,7 +379,7 @@ def test_what_is_written_runs_as_it_is(leakgauge, tmp_path, small_suite):
     small_suite("quick", 1, ("labels", "idlg:steps=1"), ())
     outcome = leakgauge("audit", "--init")
     assert outcome.code == 0
-    assert (tmp_path / "scenario.toml").read_text() == TEMPLATE
+    assert (tmp_path / "scenario.toml").read_text() == TEMPLATE.read_text()
     outcome = leakgauge("audit", "scenario.toml", "--json", "--out", "run")
     assert outcome.code == 0, outcome.err
     assert outcome.json["scenario"]["suite"] == "quick"

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-import click
 import typer
 
 from leakgauge.cli.options import Run, flag, parameters_of, with_signature
@@ -30,8 +30,8 @@ class AttackFlags(Run):
     update: Path | None = flag("Attack this saved update instead of a simulated client.")
 
 
-def command_for(attack: type[Attack]) -> click.Command:
-    """A command whose flags are the attack's own fields and the common options."""
+def command_for(attack: type[Attack]) -> Callable[..., int]:
+    """A command, for typer, whose flags are the attack's own fields and the common options."""
     common = parameters_of(AttackFlags)
     own = [_flag(attack, field) for field in dataclasses.fields(attack)]
     if clash := sorted({p.name for p in own} & {p.name for p in common}):
@@ -45,9 +45,7 @@ def command_for(attack: type[Attack]) -> click.Command:
 
     about = inspect.cleandoc(attack.__doc__ or "")
     call.__doc__ = f"{attack.summary[:1].upper()}{attack.summary[1:]}.\n\n{about}\n\nPaper: {attack.paper}."
-    single = typer.Typer(rich_markup_mode="markdown", add_completion=False)
-    single.command(attack.name)(with_signature(call, own + common))
-    return typer.main.get_command(single)
+    return with_signature(call, own + common)
 
 
 def _flag(attack: type[Attack], field: dataclasses.Field[Any]) -> inspect.Parameter:

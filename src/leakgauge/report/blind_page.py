@@ -15,7 +15,7 @@ from leakgauge.report.json import scenario_toml
 from leakgauge.report.numbers import NOTHING, counted
 from leakgauge.report.pictures import claimed, data_uri
 from leakgauge.report.subject import client_name, title_of, was
-from leakgauge.types import AuditReport, Finding, Pictures, Proven
+from leakgauge.types import AuditReport, Finding, Pictures
 from leakgauge.verdict.proven import headline_of
 
 HEADS = ("attack", "attacker", "client", "proven right", "labels", "labels proven", "own objective")
@@ -25,10 +25,17 @@ _LABELS = 16  # of one client, in the table
 
 def to_blind_page(report: AuditReport, pictures: Pictures | None = None) -> str:
     """The same report and pictures give the same bytes."""
+    proven = report.verdict.proven
+    assert proven is not None
     figures = {} if pictures is None else _figures(report, pictures)
     page = {
         "title": title_of(report),
-        "banner": _banner(report),
+        "verdict": report.verdict,
+        "proven": proven,
+        "word": headline_of(proven),
+        "one": report.scenario.trials == 1,
+        "counted": counted,
+        "was": was,
         "interrupted": report.interrupted,
         "clues": report.triage,
         "heads": HEADS,
@@ -51,32 +58,6 @@ def client_rows(report: AuditReport) -> list[list[str]]:
 def errors(report: AuditReport) -> list[str]:
     """Attacks that broke off, each with its reason, once."""
     return list(dict.fromkeys(f"{f.attack}: {f.error}" for f in report.findings if f.error is not None))
-
-
-def _banner(report: AuditReport) -> dict[str, str]:
-    """What is certain: records that carry a proof, and labels that the updates prove."""
-    proven = report.verdict.proven
-    assert proven is not None
-    return {
-        "tone": "bad" if proven.records else "warn",
-        "word": headline_of(proven),
-        "sentence": report.verdict.sentence,
-        "rest": _said(proven, one=report.scenario.trials == 1),
-    }
-
-
-def _said(proven: Proven, one: bool) -> str:
-    """Both in sentences; `one`: of a single update."""
-    of, prove = ("The update", "proves") if one else ("The updates", "prove")
-    read = f"{proven.labels} of {counted('label', proven.of_labels)}" if proven.labels else ""
-    if k := proven.records:
-        records = f"{k} of {counted('private record', proven.of_records)} {was(k)} recovered from {of.lower()} alone"
-        said = f"{records}, {'with a proof' if k == 1 else 'each with a proof'}."
-        return f"{said} {of} also {prove} {read}." if read else said
-    rest = "without the private samples nothing else can be scored: look at the pictures, and take likeness seriously."
-    if read:
-        return f"{of} {prove} {read}. No attack proved a recovered record right, and {rest}"
-    return f"No attack proved a recovery right, and {rest}"
 
 
 def _row(report: AuditReport, finding: Finding) -> list[str]:

@@ -14,7 +14,7 @@ from leakgauge.report.html import rendered
 from leakgauge.report.numbers import counted, number, percent
 from leakgauge.report.rows import most_exposed_of
 from leakgauge.report.subject import in_python, kind_of_update, title_of, told, was
-from leakgauge.types import UNDEFENDED, AuditReport, ConfigurationVerdict, Flag, Proven, threat_model
+from leakgauge.types import UNDEFENDED, AuditReport, ConfigurationVerdict, Flag, threat_model
 from leakgauge.verdict.flags import NO_BETTER_THAN_CONTROL
 from leakgauge.verdict.roles import attack_rows
 from leakgauge.verdict.summary import in_a_row, state_of, under_test
@@ -81,6 +81,7 @@ def to_officer(report: AuditReport) -> str:
     page = {
         "title": title_of(report),
         "tone": "warn" if labels else _TONES[state],
+        "proven": verdict.proven,  # only without the true records
         "answer": answer(report),
         "threat": threat_model(report.scenario.threat_model),
         "tried": [a for a in attacks if a in fitted],
@@ -123,8 +124,6 @@ def name_of(configuration: ConfigurationVerdict, several: bool) -> str:
 
 def answer(report: AuditReport) -> list[str]:
     """What came out, the gravest first; each sentence begins with exactly those configurations that it is about."""
-    if report.verdict.proven is not None:
-        return _unscored(report.verdict.proven)
     tested = under_test(report.verdict)
     if not tested:
         return ["Nothing was measured."]
@@ -135,18 +134,6 @@ def answer(report: AuditReport) -> list[str]:
     if read := [c.defense for c in tested if c.labels]:
         lines.append(f"{_with(read)}, labels of records were read.")
     return lines
-
-
-def _unscored(proven: Proven) -> list[str]:
-    """Without the true records: what is certain all the same."""
-    records = counted("private record", proven.of_records)
-    lines = ["Not scored: the true records were not at hand, so nothing could be compared with them."]
-    if proven.records:
-        what = f"{proven.records} of {records}"
-        lines.append(f"Even so {what} {was(proven.records)} rebuilt with a proof that it is right: the updates leak.")
-    if proven.labels:
-        lines.append(f"What was shared proves {proven.labels} of {counted('label', proven.of_labels)}.")
-    return lines if proven.records else [*lines, "That no record was proven clears nothing."]
 
 
 def _kind(configuration: ConfigurationVerdict) -> str:
