@@ -109,7 +109,7 @@ CHANGED: tuple[str, ...] = (
     "recipe / command 1 / files / run/README.md, line 20",  # one more sentence each, on `learned-proportions`
     "recipe / command 1 / files / run/README.md, line 45",
     "ways / command 1 / files / run/report.html, line 19[78]",  # a legend names the first way beside the plain attack
-    "* / files / */pairs.png",  # both sheets are drawn by one function: names and scores stand where they need less room
+    "* / files / */pairs.png",  # one function draws both sheets now, and leaves less room for names
     "* / files / */attacks.png",
 )
 
