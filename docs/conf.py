@@ -20,9 +20,8 @@ import click
 
 import leakgauge
 from leakgauge import catalog, testing
-from leakgauge.cli.audit import DEFAULT_DEFENSES
+from leakgauge.cli.audit import DEFAULT_DEFENSES, TEMPLATE
 from leakgauge.cli.commands import every, loaded
-from leakgauge.cli.template import TEMPLATE
 from leakgauge.federation.poisoning import Poison
 from leakgauge.lab import recipes
 from leakgauge.lab.recipes import _measured

@@ -244,16 +244,16 @@ def test_the_front_holds_what_nothing_beats_in_both():
     report, _ = run_audit(AUDITED)
     found = tradeoff(with_costs(report, SHORT))
     by_name = {c.defense: c for c in found.choices}
-    assert by_name["none"].recovered == 1.0
-    assert by_name["gaussian:std=10"].recovered == 0.0
+    assert by_name["none"].rate.value == 1.0
+    assert by_name["gaussian:std=10"].rate.value == 0.0
     best = [c for c in found.choices if c.best]
     assert by_name["gaussian:std=10"] in best or by_name["gaussian:std=10"].accuracy < max(c.accuracy for c in best)
     for c in found.choices:
         beaten = any(
-            o.recovered <= c.recovered
+            o.rate.value <= c.rate.value
             and o.accuracy >= c.accuracy
             and o is not c
-            and (o.recovered, o.accuracy) != (c.recovered, c.accuracy)
+            and (o.rate.value, o.accuracy) != (c.rate.value, c.accuracy)
             for o in found.choices
         )
         assert c.best == (not beaten)

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
+import re
+import tomllib
 
 import pytest
 import torch
 from torch import nn
+
+from leakgauge.cli.audit import TEMPLATE
+from leakgauge.types import SECTIONS, Scenario
 
 SCENARIO = """
 model = "mlp:hidden=16"
@@ -347,3 +353,39 @@ def test_a_wrong_learning_rate_is_told_without_the_batch_too(leakgauge, own, one
     asked = own(lambda t: -0.1 * t)
     line = one_line(leakgauge(*asked, "--local", "kind=fedavg,lr=0.001", "--blind"))
     assert "it would fit a learning rate near" in line
+
+
+# --- the commented scenario file ------------------------------------------------------------------
+
+
+def uncommented() -> dict:
+    """The template with its optional keys switched on."""
+    return tomllib.loads(re.sub(r"^# (\w+ = )", r"\1", TEMPLATE.read_text(), flags=re.MULTILINE))
+
+
+def test_every_key_is_there_and_no_other():
+    given = uncommented()
+    assert set(given) == {f.name for f in dataclasses.fields(Scenario)}
+    for name, section in SECTIONS.items():
+        assert set(given[name]) == {f.name for f in dataclasses.fields(section)}
+
+
+def test_every_line_has_its_comment():
+    for line in TEMPLATE.read_text().splitlines():
+        assert not line or "#" in line, line
+
+
+def test_what_is_written_runs_as_it_is(leakgauge, tmp_path, small_suite):
+    small_suite("quick", 1, ("labels", "idlg:steps=1"), ())
+    outcome = leakgauge("audit", "--init")
+    assert outcome.code == 0
+    assert (tmp_path / "scenario.toml").read_text() == TEMPLATE.read_text()
+    outcome = leakgauge("audit", "scenario.toml", "--json", "--out", "run")
+    assert outcome.code == 0, outcome.err
+    assert outcome.json["scenario"]["suite"] == "quick"
+
+
+def test_a_file_that_is_there_is_left_alone(leakgauge, tmp_path, one_line):
+    (tmp_path / "mine.toml").write_text("seed = 3\n")
+    assert "existing file" in one_line(leakgauge("audit", "--init", "mine.toml"))
+    assert (tmp_path / "mine.toml").read_text() == "seed = 3\n"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from leakgauge.cli.options import changed, variants_of
+from leakgauge.cli.options import Run, changed
 from leakgauge.errors import BadInput
 from leakgauge.types import LocalTraining, Scenario, Training
 
@@ -37,4 +37,11 @@ def test_zero_is_given_too():
 
 @pytest.mark.parametrize(("choice", "word"), [(None, None), (True, "adaptive"), (False, "plain")])
 def test_variants(choice, word):
-    assert variants_of(choice) == word
+    assert Run(adaptive=choice).variants == word
+
+
+def test_flags_that_are_fields_of_a_scenario_are_laid_over_it():
+    given = Run(model="mlp", trials=9, metrics="mae lpips", adaptive=False, fresh=True)
+    assert given.over(SCENARIO, defenses=()) == changed(
+        SCENARIO, trials=9, metrics=("mae", "lpips"), variants="plain", defenses=()
+    )

@@ -10,6 +10,8 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import contextmanager
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -18,6 +20,11 @@ from PIL import Image
 
 from leakgauge import catalog
 from leakgauge.attacks.linear import Linear
+from leakgauge.cli import running
+from leakgauge.cli.options import Places
+from leakgauge.cli.running import STEP_SUMMARY, append_step_summary, executing
+from leakgauge.errors import BadInput
+from leakgauge.execution.local import Workers
 
 AUDIT = ("audit", "--attacks", "linear", "--defenses", "gaussian prune", "--plain", "--out", "run", "--json")
 
@@ -289,3 +296,123 @@ def test_the_verdict_is_loud_and_the_names_in_it_are_as_they_are_written(leakgau
     )
     (verdict,) = [line for line in outcome.out.splitlines() if line.startswith("Verdict: ")]
     assert verdict.startswith("Verdict: LEAKS WITH prune:share=0.1. With prune:share=0.1, linear ")
+
+
+def test_several_attacks_are_shown_side_by_side(leakgauge, small, tmp_path, files_in):
+    attacks = "linear inverting-gradients:steps=5"
+    outcome = leakgauge("audit", *small, "--attacks", attacks, "--defenses", "none", "--out", "run")
+    assert outcome.code == 0, outcome.err
+    sheet = tmp_path / "run" / "attacks.png"
+    assert sheet.read_bytes().startswith(b"\x89PNG")
+    assert sheet.stat().st_mode & 0o077 == 0  # it shows private records
+    assert "pairs.png" in files_in(tmp_path / "run")
+
+
+def test_one_attack_needs_no_comparison(leakgauge, small, tmp_path):
+    leakgauge("audit", *small, "--attacks", "linear", "--defenses", "prune", "--out", "run")
+    assert not (tmp_path / "run" / "attacks.png").exists()
+
+
+def test_tables_have_no_pictures(leakgauge, tmp_path):
+    attacks = "linear inverting-gradients:steps=5"
+    words = "audit --model mlp --data breast-cancer --trials 2 --defenses none --out run"
+    outcome = leakgauge(*words.split(), "--attacks", attacks)
+    assert outcome.code == 0, outcome.err
+    assert not list((tmp_path / "run").glob("*.png"))
+
+
+def test_nothing_happens_outside_a_workflow(monkeypatch):
+    monkeypatch.delenv(STEP_SUMMARY, raising=False)
+    assert not append_step_summary("text")
+
+
+def test_an_audit_is_appended_to_what_is_there(leakgauge, small, tmp_path, monkeypatch):
+    page = tmp_path / "page.md"
+    page.write_text("before\n")
+    monkeypatch.setenv(STEP_SUMMARY, str(page))
+    assert leakgauge("audit", *small, "--attacks", "linear", "--defenses", "none", "--out", "run").code == 0
+    text = page.read_text()
+    assert text.startswith("before\n### Leakage audit: ")
+    assert (tmp_path / "run" / "summary.md").read_text() in text
+
+
+def test_a_single_attack_is_not(leakgauge, small, tmp_path, monkeypatch):
+    monkeypatch.setenv(STEP_SUMMARY, str(tmp_path / "page.md"))
+    leakgauge("attack", "linear", *small, "--out", "run")
+    assert not (tmp_path / "page.md").exists()
+
+
+def test_a_page_that_cannot_be_written_is_said_and_fails_nothing(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv(STEP_SUMMARY, str(tmp_path))
+    assert not append_step_summary("text")
+    assert f"{STEP_SUMMARY} could not be written" in capsys.readouterr().err
+
+
+# --- who does the work ----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def asked(monkeypatch):
+    """A cluster of two CPUs wherever one is looked for; holds the addresses that were asked for."""
+    addresses = []
+
+    small = SimpleNamespace(
+        __version__="0", remote=lambda _: None, nodes=lambda: [{"Alive": True, "Resources": {"CPU": 2.0}}]
+    )
+
+    @contextmanager
+    def found(address):
+        addresses.append(address)
+        yield small
+
+    monkeypatch.setattr(running, "connected", found)
+    return addresses
+
+
+def test_without_a_flag_it_is_this_process():
+    with executing(Places(device="cpu")) as executor:
+        assert executor is None
+
+
+def test_workers_are_processes_of_this_machine():
+    with executing(Places(device="cpu", workers=3, worker_memory="1GB")) as executor:
+        assert isinstance(executor, Workers)
+        assert executor.slots == 3
+
+
+@pytest.mark.parametrize(("on", "address"), [("ray", None), ("ray=auto", "auto"), ("ray=head:6379", "head:6379")])
+def test_a_cluster_is_looked_for_where_it_was_said(asked, on, address):
+    with executing(Places(device="cpu", on=on)) as executor:
+        assert executor.slots == 2
+    assert asked == [address]
+
+
+def test_workers_on_a_cluster_are_how_many_of_its_processes_are_asked_for(asked):
+    with executing(Places(device="cpu", on="ray", workers=7)) as executor:
+        assert executor.slots == 7
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        ({"on": "spark"}, "--on must be ray, ray=auto or ray=HOST:PORT, got 'spark'"),
+        ({"on": "ray="}, "--on must be ray, ray=auto or ray=HOST:PORT, got 'ray='"),
+        ({"on": "ray", "workers": -1}, "--workers must be a whole number from 1, got -1"),
+        ({"workers": 0}, "--workers must be a whole number from 1, got 0"),
+        ({"on": "ray", "worker_memory": "4GB"}, "--worker-memory must be used with --workers alone, got --on"),
+        ({"worker_memory": "4GB"}, "--worker-memory must be used with --workers alone, got no --workers"),
+        ({"gpus_per_task": 0.5}, "--gpus-per-task must be used with --on ray, got no --on"),
+        ({"on": "ray", "gpus_per_task": 2.0}, "GPUs for each task must be above 0 and at most 1, got 2.0"),
+    ],
+)
+def test_flags_that_do_not_go_together_are_refused(asked, flags, said):
+    with pytest.raises(BadInput, match=said), executing(Places(device="cpu", **flags)):
+        pass
+
+
+def test_audit_and_reproduce_say_so_in_one_line(leakgauge):
+    for command in (("audit", "--data", "digits"), ("lab", "reproduce", "wei2020cpl", "--quick")):
+        ran = leakgauge(*command, "--on", "spark")
+        assert ran.code == 2
+        assert "--on must be ray, ray=auto or ray=HOST:PORT, got 'spark'" in ran.err
+        assert len(ran.err.strip().splitlines()) == 1

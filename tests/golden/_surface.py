@@ -118,6 +118,8 @@ CHANGED: tuple[str, ...] = (
     "recipe / command 1 / files / run/README.md, line 20",  # one more sentence each, on `learned-proportions`
     "recipe / command 1 / files / run/README.md, line 45",
     "ways / command 1 / files / run/report.html, line 19[78]",  # a legend names the first way beside the plain attack
+    "* / files / */pairs.png",  # one function draws both sheets now, and leaves less room for names
+    "* / files / */attacks.png",
 )
 
 # A blind audit, and `attack --update`, write the report that every audit writes: the same kind of finding, a verdict

@@ -82,7 +82,7 @@ def test_a_table_of_the_terminal_keeps_its_rows(capsys):
 
 def test_pages_show_what_is_hidden_and_run_nothing(monkeypatch):
     every = "{% for n in names %}<p>{{ n }}</p>{% endfor %}"
-    monkeypatch.setattr(html, "_TEMPLATES", Environment(loader=DictLoader({"page": every}), autoescape=True))
+    monkeypatch.setattr(html, "TEMPLATES", Environment(loader=DictLoader({"page": every}), autoescape=True))
     page = html.rendered("page", {"names": NAMES})
     assert not unseen(page, "\n\t")
     assert page.count("<p>") == page.count("<") / 2 == len(NAMES)

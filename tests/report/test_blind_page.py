@@ -6,9 +6,8 @@ import dataclasses
 
 import torch
 
-from leakgauge.report import from_json, write
+from leakgauge.report import from_json, render, write
 from leakgauge.report.blind_page import client_rows, errors, to_blind_page
-from leakgauge.report.writing import render
 from leakgauge.types import Finding, Pictures
 
 

@@ -6,9 +6,19 @@ import pytest
 
 from leakgauge.metrics.criterion import CRITERIA, Criterion
 from leakgauge.report import to_html, to_junit, to_markdown, to_officer, to_summary
-from leakgauge.report.cells import CONTROL_NOTE, Cell, baselines, by_defense, cells, criterion, flags, ranked
+from leakgauge.report.cells import (
+    CONTROL_NOTE,
+    Cell,
+    baselines,
+    by_defense,
+    cells,
+    criterion,
+    flags,
+    ranked,
+    skipped_lines,
+)
 from leakgauge.report.rows import most_exposed
-from leakgauge.types import cell_name
+from leakgauge.types import Skipped, cell_name
 
 SSIM = Criterion("ssim", 0.6)
 
@@ -166,3 +176,28 @@ def test_the_first_row_whose_criterion_can_be_read_decides(made):
 def test_without_rows_the_default_of_this_kind_of_data_holds(make, kind, shape):
     report = dataclasses.replace(make(kind, shape).report, summary=())
     assert criterion(report) == CRITERIA[kind]
+
+
+# --- what was not run -----------------------------------------------------------------------------
+
+SKIPPED = (
+    Skipped("linear", "all", False, "not applicable: no linear layer"),
+    Skipped("peeling", "all", False, "not applicable: no linear layer"),
+    Skipped("idlg", "prune", True, "settled by cpl: every record was recovered"),
+)
+
+
+def test_one_line_for_each_reason(made):
+    report = dataclasses.replace(made.report, skipped=SKIPPED)
+    assert skipped_lines(report) == [
+        "not run: linear, peeling: not applicable: no linear layer",
+        "not run against prune: idlg (adaptive): settled by cpl: every record was recovered",
+    ]
+
+
+def test_page_and_text_tell_it(made):
+    report = dataclasses.replace(made.report, skipped=SKIPPED)
+    for text in (to_html(report, made.pictures), to_markdown(report)):
+        assert "What was not run" in text
+        assert "settled by cpl" in text
+    assert "What was not run" not in to_markdown(made.report)

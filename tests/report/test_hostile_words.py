@@ -11,7 +11,7 @@ from markdown_it import MarkdownIt
 
 from leakgauge.report import from_json, to_comparison, to_html, to_json, to_junit, to_markdown, to_officer, to_summary
 from leakgauge.report.blind_page import to_blind_page
-from leakgauge.report.rounds import AuditedRound, rounds_page
+from leakgauge.report.markdown import AuditedRound, rounds_page
 from leakgauge.types import Costs, Finding, Skipped
 from leakgauge.types.ledger import Ablation
 from leakgauge.types.report import Cost, Exposure, Interval

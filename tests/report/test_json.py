@@ -3,13 +3,14 @@
 import dataclasses
 import json
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
 
 from leakgauge.errors import BadInput, LeakgaugeError
-from leakgauge.report import from_json, to_json
-from leakgauge.types import GateResult, Interval, Traces
+from leakgauge.report import from_json, scenario_toml, to_json
+from leakgauge.types import GateResult, Interval, LocalTraining, Scenario, Traces
 
 
 def test_round_trip_gives_back_an_equal_report(made):
@@ -136,3 +137,36 @@ def test_a_number_that_json_cannot_hold_is_named(made):
     broken = dataclasses.replace(made.report, findings=(finding, *made.report.findings[1:]))
     with pytest.raises(LeakgaugeError, match=r"report\.findings\[0\]\.objective = inf"):
         to_json(broken)
+
+
+# --- the scenario as TOML -------------------------------------------------------------------------
+
+
+def back(scenario: Scenario) -> Scenario:
+    return Scenario.from_mapping(tomllib.loads(scenario_toml(scenario)))
+
+
+def test_defaults_round_trip():
+    assert back(Scenario()) == Scenario()
+
+
+def test_every_field_round_trips():
+    scenario = Scenario(
+        model="mlp:width=64",
+        data="folder/of pictures",
+        batch_size=4,
+        batch_labels="distinct",
+        local=LocalTraining(kind="fedavg", epochs=3, batch_size=2, lr=1e-05, batchnorm="train"),
+        defenses=("gaussian:std=0.1+prune:share=0.9", "dp-sgd"),
+        threat_model="honest-but-curious+labels",
+        attacks=("dlg",),
+        trials=50,
+        seed=2**30,
+        weights="C:\\models\\a.pt",
+    )
+    assert back(scenario) == scenario
+
+
+@pytest.mark.parametrize("text", ['"', "\\", "\n\r\t\b\f", "\x00\x1f\x7f", "é 😀", "'''", '"""', "a = 1\n[local]"])
+def test_any_text_round_trips(text):
+    assert back(Scenario(model=text, weights=text)) == Scenario(model=text, weights=text)

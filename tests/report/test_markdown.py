@@ -1,10 +1,15 @@
 """Markdown: the verdict first, every row in the table, nothing user-given read as markup."""
 
+from __future__ import annotations
+
 import dataclasses
 import tomllib
 
-from leakgauge.report import to_markdown
-from leakgauge.types import GateResult, Scenario
+from leakgauge.audit.run import run_audit
+from leakgauge.report import to_markdown, to_summary
+from leakgauge.report.markdown import AuditedRound, rounds_page
+from leakgauge.report.numbers import percent
+from leakgauge.types import Finding, GateResult, Scenario
 
 
 def test_verdict_stands_above_everything_else(made):
@@ -76,3 +81,81 @@ def test_user_given_text_is_not_markup(make):
 def test_scenario_in_the_text_repeats_the_run(made):
     block = to_markdown(made.report).split("```toml\n")[1].split("```")[0]
     assert Scenario.from_mapping(tomllib.loads(block)) == made.report.scenario
+
+
+# --- on one screen --------------------------------------------------------------------------------
+
+
+def test_it_says_verdict_gate_and_both_sides():
+    scenario = Scenario(
+        data="digits",
+        model="mlp:hidden=16",
+        trials=6,
+        attacks=("linear",),
+        defenses=("dp-sgd:sigma=5",),
+        gate="ssim=0.5,confidence=0.95",
+    )
+    report, _ = run_audit(scenario)
+    lines = to_summary(report).splitlines()
+    assert lines[0] == "### Leakage audit: mlp:hidden=16 on digits"
+    assert any(line.startswith("**Gate failed.** Gate ssim=0.5,confidence=0.95,share=0.05 failed") for line in lines)
+    (bare,) = (line for line in lines if line.startswith("| none "))
+    assert bare == "| none | leaks | 6 of 6 | 54.1 % | no guarantee | linear |"
+    (guarded,) = (line for line in lines if line.startswith("| dp-sgd"))
+    gamma = report.verdict.configurations[1].upper.gamma
+    assert f"| 0 of 6 | 0 % | {percent(gamma)} |" in guarded
+    assert lines[-1].startswith("<sub>6 updates of 1 record, seed 0; leakgauge ")
+
+
+def test_old_reports_and_interruptions_are_summarised(made):
+    text = to_summary(dataclasses.replace(made.report, interrupted=True))
+    assert "**Interrupted: finished cells only.**" in text
+    assert "| gaussian:std=0.1 |" in text
+
+
+def test_nothing_user_given_breaks_the_table(make):
+    made = make(model="a|b<script>\n# c")
+    first = to_summary(made.report).splitlines()[0]
+    assert first == r"### Leakage audit: a\|b\<script\> \# c on photos32"
+
+
+# --- rounds of a recording ------------------------------------------------------------------------
+
+
+def found(trial):
+    return Finding("linear", "none", False, trial, 0, {}, certified=2)
+
+
+def test_each_round_has_its_verdict_its_clients_and_its_report(blind, made):
+    scored = dataclasses.replace(made.report, clients=("x", "y", "z"))
+    rounds = [AuditedRound("round-00001", (), blind(found(0)).report), AuditedRound("round-00002", (), scored)]
+    text = rounds_page("DIR", 7, rounds)
+    assert "left out 7 later" in text
+    assert "2 of 4 records" in text
+    assert "- Clients: x, y, z" in text
+    assert "[Report](round-00002/report.html)" in text
+    assert made.report.verdict.sentence[:20] in text
+
+
+def test_what_cannot_be_read_stands_there_with_the_reason():
+    text = rounds_page("DIR", 0, [AuditedRound("round-00001", (("update-00001", "zeros only"),))])
+    assert "No update could be read." in text
+    assert "- Not read: update-00001: zeros only" in text
+    assert "left out" not in text
+    refused = rounds_page("DIR", 0, [AuditedRound("round-00001", refused="the batch is another one")])
+    assert "Not audited: the batch is another one" in refused
+
+
+def test_names_are_no_markup(blind):
+    text = rounds_page("D|R", 0, [AuditedRound("r", (), blind(found(0), clients=("<script>|[x](y)\n`",)).report)])
+    assert "<script>" not in text
+    assert "\\<script\\>\\|\\[x\\](y) \\`" in text
+    assert "D\\|R" in text
+
+
+def test_as_plain_values_it_holds_the_whole_report(blind):
+    one = AuditedRound("r", (("u", "why"),), blind(found(0)).report)
+    plain = one.as_dict()
+    assert plain["unreadable"] == [{"name": "u", "error": "why"}]
+    assert plain["report"]["clients"] == ["a", "b"]
+    assert AuditedRound("r").as_dict()["report"] is None

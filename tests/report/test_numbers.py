@@ -2,7 +2,7 @@
 
 import pytest
 
-from leakgauge.report.numbers import bounds, count, duration, heading, number, percent
+from leakgauge.report.numbers import bounds, counted, duration, heading, number, percent
 from leakgauge.types import Interval
 
 
@@ -49,7 +49,7 @@ def test_a_duration_never_rounds_a_short_time_to_none(seconds, text):
 
 @pytest.mark.parametrize(("value", "text"), [(None, ""), (0.0, "0 steps"), (1.0, "1 step"), (4400.0, "4,400 steps")])
 def test_a_count_has_its_noun(value, text):
-    assert count("step", value) == text
+    assert counted("step", value) == text
 
 
 def test_bounds_are_empty_where_unknown():

@@ -22,8 +22,8 @@ def ys(points):
 
 def test_a_falling_objective_runs_down_the_chart_from_its_start(made):
     (chart,) = objectives(with_traces(made.report, [(10.0, 1.0, 0.1)] * 3)).charts
-    (fall,) = chart.falls
-    assert chart.defense == "none"
+    (fall,) = chart.items
+    assert chart.title == "none"
     assert fall.label == "dlg, plain"
     assert fall.said == "to 0.01, n = 3"
     assert ys(fall.points) == sorted(ys(fall.points))  # SVG counts downwards
@@ -31,7 +31,7 @@ def test_a_falling_objective_runs_down_the_chart_from_its_start(made):
 
 def test_victims_of_different_scale_and_length_are_set_beside_one_another(made):
     report = with_traces(made.report, [(10.0, 1.0), (1000.0, 500.0, 100.0), (2.0, 0.2)])
-    assert objectives(report).charts[0].falls[0].said == "to 0.1, n = 3"
+    assert objectives(report).charts[0].items[0].said == "to 0.1, n = 3"
 
 
 @pytest.mark.parametrize("trace", [(), (3.0,), (0.0, 0.0), (-1.0, -2.0)])
@@ -41,17 +41,17 @@ def test_what_has_no_way_down_is_not_drawn(made, trace):
 
 def test_an_objective_that_reaches_zero_stays_on_the_chart(made):
     drawn = objectives(with_traces(made.report, [(1.0, 0.0)] * 3))
-    assert max(ys(drawn.charts[0].falls[0].points)) <= drawn.bottom
+    assert max(ys(drawn.charts[0].items[0].points)) <= drawn.frame.bottom
 
 
 def test_colours_are_those_given_out_before(made):
-    falls = objectives(made.report, ("inverting-gradients", "dlg")).charts[0].falls
+    falls = objectives(made.report, ("inverting-gradients", "dlg")).charts[0].items
     assert {f.label: f.colour for f in falls} == {"dlg, plain": "s1", "inverting-gradients, plain": "s0"}
 
 
 def test_a_failed_trial_has_no_part_in_it(made):
     defended = objectives(made.report).charts[1]
-    assert [f.said.split("n = ")[1] for f in defended.falls] == ["2", "3"]
+    assert [f.said.split("n = ")[1] for f in defended.items] == ["2", "3"]
 
 
 def test_one_trial_as_a_small_curve():

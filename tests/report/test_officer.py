@@ -7,8 +7,9 @@ import pytest
 
 from leakgauge.audit.run import run_audit
 from leakgauge.report import to_officer, to_summary
-from leakgauge.report.officer import answer, bar, came_out, gate_words, next_steps, not_covered, overall, tried
-from leakgauge.types import GateResult, LabelsRead, Scenario, Skipped
+from leakgauge.report.officer import about, answer, doubts, next_steps, overall, plain
+from leakgauge.types import Flag, GateResult, LabelsRead, Scenario, Skipped
+from leakgauge.verdict.flags import FLAGS
 
 TINY = Scenario(data="digits", model="mlp:hidden=16", trials=6, attacks=("linear",))
 
@@ -31,6 +32,13 @@ def noisy():
 def words(page: str) -> str:
     body = page[page.index("<body>") :]
     return " ".join(re.sub(r"<[^>]+>", " ", body).split())
+
+
+def part(report, heading: str, *entries) -> str:
+    """The words of one part of the page; with `entries`, as if these were all configurations."""
+    if entries:
+        report = with_verdict(report, report.verdict.leaks, *entries)
+    return words("<body>" + to_officer(report).partition(f"<h2>{heading}</h2>")[2].partition("</section>")[0])
 
 
 def test_the_answer_comes_first(leaking, guarded, noisy):
@@ -84,11 +92,13 @@ def test_what_cannot_be_told_is_not_called_clean(noisy):
     report = with_verdict(noisy, False, unsure)
     assert overall(report) == "unknown"
     assert "it cannot be told whether any was rebuilt" in answer(report)[0]
-    assert came_out(unsure)[0].startswith("Whether any of 6 records was rebuilt cannot be told")
-    assert "None of" not in " ".join([*answer(report), *came_out(unsure)])
+    said = part(report, "What came out")
+    assert "Whether any of 6 records was rebuilt cannot be told" in said
+    assert "None of" not in " ".join([*answer(report), said])
     assert "| 0 of 6, 4 undecided |" in to_summary(report)
     one = dataclasses.replace(unsure, lower=dataclasses.replace(unsure.lower, records=1))
-    assert came_out(one)[0].startswith("Whether the one record was rebuilt cannot be told: some attempts resemble it")
+    said = part(report, "What came out", one)
+    assert "Whether the one record was rebuilt cannot be told: some attempts resemble it" in said
 
 
 def test_labels_that_were_read_take_the_green_from_a_guarantee(guarded):
@@ -99,11 +109,11 @@ def test_labels_that_were_read_take_the_green_from_a_guarantee(guarded):
 
 
 def test_the_bar_is_explained_in_one_sentence(leaking, make):
-    for said in (bar(leaking), bar(make("tabular", (30,)).report)):
-        assert said.startswith("A record counts as rebuilt if")
+    for report in (leaking, make("tabular", (30,)).report):
+        (said,) = re.findall(r"<p>(A record counts as rebuilt .*?)</p>", to_officer(report))
         assert said.count(". ") == 0
     assert "SSIM, of at least 0.6" in words(to_officer(leaking))
-    assert "values off by 3% of their range" in bar(make("tabular", (30,)).report)
+    assert "values off by 3% of their range" in said
 
 
 def test_the_page_speaks_to_nobody_who_develops(leaking, noisy):
@@ -140,30 +150,27 @@ def test_it_asks_nothing_of_any_network_and_shows_no_sample(leaking):
 
 def test_what_came_out_has_its_confidence(leaking, noisy):
     (bare,) = leaking.verdict.configurations
-    first = came_out(bare)[0]
-    assert first.startswith(
-        "6 of 6 records were rebuilt by at least one attack. So of all such records at least 54.1 %"
-    )
-    hidden = came_out(noisy.verdict.configurations[1])
-    assert hidden[0].startswith("None of 6 records was rebuilt. That leaves room for up to 45.9 %")
-    assert hidden[-1].startswith("There is no guarantee")
+    sure = "6 of 6 records were rebuilt by at least one attack. So of all such records at least 54.1 %"
+    assert sure in part(leaking, "What came out", bare)
+    hidden = part(noisy, "What came out", noisy.verdict.configurations[1])
+    assert "None of 6 records was rebuilt. That leaves room for up to 45.9 %" in hidden
+    assert "There is no guarantee" in hidden
 
 
 def test_a_guarantee_is_told_with_the_blind_guess(guarded):
-    said = came_out(guarded.verdict.configurations[1])[-1]
-    assert said.startswith("Guarantee, if the noise is added as declared: whatever the attack, at most")
+    said = part(guarded, "What came out", guarded.verdict.configurations[1])
+    assert "Guarantee, if the noise is added as declared: whatever the attack, at most" in said
     assert "a blind guess that has seen nothing already succeeds for up to" in said
     assert "Over the whole training as it was declared" in said
 
 
 def test_what_is_not_covered_follows_the_scenario(leaking, guarded):
-    assert any("manipulates the model" in line for line in not_covered(leaking))
-    assert any("samples as declared" in line for line in not_covered(guarded))
-    assert not any("samples as declared" in line for line in not_covered(leaking))
-    tampered = dataclasses.replace(
-        leaking, scenario=dataclasses.replace(leaking.scenario, threat_model="malicious-architecture")
-    )
-    assert not any("manipulates the model" in line for line in not_covered(tampered))
+    heading = "What is not covered"
+    assert "manipulates the model" in part(leaking, heading)
+    assert "samples as declared" in part(guarded, heading)
+    assert "samples as declared" not in part(leaking, heading)
+    tampered = dataclasses.replace(leaking.scenario, threat_model="malicious-architecture")
+    assert "manipulates the model" not in part(dataclasses.replace(leaking, scenario=tampered), heading)
 
 
 def test_the_next_steps_ask_for_what_is_missing(leaking, noisy):
@@ -177,18 +184,17 @@ def test_the_gate_and_an_interruption_are_told(noisy):
     assert f"{limit} not shown to be kept" in words(to_officer(noisy))
     gate = GateResult("ssim", 0.5, False, "", reached=1, records=6)
     over = dataclasses.replace(noisy, verdict=dataclasses.replace(noisy.verdict, gate=gate))
-    assert gate_words(over) == (
-        "The limit that was set, no attacked record to reach an SSIM of 0.5, was exceeded: 1 of 6 records reached it."
-    )
+    limit = "The limit that was set, no attacked record to reach an SSIM of 0.5, was"
+    assert f"{limit} exceeded: 1 of 6 records reached it." in words(to_officer(over))
     held = dataclasses.replace(gate, passed=True, reached=0)
     over = dataclasses.replace(noisy, verdict=dataclasses.replace(noisy.verdict, gate=held))
-    assert gate_words(over).endswith("was kept.")
+    assert f"{limit} kept." in words(to_officer(over))
     assert "Interrupted:" in words(to_officer(dataclasses.replace(noisy, interrupted=True)))
 
 
 def test_attacks_that_could_not_run_are_named(leaking):
     rows = tuple(dataclasses.replace(r, error="no") if r.attack == "linear" else r for r in leaking.summary)
-    assert any("linear could not run" in line for line in tried(dataclasses.replace(leaking, summary=rows)))
+    assert "linear could not run" in part(dataclasses.replace(leaking, summary=rows), "What was tried")
 
 
 def test_attacks_that_were_skipped_are_listed_with_the_reason(leaking):
@@ -223,3 +229,42 @@ def test_an_old_report_and_an_empty_one_still_have_a_page(made):
     verdict = dataclasses.replace(made.report.verdict, configurations=(), leaks=False)
     empty = dataclasses.replace(made.report, findings=(), summary=(), flags=(), facts=(), verdict=verdict)
     assert "Nothing was measured." in to_officer(empty)
+
+
+# --- doubts ---------------------------------------------------------------------------------------
+
+ADVICE = re.compile(r"--\w|`|\+labels|leakgauge |steps|restarts|raise |repeat with|try ")
+
+
+def flagged(report, *cells):
+    """The same audit with a flag on these rows."""
+    rows = tuple(
+        dataclasses.replace(r, flags=("diverged",) if (r.attack, r.defense) in cells else ()) for r in report.summary
+    )
+    return dataclasses.replace(report, summary=rows, flags=(FLAGS["diverged"],))
+
+
+@pytest.mark.parametrize("flag", FLAGS)
+def test_no_doubt_gives_advice_to_developers(flag):
+    assert not ADVICE.search(plain(FLAGS[flag]))
+
+
+def test_a_doubt_begins_with_the_configuration_and_the_attack_it_is_about(made):
+    (said,) = doubts(flagged(made.report, ("dlg", "gaussian:std=0.1")))
+    assert said.startswith("With gaussian:std=0.1 (dlg not knowing of it): the attack broke down")
+    (said,) = doubts(flagged(made.report, ("inverting-gradients", "gaussian:std=0.1")))
+    assert said.startswith("With gaussian:std=0.1 (inverting-gradients knowing of it): ")
+    (said,) = doubts(flagged(made.report, ("dlg", "none")))
+    assert said.startswith("Without any defense (dlg): ")
+
+
+def test_a_doubt_about_every_attack_says_so_once(made):
+    both = flagged(made.report, ("dlg", "none"), ("inverting-gradients", "none"), ("dlg", "gaussian:std=0.1"))
+    where = "Without any defense (every attack) and with gaussian:std=0.1 (dlg not knowing of it)"
+    assert about(both, "diverged") == where
+    assert about(made.report, "bound-exceeded") == "The whole audit"
+
+
+def test_a_flag_without_plain_words_keeps_its_reason(made):
+    assert plain(Flag("new", "Something new.", "Use --this.")) == "Something new"
+    assert doubts(made.report) == ["With gaussian:std=0.1 (every attack): Noise without an accountant."]

@@ -4,8 +4,9 @@ import dataclasses
 
 import pytest
 
-from leakgauge.report.rows import columns, guarantee_text, most_exposed, table_rows
-from leakgauge.types import Guarantee, Interval
+from leakgauge.report import to_html, to_markdown
+from leakgauge.report.rows import columns, exposed, guarantee_text, most_exposed, table_rows
+from leakgauge.types import Exposure, Guarantee, Interval
 
 NONE = ("–", ())
 
@@ -177,12 +178,12 @@ def test_a_baseline_has_no_floor_beside_it(made):
         assert value_of(made.report, f"Floor: {name}", "mean-image") == NONE
 
 
-def exposed(report, attack, defense, **scores):
+def with_worst(report, attack, defense, **scores):
     return with_row(report, attack, defense, worst={"trial": 2, "record": 0, **scores})
 
 
 def test_the_most_exposed_record_of_all_is_the_best_recovered_one(made):
-    report = exposed(made.report, "inverting-gradients", "gaussian:std=0.1", ssim=0.9999, psnr=50.0, mse=1e-5)
+    report = with_worst(made.report, "inverting-gradients", "gaussian:std=0.1", ssim=0.9999, psnr=50.0, mse=1e-5)
     assert most_exposed(report) == (
         "Most exposed record: SSIM 1.000, PSNR 50.0, trial 2, record 0, "
         "by inverting-gradients, adaptive, against defense gaussian:std=0.1."
@@ -190,7 +191,7 @@ def test_the_most_exposed_record_of_all_is_the_best_recovered_one(made):
 
 
 def test_for_tables_the_smallest_error_is_the_most_exposed(make):
-    report = exposed(make("tabular", (30,)).report, "dlg", "gaussian:std=0.1", mse=1e-9)
+    report = with_worst(make("tabular", (30,)).report, "dlg", "gaussian:std=0.1", mse=1e-9)
     assert most_exposed(report).startswith("Most exposed record: MSE 1.00e−09, trial 2")
     assert "by dlg, plain, against defense gaussian:std=0.1" in most_exposed(report)
 
@@ -203,7 +204,7 @@ def undefended(report):
 
 
 def test_the_most_exposed_record_is_looked_for_in_the_comparison_too(made):
-    report = exposed(made.report, "dlg", "none", ssim=1.0, psnr=99.0)
+    report = with_worst(made.report, "dlg", "none", ssim=1.0, psnr=99.0)
     assert most_exposed(report) == (
         "Most exposed record: SSIM 1.000, PSNR 99.0, trial 2, record 0, by dlg, plain, without defense, for comparison."
     )
@@ -221,7 +222,7 @@ def with_credible(report, attack, defense, worth):
 
 def test_a_score_that_is_no_evidence_exposes_no_one(made):
     """A grey picture may come nearest of all; it is not a record that got out."""
-    report = exposed(undefended(made.report), "dlg", "none", ssim=1.0, psnr=99.0)
+    report = with_worst(undefended(made.report), "dlg", "none", ssim=1.0, psnr=99.0)
     assert "by inverting-gradients, plain" in most_exposed(with_credible(report, "dlg", "none", False))
     assert "by inverting-gradients, plain" in most_exposed(with_credible(report, "dlg", "none", None))
     for worth, why in ((False, "no evidence of a recovery"), (None, "too few other samples to tell whether by chance")):
@@ -250,8 +251,8 @@ def test_scores_that_do_not_count_stand_beside_those_that_do(made, recovered, me
 
 
 def test_neither_a_baseline_nor_a_failed_attack_exposes_anyone(made):
-    report = exposed(undefended(made.report), "mean-image", "none", ssim=1.0, psnr=99.0)
-    report = with_row(exposed(report, "dlg", "none", ssim=1.0, psnr=99.0), "dlg", "none", error="lost")
+    report = with_worst(undefended(made.report), "mean-image", "none", ssim=1.0, psnr=99.0)
+    report = with_row(with_worst(report, "dlg", "none", ssim=1.0, psnr=99.0), "dlg", "none", error="lost")
     assert "by inverting-gradients, plain, without defense." in most_exposed(report)
 
 
@@ -288,3 +289,29 @@ def test_what_was_solved_and_all_labels_right_stand_in_the_small_print(made):
     assert len(columns(report)) == len(columns(made.report)), "no columns of their own"
     small = [line for _, lines in table_rows(report)[0].values for line in lines]
     assert {"solved 50 %", "[10, 90 %]", "all right 100 %", "[30, 100 %]"} <= set(small)
+
+
+# --- records by exposure --------------------------------------------------------------------------
+
+
+def with_exposure(made, *found: Exposure):
+    return dataclasses.replace(made.report, exposure=found)
+
+
+def test_the_most_exposed_come_first_with_their_place(made):
+    (group,) = exposed(with_exposure(made, Exposure("none", ((0.1, -0.25), (0.9, 0.5)), 0.4)))
+    assert group.records[0] == ("trial 1, record 0", "0.90")
+    assert group.records[-1] == ("trial 0, record 1", "−0.25")
+    assert group.agreement.endswith("recovered: +0.40.")
+
+
+def test_equal_exposure_is_no_order(made):
+    assert exposed(with_exposure(made, Exposure("none", ((1.0,), (1.0,)), None))) == []
+
+
+def test_page_and_text_tell_it(made):
+    report = with_exposure(made, Exposure("none", ((0.1, 0.3),), None))
+    for text in (to_html(report), to_markdown(report)):
+        assert "Records by exposure" in text
+        assert "Too few records, or too little difference between them, to compare it with what was recovered." in text
+    assert "Records by exposure" not in to_html(made.report)

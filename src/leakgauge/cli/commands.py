@@ -25,40 +25,30 @@ KEPT, KEPT_IN_OUT = "kept", "kept in --out"  # what an interrupt leaves of finis
 
 @dataclass(frozen=True)
 class Command:
-    """A function of a module beside this one."""
+    """A function of a module beside this one; the command of an attack is made of the attack's own fields."""
 
     module: str
     function: str
     keeps: str = ""  # finished work after an interrupt: KEPT, KEPT_IN_OUT or nothing
     hidden: bool = False  # works, and is not in the list
+    attack: outline.Outline | None = None
 
     @property
     def about(self) -> str:
         """The first paragraph of its help, without loading it."""
+        if self.attack is not None:
+            return f"{self.attack.summary[:1].upper()}{self.attack.summary[1:]}."
         path = Path(__file__).parent.joinpath(*self.module.split(".")).with_suffix(".py")
         tree = ast.parse(path.read_text(encoding="utf-8"))
         function = next(n for n in tree.body if isinstance(n, ast.FunctionDef) and n.name == self.function)
         return (ast.get_docstring(function) or "").partition("\n\n")[0]
 
     def load(self, name: str) -> click.Command:
-        """The command itself, as typer builds it."""
+        """The command itself, as typer builds it; only now its module, and an attack, is imported."""
+        made = getattr(import_module(f"leakgauge.cli.{self.module}"), self.function)
         single = typer.Typer(rich_markup_mode="markdown", add_completion=False)
-        single.command(name)(getattr(import_module(f"leakgauge.cli.{self.module}"), self.function))
+        single.command(name)(made if self.attack is None else made(catalog.get("attacks", name)))
         return typer.main.get_command(single)
-
-
-@dataclass(frozen=True)
-class AttackCommand:
-    """`leakgauge attack NAME`: made of the attack's own fields."""
-
-    about: str
-    keeps: str = KEPT
-    hidden: bool = False
-
-    def load(self, name: str) -> click.Command:
-        """The command itself; only now the attack is imported."""
-        command: click.Command = import_module("leakgauge.cli.attack").command_for(catalog.get("attacks", name))
-        return command
 
 
 @dataclass(frozen=True)
@@ -76,14 +66,14 @@ class Group:
     def members(self) -> Mapping[str, Node]:
         if not self.of_attacks:
             return self.commands
-        return {name: AttackCommand(f"{a.summary[:1].upper()}{a.summary[1:]}.") for name, a in _attacks().items()}
+        return {name: Command("attack", "command_for", KEPT, attack=found) for name, found in _attacks().items()}
 
     def load(self, name: str) -> click.Command:
         """The group itself; its commands are not loaded."""
         return Branch(self, name=name, help=f"{self.about}\n\nExample: `{self.example}`", rich_markup_mode="markdown")
 
 
-Node = Command | AttackCommand | Group
+Node = Command | Group
 
 LAB = Group(
     "Measure again what papers say, and what only that needs.",
@@ -132,7 +122,7 @@ TREE: dict[str, Node] = {
     ),
     "bench": Command("bench", "bench"),
     "lab": LAB,
-    "recorded": Command("recorded", "recorded", hidden=True),
+    "recorded": Command("audit", "recorded", hidden=True),
 }
 TOP = Group("Measure what a federated-learning update gives away.", "leakgauge audit", TREE)
 # Names of version 0.1: they work in 0.2 and say the new one.
@@ -148,15 +138,10 @@ class Branch(TyperGroup):
     def __init__(self, group: Group, **settings: Any) -> None:
         super().__init__(**{"no_args_is_help": not group.usual} | settings)
         self._group = group
-        self.commands = dict.fromkeys(
-            self.names(), click.Command(None)
-        )  # where typer looks for the name that was meant
+        self.commands = dict.fromkeys(self.list_commands(), click.Command(None))  # typer looks here for what was meant
 
-    def names(self) -> list[str]:
+    def list_commands(self, ctx: click.Context | None = None) -> list[str]:  # noqa: ARG002
         return [name for name, node in self._group.members.items() if not node.hidden]
-
-    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
-        return self.names()
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Options without a command in front of them are those of the usual one."""
@@ -167,7 +152,7 @@ class Branch(TyperGroup):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
         node = self._group.members.get(cmd_name)
         if node is None and self._group.of_attacks and not cmd_name.startswith("-"):
-            raise unknown_name("attack", cmd_name, self.names())
+            raise unknown_name("attack", cmd_name, self.list_commands())
         return None if node is None else Unloaded(cmd_name, node)
 
 

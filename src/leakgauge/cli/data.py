@@ -21,7 +21,9 @@ from leakgauge.generators.dcgan import fetch_faces
 from leakgauge.metrics.lpips_weights import fetch_lpips
 from leakgauge.reading.files import data_root as root_of
 
-LPIPS = "lpips"
+_WEIGHTS = {"lpips": fetch_lpips, FACES: fetch_faces}  # each with its own way
+_WANTED = "Data sets to download; lpips or dcgan-faces for their weights."
+WANTED = Annotated[list[str], typer.Argument(help=_WANTED, show_default=False)]
 NAMES = Annotated[list[str] | None, typer.Argument(help="Data sets; default all.", show_default=False)]
 
 
@@ -34,11 +36,9 @@ def list_(data_root: options.DATA_ROOT = None, as_json: options.JSON = False) ->
     if as_json:
         show_json([dataclasses.asdict(row) for row in rows])
         return
-    states = {row.name: "embedded" if row.embedded else ("present" if row.present else "-") for row in rows}
-    show_table(
-        ["name", "here", "samples", "what it is"],
-        [[r.name, states[r.name], str(r.samples or ""), r.summary] for r in rows],
-    )
+    states = ["embedded" if row.embedded else "present" if row.present else "-" for row in rows]
+    cells = [[row.name, state, row.samples or "", row.summary] for row, state in zip(rows, states, strict=True)]
+    show_table(["name", "here", "samples", "what it is"], cells)
     show(f"data folder: {root_of(data_root)}")
 
 
@@ -51,30 +51,21 @@ def verify_(names: NAMES = None, data_root: options.DATA_ROOT = None, as_json: o
     if as_json:
         show_json([dataclasses.asdict(row) | {"path": str(row.path)} for row in rows])
     else:
-        show_table(["data set", "file", "status", ""], [[r.name, str(r.path), r.status, r.note] for r in rows])
+        show_table(["data set", "file", "status", ""], [[r.name, r.path, r.status, r.note] for r in rows])
     found = {row.name for row in rows if row.status in ("ok", "unverified")}
     missing = set(names or ()) - found  # asked for by name and not there
     return 1 if missing or any(row.status == "differs" for row in rows) else 0
 
 
-def fetch_(
-    names: Annotated[
-        list[str],
-        typer.Argument(help="Data sets to download; lpips or dcgan-faces for their weights.", show_default=False),
-    ],
-    data_root: options.DATA_ROOT = None,
-    as_json: options.JSON = False,
-) -> None:
+def fetch_(names: WANTED, data_root: options.DATA_ROOT = None, as_json: options.JSON = False) -> None:
     """Download data sets from their publishers: checked, resumed if interrupted, put in place only when whole.
 
     Example: `leakgauge data fetch mnist`
     """
-    own = {LPIPS: fetch_lpips, FACES: fetch_faces}  # weights, each with its own way
-    known = [name if name in own else _known(name) for name in names]
     fetched: dict[str, list[str]] = {}
-    for name in known:
-        if name in own:
-            fetched[name] = [str(own[name](root_of(data_root)))]
+    for name in [name if name in _WEIGHTS else _known(name) for name in names]:  # all are known before the first comes
+        if name in _WEIGHTS:
+            fetched[name] = [str(_WEIGHTS[name](root_of(data_root)))]
             continue
         with _download_bar(name) as progress:
             fetched[name] = [str(path) for path in fetch(name, data_root, progress)]

@@ -16,14 +16,12 @@ from leakgauge.settings import unknown_name
 from leakgauge.types import THREAT_MODELS
 
 KINDS = ("attacks", "defenses", "aggregators", "encryptions", "models", "data", "metrics", "threat-models", "recipes")
+_KIND = f"One of: {', '.join(KINDS)}. Default: all."
 SETTABLE = ("attacks", "defenses", "aggregators", "encryptions", "models")  # kinds with fields
 
 
 def listing(
-    kind: Annotated[
-        str | None, typer.Argument(help=f"One of: {', '.join(KINDS)}. Default: all.", show_default=False)
-    ] = None,
-    as_json: options.JSON = False,
+    kind: Annotated[str | None, typer.Argument(help=_KIND, show_default=False)] = None, as_json: options.JSON = False
 ) -> None:
     """List attacks, defenses, aggregators, encryptions, models, data sets, metrics, threat models or recipes.
 
@@ -38,7 +36,7 @@ def listing(
     for title, rows in found.items():
         if kind is None:
             show(title.upper())
-        show_table(["name", "what it is", "from"], [[r["name"], r["summary"], r["paper"]] for r in rows])
+        show_table(["name", "what it is", "from"], [[row["name"], row["summary"], row["paper"]] for row in rows])
         if kind is None:
             show("")
 
@@ -46,25 +44,21 @@ def listing(
 def entries(kind: str) -> list[dict[str, Any]]:
     """One row each: name, summary, paper; what an attack needs to know; the fields of what has some."""
     if kind == "threat-models":
-        return [
-            {
-                "name": t.name,
-                "summary": t.summary,
-                "paper": t.paper,
-                "facts": sorted(f.value for f in t.facts),
-                "may_change": t.may_change,
-            }
-            for t in THREAT_MODELS.values()
-        ]
+        facts = {name: sorted(fact.value for fact in t.facts) for name, t in THREAT_MODELS.items()}
+        return [_row(t) | {"facts": facts[name], "may_change": t.may_change} for name, t in THREAT_MODELS.items()]
     rows = []
     for each in (recipes() if kind == "recipes" else outline.of(kind)).values():
-        row: dict[str, Any] = {"name": each.name, "summary": each.summary, "paper": each.paper}
+        row = _row(each)
         if kind == "attacks":
             row["needs"] = list(each.needs)
         if kind in SETTABLE:
             row["fields"] = [dataclasses.asdict(field) for field in each.fields]
         rows.append(row)
     return rows
+
+
+def _row(each: Any) -> dict[str, Any]:
+    return {"name": each.name, "summary": each.summary, "paper": each.paper}
 
 
 def recipes() -> dict[str, outline.Outline]:

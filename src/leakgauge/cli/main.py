@@ -39,15 +39,12 @@ def _print_version(wanted: bool) -> None:
         raise typer.Exit
 
 
+DEBUG = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error; works behind any command.")]
+VERSION = Annotated[bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version.")]
+
+
 @app.callback()
-def _everywhere(
-    debug: Annotated[
-        bool, typer.Option("--debug", help="Show the traceback of an error; works behind any command.")
-    ] = False,
-    version: Annotated[
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version.")
-    ] = False,
-) -> None:
+def _everywhere(debug: DEBUG = False, version: VERSION = False) -> None:
     """Measure what a federated-learning update gives away."""
 
 
@@ -88,10 +85,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
         if is_out_of_memory(error):
             error.__traceback__ = error.__context__ = None  # what they hold is what is short
-            say(
-                f"leakgauge: memory must be enough for this, got {_free():.1f} GiB free; take a smaller --batch-size, "
-                "fewer --trials, a smaller model, or give the process more"
-            )
+            remedy = "take a smaller --batch-size, fewer --trials, a smaller model, or give the process more"
+            say(f"leakgauge: memory must be enough for this, got {_free():.1f} GiB free; {remedy}")
             return 2
         what = _one_line(f"{type(error).__name__}: {error}")[:_LONGEST]
         say(f"leakgauge: unforeseen {what}; please report it with what --debug shows behind the same command")

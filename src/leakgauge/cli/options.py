@@ -1,10 +1,19 @@
-"""Options that several commands share, defined once."""
+"""A command's options are the fields of a frozen dataclass; those that several commands share are defined here, once.
+
+@dataclass(frozen=True, kw_only=True)
+class Flags(Common):
+    share: float | None = flag("Share of a batch that carries it.")   # the option --share
+
+@flags_from(Flags)
+def command(given: Flags) -> int: ...
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import inspect
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, get_type_hints
 
@@ -12,22 +21,17 @@ import typer
 
 from leakgauge.types import SECTIONS, Scenario
 
+# For commands that take their options one by one.
 JSON = Annotated[bool, typer.Option("--json", help="Print the result as one JSON document on stdout.")]
 SEED = Annotated[int | None, typer.Option("--seed", help="Seed of model, victims and attacks. Default 0.")]
 TRIALS = Annotated[int | None, typer.Option("--trials", help="Victims, attacked side by side. Default 6.")]
 DEVICE = Annotated[str, typer.Option("--device", help="auto, cpu, cuda or cuda:1.")]
-OUT = Annotated[Path | None, typer.Option("--out", help="Folder for report and pictures. Default leakgauge-runs/KEY.")]
 DATA_ROOT = Annotated[Path | None, typer.Option("--data-root", help="Folder with data sets. Default $LEAKGAUGE_DATA.")]
 MODEL = Annotated[
     str | None, typer.Option("--model", help="NAME[:field=value,...], FILE.py:FACTORY or PACKAGE.MODULE:FACTORY.")
 ]
 DATA = Annotated[str | None, typer.Option("--data", help="NAME, FOLDER, FILE.npz or FILE.py:FACTORY.")]
 BATCH_SIZE = Annotated[int | None, typer.Option("--batch-size", help="Private samples behind one update. Default 1.")]
-BATCH_LABELS = Annotated[str | None, typer.Option("--batch-labels", help="Labels in a batch: any, distinct or same.")]
-PARTITION = Annotated[
-    str | None, typer.Option("--partition", help="Spread of the data: kind=dirichlet,alpha=0.1,clients=20 ...")
-]
-METRICS = Annotated[str | None, typer.Option("--metrics", help="Scores besides mse, psnr, ssim: 'lpips mae'.")]
 LOCAL = Annotated[
     str | None, typer.Option("--local", help="Local training: kind=fedavg,epochs=2,lr=0.01,batchnorm=train ...")
 ]
@@ -37,32 +41,6 @@ TRAINING = Annotated[
 PRECISION = Annotated[
     str | None, typer.Option("--precision", help="float32, tf32 (a GPU's rounded products) or float64.")
 ]
-THREAT_MODEL = Annotated[
-    str | None, typer.Option("--threat-model", help="NAME, or NAME+labels, NAME+batchnorm for an oracle.")
-]
-SHARED_LAYERS = Annotated[
-    str | None,
-    typer.Option("--shared-layers", help="Layers whose tensors are seen: all, first:2, last:1 or names, conv1+fc."),
-]
-WEIGHTS = Annotated[
-    str | None, typer.Option("--weights", help="Checkpoint of the model (.safetensors, or .pt with tensors only).")
-]
-KEEP_PRIVATE = Annotated[
-    bool,
-    typer.Option(
-        "--keep-private", help="Keep the attacked samples as they are, too: for pictures in later reports. Owner only."
-    ),
-]
-FRESH = Annotated[bool, typer.Option("--fresh", help="Run everything anew, also what is finished in --out.")]
-WORKERS = Annotated[
-    int | None,
-    typer.Option(
-        "--workers", help="Processes that share the work, one thread each. Default: none besides this; with --on, all."
-    ),
-]
-WORKER_MEMORY = Annotated[
-    str | None, typer.Option("--worker-memory", help="The most a worker may hold in memory: 4GB, 500MB.")
-]
 ON = Annotated[
     str | None,
     typer.Option("--on", help="Where the work runs: ray (started for this), ray=auto or ray=HOST:PORT. Default: here."),
@@ -70,47 +48,136 @@ ON = Annotated[
 GPUS_PER_TASK = Annotated[
     float | None, typer.Option("--gpus-per-task", help="With --on: share of a GPU for each process. Default 1.")
 ]
-VARIANTS = Annotated[
-    bool | None,
-    typer.Option(
-        "--adaptive/--plain", help="Only attackers who know the defense, or only those who do not. Default: both."
-    ),
-]
-ASSUME = Annotated[
-    str | None,
-    typer.Option(
-        "--assume",
-        help="What informed attackers take for the defense, true or not: NAME[:field=value,...][@WAY]; a+b chains.",
-    ),
-]
 
 
-Flags = TypeVar("Flags")
+def flag(help: str, name: str = "", *, default: Any = None, **settings: Any) -> Any:
+    """A field that is an option: `--its-name`, or `name`. A bool is false if nothing is given."""
+    return dataclasses.field(default=default, metadata={"names": [name] if name else [], "help": help, **settings})
+
+
+def required(help: str) -> Any:
+    """The same, which has to be given."""
+    return flag(help, default=dataclasses.MISSING)
 
 
 def flags_from(fields: type[Flags]) -> Callable[[Callable[[Flags], int]], Callable[..., int]]:
-    """For a command with many flags: they are the fields of a dataclass, and the command is handed one of these."""
+    """The command is handed one `fields`: its own options come first in the help, then those it shares."""
 
     def made(command: Callable[[Flags], int]) -> Callable[..., int]:
-        hints = get_type_hints(fields, include_extras=True)
-        parameters = [
-            inspect.Parameter(f.name, inspect.Parameter.KEYWORD_ONLY, default=f.default, annotation=hints[f.name])
-            for f in dataclasses.fields(fields)  # type: ignore[arg-type]
-        ]
-
         def call(**given: Any) -> int:
             return command(fields(**given))
 
         call.__name__, call.__doc__, call.__module__ = command.__name__, command.__doc__, command.__module__
-        call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-        call.__annotations__ = {p.name: p.annotation for p in parameters}
-        return call
+        return with_signature(call, parameters_of(fields))
 
     return made
 
 
-def variants_of(choice: bool | None) -> str | None:
-    return None if choice is None else ("adaptive" if choice else "plain")
+def parameters_of(fields: type) -> list[inspect.Parameter]:
+    """The fields of a dataclass as typer wants them."""
+    hints = get_type_hints(fields, include_extras=True)
+    owned = {f.name: f for f in dataclasses.fields(fields)}
+    names = dict.fromkeys(name for owner in fields.__mro__ for name in inspect.get_annotations(owner))
+    return [_parameter(owned[name], hints[name]) for name in names]
+
+
+def _parameter(field: dataclasses.Field[Any], hint: Any) -> inspect.Parameter:
+    settings = dict(field.metadata)
+    if settings:
+        names = settings.pop("names") or ["--" + field.name.replace("_", "-")]
+        hint = Annotated[hint, typer.Option(*names, **settings)]
+    default = inspect.Parameter.empty if field.default is dataclasses.MISSING else field.default
+    return inspect.Parameter(field.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=hint)
+
+
+def with_signature(call: Callable[..., int], parameters: list[inspect.Parameter]) -> Callable[..., int]:
+    """`call`, which takes keywords, as typer reads it."""
+    call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    call.__annotations__ = {p.name: p.annotation for p in parameters}
+    return call
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """Where the work runs."""
+
+    device: DEVICE = "auto"
+    data_root: DATA_ROOT = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Places(Place):
+    """Where the work runs, by how many processes."""
+
+    workers: int | None = flag(
+        "Processes that share the work, one thread each. Default: none besides this; with --on, all."
+    )
+    worker_memory: str | None = flag("The most a worker may hold in memory: 4GB, 500MB.")
+    on: ON = None
+    gpus_per_task: GPUS_PER_TASK = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Common(Place):
+    """Of every command that computes."""
+
+    seed: SEED = None
+    as_json: JSON = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Victim(Common):
+    """What is attacked, or trained."""
+
+    model: MODEL = None
+    data: DATA = None
+    local: LOCAL = None
+    weights: str | None = flag("Checkpoint of the model (.safetensors, or .pt with tensors only).")
+    precision: PRECISION = None
+
+    def over(self, scenario: Scenario, **values: object) -> Scenario:
+        """`scenario` with the flags that were given and are fields of one; `values` go before them."""
+        names = (f.name for f in dataclasses.fields(Scenario) if hasattr(self, f.name))
+        return changed(scenario, **{name: getattr(self, name) for name in names} | values)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Update(Victim):
+    """What an update is computed of, and what is seen of it."""
+
+    batch_size: BATCH_SIZE = None
+    training: TRAINING = None
+    shared_layers: str | None = flag("Layers whose tensors are seen: all, first:2, last:1 or names, conv1+fc.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run(Update):
+    """What an attack or an audit runs on, and what it leaves."""
+
+    batch_labels: str | None = flag("Labels in a batch: any, distinct or same.")
+    partition: str | None = flag("Spread of the data: kind=dirichlet,alpha=0.1,clients=20 ...")
+    threat_model: str | None = flag("NAME, or NAME+labels, NAME+batchnorm for an oracle.")
+    metrics: str | None = flag("Scores besides mse, psnr, ssim: 'lpips mae'.")
+    trials: TRIALS = None
+    adaptive: bool | None = flag(
+        "Only attackers who know the defense, or only those who do not. Default: both.", "--adaptive/--plain"
+    )
+    assume: str | None = flag(
+        "What informed attackers take for the defense, true or not: NAME[:field=value,...][@WAY]; a+b chains."
+    )
+    out: Path | None = flag("Folder for report and pictures. Default leakgauge-runs/KEY.")
+    keep_private: bool = flag(
+        "Keep the attacked samples as they are, too: for pictures in later reports. Owner only.", default=False
+    )
+    fresh: bool = flag("Run everything anew, also what is finished in --out.", default=False)
+
+    @property
+    def variants(self) -> str | None:
+        """Which attackers are played, as a scenario says it."""
+        return {None: None, True: "adaptive", False: "plain"}[self.adaptive]
+
+
+Flags = TypeVar("Flags")
 
 
 def changed(scenario: Scenario, **flags: object) -> Scenario:
@@ -119,6 +186,7 @@ def changed(scenario: Scenario, **flags: object) -> Scenario:
     for name, section in SECTIONS.items():
         if isinstance(given.get(name), str):
             given[name] = section.from_text(str(given[name]))
-    if isinstance(given.get("metrics"), str):
-        given["metrics"] = tuple(str(given["metrics"]).split())
+    for name in ("metrics", "attacks", "defenses"):
+        if isinstance(given.get(name), str):
+            given[name] = tuple(str(given[name]).split())
     return Scenario.from_mapping({**scenario.as_dict(), **given})

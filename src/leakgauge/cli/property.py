@@ -2,114 +2,67 @@
 
 from __future__ import annotations
 
-import json
+import dataclasses
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
-
-import typer
 
 from leakgauge.audit.property_inference import SHUFFLES, PropertyInference, PropertyReport, infer_property
-from leakgauge.cli import options
-from leakgauge.cli.console import say, show, show_json, show_table
+from leakgauge.cli.console import deliver, say, show, show_table
+from leakgauge.cli.options import DATA, MODEL, TRAINING, Victim, flag, flags_from
 from leakgauge.cli.running import interval
-from leakgauge.reading.files import make_folder, write_whole
+from leakgauge.reading.files import make_folder
 from leakgauge.types import Interval, Scenario
 
-MODEL, DATA, TRIALS, BATCH_SIZE = "cnn-melis", "photos32", 100, 32
+
+@dataclass(frozen=True, kw_only=True)
+class PropertyFlags(Victim):
+    """The options of `leakgauge property`."""
+
+    property: str = flag("class:K, bright, or patch[:PIXELS], which is stamped on.", default="patch")
+    share: float | None = flag("Share of a batch that carries it, where it is there. Default 0.4.")
+    batches: int | None = flag("Batches that the attacker computes updates of. Default 400.")
+    public: int | None = flag("Public samples that the attacker has. Default 512.")
+    trees: int | None = flag("Trees of the attacker's forest. Default 100.")
+    pooling: str | None = flag("Features: both, inputs (as published), energy or best.")
+    model: MODEL = "cnn-melis"
+    data: DATA = "photos32"
+    defenses: str | None = flag("Configurations to compare: 'gaussian:std=0.1 prune'; a+b chains.")
+    batch_size: int = flag("Private samples behind one update.", default=32)
+    trials: int = flag("Victims; every second one has the property.", default=100)
+    training: TRAINING = None
+    threat_model: str | None = flag("NAME, or NAME+labels, NAME+batchnorm for an oracle.")
+    out: Path | None = flag("Folder for property.json. Default: none.")
 
 
-def infer(
-    prop: Annotated[
-        str, typer.Option("--property", help="class:K, bright, or patch[:PIXELS], which is stamped on.")
-    ] = "patch",
-    share: Annotated[
-        float | None, typer.Option("--share", help="Share of a batch that carries it, where it is there. Default 0.4.")
-    ] = None,
-    batches: Annotated[
-        int | None, typer.Option("--batches", help="Batches that the attacker computes updates of. Default 400.")
-    ] = None,
-    public: Annotated[
-        int | None, typer.Option("--public", help="Public samples that the attacker has. Default 512.")
-    ] = None,
-    trees: Annotated[int | None, typer.Option("--trees", help="Trees of the attacker's forest. Default 100.")] = None,
-    pooling: Annotated[
-        str | None, typer.Option("--pooling", help="Features: both, inputs (as published), energy or best.")
-    ] = None,
-    model: options.MODEL = MODEL,
-    data: options.DATA = DATA,
-    defenses: Annotated[
-        str | None, typer.Option("--defenses", help="Configurations to compare: 'gaussian:std=0.1 prune'; a+b chains.")
-    ] = None,
-    batch_size: Annotated[int, typer.Option("--batch-size", help="Private samples behind one update.")] = BATCH_SIZE,
-    trials: Annotated[int, typer.Option("--trials", help="Victims; every second one has the property.")] = TRIALS,
-    local: options.LOCAL = None,
-    training: options.TRAINING = None,
-    threat_model: options.THREAT_MODEL = None,
-    weights: options.WEIGHTS = None,
-    precision: options.PRECISION = None,
-    seed: options.SEED = None,
-    device: options.DEVICE = "auto",
-    data_root: options.DATA_ROOT = None,
-    out: Annotated[Path | None, typer.Option("--out", help="Folder for property.json. Default: none.")] = None,
-    as_json: options.JSON = False,
-) -> None:
+@flags_from(PropertyFlags)
+def infer(given: PropertyFlags) -> int:
     """Ask of each update whether its batch has a property: AUC and accuracy beside guessing, with and without defenses.
 
     Example: `leakgauge property --property bright --data photos32 --trials 20 --defenses "gaussian:std=0.001"`
     """
-    scenario = options.changed(
-        Scenario(),
-        model=model,
-        data=data,
-        batch_size=batch_size,
-        trials=trials,
-        local=local,
-        training=training,
-        threat_model=threat_model,
-        weights=weights,
-        precision=precision,
-        seed=seed,
-        defenses=tuple(d for d in (defenses or "").split() if d != "none"),
-    )
-    fields = {
-        "property": prop,
-        "share": share,
-        "batches": batches,
-        "public": public,
-        "trees": trees,
-        "pooling": pooling,
-    }
-    inference = PropertyInference.from_mapping({name: value for name, value in fields.items() if value is not None})
-    if out is not None:
-        make_folder(out)
+    scenario = given.over(Scenario(), defenses=tuple(d for d in (given.defenses or "").split() if d != "none"))
+    own = {f.name: getattr(given, f.name, None) for f in dataclasses.fields(PropertyInference)}
+    inference = PropertyInference.from_mapping({name: value for name, value in own.items() if value is not None})
+    if given.out is not None:
+        make_folder(given.out)  # a place that cannot be written is found now
     report = infer_property(
-        scenario, inference, data_root=data_root, device=device, on_progress=lambda name: say(f"updates: {name} ...")
+        scenario,
+        inference,
+        data_root=given.data_root,
+        device=given.device,
+        on_progress=lambda name: say(f"updates: {name} ..."),
     )
-    if out is not None:
-        write_whole(out / "property.json", json.dumps(report.as_dict(), indent=2, allow_nan=False).encode())
-    if as_json:
-        show_json(report.as_dict())
-    else:
-        _show(report)
-    if out is not None:
-        say(f"written: {out / 'property.json'}")
+    deliver(report.as_dict(), given.as_json, lambda: _show(report), given.out and given.out / "property.json")
+    return 0
 
 
 def _show(report: PropertyReport) -> None:
     """The table, the worst attacker per configuration, and what the numbers rest on."""
     rows = []
     for row in report.rows:
-        right = row.accuracy
-        rows.append(
-            [
-                row.defense,
-                row.attacker,
-                interval(row.auc, 3),
-                interval(row.control, 2),
-                interval(Interval(right.value, right.low, right.high), 2),
-                f"{row.seconds:.0f} s",
-            ]
-        )
+        accuracy = Interval(row.accuracy.value, row.accuracy.low, row.accuracy.high)
+        scores = interval(row.auc, 3), interval(row.control, 2), interval(accuracy, 2)
+        rows.append([row.defense, row.attacker, *scores, f"{row.seconds:.0f} s"])
     show_table(["defense", "attacker", "AUC [95 %]", "shuffled labels", "accuracy [95 %]", "time"], rows)
     show("")
     for configuration in dict.fromkeys(row.defense for row in report.rows):

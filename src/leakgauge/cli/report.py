@@ -10,23 +10,23 @@ from typing import Annotated
 import typer
 
 from leakgauge.cli import options
-from leakgauge.cli.console import say, show, show_json
+from leakgauge.cli.console import deliver, say, show
 from leakgauge.errors import BadInput, LeakgaugeError
 from leakgauge.execution.store import Store
 from leakgauge.reading.files import regular
 from leakgauge.report import from_json, write, write_comparison
 from leakgauge.types import AuditReport
 
+TO = Annotated[str, typer.Option("--to", help="html, json, markdown, junit, summary or officer.")]
+OUT = Annotated[Path | None, typer.Option("--out", help="Where to write it. Default: into the run's folder.")]
+_COMPARE = "Folder of another run: both on one page, comparison.html."
+
 
 def report(
     folder: Annotated[Path, typer.Argument(help="Folder of a run, as printed by audit or attack.", show_default=False)],
-    to: Annotated[str, typer.Option("--to", help="html, json, markdown, junit, summary or officer.")] = "html",
-    out: Annotated[
-        Path | None, typer.Option("--out", help="Where to write it. Default: into the run's folder.")
-    ] = None,
-    compare: Annotated[
-        Path | None, typer.Option("--compare", help="Folder of another run: both on one page, comparison.html.")
-    ] = None,
+    to: TO = "html",
+    out: OUT = None,
+    compare: Annotated[Path | None, typer.Option("--compare", help=_COMPARE)] = None,
     as_json: options.JSON = False,
 ) -> None:
     """Write the report of a finished run as HTML, JSON, Markdown, JUnit, a short summary or a page in plain words.
@@ -49,11 +49,13 @@ def report(
             say("leakgauge: the run kept no private samples, so this page has no pictures; see --keep-private of audit")
         with _as_written(folder):
             files = write(run, pictures, out or folder, (to,))
-    if as_json:
-        show_json({form: str(path) for form, path in files.items()})
-    else:
-        for path in files.values():
-            show(str(path))
+    paths = {form: str(path) for form, path in files.items()}
+
+    def shown() -> None:
+        for path in paths.values():
+            show(path)
+
+    deliver(paths, as_json, shown)
 
 
 def _spare_pictures(folder: Path) -> None:
@@ -63,12 +65,9 @@ def _spare_pictures(folder: Path) -> None:
     except (OSError, UnicodeDecodeError):
         return
     if "data:image/" in there:
-        raise BadInput(
-            "--out",
-            allowed="another folder: the run kept no private samples, and the page that is there has pictures",
-            got=repr(str(folder)),
-            do="name one with --out, or run the audit with --keep-private",
-        )
+        allowed = "another folder: the run kept no private samples, and the page that is there has pictures"
+        do = "name one with --out, or run the audit with --keep-private"
+        raise BadInput("--out", allowed=allowed, got=repr(str(folder)), do=do)
 
 
 @contextmanager
@@ -79,22 +78,18 @@ def _as_written(*folders: Path) -> Iterator[None]:
     except LeakgaugeError:
         raise
     except Exception as error:
-        raise BadInput(
-            f"report.json in {' or '.join(repr(str(folder)) for folder in folders)}",
-            allowed="as Leakgauge writes it",
-            got=f"{type(error).__name__} while a page was made of it",
-            do="run the audit again with the same --out, or see --debug",
-        ) from error
+        what = f"report.json in {' or '.join(repr(str(folder)) for folder in folders)}"
+        got, do = (
+            f"{type(error).__name__} while a page was made of it",
+            "run the audit again with the same --out, or see --debug",
+        )
+        raise BadInput(what, allowed="as Leakgauge writes it", got=got, do=do) from error
 
 
 def _read(folder: Path) -> AuditReport:
     try:
         text = regular(folder / "report.json").read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise BadInput(
-            f"run {str(folder)!r}",
-            allowed="a folder with report.json",
-            got=getattr(error, "strerror", None) or str(error),
-            do="give the folder that audit printed",
-        ) from error
+        got, do = getattr(error, "strerror", None) or str(error), "give the folder that audit printed"
+        raise BadInput(f"run {str(folder)!r}", allowed="a folder with report.json", got=got, do=do) from error
     return from_json(text)

@@ -1,57 +1,61 @@
-"""Run an audit for a command: folder, progress, report files, exit code."""
+"""Run an audit for a command: who does the work, folder, progress, report files, exit code."""
 
 from __future__ import annotations
 
 import dataclasses
+import os
 import shutil
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from leakgauge.audit.federated_training import with_costs
 from leakgauge.audit.run import run_audit
 from leakgauge.cli.console import say, show, show_json, show_table, watching
-from leakgauge.cli.sheets import write_comparison, write_pairs
-from leakgauge.cli.step_summary import append_step_summary
+from leakgauge.cli.options import Places, Run
 from leakgauge.cli.triage import show_clues
 from leakgauge.errors import BadInput, LeakgaugeError
+from leakgauge.execution.local import Workers, memory_from_text
+from leakgauge.execution.ray import OnRay
+from leakgauge.execution.ray_cluster import connected
+from leakgauge.execution.scheduler import Transport
 from leakgauge.reading.keys import key_of
 from leakgauge.report import to_summary, write
 from leakgauge.report.blind_page import HEADS, client_rows
-from leakgauge.report.cells import flags
-from leakgauge.report.not_run import skipped_lines
-from leakgauge.report.numbers import heading
-from leakgauge.report.reconstructions import write_reconstructions
-from leakgauge.report.subject import counted
+from leakgauge.report.cells import LABELS, flags, skipped_lines
+from leakgauge.report.numbers import counted, heading
+from leakgauge.report.pictures import write_attacks, write_pairs, write_reconstructions
 from leakgauge.report.tradeoff import tradeoff
 from leakgauge.types import NOT_APPLICABLE, AuditReport, Federation, Interval, Scenario, Verdict, cell_name
 from leakgauge.verdict.roles import decoys_in, is_floor
 from leakgauge.verdict.summary import headline
 
 RUNS = Path("leakgauge-runs")
+STEP_SUMMARY = "GITHUB_STEP_SUMMARY"
 _NAMED = 3  # rows that a flag names
-_LABELS = "label_accuracy_mean_per_trial"
+_FILES = {"html": "Report", "officer": "In plain words", "pairs": "Pictures", "reconstructions": "Reconstructions"}
 
 
 def run(
     scenario: Scenario,
+    given: Run,
     *,
-    out: Path | None,
-    as_json: bool,
     undefended: bool,
+    executor: Transport | None = None,
     federation: Federation | None = None,
-    **how: Any,
 ) -> int:
     """Audit, write the report, print the result; gives the exit code. With a federation the costs are measured too.
 
     Without `undefended` it is a single attack: one that cannot run at all is an error, and leaves no folder behind.
     """
-    folder = out or RUNS / key_of(scenario=scenario.as_dict(), undefended=undefended)[:10]
-    report, files = audited(scenario, folder=folder, undefended=undefended, federation=federation, **how)
+    folder = given.out or RUNS / key_of(scenario=scenario.as_dict(), undefended=undefended)[:10]
+    more: dict[str, Any] = {"executor": executor, "federation": federation}
+    report, files = audited(scenario, given, folder, undefended=undefended, triaged=undefended, **more)
     if undefended:
         append_step_summary(to_summary(report))
-    if as_json:
+    if given.as_json:
         show_json(report.as_dict() if undefended else without_floors(report).as_dict())
         say(f"report: {files['html']}")
     else:
@@ -70,53 +74,52 @@ def code_of(report: AuditReport) -> int:
 
 def audited(
     scenario: Scenario,
-    *,
+    given: Run,
     folder: Path,
+    *,
     undefended: bool,
-    triaged: bool | None = None,
+    triaged: bool,
     federation: Federation | None = None,
-    **how: Any,
+    **loaded: Any,
 ) -> tuple[AuditReport, dict[str, Path]]:
     """The audit with its report and pictures written into `folder`; gives back what was written: format -> file."""
     if folder.exists() and not folder.is_dir():
         raise BadInput("--out", allowed="a folder", got=f"{str(folder)!r}, a file", do="name another one")
     was_there = folder.exists()
+    place: dict[str, Any] = {"device": given.device, "data_root": given.data_root}
     with watching() as watch:
         report, pictures = run_audit(
             scenario,
             out=folder,
             undefended=undefended,
-            triaged=undefended if triaged is None else triaged,  # an audit looks before it attacks
+            triaged=triaged,
+            fresh=given.fresh,
+            keep_private=given.keep_private,
             watch=watch,
             notice=lambda line: say(f"before it starts: {line}"),
-            **how,
+            **place,
+            **loaded,
         )
     if federation is not None and not report.interrupted:
-        report = _with_costs(report, federation, how)
-    refused = _refusal(report) if not (undefended or triaged) else None
-    if refused:
+        with watching() as watch:
+
+            def step(done: int, of: int, name: str) -> None:
+                watch(done - 1, of, f"training {name}".rstrip(), 1.0)
+
+            report = with_costs(report, federation, watch=step, **place)
+    single = not (undefended or triaged)
+    if single and (refused := _refusal(report)):
         if not was_there:
             shutil.rmtree(folder)
         raise LeakgaugeError(refused)
     files = write(report, pictures, folder)
     if sheet := write_pairs(report, pictures, folder):
         files["pairs"] = sheet
-    write_comparison(report, pictures, folder)
+    write_attacks(report, pictures, folder)
     if not report.scored:
-        write_reconstructions(report, pictures, folder, single=not (undefended or triaged))
+        write_reconstructions(report, pictures, folder, single=single)
         files["reconstructions"] = folder
     return report, files
-
-
-def _with_costs(report: AuditReport, federation: Federation, how: Mapping[str, Any]) -> AuditReport:
-    with watching() as watch:
-        return with_costs(
-            report,
-            federation,
-            device=how.get("device", "auto"),
-            data_root=how.get("data_root"),
-            watch=lambda done, of, said: watch(done - 1, of, f"training {said}".rstrip(), 1.0),
-        )
 
 
 def show_report(report: AuditReport, files: Mapping[str, Path]) -> None:
@@ -126,15 +129,16 @@ def show_report(report: AuditReport, files: Mapping[str, Path]) -> None:
     if report.scored:
         show_summary(report)
     else:
-        show_table(list(HEADS), client_rows(report))
+        show_table(HEADS, client_rows(report))
     show_costs(report)
     for line in skipped_lines(report):
         show(line)
     show_ledger(report)
-    for reason in dict.fromkeys(f"{r.attack}: {r.error}" for r in report.summary if r.error):
-        show(reason)
-    for line in notes_of(report):
+    for line in dict.fromkeys(f"{r.attack}: {r.error}" for r in report.summary if r.error):
         show(line)
+    notes = Counter(f"{f.attack} against {f.defense}: {f.note}" for f in report.findings if f.note)
+    for note, times in notes.items():
+        show(f"{note} ({counted('update', times)})")
     show("")
     for entry in report.verdict.configurations:
         show(entry.sentence)
@@ -146,8 +150,7 @@ def show_report(report: AuditReport, files: Mapping[str, Path]) -> None:
     show("")
     if report.verdict.configurations or not report.scored:
         show(f"Verdict: {_loud(report.verdict)}. {report.verdict.sentence}")
-    named = {"html": "Report", "officer": "In plain words", "pairs": "Pictures", "reconstructions": "Reconstructions"}
-    for form, name in named.items():
+    for form, name in _FILES.items():
         if form in files:
             show(f"{name}: {files[form]}")
 
@@ -179,34 +182,24 @@ def _refusal(report: AuditReport) -> str | None:
 def show_summary(report: AuditReport) -> None:
     """The table attack x defense, floors included."""
     first, digits, title = ("psnr", 1, "PSNR dB [95 %]") if report.data.kind == "image" else ("mse", 5, "MSE [95 %]")
+    named = [m for m in report.scenario.metrics if m not in ("psnr", "ssim", "mse")]
+    scores = {first: digits, "ssim": 2} | {m: 1 if m.startswith("psnr") else 2 for m in named}
+    columns = {f"{m}_mean_per_image": places for m, places in scores.items()} | {LABELS: 2}
     rows, decoys = [], decoys_in(report.findings)
-    more = [m for m in report.scenario.metrics if m not in ("psnr", "ssim", "mse")]  # asked for by name
     for row in report.summary:
-        knows = "control" if row.attack in decoys else ("adaptive" if row.adaptive else "plain")
+        decoy, found = row.attack in decoys, row.success_rate
+        style = "control" if decoy else "adaptive" if row.adaptive else "plain"
         if row.error:
-            rows.append([row.attack, row.defense, knows, *["-"] * (4 + len(more)), "did not run"])
+            rows.append([row.attack, row.defense, style, *["-"] * (len(columns) + 1), "did not run"])
             continue
-        metrics, found = row.metrics, row.success_rate
+        values = [interval(row.metrics.get(name), places) for name, places in columns.items()]
         recovered = f"{found.recovered}/{found.records}" if found.records else "-"
-        recovered += f" ({row.undecided} undecided)" if row.undecided and knows != "control" else ""
-        knows = "floor" if is_floor(row.attack) else knows
-        rows.append(
-            [
-                row.attack,
-                row.defense,
-                knows,
-                interval(metrics.get(f"{first}_mean_per_image"), digits),
-                interval(metrics.get("ssim_mean_per_image"), 2),
-                *(interval(metrics.get(f"{m}_mean_per_image"), 1 if m.startswith("psnr") else 2) for m in more),
-                interval(metrics.get(_LABELS), 2),
-                recovered,
-                f"{row.seconds:.0f} s",
-            ]
-        )
-    asked = [f"{heading(m)[0]} [95 %]" for m in more]
-    show_table(
-        ["attack", "defense", "attacker", title, "SSIM [95 %]", *asked, "labels [95 %]", "recovered", "time"], rows
-    )
+        recovered += f" ({row.undecided} undecided)" if row.undecided and not decoy else ""
+        style = "floor" if is_floor(row.attack) else style
+        rows.append([row.attack, row.defense, style, *values, recovered, f"{row.seconds:.0f} s"])
+    more = [f"{heading(m)[0]} [95 %]" for m in named]
+    heads = ["attack", "defense", "attacker", title, "SSIM [95 %]", *more, "labels [95 %]", "recovered", "time"]
+    show_table(heads, rows)
 
 
 def show_costs(report: AuditReport) -> None:
@@ -215,22 +208,12 @@ def show_costs(report: AuditReport) -> None:
     if found is None:
         return
     show("")
-    rows = [
-        [
-            ("* " if c.best else "  ") + c.defense,
-            c.attack,
-            c.recovered_text,
-            f"{c.accuracy:.3f}",
-            c.seconds,
-            c.slower,
-            c.bytes_up,
-            c.guarantee,
-        ]
-        for c in found.choices
-    ]
-    show_table(
-        ["  defense", "strongest attack", "recovered", "accuracy", "round", "slower", "bytes up", "guarantee"], rows
-    )
+    heads = ["  defense", "strongest attack", "recovered", "accuracy", "round", "slower", "bytes up", "guarantee"]
+    rows = []
+    for c in found.choices:
+        mark, recovered = "*" if c.best else " ", f"{c.rate.recovered} of {c.rate.records}"
+        rows.append([f"{mark} {c.defense}", c.attack, recovered, *c.price])
+    show_table(heads, rows)
     show(f"trained for {found.setting}; *: no other configuration leaks less and is as accurate")
     for defense, why in found.left_out:
         show(f"{defense}: {why}")
@@ -247,33 +230,66 @@ def show_ledger(report: AuditReport) -> None:
 
 
 def interval(value: Interval | None, digits: int) -> str:
+    """ "0.61 [0.41, 0.81]"; without brackets where it has no bounds."""
     if value is None or value.value is None:
         return "-"
     text = f"{value.value:.{digits}f}"
-    return (
-        text if value.low is None or value.high is None else f"{text} [{value.low:.{digits}f}, {value.high:.{digits}f}]"
-    )
+    both = value.low is not None and value.high is not None
+    return f"{text} [{value.low:.{digits}f}, {value.high:.{digits}f}]" if both else text
 
 
 def without_floors(report: AuditReport) -> AuditReport:
     """Only the attack that was asked for and its control; the floors stay in each row's `floor`."""
     asked = {s.partition(":")[0] for s in report.scenario.attacks} | decoys_in(report.findings)
-    return dataclasses.replace(
-        report,
-        findings=tuple(f for f in report.findings if f.attack in asked or _without_way(f.attack) in asked),
-        summary=tuple(r for r in report.summary if r.attack in asked or _without_way(r.attack) in asked),
-    )
+
+    def kept(name: str) -> bool:  # "cpl (behind the lock)": an informed attacker's way of using what it knows
+        return name in asked or name.partition(" (")[0] in asked
+
+    findings = tuple(f for f in report.findings if kept(f.attack))
+    return dataclasses.replace(report, findings=findings, summary=tuple(r for r in report.summary if kept(r.attack)))
 
 
-def _without_way(row: str) -> str:
-    """`cpl (behind the lock)`, an attacker who knows the defense and uses that in one way -> `cpl`."""
-    return row.partition(" (")[0]
+def append_step_summary(text: str) -> bool:
+    """In a GitHub workflow the result is also shown on the page of the run: `text` is appended to the step's summary.
+
+    Says so if it cannot, and never fails a finished audit.
+    """
+    named = os.environ.get(STEP_SUMMARY)
+    if not named:
+        return False
+    try:
+        with Path(named).open("a", encoding="utf-8", errors="replace") as file:
+            file.write(f"{text}\n")
+    except OSError as error:
+        say(f"leakgauge: {STEP_SUMMARY} could not be written ({error.strerror or error}); see summary.md instead")
+        return False
+    return True
 
 
-def notes_of(report: AuditReport) -> list[str]:
-    """What the attacks say about their own way, equal notes counted."""
-    said = Counter((f.attack, f.defense, f.note) for f in report.findings if f.note)
-    return [
-        f"{attack} against {defense}: {note} ({counted('update', times)})"
-        for (attack, defense, note), times in said.items()
-    ]
+@contextmanager
+def executing(given: Places) -> Iterator[Transport | None]:
+    """A transport for as long as this lasts; None for this process."""
+    on, workers, memory, share = given.on, given.workers, given.worker_memory, given.gpus_per_task
+    if share is not None and on is None:
+        raise BadInput("--gpus-per-task", allowed="used with --on ray", got="no --on", do="add --on ray")
+    if memory is not None and (on is not None or workers is None):
+        got = "--on" if on is not None else "no --workers"
+        raise BadInput("--worker-memory", allowed="used with --workers alone", got=got, do="see 'audit --help'")
+    if workers is not None and workers < 1:
+        raise BadInput("--workers", allowed="a whole number from 1", got=workers, do="for example --workers 4")
+    place: dict[str, Any] = {"device": given.device, "data_root": given.data_root}
+    if on is not None:
+        with connected(_address(on)) as ray:
+            yield OnRay(ray, at_most=workers, gpus=1.0 if share is None else share, **place)
+    elif workers is not None:
+        yield Workers(workers, memory=None if memory is None else memory_from_text(memory), **place)
+    else:
+        yield None
+
+
+def _address(on: str) -> str | None:
+    """`ray` -> None: one of its own; `ray=auto`, `ray=HOST:PORT` -> what stands behind."""
+    name, sep, address = on.partition("=")
+    if name != "ray" or (sep and not address):
+        raise BadInput("--on", allowed="ray, ray=auto or ray=HOST:PORT", got=repr(on), do="for example --on ray")
+    return address or None

@@ -9,12 +9,13 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
+from leakgauge.report.cells import skipped_lines
 from leakgauge.report.html import rendered
-from leakgauge.report.not_run import skipped_lines
-from leakgauge.report.pictures import data_uri
-from leakgauge.report.subject import client_name, counted, title_of
-from leakgauge.report.toml import scenario_toml
-from leakgauge.types import AuditReport, Finding, Pictures, Proven
+from leakgauge.report.json import scenario_toml
+from leakgauge.report.numbers import NOTHING, counted
+from leakgauge.report.pictures import claimed, data_uri
+from leakgauge.report.subject import client_name, title_of, was
+from leakgauge.types import AuditReport, Finding, Pictures
 from leakgauge.verdict.summary import headline
 
 HEADS = ("attack", "attacker", "client", "proven right", "labels", "labels proven", "own objective")
@@ -24,10 +25,17 @@ _LABELS = 16  # of one client, in the table
 
 def to_blind_page(report: AuditReport, pictures: Pictures | None = None) -> str:
     """The same report and pictures give the same bytes."""
+    proven = report.verdict.proven
+    assert proven is not None
     figures = {} if pictures is None else _figures(report, pictures)
     page = {
         "title": title_of(report),
-        "banner": _banner(report),
+        "verdict": report.verdict,
+        "proven": proven,
+        "word": headline(report.verdict),
+        "one": report.scenario.trials == 1,
+        "counted": counted,
+        "was": was,
         "interrupted": report.interrupted,
         "clues": report.triage,
         "heads": HEADS,
@@ -52,60 +60,26 @@ def errors(report: AuditReport) -> list[str]:
     return list(dict.fromkeys(f"{f.attack}: {f.error}" for f in report.findings if f.error is not None))
 
 
-def claimed(recovered: Tensor) -> Tensor:
-    """(T, N, *shape) without true samples -> (T, N) bool: where anything is claimed."""
-    shown: Tensor = recovered.isfinite().flatten(2).any(2)
-    return shown
-
-
-def _banner(report: AuditReport) -> dict[str, str]:
-    """What is certain: records that carry a proof, and labels that the updates prove."""
-    proven, one = report.verdict.proven, report.scenario.trials == 1
-    assert proven is not None
-    of_updates = "the update" if one else "the updates"
-    return {
-        "tone": "bad" if proven.records else "warn",
-        "word": headline(report.verdict),
-        "sentence": report.verdict.sentence,
-        "rest": _said(proven, of_updates),
-    }
-
-
-def _said(proven: Proven, of_updates: str) -> str:
-    """Both in sentences."""
-    read = f"{proven.labels} of {counted('label', proven.of_labels)}" if proven.labels else ""
-    prove = "prove" if of_updates.endswith("s") else "proves"
-    if proven.records:
-        one = proven.records == 1
-        said = (
-            f"{proven.records} of {counted('private record', proven.of_records)} {'was' if one else 'were'} recovered "
-            f"from {of_updates} alone, {'with a proof' if one else 'each with a proof'}."
-        )
-        return said + (f" {of_updates.capitalize()} also {prove} {read}." if read else "")
-    rest = "without the private samples nothing else can be scored: look at the pictures, and take likeness seriously."
-    if read:
-        return f"{of_updates.capitalize()} {prove} {read}. No attack proved a recovered record right, and {rest}"
-    return f"No attack proved a recovery right, and {rest}"
-
-
 def _row(report: AuditReport, finding: Finding) -> list[str]:
     proven, labels = finding.certified, finding.labels_proven
     return [
         finding.attack,
         "adaptive" if finding.adaptive else "plain",
         client_name(report, finding.trial),
-        "–" if proven is None else f"{proven} of {report.scenario.batch_size}",
+        NOTHING if proven is None else f"{proven} of {report.scenario.batch_size}",
         label_words(finding.labels),
-        "–" if labels is None else str(labels),
-        "–" if finding.objective is None else f"{finding.objective:.3g}",
+        NOTHING if labels is None else str(labels),
+        NOTHING if finding.objective is None else f"{finding.objective:.3g}",
     ]
 
 
 def label_words(labels: Sequence[int | None] | None) -> str:
     """The first labels of one client; a dash where none is named."""
     if labels is None:
-        return "–"
-    return " ".join("–" if label is None else str(label) for label in labels[:_LABELS]) + " …" * (len(labels) > _LABELS)
+        return NOTHING
+    return " ".join(NOTHING if label is None else str(label) for label in labels[:_LABELS]) + " …" * (
+        len(labels) > _LABELS
+    )
 
 
 def _figures(report: AuditReport, pictures: Pictures) -> dict[str, list[tuple[str, Tensor]]]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from leakgauge.metrics.criterion import Criterion, criterion_of, gain
 from leakgauge.report.numbers import percent, rate_bounds
 from leakgauge.report.subject import SIMULATED, kind_of_update
-from leakgauge.types import AuditReport, Finding, Flag, Summary, cell_name
+from leakgauge.types import NOT_APPLICABLE, UNDEFENDED, AuditReport, Finding, Flag, Summary, cell_name
 from leakgauge.verdict.credible import is_credible
 from leakgauge.verdict.roles import is_floor
 
@@ -19,6 +21,7 @@ CREDIBLE_NOTE = (
     "A score that meets the criterion counts only where it is credible: better than guesses, or other samples, explain."
 )
 LABELS = "label_accuracy_mean_per_trial"
+_FORBIDDEN = re.compile(r"may (not )?change")  # how the reason of a server begins that the threat model does not allow
 
 
 @dataclass(frozen=True)
@@ -53,12 +56,11 @@ class Cell:
     def outcome(self) -> str:
         """What became of the records, in one line; of the labels where no record is claimed."""
         rate, labels = self.row.success_rate, self.row.metrics.get(LABELS)
+        counts = f"{rate.recovered} of {rate.records}"
         if self.control:
-            return (
-                f"a decoy was attacked: {rate.recovered} of {rate.records} would pass as recovered, and none was read"
-            )
+            return f"a decoy was attacked: {counts} would pass as recovered, and none was read"
         if self.claims_records:
-            said = f"{rate.recovered} of {rate.records} records recovered, {percent(rate.value)} {rate_bounds(rate)}"
+            said = f"{counts} records recovered, {percent(rate.value)} {rate_bounds(rate)}"
             return f"{said}; {self.doubtful}" if self.doubtful else said
         if labels is None or labels.value is None:
             return "no records claimed"
@@ -95,9 +97,7 @@ def cells(report: AuditReport) -> list[Cell]:
     findings: dict[str, list[Finding]] = {}
     for f in report.findings:
         findings.setdefault(cell_name(f.attack, f.defense, f.adaptive), []).append(f)
-    return [
-        Cell(row, tuple(findings.get(cell_name(row.attack, row.defense, row.adaptive), ()))) for row in report.summary
-    ]
+    return [Cell(r, tuple(findings.get(cell_name(r.attack, r.defense, r.adaptive), ()))) for r in report.summary]
 
 
 def by_defense(report: AuditReport) -> dict[str, list[Cell]]:
@@ -136,10 +136,42 @@ def criterion(report: AuditReport) -> Criterion:
 
 def ranked(cell: Cell, rule: Criterion) -> list[Record]:
     """Scored records from best recovered to worst; ties keep the order of trials."""
-    records = [
-        Record(f.trial, i, dict(scores), is_credible(f, i))
-        for f in cell.findings
-        if f.error is None
-        for i, scores in enumerate(f.records)
-    ]
+    ran = [f for f in cell.findings if f.error is None]
+    records = [Record(f.trial, i, dict(r), is_credible(f, i)) for f in ran for i, r in enumerate(f.records)]
     return sorted(records, key=lambda r: -gain(rule.metric, r.scores.get(rule.metric)))
+
+
+def skipped_lines(report: AuditReport) -> list[str]:
+    """Attacks of a suite that were not run, grouped by reason: silence must not be taken for a result."""
+    groups: dict[tuple[str, str], dict[str, None]] = {}
+    for s in report.skipped:
+        groups.setdefault((s.defense, s.why), {})[f"{s.attack} (adaptive)" if s.adaptive else s.attack] = None
+    return [
+        f"not run{'' if defense == 'all' else f' against {defense}'}: {', '.join(names)}: {why}"
+        for (defense, why), names in groups.items()
+    ]
+
+
+def plain_lines(report: AuditReport) -> list[str]:
+    """The same for those who did not build the system: what kept the attacks back, without advice."""
+    by_kind: dict[tuple[str, str], dict[str, None]] = {}
+    for s in report.skipped:
+        if not is_floor(s.attack):
+            by_kind.setdefault((_kind(s.why), s.attack), {})[s.defense] = None
+    kinds: dict[tuple[str, tuple[str, ...]], list[str]] = {}
+    for (kind, attack), places in by_kind.items():
+        kinds.setdefault((kind, tuple(places)), []).append(attack)
+    return [f"{', '.join(attacks)}{_places(places)}: {kind}." for (kind, places), attacks in kinds.items()]
+
+
+def _kind(why: str) -> str:
+    if not why.startswith(NOT_APPLICABLE):
+        return "not needed, as every record had been rebuilt before"
+    if _FORBIDDEN.search(why):
+        return "beyond what this attacker may do"
+    return "cannot work on this model and these updates"
+
+
+def _places(defenses: Sequence[str]) -> str:
+    named = ["without any defense" if d == UNDEFENDED else f"with {d}" for d in defenses if d != "all"]
+    return f" ({', '.join(named)})" if named else ""

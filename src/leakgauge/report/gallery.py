@@ -1,55 +1,50 @@
-"""True beside recovered, the most exposed first: pictures for images, numbers for tables."""
+"""True beside recovered, the most exposed first: pictures for images, numbers for tables; as many as fit on a page."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from leakgauge.metrics.criterion import Criterion
-from leakgauge.report.allowance import Allowance, allowance
 from leakgauge.report.cells import Cell, Record, baselines, by_defense, criterion, ranked
 from leakgauge.report.numbers import number
 from leakgauge.report.objectives import SmallCurve, small_curve
-from leakgauge.report.pictures import data_uri
-from leakgauge.types import AuditReport, Pictures
+from leakgauge.report.pictures import SHOWN_SIDE, data_uri
+from leakgauge.types import AuditReport, Finding, Pictures
 
 _GUESSES = 4
 _FEATURES = 12
 _FRAME_SIDE = 64  # px, of a picture on the way
 _MORE_ROWS = 20  # of a table, between the best and the worst recovered one
-
-Counts = Callable[[Record], bool]  # is this record recovered, as the verdict counts it?
+PAIRS_PER_CELL = 12
+BYTES = 7_000_000  # for all pictures together; the page with its tables and curves stays below 10 MB
+_SIDES = (SHOWN_SIDE, 96, 64, 48, 32)
+_SHOWN_IN_ALL = 240  # in the open; the rest waits behind a click
+_LEAST = 4
+_MORE_PER_CELL = 60
+_PNG, _MARKUP = 120, 1000  # bytes: the head of a PNG, and the words and the curve around a pair
 
 
 @dataclass(frozen=True)
-class Pair:
-    true: str  # data URI
-    recovered: str
-    scores: tuple[tuple[str, str], ...]
+class Item:
+    """One record: two pictures, or for a table its features."""
+
     place: str  # "trial 3" or "trial 3, record 1"
     rank: str  # "2 of 48": its place from the most exposed to the least
+    scores: tuple[tuple[str, str], ...]
     met: bool  # counts as recovered
+    doubt: str  # why a score that meets the criterion does not count
     curve: SmallCurve | None  # of the attack's own objective
-    doubt: str = ""  # why a score that meets the criterion does not count
+    title: str = ""  # "best recovered", of a table
+    true: str = ""  # data URI
+    recovered: str = ""
     film: tuple[tuple[str, str], ...] = ()  # data URI and step of pictures on the way, where they were kept
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """One record of a table, feature by feature."""
-
-    title: str
-    place: str
-    rank: str
-    score: str
-    met: bool
-    values: tuple[tuple[str, str], ...]  # (true, recovered)
-    curve: SmallCurve | None
-    doubt: str = ""
+    values: tuple[tuple[str, str], ...] = ()  # (true, recovered) of each feature
 
 
 @dataclass(frozen=True)
@@ -57,51 +52,33 @@ class Exhibit:
     """What one cell shows, what waits behind a click, and what it leaves out."""
 
     cell: Cell
-    pairs: tuple[Pair, ...] = ()
-    more: tuple[Pair, ...] = ()  # less exposed than the pairs
-    comparisons: tuple[Comparison, ...] = ()
-    more_comparisons: tuple[Comparison, ...] = ()  # between the two ends
+    shown: tuple[Item, ...] = ()
+    folded: tuple[Item, ...] = ()  # less exposed than those shown; of a table, those between the two ends
     note: str = ""
 
 
 @dataclass(frozen=True)
-class _Hall:
-    """What all records of one cell are shown with."""
-
-    true: Tensor  # (T, N, *shape)
-    recovered: Tensor
-    counts: Counts
-    curves: Mapping[int, SmallCurve | None]  # trial -> its objective
-    rule: Criterion
-    side: int
-    film: Tensor | None  # (T, F, N, *shape)
-    film_steps: Mapping[int, tuple[int, ...]]  # trial -> steps of its frames
-    judged: bool  # False for floors and controls, whose scores count for nothing anyway
-
-    def doubt(self, r: Record) -> str:
-        if not self.judged or self.counts(r) or not self.rule.met(r.scores):
-            return ""
-        return "undecided" if r.credible is None else "not credible"
-
-    def place(self, r: Record) -> str:
-        return f"trial {r.trial}" + (f", record {r.record}" if self.true.shape[1] > 1 else "")
+class Allowance:
+    side: int  # px, the largest a picture is shown at
+    shown: int  # pairs per cell in the open
+    more: int  # pairs per cell behind a click
 
 
-def exhibits(report: AuditReport, pictures: Pictures | None) -> dict[str, list[Exhibit]]:
-    """Per configuration, one exhibit per attack."""
-    groups = by_defense(report)
-    room = room_for(report)
-    rule = criterion(report)
-    return {
-        defense: [_exhibit(report, pictures, cell, rule, room) for cell in group] for defense, group in groups.items()
-    }
+def allowance(cells: int, shape: Sequence[int]) -> Allowance:
+    """For so many cells of samples (C, H, W); counts as if no picture could be compressed."""
+    cells = max(1, cells)
 
+    def fitting(side: int) -> int:
+        _, height, width = shape
+        channels = 3 if shape[0] == 3 else 1
+        scale = min(1.0, side / max(height, width))
+        picture = channels * round(height * scale) * round(width * scale) + _PNG
+        return int(BYTES / (2 * picture * 4 / 3 + _MARKUP) / cells)
 
-def guesses(report: AuditReport, pictures: Pictures | None) -> list[Exhibit]:
-    """What the baselines produced: the look of knowing nothing."""
-    rule = criterion(report)
-    room = Allowance(room_for(report).side, _GUESSES, 0)
-    return [_exhibit(report, pictures, cell, rule, room) for cell in baselines(report)]
+    side = next((s for s in _SIDES if fitting(s) >= _LEAST), _SIDES[-1])
+    pairs = fitting(side)
+    shown = max(1, min(PAIRS_PER_CELL, pairs, max(_LEAST, _SHOWN_IN_ALL // cells)))
+    return Allowance(side, shown, max(0, min(_MORE_PER_CELL, pairs - shown)))
 
 
 def room_for(report: AuditReport) -> Allowance:
@@ -110,7 +87,19 @@ def room_for(report: AuditReport) -> Allowance:
     return allowance(sum(len(group) for group in by_defense(report).values()), report.data.shape)
 
 
-def _exhibit(report: AuditReport, pictures: Pictures | None, cell: Cell, rule: Criterion, room: Allowance) -> Exhibit:
+def exhibits(report: AuditReport, pictures: Pictures | None) -> dict[str, list[Exhibit]]:
+    """Per configuration, one exhibit per attack."""
+    room = room_for(report)
+    return {d: [_exhibit(report, pictures, cell, room) for cell in group] for d, group in by_defense(report).items()}
+
+
+def guesses(report: AuditReport, pictures: Pictures | None) -> list[Exhibit]:
+    """What the baselines produced: the look of knowing nothing."""
+    room = Allowance(room_for(report).side, _GUESSES, 0)
+    return [_exhibit(report, pictures, cell, room) for cell in baselines(report)]
+
+
+def _exhibit(report: AuditReport, pictures: Pictures | None, cell: Cell, room: Allowance) -> Exhibit:
     if cell.row.error is not None:
         return Exhibit(cell, note=f"Could not run: {cell.row.error}")
     failed = f"{cell.row.failed} of {cell.row.trials} trials failed." if cell.row.failed else ""
@@ -118,28 +107,24 @@ def _exhibit(report: AuditReport, pictures: Pictures | None, cell: Cell, rule: C
         return Exhibit(cell, note=f"{failed} The samples were not kept with this report.".strip())
     if cell.name not in pictures.recovered:
         return Exhibit(cell, note=f"{failed} This attack claims no records, so there is nothing to show.".strip())
-    recovered, true = pictures.recovered[cell.name], pictures.true  # (T, N, *shape)
+    recovered, true, rule = pictures.recovered[cell.name], pictures.true, criterion(report)  # (T, N, *shape)
     # A trial may be scored but not stored, for instance in a run that resumed on another machine.
-    stored = [
-        r
-        for r in ranked(cell, rule)
-        if r.trial < min(len(true), len(recovered)) and r.record < min(true.shape[1], recovered.shape[1])
-    ]
-
-    def counts(r: Record) -> bool:
-        return not cell.control and r.credible is True and rule.met(r.scores)
-
-    curves = {f.trial: small_curve(f.trace) for f in cell.findings}
-    steps = {f.trial: f.film for f in cell.findings}
-    film, judged = pictures.film.get(cell.name), not (cell.control or cell.baseline)
-    hall = _Hall(true, recovered, counts, curves, rule, room.side, film, steps, judged)
-    if report.data.kind != "image":
-        return _table_exhibit(cell, stored, hall, failed)
-    first, more = _chosen(len(stored), room)
-    left = len(stored) - len(first) - len(more)
-    hidden = f"{left} of {len(stored)} records are not on this page, all less exposed than the first {len(first)}."
-    shown, folded = (tuple(_pair(k, stored, hall) for k in picks) for picks in (first, more))
-    return Exhibit(cell, shown, folded, note=f"{hidden if left else ''} {failed}".strip())
+    trials, records = min(len(true), len(recovered)), min(true.shape[1], recovered.shape[1])
+    stored = [r for r in ranked(cell, rule) if r.trial < trials and r.record < records]
+    hall = _Hall(cell, stored, true, recovered, pictures.film.get(cell.name), rule, room.side)
+    if report.data.kind == "image":
+        first, more = _chosen(len(stored), room)
+        shown, folded = (tuple(hall.pair(k) for k in picks) for picks in (first, more))
+        what = f" are not on this page, all less exposed than the first {len(first)}."
+    else:  # the two ends in the open; of those between them the most exposed behind a click
+        last = len(stored) - 1
+        ends = {0: "best recovered"} | ({last: "worst recovered"} if last > 0 else {}) if stored else {}
+        shown = tuple(hall.features(k, title) for k, title in ends.items())
+        folded = tuple(hall.features(k, "recovered") for k in range(1, min(last, _MORE_ROWS + 1)))
+        what = " are not on this page."
+    left = len(stored) - len(shown) - len(folded)
+    hidden = f"{left} of {len(stored)} records{what}" if left else ""
+    return Exhibit(cell, shown, folded, note=f"{hidden} {failed}".strip())
 
 
 def _chosen(count: int, room: Allowance) -> tuple[Sequence[int], Sequence[int]]:
@@ -149,61 +134,54 @@ def _chosen(count: int, room: Allowance) -> tuple[Sequence[int], Sequence[int]]:
     return range(shown), [round(p) for p in picks.tolist()]
 
 
-def _pair(k: int, stored: Sequence[Record], hall: _Hall) -> Pair:
-    r = stored[k]
-    ssim, psnr = number("ssim", r.scores.get("ssim")), number("psnr", r.scores.get("psnr"))
-    scores = (("SSIM", ssim), ("PSNR", f"{psnr} dB")) if r.claimed else (("Not claimed", ""),)
-    true, recovered = (data_uri(images[r.trial, r.record], hall.side) for images in (hall.true, hall.recovered))
-    rank = f"{k + 1} of {len(stored)}"
-    return Pair(
-        true,
-        recovered,
-        scores,
-        hall.place(r),
-        rank,
-        hall.counts(r),
-        hall.curves[r.trial],
-        hall.doubt(r),
-        film=_strip(r, hall),
-    )
+@dataclass(frozen=True)
+class _Hall:
+    """What all records of one cell are shown with."""
 
+    cell: Cell
+    stored: Sequence[Record]
+    true: Tensor  # (T, N, *shape)
+    recovered: Tensor
+    film: Tensor | None  # (T, F, N, *shape)
+    rule: Criterion
+    side: int
 
-def _strip(r: Record, hall: _Hall) -> tuple[tuple[str, str], ...]:
-    """The frames of a record up to where its search ended: what follows shows the same."""
-    steps = hall.film_steps[r.trial]
-    if hall.film is None or not steps:
-        return ()
-    frames = hall.film[r.trial, :, r.record]  # (F, *shape)
-    moving = [k for k in range(len(steps)) if not torch.equal(frames[k], frames[-1])]
-    shown = range(min(len(steps), (moving[-1] if moving else -1) + 2))
-    side = min(hall.side, _FRAME_SIDE)
-    return tuple((data_uri(frames[k], side), "end" if k == shown[-1] else f"{steps[k]}") for k in shown)
+    def pair(self, k: int) -> Item:
+        r = self.stored[k]
+        ssim, psnr = (number(name, r.scores.get(name)) for name in ("ssim", "psnr"))
+        scores = (("SSIM", ssim), ("PSNR", f"{psnr} dB")) if r.claimed else (("Not claimed", ""),)
+        true, recovered = (data_uri(images[r.trial, r.record], self.side) for images in (self.true, self.recovered))
+        return self._item(k, scores=scores, true=true, recovered=recovered, film=self._strip(r))
 
+    def features(self, k: int, title: str) -> Item:
+        r, metric = self.stored[k], self.rule.metric
+        rows = (x[r.trial, r.record].flatten()[:_FEATURES].tolist() for x in (self.true, self.recovered))
+        values = tuple((f"{a:.3f}", f"{b:.3f}") for a, b in zip(*rows, strict=True))
+        scores = ((metric.upper(), number(metric, r.scores.get(metric))),)
+        return self._item(k, title=title, scores=scores, values=values)
 
-def _table_exhibit(cell: Cell, stored: Sequence[Record], hall: _Hall, note: str) -> Exhibit:
-    """The two ends in the open; of those between them the most exposed behind a click."""
-    last = len(stored) - 1
-    ends = {0: "best recovered", **({last: "worst recovered"} if last > 0 else {})} if stored else {}
-    between = range(1, min(last, _MORE_ROWS + 1))
-    left = max(0, last - 1 - len(between))
-    return Exhibit(
-        cell,
-        comparisons=tuple(_comparison(k, title, stored, hall) for k, title in ends.items()),
-        more_comparisons=tuple(_comparison(k, "recovered", stored, hall) for k in between),
-        note=f"{f'{left} of {len(stored)} records are not on this page.' if left else ''} {note}".strip(),
-    )
+    def _item(self, k: int, **shown: Any) -> Item:
+        r, cell, met = self.stored[k], self.cell, self.rule.met(self.stored[k].scores)
+        counts = met and r.credible is True and not cell.control
+        doubtful = met and not (counts or cell.control or cell.baseline)  # the scores of these count for nothing anyway
+        return Item(
+            place=f"trial {r.trial}" + (f", record {r.record}" if self.true.shape[1] > 1 else ""),
+            rank=f"{k + 1} of {len(self.stored)}",
+            met=counts,
+            doubt=("undecided" if r.credible is None else "not credible") if doubtful else "",
+            curve=small_curve(self._finding(r).trace),
+            **shown,
+        )
 
+    def _finding(self, r: Record) -> Finding:
+        return next(f for f in self.cell.findings if f.trial == r.trial)
 
-def _comparison(k: int, title: str, stored: Sequence[Record], hall: _Hall) -> Comparison:
-    r, metric = stored[k], hall.rule.metric
-    rows = (images[r.trial, r.record].flatten()[:_FEATURES].tolist() for images in (hall.true, hall.recovered))
-    return Comparison(
-        title,
-        hall.place(r),
-        f"{k + 1} of {len(stored)}",
-        f"{metric.upper()} {number(metric, r.scores.get(metric))}",
-        hall.counts(r),
-        tuple((f"{a:.3f}", f"{b:.3f}") for a, b in zip(*rows, strict=True)),
-        hall.curves[r.trial],
-        hall.doubt(r),
-    )
+    def _strip(self, r: Record) -> tuple[tuple[str, str], ...]:
+        """The frames of a record up to where its search ended: what follows shows the same."""
+        steps = self._finding(r).film
+        if self.film is None or not steps:
+            return ()
+        frames = self.film[r.trial, :, r.record]  # (F, *shape)
+        moving = [k for k in range(len(steps)) if not torch.equal(frames[k], frames[-1])]
+        last, side = min(len(steps) - 1, max(moving, default=-1) + 1), min(self.side, _FRAME_SIDE)
+        return tuple((data_uri(frames[k], side), "end" if k == last else f"{steps[k]}") for k in range(last + 1))

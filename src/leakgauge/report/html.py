@@ -12,26 +12,20 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from leakgauge.reading.visible import visible_lines
-from leakgauge.report import assumptions
-from leakgauge.report.cells import CONTROL_NOTE, CREDIBLE_NOTE, by_defense, cells, flags
-from leakgauge.report.curves import success_curves
-from leakgauge.report.exposed import NOTE as EXPOSED_NOTE
-from leakgauge.report.exposed import exposed
+from leakgauge.report import subject
+from leakgauge.report.cells import CONTROL_NOTE, CREDIBLE_NOTE, by_defense, cells, flags, skipped_lines
+from leakgauge.report.curves import plot, success_curves
 from leakgauge.report.gallery import exhibits, guesses, room_for
-from leakgauge.report.not_run import skipped_lines
+from leakgauge.report.json import scenario_toml
 from leakgauge.report.objectives import objectives
-from leakgauge.report.plot import plot
-from leakgauge.report.quality import quality
-from leakgauge.report.rows import columns, guarantee_text, most_exposed, table_rows
-from leakgauge.report.scatter import scatter
-from leakgauge.report.subject import in_python, title_of, triage_note
-from leakgauge.report.toml import scenario_toml
+from leakgauge.report.rows import EXPOSED_NOTE, columns, exposed, guarantee_text, most_exposed, table_rows
+from leakgauge.report.scatter import painted, quality, scatter
 from leakgauge.report.tradeoff import tradeoff
-from leakgauge.types import AuditReport, ConfigurationVerdict, Flag, Pictures, threat_model
+from leakgauge.types import AuditReport, ConfigurationVerdict, Pictures, threat_model
 from leakgauge.verdict.summary import headline, state_of
 
 _FOLDER = Path(__file__).parent / "templates"
-_TEMPLATES = Environment(
+TEMPLATES = Environment(
     loader=FileSystemLoader(_FOLDER),
     autoescape=True,  # names, paths and errors come from users
     undefined=StrictUndefined,
@@ -44,89 +38,77 @@ SCRIPT: Mapping[str, Any] = {
     "text": Markup(_SCRIPT),
     "hash": "sha256-" + base64.b64encode(hashlib.sha256(_SCRIPT.encode()).digest()).decode(),
 }
-_TONES = {
-    "leaks": "bad",
-    "labels read": "warn",
-    "no leak found": "warn",
-    "cannot tell": "warn",
-    "not tested": "warn",
-    "protected": "good",
-}
+_TONES = {"leaks": "bad", "protected": "good"}  # of a configuration; amber for all others
 
 
 def rendered(template: str, page: Mapping[str, Any]) -> str:
     """A page, in which nothing that came from outside is read as HTML or stays unseen."""
-    return visible_lines(_TEMPLATES.get_template(template).render(page))
+    return visible_lines(TEMPLATES.get_template(template).render(page))
 
 
 def to_html(report: AuditReport, pictures: Pictures | None = None) -> str:
     """The same report and pictures give the same bytes."""
     curves = success_curves(report)
     lead, _, rest = report.verdict.sentence.partition(". ")  # the gravest configuration's first sentence
-    lead += "." if rest else ""
-    page = {
-        "report": report,
+    drawn = {
         "script": SCRIPT,
-        "title": title_of(report),
-        "heading": "Attacks and defenses",
         "banner": _banner(report),
-        "lead": lead,
+        "lead": lead + ("." if rest else ""),
         "rest": rest,
-        "most_exposed": most_exposed(report),
-        "attacked": assumptions.attacked(report),
-        "threat": threat_model(report.scenario.threat_model),
-        "told": assumptions.told(report),
-        "not_told": assumptions.not_told(report),
-        "labels_sentence": assumptions.labels_sentence(report),
-        "flags": _flags(report),
-        "configurations": {c.defense: _configuration(c) for c in report.verdict.configurations},
         "exhibits": exhibits(report, pictures),
         "guesses": guesses(report, pictures),
         "reduced": report.data.kind == "image" and max(report.data.shape[1:]) > room_for(report).side,
-        "columns": columns(report),
-        "credible_note": CREDIBLE_NOTE,
-        "triage_note": triage_note(report.scenario),
-        "control_note": CONTROL_NOTE if any(cell.control for cell in cells(report)) else "",
-        "rows": table_rows(report),
         "plot": plot(curves),
         "objectives": objectives(report, curves.attacks),
         "scatter": scatter(quality(report), curves.attacks),
+        "painted": painted,
+    }
+    return rendered("report.html.j2", words(report) | drawn)
+
+
+def words(report: AuditReport) -> dict[str, Any]:
+    """What the page and its Markdown have in common."""
+    return {
+        "report": report,
+        "verdict": report.verdict,
+        "word": headline(report.verdict),
+        "title": subject.title_of(report),
+        "heading": "Attacks and defenses",
+        "most_exposed": most_exposed(report),
+        "attacked": subject.attacked(report),
+        "threat": threat_model(report.scenario.threat_model),
+        "told": subject.told(report),
+        "not_told": subject.not_told(report),
+        "labels_sentence": subject.labels_sentence(report),
+        "flags": [(flag, _raised(report, flag.id)) for flag in flags(report)],
+        "configurations": {c.defense: _configuration(c) for c in report.verdict.configurations},
+        "columns": columns(report) if report.scored else [],
+        "rows": table_rows(report) if report.scored else [],
+        "credible_note": CREDIBLE_NOTE,
+        "triage_note": subject.triage_note(report.scenario),
+        "control_note": CONTROL_NOTE if any(cell.control for cell in cells(report)) else "",
         "tradeoff": tradeoff(report),
         "exposed": exposed(report),
         "exposed_note": EXPOSED_NOTE,
         "not_run": skipped_lines(report),
-        "in_python": in_python(report.scenario),
+        "in_python": subject.in_python(report.scenario),
         "toml": scenario_toml(report.scenario),
     }
-    return rendered("report.html.j2", page)
 
 
 def _banner(report: AuditReport) -> dict[str, str]:
-    """Colour and words; the words alone say it, for those who print in grey."""
-    gate, leaks = report.verdict.gate, report.verdict.leaks
-    failed = gate is not None and not gate.passed
-    tone = "bad" if leaks or failed else "good" if _all_protected(report) else "warn"
-    if gate is not None and not failed:
-        tone = "warn" if leaks else "good"  # within what its user accepts
-    return {
-        "tone": tone,
-        "word": headline(report.verdict),
-        "gate": "" if gate is None else f"Gate {'failed' if failed else 'passed'}",
-        "gate_sentence": "" if gate is None else gate.sentence,
-    }
-
-
-def _all_protected(report: AuditReport) -> bool:
-    """Green is for what is guaranteed: that no attack got anywhere is no reason for it."""
-    return headline(report.verdict).startswith("Protected")
-
-
-def _flags(report: AuditReport) -> list[tuple[Flag, list[str]]]:
-    """Each flag with the cells that raised it, so that its reach is seen at once."""
-    return [(flag, _raised(report, flag.id)) for flag in flags(report)]
+    """Its colour, and the gate; the words alone say it, for those who print in grey."""
+    verdict, gate = report.verdict, report.verdict.gate
+    # Green is for what is guaranteed, or within what its user accepts: that no attack got anywhere is no reason for it.
+    if gate is None:
+        tone = "bad" if verdict.leaks else "good" if headline(verdict).startswith("Protected") else "warn"
+        return {"tone": tone, "gate": "", "gate_sentence": ""}
+    tone = "bad" if not gate.passed else "warn" if verdict.leaks else "good"
+    return {"tone": tone, "gate": f"Gate {'passed' if gate.passed else 'failed'}", "gate_sentence": gate.sentence}
 
 
 def _raised(report: AuditReport, flag: str) -> list[str]:
+    """The cells that raised a flag, so that its reach is seen at once."""
     places = []
     for defense, group in by_defense(report).items():
         hits = [f"{cell.row.attack}, {cell.style}" for cell in group if flag in cell.row.flags]
@@ -141,7 +123,7 @@ def _configuration(verdict: ConfigurationVerdict) -> dict[str, str]:
     style = "adaptive" if verdict.adaptive else "plain"
     return {
         "state": state_of(verdict),
-        "tone": _TONES[state_of(verdict)],
+        "tone": _TONES.get(state_of(verdict), "warn"),
         "sentence": verdict.sentence,
         "sides": verdict.sides,
         "worst": f"{verdict.attack}, {style}" if verdict.attack else "",

@@ -1,4 +1,4 @@
-"""The report as JSON that others may rely on, and back again without loss."""
+"""The report as JSON that others may rely on, and back again without loss; its scenario as TOML."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 
 from leakgauge.errors import BadInput, LeakgaugeError, Unreadable
 from leakgauge.reading.sealed import DIGEST, check_digest, with_digest
-from leakgauge.types import AuditReport
+from leakgauge.types import AuditReport, Scenario
 
 
 def to_json(report: AuditReport) -> str:
@@ -41,9 +41,8 @@ def from_json(text: str) -> AuditReport:
 
 
 def _malformed(got: str) -> BadInput:
-    return BadInput(
-        "report JSON", allowed="as Leakgauge writes it", got=f"this: {got}", do="run the audit again to write it anew"
-    )
+    do = "run the audit again to write it anew"
+    return BadInput("report JSON", allowed="as Leakgauge writes it", got=f"this: {got}", do=do)
 
 
 def _refuse_constant(word: str) -> NoReturn:
@@ -61,3 +60,27 @@ def _not_finite(value: Any, where: str) -> str | None:
     else:
         return None
     return next((found for path, v in inner if (found := _not_finite(v, path))), None)
+
+
+def scenario_toml(scenario: Scenario) -> str:
+    """Every field, also those at their defaults: defaults may change, a repeated run must not.
+
+    TOML has no null, so a field that is None is left out, which reads back as None.
+    """
+    plain = {key: value for key, value in scenario.as_dict().items() if value is not None}
+    tables = {key: plain.pop(key) for key in list(plain) if isinstance(plain[key], Mapping)}
+    lines = [f"{key} = {_value(value)}" for key, value in plain.items()]
+    for name, table in tables.items():
+        lines += ["", f"[{name}]"]
+        lines += [f"{key} = {_value(value)}" for key, value in table.items() if value is not None]
+    return "\n".join(lines) + "\n"
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):  # JSON's escapes are a subset of TOML's, except that TOML also wants DEL escaped
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    if isinstance(value, (list, tuple)):
+        return f"[{', '.join(map(_value, value))}]"
+    return repr(value)  # Python's int and float spellings, inf and nan included, are TOML's too

@@ -14,8 +14,7 @@ from xml.etree import ElementTree as ET
 
 from leakgauge.reading.visible import visible_lines
 from leakgauge.report.cells import Cell, by_defense
-from leakgauge.report.numbers import percent, rate_bounds
-from leakgauge.report.subject import counted
+from leakgauge.report.numbers import counted, percent, rate_bounds
 from leakgauge.types import NOT_APPLICABLE, UNDEFENDED, AuditReport, ConfigurationVerdict
 from leakgauge.verdict.flags import NO_TRUTH
 

@@ -35,12 +35,9 @@ def number(metric: str, value: float | None) -> str:
 
 def percent(share: float) -> str:
     """Never rounds a few to none, nor almost all to all."""
-    if 0 < share < 0.0005:
-        return "<0.1 %"
-    if 0.9995 <= share < 1:
-        return ">99.9 %"
-    text = f"{100 * share:.1f}"
-    return f"{text.removesuffix('.0')} %"
+    if 0 < share < 0.0005 or 0.9995 <= share < 1:
+        return "<0.1 %" if share < 0.5 else ">99.9 %"
+    return f"{f'{100 * share:.1f}'.removesuffix('.0')} %"
 
 
 def duration(seconds: float) -> str:
@@ -52,11 +49,15 @@ def duration(seconds: float) -> str:
     return f"{seconds:.1f} s" if 0 < seconds < 99.95 else f"{seconds:,.0f} s"
 
 
-def count(noun: str, value: float | None) -> str:
+def milliseconds(time: Interval) -> str:
+    """ "17 ms [13, 25]"."""
+    middle, low, high = (f"{1000 * (seconds or 0):.0f}" for seconds in (time.value, time.low, time.high))
+    return f"{middle} ms [{low}, {high}]"
+
+
+def counted(noun: str, value: float | None) -> str:
     """ "1 step", "4,400 steps"; nothing where it was not counted."""
-    if value is None:
-        return ""
-    return f"{value:,.0f} {noun}{'' if value == 1 else 's'}"
+    return "" if value is None else f"{value:,.0f} {noun}{'' if value == 1 else 's'}"
 
 
 def bounds(metric: str, interval: Interval) -> str:

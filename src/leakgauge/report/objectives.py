@@ -11,47 +11,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from leakgauge.report.axis import log_axis
+from leakgauge.report.axis import DASHES, Chart, Charts, Frame, Line, Tick, log_axis, look
 from leakgauge.report.cells import Cell, by_defense
-from leakgauge.report.plot import COLOURS, DASHES, Tick
 from leakgauge.types import AuditReport
 
-WIDTH, HEIGHT = 340, 230
-_LEFT, _RIGHT, _TOP, _BOTTOM = 52, 10, 24, 40
+FRAME = Frame(width=340, height=230, left=52, right=330, top=24, bottom=190)
 _LEAST = 1e-12  # of where it began: what lies below, or below zero, is drawn there
 _PLACES = 25
 SMALL_WIDTH, SMALL_HEIGHT = 240, 48
-
-
-@dataclass(frozen=True)
-class Fall:
-    """One attack: the median victim, and the middle half of them as a band."""
-
-    label: str
-    colour: str  # CSS class
-    dash: str
-    points: str
-    band: str
-    said: str  # where the median of n victims ended: "to 0.012, n = 6"
-
-
-@dataclass(frozen=True)
-class ObjectiveChart:
-    defense: str
-    falls: tuple[Fall, ...]
-
-
-@dataclass(frozen=True)
-class Objectives:
-    charts: tuple[ObjectiveChart, ...]
-    x_ticks: tuple[Tick, ...] = ()
-    y_ticks: tuple[Tick, ...] = ()
-    width: int = WIDTH
-    height: int = HEIGHT
-    left: int = _LEFT
-    right: int = WIDTH - _RIGHT
-    top: int = _TOP
-    bottom: int = HEIGHT - _BOTTOM
 
 
 @dataclass(frozen=True)
@@ -64,41 +31,33 @@ class SmallCurve:
     height: int = SMALL_HEIGHT
 
 
-def objectives(report: AuditReport, attacks: Sequence[str] = ()) -> Objectives:
-    """`attacks`: the order in which colours were given out elsewhere on the page."""
-    groups = by_defense(report)
-    found = {
-        defense: [(cell, table) for cell in group if (table := _relative(cell)) is not None]
-        for defense, group in groups.items()
-    }
-    tables = [table for group in found.values() for _, table in group]
-    if not tables:
-        return Objectives(())
-    axis = log_axis([float(v) for table in tables for v in np.percentile(table, [25, 75], axis=0).flatten()])
-    names = dict.fromkeys([*attacks, *(cell.row.attack for group in found.values() for cell, _ in group)])
+def objectives(report: AuditReport, attacks: Sequence[str] = ()) -> Charts:
+    """Per attack the median victim as a line. `attacks`: the order in which colours were given out before."""
+    found: dict[str, list[tuple[Cell, np.ndarray]]] = {}
+    for defense, group in by_defense(report).items():
+        for cell in group:
+            if (table := _relative(cell)) is not None:
+                found.setdefault(defense, []).append((cell, table))
+    drawn = [pair for pairs in found.values() for pair in pairs]
+    if not drawn:
+        return Charts((), FRAME)
+    axis = log_axis([float(v) for _, table in drawn for v in np.percentile(table, [25, 75], axis=0).flatten()])
+    names = dict.fromkeys([*attacks, *(cell.row.attack for cell, _ in drawn)])
     place = {name: i for i, name in enumerate(names)}
 
-    def y(value: float) -> float:
-        return round(HEIGHT - _BOTTOM - axis.share(value) * (HEIGHT - _TOP - _BOTTOM), 1)
+    def line(cell: Cell, table: np.ndarray) -> Line:
+        levels = np.percentile(table, [25, 50, 75], axis=0)  # (3, places)
+        low, median, high = ([f"{_x(i)},{FRAME.y(axis.share(v))}" for i, v in enumerate(row)] for row in levels)
+        colour, index = look(place[cell.row.attack], cell.row.adaptive)
+        said = f"to {_number(levels[1, -1])}, n = {len(table)}"  # where the median of n victims ended
+        label, band = f"{cell.row.attack}, {cell.style}", " ".join([*high, *low[::-1]])
+        return Line(label, colour, DASHES[index], " ".join(median), said, band)
 
-    def fall(cell: Cell, table: np.ndarray) -> Fall:
-        low, median, high = (np.percentile(table, p, axis=0) for p in (25, 50, 75))
-        up = [f"{_x(i)},{y(v)}" for i, v in enumerate(high)]
-        down = [f"{_x(i)},{y(v)}" for i, v in enumerate(low)]
-        lap, index = divmod(place[cell.row.attack], COLOURS)
-        return Fall(
-            label=f"{cell.row.attack}, {cell.style}",
-            colour=f"s{index}",
-            dash=DASHES[2 * min(lap, 1) + cell.row.adaptive],
-            points=" ".join(f"{_x(i)},{y(v)}" for i, v in enumerate(median)),
-            band=" ".join([*up, *down[::-1]]),
-            said=f"to {_number(median[-1])}, n = {len(table)}",
-        )
-
-    return Objectives(
-        tuple(ObjectiveChart(d, tuple(fall(*pair) for pair in group)) for d, group in found.items() if group),
-        x_ticks=tuple(Tick(_x(share * (_PLACES - 1)), f"{100 * share:.0f} %") for share in (0, 0.5, 1)),
-        y_ticks=tuple(Tick(y(t), _number(t)) for t in axis.ticks),
+    return Charts(
+        tuple(Chart(defense, tuple(line(*pair) for pair in pairs)) for defense, pairs in found.items()),
+        FRAME,
+        x_ticks=tuple(Tick(FRAME.x(share), f"{100 * share:.0f} %") for share in (0.0, 0.5, 1.0)),
+        y_ticks=tuple(Tick(FRAME.y(axis.share(t)), _number(t)) for t in axis.ticks),
     )
 
 
@@ -118,9 +77,8 @@ def small_curve(trace: Sequence[float]) -> SmallCurve | None:
 
     step = (SMALL_WIDTH - 4) / (len(trace) - 1)
     points = (f"{2 + i * step:.0f},{3 + (1 - level(v)) * (SMALL_HEIGHT - 6):.0f}" for i, v in enumerate(trace))
-    return SmallCurve(
-        " ".join(points), f"own objective {_number(trace[0])} to {_number(trace[-1])}{', log scale' if log else ''}"
-    )
+    said = f"own objective {_number(trace[0])} to {_number(trace[-1])}{', log scale' if log else ''}"
+    return SmallCurve(" ".join(points), said)
 
 
 def _relative(cell: Cell) -> np.ndarray | None:
@@ -136,7 +94,7 @@ def _relative(cell: Cell) -> np.ndarray | None:
 
 
 def _x(place: float) -> float:
-    return round(_LEFT + place / (_PLACES - 1) * (WIDTH - _LEFT - _RIGHT), 1)
+    return FRAME.x(place / (_PLACES - 1))
 
 
 def _number(value: float) -> str:

@@ -5,19 +5,17 @@ It is written from the results alone and shows no private sample, so it can be p
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from leakgauge import catalog
 from leakgauge.metrics.intervals import at_most, needed
-from leakgauge.report import assumptions
-from leakgauge.report.cells import criterion
-from leakgauge.report.doubts import doubts
+from leakgauge.report.cells import by_defense, criterion, flags, plain_lines
 from leakgauge.report.html import rendered
-from leakgauge.report.not_run import plain_lines
-from leakgauge.report.numbers import number, percent
+from leakgauge.report.numbers import counted, number, percent
 from leakgauge.report.rows import most_exposed_of
-from leakgauge.report.subject import GIVEN, SIMULATED, counted, in_python, kind_of_update, title_of
-from leakgauge.types import UNDEFENDED, AuditReport, ConfigurationVerdict, LabelsRead, Proven, UpperSide, threat_model
+from leakgauge.report.subject import in_python, kind_of_update, title_of, told, was
+from leakgauge.types import UNDEFENDED, AuditReport, ConfigurationVerdict, Flag, threat_model
+from leakgauge.verdict.flags import NO_BETTER_THAN_CONTROL
 from leakgauge.verdict.roles import attack_rows
 from leakgauge.verdict.summary import in_a_row, state_of, under_test
 
@@ -35,35 +33,80 @@ _ANSWERS = {  # each begins with the configurations that it is about
     "not tested": "no attack could be carried out, so nothing is known: this audit neither clears nor accuses.",
 }
 _ENOUGH = 0.05  # the share of records that an audit should be able to rule out
+_OVERSTATED = "so the risk may be overstated"
+_PLAIN: Mapping[str, str] = {
+    "labels-given": f"the attacker was handed the true labels, which a real one does not have, {_OVERSTATED}",
+    "batchnorm-given": "the attacker was handed statistics of the private records, which a real one does not have, "
+    + _OVERSTATED,
+    "defense-without-effect": "a defense was declared, but the update is the same without it: it protected nothing",
+    "objective-did-not-fall": "the attack failed at its own task, which is no credit to the defense: another one may "
+    "get further",
+    "never-moved": "the attack stopped where it began, which is no credit to the defense: another one may get further",
+    "diverged": "the attack broke down, which is no credit to the defense: what it did not finish counts as not "
+    "rebuilt",
+    "no-better-than-mean": "what came out is no nearer to the true records than an average of public ones: by itself "
+    "it shows nothing of them",
+    "no-better-than-decoy": "the same attack does as well with the update of somebody else: what it shows was made up "
+    "and not read",
+    NO_BETTER_THAN_CONTROL: "what came out is no nearer to the true records than to other ones of the same kind: "
+    "nothing of them was seen in it, beyond the label at most; traces too weak for so few records may be there",
+    "bound-exceeded": "more was rebuilt than the guarantee allows: something that was declared is not so, and the "
+    "guarantee must not be relied on",
+    "generator-saw-victims": "the attack had been trained on records that are attacked here: it may remember them "
+    f"instead of reading them, {_OVERSTATED}",
+    "generator-data-unknown": "nobody can say whether the attack had been trained on records that are attacked here: "
+    "if it had, the risk is overstated",
+    "rank-deficient": "the equations that the attack solves leave the record open: a poor result is its limit and no "
+    "protection",
+    "time-budget-spent": "the attack was stopped when its time was up: more time may rebuild more",
+    "batch-only-alike": "the attacks did not know in which order the client used its records, or what it left out: "
+    "where nothing was rebuilt, this may be why",
+    "batch-unproven": "whether what was shared came from the records at hand could not be told: where nothing was "
+    "rebuilt, this clears nothing",
+    "explained-by-others": "an attack found other records that explain what was shared: the records at hand may not be "
+    "those behind it, so where nothing was rebuilt, this clears nothing",
+    "no-ground-truth": "the true records were not at hand, so nothing could be compared with them",
+}
 
 
 def to_officer(report: AuditReport) -> str:
     """The same report gives the same bytes."""
-    state = overall(report)
+    state, verdict = overall(report), report.verdict
+    several = len(verdict.configurations) > 1
+    # Green is for what is guaranteed, and not where labels were read all the same.
+    labels = state == "protected" and any(c.labels for c in under_test(verdict))
+    best, rule = most_exposed_of(report), criterion(report)
+    attacks = list(dict.fromkeys(r.attack for r in attack_rows(report.summary, report.findings)))
+    fitted = {r.attack for r in report.summary if r.error is None}
     page = {
         "title": title_of(report),
-        "tone": _tone(report, state),
+        "tone": "warn" if labels else _TONES[state],
+        "proven": verdict.proven,  # only without the true records
         "answer": answer(report),
-        "tried": tried(report),
+        "threat": threat_model(report.scenario.threat_model),
+        "tried": [a for a in attacks if a in fitted],
+        "missing": [a for a in attacks if a not in fitted],
+        "adaptive": any(r.adaptive for r in report.summary),
+        "kind": kind_of_update(report.scenario),
+        "in_python": in_python(report.scenario),
         "not_run": plain_lines(report),
-        "bar": bar(report) if report.scored else "",
-        "came_out": [
-            (
-                name_of(c, len(report.verdict.configurations) > 1),
-                [*_defense(c.defense), *came_out(c, drawn=kind_of_update(report.scenario) == SIMULATED)],
-            )
-            for c in report.verdict.configurations
-        ],
-        "most_exposed": most_exposed_words(report),
-        "knew": assumptions.told(report),
-        "not_covered": not_covered(report),
+        "scored": report.scored,
+        "rule": rule,
+        "configurations": [(name_of(c, several), _defense(c.defense), c) for c in verdict.configurations],
+        "most_exposed": best.cell.row if best and best.credible and best.cell.row.success_rate.recovered else None,
+        "knew": told(report),
+        "scenario": report.scenario,
+        "state": _state(report),
+        "guaranteed": any(c.upper.guaranteed for c in verdict.configurations),
+        "held": any(not c.leaks for c in verdict.configurations),
         "doubts": doubts(report),
         "next": next_steps(report, state),
-        "measured": _measured(report),
-        "gate": gate_words(report),
+        "where": report.environment,
+        "gate": verdict.gate,
         "interrupted": report.interrupted,
     }
-    return rendered("officer.html.j2", page)
+    words = {"percent": percent, "counted": counted, "was": was, "at_most": at_most, "number": number}
+    return rendered("officer.html.j2", page | words)
 
 
 def overall(report: AuditReport) -> str:
@@ -71,12 +114,6 @@ def overall(report: AuditReport) -> str:
     if report.verdict.leaks:
         return "leaks"
     return "protected" if {_kind(c) for c in under_test(report.verdict)} == {"protected"} else "unknown"
-
-
-def _tone(report: AuditReport, state: str) -> str:
-    """Green is for what is guaranteed, and not where labels were read all the same."""
-    read = state == "protected" and any(c.labels for c in under_test(report.verdict))
-    return "warn" if read else _TONES[state]
 
 
 def name_of(configuration: ConfigurationVerdict, several: bool) -> str:
@@ -87,8 +124,6 @@ def name_of(configuration: ConfigurationVerdict, several: bool) -> str:
 
 def answer(report: AuditReport) -> list[str]:
     """What came out, the gravest first; each sentence begins with exactly those configurations that it is about."""
-    if report.verdict.proven is not None:
-        return _unscored(report.verdict.proven)
     tested = under_test(report.verdict)
     if not tested:
         return ["Nothing was measured."]
@@ -99,18 +134,6 @@ def answer(report: AuditReport) -> list[str]:
     if read := [c.defense for c in tested if c.labels]:
         lines.append(f"{_with(read)}, labels of records were read.")
     return lines
-
-
-def _unscored(proven: Proven) -> list[str]:
-    """Without the true records: what is certain all the same."""
-    records = counted("private record", proven.of_records)
-    lines = ["Not scored: the true records were not at hand, so nothing could be compared with them."]
-    if proven.records:
-        what = f"{proven.records} of {records}"
-        lines.append(f"Even so {what} {_was(proven.records)} rebuilt with a proof that it is right: the updates leak.")
-    if proven.labels:
-        lines.append(f"What was shared proves {proven.labels} of {counted('label', proven.of_labels)}.")
-    return lines if proven.records else [*lines, "That no record was proven clears nothing."]
 
 
 def _kind(configuration: ConfigurationVerdict) -> str:
@@ -135,187 +158,6 @@ def _defense(chain: str) -> list[str]:
     names = [part.partition(":")[0] for part in chain.split("+")]
     told = [known[name].summary for name in names if name in known]
     return [f"This defense: {', then '.join(told)}."] if len(told) == len(names) else []
-
-
-def bar(report: AuditReport) -> str:
-    """When a record counts as rebuilt, in one sentence."""
-    rule = criterion(report)
-    limit = f"{rule.threshold:g}"
-    meant = {
-        "ssim": f"a similarity, called SSIM, of at least {limit}, where 1 is identical",
-        "mse": f"values off by {rule.threshold**0.5:.0%} of their range at most, as a root mean square",
-    }
-    said = meant.get(rule.metric, f"{rule.metric} of {'at least' if rule.higher_is_better else 'at most'} {limit}")
-    return (
-        f"A record counts as rebuilt if what an attack made of it comes this near to the true one ({said}) and nearer "
-        "than blind guesses, or other records of the same kind, would explain."
-    )
-
-
-def most_exposed_words(report: AuditReport) -> str:
-    """The record that came out best; empty if none was rebuilt."""
-    found, rule = most_exposed_of(report), criterion(report)
-    if found is None or not found.credible or not found.cell.row.success_rate.recovered:
-        return ""
-    row = found.cell.row
-    score = number(rule.metric, row.worst.get(rule.metric))
-    scale = {"ssim": f"a similarity of {score}, where 1 is identical", "mse": f"a mean squared error of {score}"}
-    where = "without any defense" if row.defense == UNDEFENDED else f"with {row.defense}"
-    return (
-        f"The record that came out best has {scale.get(rule.metric, f'{rule.metric} {score}')}: it was rebuilt by the "
-        f"attack {row.attack}, {where}. A person whose record is rebuilt is not helped by an average."
-    )
-
-
-def gate_words(report: AuditReport) -> str:
-    """The limit that was set beforehand, and whether it was kept; empty without one."""
-    gate = report.verdict.gate
-    if gate is None:
-        return ""
-    name = {"ssim": "an SSIM", "psnr": "a PSNR", "mse": "a mean squared error"}.get(gate.metric, gate.metric)
-    most = "no attacked record"
-    if gate.confidence is not None and gate.share is not None:
-        most = f"at most {percent(gate.share)} of all records, with {percent(gate.confidence)} confidence,"
-    limit = f"The limit that was set, {most} to reach {name} of {gate.threshold:g}, was"
-    if gate.passed:
-        return f"{limit} kept."
-    if not gate.reached:
-        return f"{limit} not shown to be kept: too few records were attacked, or too few could be compared."
-    return f"{limit} exceeded: {gate.reached} of {counted('record', gate.records)} reached it."
-
-
-def tried(report: AuditReport) -> list[str]:
-    """What was attacked, by whom and how often."""
-    s = report.scenario
-    attacks = list(dict.fromkeys(r.attack for r in attack_rows(report.summary, report.findings)))
-    fitted = {r.attack for r in report.summary if r.error is None}
-    lines = [
-        f"In federated learning a client trains on its own records and sends an update to a server. {_updates(report)}",
-        f"The attacker: {threat_model(s.threat_model).summary}. It sees the model and the update.",
-        f"Attacks that were tried: {', '.join(a for a in attacks if a in fitted) or 'none'}.",
-    ]
-    if missing := [a for a in attacks if a not in fitted]:
-        lines.append(f"{', '.join(missing)} could not run here; nothing is known from {_them(missing)}.")
-    if any(r.adaptive for r in report.summary):
-        lines.append("Where a defense was in place, attackers who know of it were played as well as those who do not.")
-    return lines
-
-
-def _them(names: Sequence[str]) -> str:
-    return "it" if len(names) == 1 else "them"
-
-
-def _updates(report: AuditReport) -> str:
-    """Whose updates were attacked, in one sentence: computed for this audit, or given."""
-    s, kind = report.scenario, kind_of_update(report.scenario)
-    each = ", each" if s.trials > 1 else ""
-    records = "one record" if s.batch_size == 1 else f"{s.batch_size} records"
-    model = "the model that was given" if in_python(s) else f"the model {s.model}"
-    if kind == SIMULATED:
-        computed = f"{counted('update', s.trials)} {_was(s.trials)} computed{each} from {records} of {s.data}"
-        return f"{computed}, with {model}, and attacked."
-    whose = "The update of one client" if s.trials == 1 else f"The updates of {s.trials} clients"
-    how = "given" if kind == GIVEN else f"recorded in round {s.round}"
-    return f"{whose}{each or ','} from {records}, {_was(s.trials)} {how} and attacked, with {model}."
-
-
-def _was(count: int) -> str:
-    return "was" if count == 1 else "were"
-
-
-def came_out(configuration: ConfigurationVerdict, drawn: bool = True) -> list[str]:
-    """One configuration in sentences: what was rebuilt, how sure that is, what is guaranteed, what stays open.
-
-    `drawn`: were the records drawn at random, so that their share says something of all others?
-    """
-    lower = configuration.lower
-    if not lower.records:
-        return [configuration.sentence]
-    lines = [_rebuilt(configuration, drawn)]
-    if configuration.unproven and not configuration.leaks:
-        lines.append(
-            "Whether what was shared came from these records at all could not be told, so this clears nothing: "
-            f"{configuration.unproven}."
-        )
-    if proven := min(lower.certified or 0, lower.recovered):
-        lines.append(f"For {proven} of the rebuilt records the attacker could prove that they are right.")
-    if traces := configuration.traces:
-        lines.append(
-            f"Something of the records gets through all the same: for {traces.first} of {traces.records} of them "
-            f"what was rebuilt is nearer to the true record than to any of {traces.candidates} others of its kind."
-        )
-    if configuration.labels:
-        lines.append(_labels(configuration.labels))
-    lines.append(_limit(configuration.upper, everything=lower.recovered == lower.records))
-    return lines
-
-
-def _rebuilt(configuration: ConfigurationVerdict, drawn: bool) -> str:
-    lower = configuration.lower
-    k, n = lower.recovered, lower.records
-    if configuration.undecided:
-        which, like = ("the one record", "it") if n == 1 else (f"any of {n} records", "them")
-        return (
-            f"Whether {which} was rebuilt cannot be told: some attempts resemble {like}, but there are too few other "
-            "records to compare with."
-        )
-    if k:
-        said = f"{k} of {counted('record', n)} {_was(k)} rebuilt by at least one attack."
-        all_others = f"So of all such records at least {percent(lower.at_least)} can be rebuilt (95 % confidence)."
-    else:
-        said = "The one record was not rebuilt." if n == 1 else f"None of {n} records was rebuilt."
-        all_others = (
-            f"That leaves room for up to {percent(at_most(0, n))} of all such records to be rebuilt by the same "
-            "attacks (95 % confidence)."
-        )
-    return f"{said} {all_others if drawn else 'What it means for other records was not measured: these were given.'}"
-
-
-def _labels(labels: LabelsRead) -> str:
-    proven = labels.proven
-    by_itself = "" if not proven else f" What was shared proves {counted('label', proven)} without any guessing."
-    return (
-        f"Labels (what a record is said to be, a diagnosis for example): the attack {labels.attack} reads "
-        f"{percent(labels.share)} of them; guessing gets {percent(labels.guess)}.{by_itself} A label can be "
-        "sensitive by itself."
-    )
-
-
-def _limit(upper: UpperSide, everything: bool) -> str:
-    """What nobody can exceed; `everything`: all records were rebuilt, so there is no more to fear."""
-    if upper.gamma is None or upper.kappa is None:
-        if everything:
-            return "There is no guarantee that limits what attacks can rebuild."
-        return "There is no guarantee: another attack, or more effort, may rebuild more."
-    text = (
-        f"Guarantee, if the noise is added as declared: whatever the attack, at most {percent(upper.gamma)} of "
-        "records can be rebuilt from what was examined; a blind guess that has seen nothing already succeeds for up to "
-        f"{percent(upper.kappa.high)}."
-    )
-    if upper.training:
-        text += f" Over the whole training as it was declared the limit is {percent(upper.training.gamma)}."
-    return text
-
-
-def not_covered(report: AuditReport) -> list[str]:
-    """What this result says nothing about."""
-    s = report.scenario
-    lines = [
-        "Attacks that were not run, and attackers who know more than is listed above.",
-        f"Other data, other models and other moments of training: {_state(report)}.",
-        "Whether a person took part at all (membership), and properties of a whole batch, unless the report has them.",
-    ]
-    if threat_model(s.threat_model).may_change == "nothing":
-        lines.append("A server that manipulates the model before it sends it. Such a server can rebuild far more.")
-    if s.local.seen == 1:
-        lines.append("What many updates of the same client give away together: one update was examined at a time.")
-    if any(c.upper.guaranteed for c in report.verdict.configurations):
-        lines.append(
-            "Whether the real system clips, adds noise and samples as declared. The guarantee holds only if it does."
-        )
-    if any(not c.leaks for c in report.verdict.configurations):
-        lines.append("Records unlike those that were attacked. Unusual records are often exposed most.")
-    return lines
 
 
 def next_steps(report: AuditReport, state: str) -> list[str]:
@@ -345,15 +187,36 @@ def _state(report: AuditReport) -> str:
     state = str(report.environment.get("model state") or "")
     if not state:
         return "the report has the model that was attacked"
-    start = {"weights from": "the model had the", "as": "the model was taken", "after": "the model was taken"}
-    return next(
-        (f"{said} {state}" for word, said in start.items() if state.startswith(f"{word} ")), f"the model was {state}"
-    )
+    words = {"weights": "the model had the", "as": "the model was taken", "after": "the model was taken"}
+    return f"{words.get(state.partition(' ')[0], 'the model was')} {state}"
 
 
-def _measured(report: AuditReport) -> str:
-    where = report.environment
-    return (
-        f"Leakgauge {where.get('leakgauge', '')}, commit {where.get('commit', '')}, {where.get('device', '')}, "
-        f"seed {report.scenario.seed}."
-    )
+def doubts(report: AuditReport) -> list[str]:
+    """Each doubt as a sentence that begins with the configurations, and the attacks, that it is about."""
+    return [f"{about(report, flag.id)}: {plain(flag)}." for flag in flags(report)]
+
+
+def plain(flag: Flag) -> str:
+    """Without advice, which is for those who run the audit; a flag that is not known here keeps its reason."""
+    return _PLAIN.get(flag.id, flag.reason.rstrip("."))
+
+
+def about(report: AuditReport, flag: str) -> str:
+    """ "With gaussian:std=1 (every attack) and with prune (idlg not knowing of it)"; the whole audit if no row is."""
+    places = []
+    for defense, group in by_defense(report).items():
+        ran = [cell for cell in group if cell.row.error is None and not cell.control]
+        raised = [cell for cell in ran if flag in cell.row.flags]
+        if not raised:
+            continue
+        names = [
+            cell.row.attack + ("" if defense == UNDEFENDED else f" {'' if cell.row.adaptive else 'not '}knowing of it")
+            for cell in raised
+        ]
+        where = "without any defense" if defense == UNDEFENDED else f"with {defense}"
+        claiming = [cell for cell in ran if cell.claims_records]
+        if len(raised) > 1 and raised in (ran, claiming):
+            names = ["every attack" if raised == ran else "every attack on records"]
+        places.append(f"{where} ({', '.join(names)})")
+    said = in_a_row(places) or "the whole audit"
+    return said[0].upper() + said[1:]

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from leakgauge.metrics.criterion import gain
 from leakgauge.report.cells import LABELS, Cell, baselines, by_defense, criterion
-from leakgauge.report.numbers import NOTHING, base, bounds, count, duration, heading, number, percent, rate_bounds
+from leakgauge.report.numbers import NOTHING, base, bounds, counted, duration, heading, number, percent, rate_bounds
 from leakgauge.types import UNDEFENDED, AuditReport, Guarantee, Interval, Summary
 from leakgauge.verdict.credible import is_credible
+from leakgauge.verdict.exposure import worst_first
 from leakgauge.verdict.roles import floor_names
 
-_SOLVED, _RIGHT = "asr_content", "asr_label"  # shares of trials, told in the small print
+EXPOSED_NOTE = (
+    "Where to look first: the cosine of each record's own gradient with what is shared, which the client can compute "
+    "before any attack. It is an estimate, not a bound, and no result was chosen by it."
+)
+_EXPOSED = 6  # records of a configuration
+_SOLVED, _RIGHT = "asr_content", "asr_label"  # shares of trials, given in the small print
 _ORDER = {"image": ("psnr", "ssim", "label_accuracy"), "tabular": ("mse", "label_accuracy")}
 
 
@@ -35,6 +40,13 @@ class Row:
     error: str | None
     values: tuple[Value, ...]  # one per column
     keys: tuple[float | None, ...]  # what each column sorts by; None comes last
+
+    @property
+    def words(self) -> list[str]:
+        """Each column's value and small print in one."""
+        if self.error is not None:
+            return [f"could not run: {self.error}", *[""] * (len(self.values) - 1)]
+        return [" · ".join([value, *small]) for value, small in self.values]
 
 
 def columns(report: AuditReport) -> list[Column]:
@@ -72,19 +84,15 @@ class Exposed:
 def most_exposed_of(report: AuditReport) -> Exposed | None:
     """Credible scores go before those that may be chance, and these before those that are no evidence."""
     rule = criterion(report)
-    scored = [
-        cell
-        for group in by_defense(report).values()
-        for cell in group
-        if cell.row.error is None and not cell.control and cell.row.worst.get(rule.metric) is not None
-    ]
+    ran = [c for group in by_defense(report).values() for c in group if c.row.error is None and not c.control]
+    scored = [cell for cell in ran if cell.row.worst.get(rule.metric) is not None]
     if not scored:
         return None
     worth = {True: 0, None: 1, False: 2}
     cell = min(scored, key=lambda c: (worth[_is_credible(c)], -gain(rule.metric, c.row.worst[rule.metric])))
     worst = cell.row.worst
     scores = tuple(f"{_short(name)} {number(name, worst.get(name))}" for name in _compared(report))
-    return Exposed(cell, _is_credible(cell), scores, _place(report, worst))
+    return Exposed(cell, _is_credible(cell), scores, _place(report, worst["trial"], worst.get("record")))
 
 
 def most_exposed(report: AuditReport) -> str:
@@ -124,27 +132,28 @@ def _metrics(report: AuditReport) -> list[str]:
 
 
 def _row(report: AuditReport, cell: Cell) -> Row:
-    row = cell.row
-    nothing = Interval(None, None, None)
-    measured = [(m, row.metrics.get(m, nothing)) for m in _metrics(report)]
-    values: list[Value] = [
-        _rate(report, cell),
-        (str(row.trials), ()),
-        (str(row.failed), ()),
-        *((number(m, i.value), _lines(bounds(m, i), *(_of_labels(row) if m == LABELS else ()))) for m, i in measured),
-        _worst(report, cell),
+    row, floors = cell.row, floor_names()
+    measured = [(m, row.metrics.get(m, Interval(None, None, None))) for m in _metrics(report)]
+    pairs: list[tuple[Value, float | None]] = [
+        (_rate(report, cell), row.success_rate.value if cell.claims_records else None),
+        ((str(row.trials), ()), row.trials),
+        ((str(row.failed), ()), row.failed),
+        *((_score(row, m, i), i.value) for m, i in measured),
+        (_worst(report, cell), row.worst.get(_compared(report)[0])),
         _control(cell),
-        *(_floor(report, cell, name) for name in floor_names()),
-        (", ".join(row.flags) or NOTHING, ()),
-        _spent(row),
+        *(_floor(report, cell, name) for name in floors),
+        ((", ".join(row.flags) or NOTHING, ()), len(row.flags)),
+        (_spent(row), row.seconds),
     ]
-    return Row(row.attack, cell.style, row.defense, cell.baseline, row.error, tuple(values), _keys(report, cell))
+    values, keys = zip(*pairs, strict=True)
+    return Row(row.attack, cell.style, row.defense, cell.baseline, row.error, values, keys)
 
 
-def _of_labels(row: Summary) -> tuple[str, ...]:
-    """Labels that need no statistics, whatever the interval says; and in how many trials all of them are right."""
+def _score(row: Summary, metric: str, found: Interval) -> Value:
+    """Of labels also how many need no statistics, whatever the interval says, and in how many trials all are right."""
     proven = f"{row.labels_proven} proven" if row.labels_proven else ""
-    return proven, *_share_of_trials(row, _RIGHT, "all right")
+    labels = (proven, *_share_of_trials(row, _RIGHT, "all right")) if metric == LABELS else ()
+    return number(metric, found.value), _lines(bounds(metric, found), *labels)
 
 
 def _share_of_trials(row: Summary, name: str, said: str) -> tuple[str, ...]:
@@ -153,34 +162,13 @@ def _share_of_trials(row: Summary, name: str, said: str) -> tuple[str, ...]:
     return () if found is None else (f"{said} {number(name, found.value)}", bounds(name, found))
 
 
-def _keys(report: AuditReport, cell: Cell) -> tuple[float | None, ...]:
-    """The numbers behind the words, in the order of the columns."""
-    row, score = cell.row, _compared(report)[0]
-    control = row.control
-    metrics = [row.metrics[m].value if m in row.metrics else None for m in _metrics(report)]
-    floors = [row.floor.get(name, {}).get(f"{score}_mean_per_image") for name in floor_names()]
-    return (
-        row.success_rate.value if cell.claims_records else None,
-        row.trials,
-        row.failed,
-        *metrics,
-        row.worst.get(score),
-        None if control is None or not control.records else control.first / control.records,
-        *(None if cell.baseline or floor is None else floor.value for floor in floors),
-        len(row.flags),
-        row.seconds,
-    )
-
-
 def _rate(report: AuditReport, cell: Cell) -> Value:
     rate = cell.row.success_rate
     if not cell.claims_records:
         return NOTHING, ("claims no records",)
+    criterion = rate.criterion if len(_criteria(report)) > 1 else ""
     return percent(rate.value), _lines(
-        rate_bounds(rate),
-        f"{rate.recovered} of {rate.records}",
-        cell.doubtful,
-        rate.criterion if len(_criteria(report)) > 1 else "",
+        rate_bounds(rate), f"{rate.recovered} of {rate.records}", cell.doubtful, criterion
     )
 
 
@@ -197,47 +185,49 @@ def _worst(report: AuditReport, cell: Cell) -> Value:
     twentieth = "" if tail is None or tail.records < 20 else f"1 in 20: {number(tail.metric, tail.one_in_twenty)}"
     credible = True if cell.baseline or cell.control else _is_credible(cell)
     doubt = {True: "", None: "undecided", False: "not credible"}[credible]
-    return first, _lines(*rest, _place(report, worst), twentieth, doubt)
+    return first, _lines(*rest, _place(report, worst["trial"], worst.get("record")), twentieth, doubt)
 
 
-def _place(report: AuditReport, worst: Mapping[str, float | None]) -> str:
+def _place(report: AuditReport, trial: float | None, record: float | None) -> str:
     """ "trial 2", and which record of it where there are several."""
-    several = report.scenario.batch_size > 1 and worst.get("record") is not None
-    return f"trial {worst['trial']:g}" + (f", record {worst['record']:g}" if several else "")
+    several = report.scenario.batch_size > 1 and record is not None
+    return f"trial {trial:g}" + (f", record {record:g}" if several else "")
 
 
-def _control(cell: Cell) -> Value:
+def _control(cell: Cell) -> tuple[Value, float | None]:
     """How many true samples are nearer to their recovery than all others, and how likely that is by chance."""
     found = cell.row.control
     if found is None:
-        return NOTHING, ()
+        return (NOTHING, ()), None
     others = f"{found.candidates} others" + ("" if found.same_label else " of any label")
     chance = min(found.p_mean, found.p_best, found.p_first)
-    return f"{found.first} of {found.records} first", _lines(
-        f"median {found.rank_median:g}, {others}", f"p {'<' if chance <= 1e-4 else '='} {max(chance, 1e-4):.2g}"
-    )
+    p = f"p {'<' if chance <= 1e-4 else '='} {max(chance, 1e-4):.2g}"
+    value = f"{found.first} of {found.records} first", _lines(f"median {found.rank_median:g}, {others}", p)
+    return value, found.first / found.records if found.records else None
 
 
-def _floor(report: AuditReport, cell: Cell, name: str) -> Value:
-    """The baseline's score in the same metrics, beside the attack's."""
+def _floor(report: AuditReport, cell: Cell, name: str) -> tuple[Value, float | None]:
+    """The baseline's score in the same metrics, beside the attack's; it sorts by the one that decides."""
     metrics = cell.row.floor.get(name, {})
     wanted = _compared(report) if cell.claims_records else (base(LABELS),)
     found = [(m, i) for want in wanted for m, i in metrics.items() if base(m) == want]
+    key = metrics.get(f"{_compared(report)[0]}_mean_per_image")
+    sorts_by = None if cell.baseline or key is None else key.value
     if cell.baseline or not found:
-        return NOTHING, ()
-    (first, interval), *rest = found
-    more = (f"{_short(base(m))} {number(m, i.value)}" for m, i in rest)
-    return f"{_short(base(first))} {number(first, interval.value)}", _lines(bounds(first, interval), *more)
+        return (NOTHING, ()), sorts_by
+    (first, interval), *_ = found
+    words = [f"{_short(base(m))} {number(m, i.value)}" for m, i in found]
+    return (words[0], _lines(bounds(first, interval), *words[1:])), sorts_by
 
 
 def _spent(row: Summary) -> Value:
-    """The seconds are of all victims together; the counts are what a middling victim took."""
-    counts = count("step", row.steps_median.value), count("evaluation", row.evaluations_median.value)
+    """The seconds are of all victims together; the counts are those of the median victim."""
+    counts = counted("step", row.steps_median.value), counted("evaluation", row.evaluations_median.value)
     return duration(row.seconds), _lines(*counts, *_share_of_trials(row, _SOLVED, "solved"))
 
 
 def _compared(report: AuditReport) -> tuple[str, ...]:
-    """The scores in which one record, or one floor, is told; the first decides."""
+    """The scores that are shown of one record or one floor; the first decides."""
     return ("ssim", "psnr") if report.data.kind == "image" else ("mse",)
 
 
@@ -247,3 +237,33 @@ def _short(name: str) -> str:
 
 def _lines(*texts: str) -> tuple[str, ...]:
     return tuple(filter(None, texts))
+
+
+@dataclass(frozen=True)
+class ExposedGroup:
+    defense: str
+    records: tuple[tuple[str, str], ...]  # place and value, the most exposed first
+    agreement: str
+
+
+def exposed(report: AuditReport) -> list[ExposedGroup]:
+    """Per configuration the records that an update exposes most, by the estimate that needs no attack.
+
+    Those where all records are equally exposed (one record, nothing hides it) are left out.
+    """
+    groups = []
+    for found in report.exposure:
+        if len({round(value, 3) for row in found.alignment for value in row}) < 2:
+            continue
+        first = worst_first(found)[:_EXPOSED]
+        records = tuple((_place(report, trial, record), _signed(f"{value:.2f}")) for trial, record, value in first)
+        agreement = "Too few records, or too little difference between them, to compare it with what was recovered."
+        if found.agreement is not None:
+            said = _signed(f"{found.agreement:+.2f}")
+            agreement = f"Rank correlation with what the strongest attack recovered: {said}."
+        groups.append(ExposedGroup(found.defense, records, agreement))
+    return groups
+
+
+def _signed(text: str) -> str:
+    return text.replace("-", "−")

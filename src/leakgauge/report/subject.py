@@ -1,11 +1,20 @@
-"""Whose updates were attacked, in words: simulated clients', the user's own, or those that a recorder saved."""
+"""What was attacked, whose updates they were and what the attacker knew, in words that all pages share."""
 
 from __future__ import annotations
 
 from leakgauge.recording.own_update import IN_PYTHON
-from leakgauge.types import AuditReport, Scenario
+from leakgauge.report.numbers import counted
+from leakgauge.types import ORACLES, AuditReport, Fact, Scenario, threat_model
 
 SIMULATED, GIVEN, RECORDED = "simulated", "given", "recorded"
+_FACTS = {
+    Fact.INPUT_SPEC.value: "the shape and range of an input and the number of classes",
+    Fact.NUM_SAMPLES.value: "how many samples are behind the update",
+    Fact.LOCAL_TRAINING.value: "how the client trains locally",
+    Fact.PUBLIC_DATA.value: "public samples of the same kind, none of them a victim's",
+    Fact.LABELS.value: "the true labels",
+    Fact.BATCHNORM_STATISTICS.value: "the private batch's BatchNorm statistics",
+}
 
 
 def kind_of_update(scenario: Scenario) -> str:
@@ -25,14 +34,6 @@ def title_of(report: AuditReport) -> str:
     return "A model and an update given in Python" if in_python(s) else f"{s.model} on {s.data}"
 
 
-def model_of(scenario: Scenario) -> str:
-    return "given in Python" if in_python(scenario) else scenario.model
-
-
-def data_of(scenario: Scenario) -> str:
-    return "the batch given in Python" if in_python(scenario) else scenario.data
-
-
 def update_of(scenario: Scenario) -> str:
     """What was attacked, in a few words."""
     kind = kind_of_update(scenario)
@@ -43,9 +44,8 @@ def update_of(scenario: Scenario) -> str:
     return f"{scenario.update} (round {scenario.round} of a recording)" if kind == RECORDED else scenario.update
 
 
-def counted(noun: str, number: int) -> str:
-    """ "1 record", "6 records"."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+def was(count: int) -> str:
+    return "was" if count == 1 else "were"
 
 
 def triage_note(scenario: Scenario) -> str:
@@ -62,3 +62,78 @@ def triage_note(scenario: Scenario) -> str:
 def client_name(report: AuditReport, trial: int) -> str:
     """Whose update it is: by the name that somebody gave, or by its number."""
     return report.clients[trial] if report.clients else str(trial)
+
+
+def attacked(report: AuditReport) -> list[tuple[str, str]]:
+    """Name and value of everything that describes the target; what a given update leaves open is not made up."""
+    s, d = report.scenario, report.data
+    simulated, given = kind_of_update(s) == SIMULATED, in_python(s)
+    weights = report.environment.get("model state") or s.weights or "freshly initialised from the seed"
+    kind = f"({d.kind}, {' × '.join(map(str, d.shape))}, {d.classes} classes)"
+    labels = f" (labels within a batch: {s.batch_labels})" if simulated else ""
+    trials = f"{counted('victim', s.trials)} per cell" if simulated else counted("update", s.trials)
+    return [
+        ("Model", "given in Python" if given else s.model),
+        ("Weights", weights.removeprefix("weights from ")),
+        ("Data", f"{'the batch given in Python' if given else s.data} {kind}"),
+        ("Update", update_of(s)),
+        ("Samples per update", f"{s.batch_size}{labels}"),
+        ("Clients", clients(s)),
+        ("Local training", local_training(s)),
+        ("Layers that are seen", s.shared_layers),
+        ("Precision", s.precision),
+        ("Defenses", ", ".join(s.defenses) or "none"),
+        *([("Informed attackers take the defense for", s.assume)] if s.assume else []),
+        ("Attacks", ", ".join(s.attacks) or f"the suite {s.suite}"),
+        ("Trials", trials),
+        ("Seed", str(s.seed)),
+    ]
+
+
+def clients(scenario: Scenario) -> str:
+    if (kind := kind_of_update(scenario)) != SIMULATED:
+        one = scenario.trials == 1
+        return (
+            f"{'the one whose update' if one else f'the {scenario.trials} whose updates'} {was(scenario.trials)} {kind}"
+        )
+    p = scenario.partition
+    if p.kind == "none":
+        return "every batch from one pool"
+    skew = {"iid": "equal shares", "classes": f"{p.classes} labels each", "dirichlet": f"Dirichlet, alpha {p.alpha:g}"}
+    return f"{p.clients}, {skew[p.kind]}"
+
+
+def local_training(scenario: Scenario) -> str:
+    local = scenario.local
+    mode = "running" if local.batchnorm == "eval" else "batch"
+    norm = f"BatchNorm, if any, uses {mode} statistics"
+    if local.seen > 1:
+        norm += f"; an attacker who knows the defense sees {local.seen} rounds with the same samples and weights"
+    if local.kind == "fedsgd":
+        return f"fedsgd: one gradient is shared; {norm}"
+    batch = f"mini-batches of {local.batch_size}" if local.batch_size else "all samples at once"
+    passes = "1 local epoch" if local.epochs == 1 else f"{local.epochs} local epochs"
+    return f"{local.kind}: {passes}, {batch}, learning rate {local.lr:g}; {norm}"
+
+
+def told(report: AuditReport) -> list[str]:
+    """What the attacker had besides the model and the update; oracles are named as such."""
+    given = {fact.value for fact in threat_model(report.scenario.threat_model).oracles}
+    read = {Fact.BATCHNORM_STATISTICS.value} - given
+    oracles = {fact.value for fact in ORACLES} - read
+    return [
+        _FACTS.get(fact, fact)
+        + (" (an oracle: real attackers do not have it)" if fact in oracles else "")
+        + (" (read off the running averages that were shared)" if fact in read else "")
+        for fact in report.facts
+    ]
+
+
+def not_told(report: AuditReport) -> list[str]:
+    return [words for fact, words in _FACTS.items() if fact not in report.facts]
+
+
+def labels_sentence(report: AuditReport) -> str:
+    if Fact.LABELS.value in report.facts:
+        return "The true labels were given to the attacker, so recovered labels prove nothing."
+    return "The true labels were not given: an attack that uses labels had to infer them."

@@ -6,15 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from leakgauge.metrics.criterion import criterion_of
-from leakgauge.report.axis import linear_axis
+from leakgauge.report.axis import Frame, Tick, linear_axis
 from leakgauge.report.cells import by_defense
-from leakgauge.report.numbers import heading, number
-from leakgauge.report.plot import Tick
-from leakgauge.types import AuditReport, ConfigurationVerdict, Cost, Summary
+from leakgauge.report.numbers import heading, milliseconds, number
+from leakgauge.types import AuditReport, ConfigurationVerdict, Cost, Rate, Summary
 
-WIDTH, HEIGHT = 560, 320
-_LEFT, _RIGHT, _TOP, _BOTTOM = 52, 16, 26, 40
-_INSET = 12
+FRAME = Frame(width=560, height=320, left=52, right=544, top=26, bottom=280, inset=12)
 
 
 @dataclass(frozen=True)
@@ -23,18 +20,12 @@ class Choice:
 
     defense: str
     attack: str  # "idlg, adaptive"
-    recovered: float  # share of records
-    low: float
-    high: float
-    recovered_text: str  # "3 of 6"
+    rate: Rate  # of recovered records
     score: str  # mean of the criterion's metric over records
     exposed: str  # of the most exposed record
     accuracy: float
-    seconds: str  # "17 ms [13, 25]"
-    slower: str  # "+3 %"
-    bytes_up: str
-    guarantee: str
-    best: bool  # no other configuration leaks less and is as accurate
+    price: tuple[str, ...]  # accuracy, seconds of a round, slower by, bytes up, guarantee
+    best: bool = False  # no other configuration leaks less and is as accurate
 
 
 @dataclass(frozen=True)
@@ -58,12 +49,7 @@ class Tradeoff:
     front: str = ""  # polyline of the best
     x_ticks: tuple[Tick, ...] = ()
     y_ticks: tuple[Tick, ...] = ()
-    width: int = WIDTH
-    height: int = HEIGHT
-    left: int = _LEFT
-    right: int = WIDTH - _RIGHT
-    top: int = _TOP
-    bottom: int = HEIGHT - _BOTTOM
+    frame: Frame = FRAME
 
 
 def tradeoff(report: AuditReport) -> Tradeoff | None:
@@ -82,8 +68,7 @@ def tradeoff(report: AuditReport) -> Tradeoff | None:
             left_out.append((cost.defense, "no attack ran on it"))
         else:
             drawn.append(_choice(cost, attacked, report, usual, verdicts.get(cost.defense)))
-    best = _best(drawn)
-    choices = tuple(_marked(c, c in best) for c in drawn)
+    choices = tuple(replace(c, best=not any(_beats(other, c) for other in drawn)) for c in drawn)
     name, reduction = heading(_metric(report))
     plain = Tradeoff(choices, tuple(left_out), report.costs.setting, f"{name}, {reduction}")
     return _drawn(plain) if choices else plain
@@ -100,61 +85,38 @@ def _choice(
     name, promise = criterion_of(report.data).metric, verdict.guarantee if verdict else None
     named = [r for r in rows if verdict and (r.attack, r.adaptive) == (verdict.attack, verdict.adaptive)]
     worst = max(named or rows, key=lambda r: r.success_rate.value)
-    rate, time = worst.success_rate, cost.round_seconds
-    mean, exposed = worst.metrics.get(_metric(report)), worst.worst.get(name)
+    time, mean = cost.round_seconds, worst.metrics.get(_metric(report))
     slower = "" if usual is None or time.value is None else f"{100 * (time.value / usual - 1):+.0f} %"
+    guarantee = "none" if promise is None else f"ε = {promise.epsilon:.3g} per {promise.unit}"
+    accuracy = cost.accuracy or 0.0
     return Choice(
         defense=cost.defense,
         attack=f"{worst.attack}, {'adaptive' if worst.adaptive else 'plain'}",
-        recovered=rate.value,
-        low=rate.low,
-        high=rate.high,
-        recovered_text=f"{rate.recovered} of {rate.records}",
-        score="–" if mean is None or mean.value is None else number(_metric(report), mean.value),
-        exposed="–" if exposed is None else number(name, exposed),
-        accuracy=cost.accuracy or 0.0,
-        seconds=f"{1000 * (time.value or 0):.0f} ms [{1000 * (time.low or 0):.0f}, {1000 * (time.high or 0):.0f}]",
-        slower=slower,
-        bytes_up=f"{cost.bytes_up:,}",
-        guarantee="none" if promise is None else f"ε = {promise.epsilon:.3g} per {promise.unit}",
-        best=False,
+        rate=worst.success_rate,
+        score=number(name, mean.value if mean else None),
+        exposed=number(name, worst.worst.get(name)),
+        accuracy=accuracy,
+        price=(f"{accuracy:.3f}", milliseconds(time), slower, f"{cost.bytes_up:,}", guarantee),
     )
 
 
-def _best(choices: Sequence[Choice]) -> list[Choice]:
-    """The Pareto front: nothing else recovers less at no lower accuracy, or as little at a higher one."""
-    return [
-        c
-        for c in choices
-        if not any(
-            o.recovered <= c.recovered
-            and o.accuracy >= c.accuracy
-            and (o.recovered, o.accuracy) != (c.recovered, c.accuracy)
-            for o in choices
-        )
-    ]
-
-
-def _marked(choice: Choice, best: bool) -> Choice:
-    return replace(choice, best=best)
+def _beats(one: Choice, other: Choice) -> bool:
+    """Recovers no more at no lower accuracy, and is not its equal in both: the Pareto order."""
+    less, more = other.rate.value - one.rate.value, one.accuracy - other.accuracy
+    return less >= 0 and more >= 0 and (less, more) != (0, 0)
 
 
 def _drawn(plain: Tradeoff) -> Tradeoff:
-    x_axis = linear_axis([100 * c.accuracy for c in plain.choices])  # in percent
-    wide, high = WIDTH - _LEFT - _RIGHT - 2 * _INSET, HEIGHT - _TOP - _BOTTOM - 2 * _INSET
+    axis = linear_axis([100 * c.accuracy for c in plain.choices])  # in percent
 
-    def x(accuracy: float) -> float:
-        return round(_LEFT + _INSET + x_axis.share(100 * accuracy) * wide, 1)
+    def mark(c: Choice) -> Mark:
+        return Mark(c, FRAME.x(axis.share(100 * c.accuracy)), *map(FRAME.y, (c.rate.value, c.rate.low, c.rate.high)))
 
-    def y(share: float) -> float:
-        return round(HEIGHT - _BOTTOM - _INSET - share * high, 1)
-
-    marks = tuple(Mark(c, x(c.accuracy), y(c.recovered), y(c.low), y(c.high)) for c in plain.choices)
-    front = sorted((m for m in marks if m.choice.best), key=lambda m: m.x)
+    marks = tuple(map(mark, plain.choices))
     return replace(
         plain,
         marks=marks,
-        front=" ".join(f"{m.x},{m.y}" for m in front),
-        x_ticks=tuple(Tick(x(t / 100), f"{t:g} %") for t in x_axis.ticks),
-        y_ticks=tuple(Tick(y(t / 4), f"{25 * t} %") for t in range(5)),
+        front=" ".join(f"{m.x},{m.y}" for m in sorted(marks, key=lambda m: m.x) if m.choice.best),
+        x_ticks=tuple(Tick(FRAME.x(axis.share(t)), f"{t:g} %") for t in axis.ticks),
+        y_ticks=tuple(Tick(FRAME.y(t / 4), f"{25 * t} %") for t in range(5)),
     )

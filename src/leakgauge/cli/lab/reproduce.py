@@ -12,8 +12,7 @@ import typer
 
 from leakgauge.cli import options
 from leakgauge.cli.console import say, show, show_json, show_table, watching
-from leakgauge.cli.executing import executing
-from leakgauge.cli.running import RUNS
+from leakgauge.cli.running import RUNS, executing
 from leakgauge.errors import BadInput
 from leakgauge.execution.locks import claimed
 from leakgauge.lab.recipes import _distribution, _exposed, _measured, _rendering, get
@@ -203,10 +202,8 @@ def _run(
     refused: dict[str, int] = {}
     interrupted = False
     try:
-        with (
-            executing(device=device, data_root=data_root, on=on, gpus_per_task=gpus_per_task) as executor,
-            watching() as watch,
-        ):
+        places = options.Places(device=device, data_root=data_root, on=on, gpus_per_task=gpus_per_task)
+        with executing(places) as executor, watching() as watch:
             not_run = run_jobs(
                 jobs,
                 device=device,
