@@ -90,7 +90,7 @@ def generate() -> None:
         "api": _api(),
         "modules": _modules("settings", "matching"),
         "testing": _testing(),
-        "scenario": f"```toml\n{TEMPLATE}```\n",
+        "scenario": f"```toml\n{TEMPLATE.read_text()}```\n",
         "commands": _command_list(),
         "packages": _packages(),
         "way": _way(),
