@@ -28,7 +28,7 @@ from leakgauge.errors import BadInput
 from leakgauge.models import load_model
 from leakgauge.recording.own_update import setup_of
 from leakgauge.setup.plan import parse_chain
-from leakgauge.types import Batch, LocalTraining, Scenario
+from leakgauge.types import Batch, Client, Scenario
 
 NETWORKS = (
     "lenet-dlg",
@@ -38,7 +38,7 @@ NETWORKS = (
     "resnet20:width=8",
     "vit",
 )
-SHUFFLED = LocalTraining(kind="fedavg", lr=0.01, epochs=3, batch_size=4)
+SHUFFLED = Client(kind="fedavg", lr=0.01, epochs=3, batch_size=4)
 DECLARED = {  # as declared -> as applied, if at another strength
     "gaussian:std=0.001": "gaussian:std=0.003",
     "gaussian:std=0.1": "gaussian:std=0.05",
@@ -84,7 +84,7 @@ def cases(data: Dataset, trials: int, sizes: Sequence[int]) -> Iterator[Case]:
 
 
 def outcome(
-    model: nn.Module, update: dict[str, Tensor], inputs: Tensor, case: Case, local: LocalTraining, declared: str
+    model: nn.Module, update: dict[str, Tensor], inputs: Tensor, case: Case, local: Client, declared: str
 ) -> str:
     scenario = Scenario(
         model=case.network, local=local, defenses=(declared,) if declared else (), seed=case.seed + 1000
@@ -96,7 +96,7 @@ def outcome(
     return ACCEPTED if setup.victims.belonging is not None and setup.victims.belonging.sure else UNPROVEN
 
 
-def shuffled_epochs(model: nn.Module, case: Case, local: LocalTraining) -> dict[str, Tensor]:
+def shuffled_epochs(model: nn.Module, case: Case, local: Client) -> dict[str, Tensor]:
     """A plain loop as a user would write it, the order drawn anew for every epoch."""
     worker, g = copy.deepcopy(model), torch.Generator().manual_seed(case.seed)
     before = {n: p.detach().clone() for n, p in worker.named_parameters()}
@@ -112,14 +112,14 @@ def shuffled_epochs(model: nn.Module, case: Case, local: LocalTraining) -> dict[
 
 def gradient(model: nn.Module, case: Case, applied: str) -> dict[str, Tensor]:
     chain = parse_chain(applied) if applied else ()
-    step = seen_step(client_step(LocalTraining()), *chain)
+    step = seen_step(client_step(Client()), *chain)
     shared = step(prepared(model, *chain), Batch(case.inputs[None], case.labels[None]), [case.seed])
     return {n: t[0] for n, t in shared.tensors.items()}
 
 
-def ways() -> Iterator[tuple[str, tuple[int, ...], LocalTraining, str, str, torch.dtype]]:
+def ways() -> Iterator[tuple[str, tuple[int, ...], Client, str, str, torch.dtype]]:
     """Name of the row, sizes of batches, training, defense applied, defense declared, type of the shared numbers."""
-    plain = LocalTraining()
+    plain = Client()
     for dtype in (torch.float32, torch.float16, torch.bfloat16):
         yield f"one gradient, {str(dtype)[6:]}", (1, 8), plain, "", "", dtype
     yield "three shuffled epochs", (16, 32), SHUFFLED, "", "", torch.float32

@@ -29,7 +29,7 @@ from leakgauge.lab.words.training import Reading
 from leakgauge.metrics.criterion import CRITERIA
 from leakgauge.setup.capability import INFORMED, NO_HELP, NO_RULE, capabilities, capability
 from leakgauge.setup.suites import SECONDS, played_in, spec_in
-from leakgauge.types import ORACLES, THREAT_MODELS, Fact, LocalTraining, Partition, TamperingServer, Training
+from leakgauge.types import ORACLES, THREAT_MODELS, Client, Fact, Partition, TamperingServer, Training
 from leakgauge.verdict.flags import FLAGS
 
 project = "Leakgauge"
@@ -81,7 +81,7 @@ def generate() -> None:
         "flags": _table(["flag", "reason", "remedy"], [[_code(f.id), f.reason, f.remedy] for f in FLAGS.values()]),
         "criterion": _criterion(),
         "two-gaussians": _two_gaussians(),
-        "local": _fields(LocalTraining),
+        "local": _fields(Client),
         "partition": _fields(Partition),
         "training": _fields(Training),
         "defaults": _defaults(),

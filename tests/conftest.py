@@ -20,7 +20,7 @@ from leakgauge.client.observe import facts_about, observe
 from leakgauge.data import draw_victims, load, public_batch
 from leakgauge.metrics.scoring import Scores, score
 from leakgauge.models import load_model
-from leakgauge.types import Batch, DataSpec, LocalTraining, Observation, Reconstruction, SharedUpdate, threat_model
+from leakgauge.types import Batch, Client, DataSpec, Observation, Reconstruction, SharedUpdate, threat_model
 
 torch.set_num_threads(1)
 
@@ -169,7 +169,7 @@ def scene(data_sets) -> Callable[..., Scene]:
         data: str = "digits",
         trials: int = 2,
         samples: int = 1,
-        local: LocalTraining | None = None,
+        local: Client | None = None,
         defenses: tuple = (),
         told: str = "honest-but-curious",
         dtype: torch.dtype = torch.float32,
@@ -177,7 +177,7 @@ def scene(data_sets) -> Callable[..., Scene]:
         seed: int = 0,
     ) -> Scene:
         victims, public = data_sets[data]
-        local = local or LocalTraining()
+        local = local or Client()
         net = load_model(model, victims.spec, seed) if isinstance(model, str) else model
         net = net.to(dtype)
         drawn = draw_victims(victims, trials, samples, seed)

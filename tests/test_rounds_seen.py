@@ -13,10 +13,10 @@ from leakgauge.matching import gradient_matching
 from leakgauge.matching.gradient_matching import with_likelihood
 from leakgauge.setup.plan import Cell, informed_by, parse_chain
 from leakgauge.setup.setup import load_setup
-from leakgauge.types import Fact, LocalTraining, Scenario
+from leakgauge.types import Client, Fact, Scenario
 
 ROUNDS = 16
-SEEN = LocalTraining(seen=ROUNDS)
+SEEN = Client(seen=ROUNDS)
 TINY = Scenario(data="digits", model="mlp:hidden=64", trials=2, seed=3, local=SEEN, attacks=("linear",))
 FRESH = (
     "gaussian:std=0.1",
@@ -45,7 +45,7 @@ def distance(one, other):
 @pytest.mark.parametrize("chain", FRESH)
 def test_the_variance_of_fresh_noise_falls_by_the_number_of_rounds(chain):
     one, averaged, setup = both(chain)
-    many = load_setup(dataclasses.replace(setup.scenario, local=LocalTraining(seen=600)), None, "cpu")
+    many = load_setup(dataclasses.replace(setup.scenario, local=Client(seen=600)), None, "cpu")
     mean = many.combined_update(parse_chain(chain), setup.model)
     assert distance(averaged, mean) / distance(one, mean) == pytest.approx(1 / ROUNDS, rel=0.15)
 
@@ -89,7 +89,7 @@ def test_what_dgc_keeps_back_arrives_and_is_divided_by_its_waiting(momentum, fir
 
 def test_the_first_of_several_rounds_is_the_only_one_that_others_see():
     one, _, _ = both("gaussian:std=0.1")
-    alone, _, _ = both("gaussian:std=0.1", local=LocalTraining())
+    alone, _, _ = both("gaussian:std=0.1", local=Client())
     assert distance(one, alone) == 0
 
 
@@ -118,7 +118,7 @@ def test_a_closed_form_gains_6_decibels_whenever_the_rounds_are_4_times_as_many(
 
     def psnr(rounds):
         scenario = dataclasses.replace(
-            TINY, defenses=("gaussian:std=0.003",), local=LocalTraining(seen=rounds), variants="adaptive", trials=4
+            TINY, defenses=("gaussian:std=0.003",), local=Client(seen=rounds), variants="adaptive", trials=4
         )
         report, _ = run_audit(scenario, undefended=False)
         return next(r.metrics["psnr_mean_per_image"].value for r in report.summary if r.adaptive)
@@ -130,7 +130,7 @@ def test_a_closed_form_gains_6_decibels_whenever_the_rounds_are_4_times_as_many(
 
 def restated(chain, monkeypatch, **local):
     """The problem that DLG is informed of, that which it solves, and the scale of the noise in it."""
-    setup, seen = stage_with(chain, local=LocalTraining(**local)), []
+    setup, seen = stage_with(chain, local=Client(**local)), []
 
     def stopped(problem):
         seen.append((problem, *with_likelihood(problem)))

@@ -17,9 +17,9 @@ from leakgauge.types import (
     Attack,
     AuditReport,
     Batch,
+    Client,
     Defense,
     Fact,
-    LocalTraining,
     Observation,
     Reconstruction,
     Scenario,
@@ -231,7 +231,7 @@ def test_a_scenario_survives_json():
             "precision": "float64",
         }
     )
-    assert scenario.local == LocalTraining(kind="fedavg", epochs=2)
+    assert scenario.local == Client(kind="fedavg", epochs=2)
     assert scenario.training == Training(rounds=20, optimizer="sgd")
     assert scenario.defenses == ("prune",)
     assert Scenario.from_mapping(json.loads(json.dumps(scenario.as_dict()))) == scenario

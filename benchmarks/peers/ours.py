@@ -19,7 +19,7 @@ from leakgauge.client.observe import facts_about, observe
 from leakgauge.engine.precision import set_precision
 from leakgauge.execution.batching import reconstruct
 from leakgauge.metrics.worst_case import worst_case
-from leakgauge.types import Batch, LocalTraining, SharedUpdate, no_progress, threat_model
+from leakgauge.types import Batch, Client, SharedUpdate, no_progress, threat_model
 
 
 def main() -> None:
@@ -39,7 +39,7 @@ def main() -> None:
     attack = catalog.build("attacks", told.attack).with_fields(steps=told.steps)
     seen = victims(told.network, told.batch, told.victims, told.pictures, told.half, told.device)
     truth = Batch(seen.inputs, seen.labels)
-    facts = facts_about(seen.model, truth, seen.data, LocalTraining(), None)
+    facts = facts_about(seen.model, truth, seen.data, Client(), None)
     update = SharedUpdate("gradient", seen.gradients)
     observation = observe(seen.model, update, threat_model("honest-but-curious+labels"), facts)
     began = time.perf_counter()

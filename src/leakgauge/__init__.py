@@ -25,7 +25,7 @@ _HOMES = {
     "Fact": "leakgauge.types",
     "Finding": "leakgauge.types",
     "LeakgaugeError": "leakgauge.errors",
-    "LocalTraining": "leakgauge.types",
+    "Client": "leakgauge.types",
     "Observation": "leakgauge.types",
     "Reconstruction": "leakgauge.types",
     "Scenario": "leakgauge.types",

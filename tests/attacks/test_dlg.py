@@ -5,7 +5,7 @@ import torch
 
 from leakgauge.attacks.dlg import DLG
 from leakgauge.errors import HiddenFact
-from leakgauge.types import Fact, LocalTraining
+from leakgauge.types import Client, Fact
 
 QUICK = DLG(steps=1, restarts=1)
 
@@ -74,7 +74,7 @@ def test_no_further_attempt_is_made_once_solved(scene):
 
 
 def test_fedavg_with_one_step_is_as_good_as_the_gradient(scene):
-    local = LocalTraining(kind="fedavg", lr=1.0)
+    local = Client(kind="fedavg", lr=1.0)
     gradient, difference = scene("lenet-dlg", trials=2), scene("lenet-dlg", trials=2, local=local)
     attack = DLG(steps=15, restarts=1, threshold=1e-7)
     assert (gradient.psnr(attack(gradient.seen, (0, 1))) > 25).all()

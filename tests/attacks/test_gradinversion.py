@@ -13,7 +13,7 @@ from leakgauge.data import draw_victims, load
 from leakgauge.engine.gradients import trial_gradients, working_model
 from leakgauge.matching.distance import gradient_distance
 from leakgauge.models import load_model
-from leakgauge.types import Fact, LocalTraining, threat_model
+from leakgauge.types import Client, Fact, threat_model
 
 TOLD = "honest-but-curious+batchnorm"
 BARE = {"tv": 0.0, "l2": 0.0, "batchnorm": 0.0, "averages": 0.0, "group": 0.0, "noise": 0.0}
@@ -43,7 +43,7 @@ def objective(attack, observation, inputs):
     return attack._grouped(problem, attack.restarts)(rows)(z)[0]
 
 
-@pytest.mark.parametrize("local", [LocalTraining(), LocalTraining(batchnorm="train")])
+@pytest.mark.parametrize("local", [Client(), Client(batchnorm="train")])
 def test_gradient_and_statistics_cost_nothing_at_the_true_batch(scene, local):
     made = scene(normed(), samples=3, local=local, told=TOLD + "+labels")
     attack = GradInversion(tv=0.0, l2=0.0)
@@ -113,8 +113,8 @@ def test_distinct_labels_are_read_exactly(samples):
     data = load("digits")
     net = load_model("lenet-dlg:filters=4,activation=relu,init=default", data.spec, seed=0)
     batch = draw_victims(data, 5, samples, 0, "distinct")
-    update = client_step(LocalTraining())(net, batch, range(5))
-    seen = observe(net, update, threat_model("eavesdropper"), facts_about(net, batch, data.spec, LocalTraining(), None))
+    update = client_step(Client())(net, batch, range(5))
+    seen = observe(net, update, threat_model("eavesdropper"), facts_about(net, batch, data.spec, Client(), None))
     labels = GradInversion().problem(seen, ()).labels
     assert torch.equal(labels.sort(1).values, batch.labels.sort(1).values)
 

@@ -8,7 +8,7 @@ from leakgauge.attacks.idlg import IDLG
 from leakgauge.engine.gradients import trial_gradients
 from leakgauge.errors import NotApplicable
 from leakgauge.matching.labels import single_label
-from leakgauge.types import LocalTraining
+from leakgauge.types import Client
 
 QUICK = IDLG(steps=1, restarts=1)
 
@@ -60,7 +60,7 @@ def test_the_attack_reads_the_label_through_a_whole_model(scene, model, rule):
 
 
 def test_the_label_is_read_from_a_weight_difference_too(scene):
-    made = scene("lenet-dlg:filters=3", trials=8, local=LocalTraining(kind="fedavg", lr=0.1))
+    made = scene("lenet-dlg:filters=3", trials=8, local=Client(kind="fedavg", lr=0.1))
     assert torch.equal(QUICK(made.seen, range(8)).labels, made.batch.labels)
 
 

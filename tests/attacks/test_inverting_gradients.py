@@ -13,11 +13,11 @@ from leakgauge.matching.distance import gradient_distance
 from leakgauge.matching.priors import mean_variation
 from leakgauge.metrics.scoring import score
 from leakgauge.models import load_model
-from leakgauge.types import LocalTraining, threat_model
+from leakgauge.types import Client, threat_model
 
 
 def scene(trials=2, samples=1, local=None, told="honest-but-curious", model="lenet-dlg"):
-    local = local or LocalTraining()
+    local = local or Client()
     data = load("digits")
     batch = draw_victims(data, trials, samples, seed=3)
     net = load_model(model, data.spec, seed=0)
@@ -43,9 +43,7 @@ def test_the_cosine_does_not_see_the_scale_of_the_gradient():
     torch.testing.assert_close(cost_at(scaled, other), cost_at(seen, other), rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.parametrize(
-    "local", [LocalTraining(kind="fedavg", lr=0.1), LocalTraining(kind="fedavg", lr=0.1, epochs=3)]
-)
+@pytest.mark.parametrize("local", [Client(kind="fedavg", lr=0.1), Client(kind="fedavg", lr=0.1, epochs=3)])
 def test_unrolled_local_steps_cost_nothing_at_the_truth(local):
     _, batch, seen = scene(samples=2, local=local, told="honest-but-curious+labels")
     assert cost_at(seen, batch.inputs).abs().max() < 1e-5
@@ -54,13 +52,13 @@ def test_unrolled_local_steps_cost_nothing_at_the_truth(local):
 def test_one_local_step_gives_the_same_cosine_as_the_gradient():
     told = "honest-but-curious+labels"
     _, batch, plain = scene(samples=2, told=told)
-    _, _, moved = scene(samples=2, told=told, local=LocalTraining(kind="fedavg", lr=0.1))
+    _, _, moved = scene(samples=2, told=told, local=Client(kind="fedavg", lr=0.1))
     elsewhere = 1 - batch.inputs
     torch.testing.assert_close(cost_at(moved, elsewhere), cost_at(plain, elsewhere), rtol=1e-3, atol=1e-5)
 
 
 TOLD = "honest-but-curious+labels"
-THREE_STEPS = LocalTraining(kind="fedavg", lr=0.1, epochs=3)
+THREE_STEPS = Client(kind="fedavg", lr=0.1, epochs=3)
 
 
 def test_a_right_guess_of_steps_and_rate_is_as_good_as_being_told():
@@ -82,7 +80,7 @@ def test_a_wrong_guess_costs_something_at_the_truth(guess):
 
 def test_assumed_steps_are_on_all_samples_whatever_the_clients_mini_batches():
     """A client of one mini-batch of two is what one assumed step is; a client of two mini-batches of one is not."""
-    one = LocalTraining(kind="fedavg", lr=0.1, batch_size=2)
+    one = Client(kind="fedavg", lr=0.1, batch_size=2)
     two = dataclasses.replace(one, batch_size=1)
     costs = []
     for local in (one, two):

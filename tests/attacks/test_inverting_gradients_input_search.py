@@ -8,7 +8,7 @@ import torch
 
 from leakgauge.attacks.inverting_gradients import InputSearch, sign_for, smooth
 from leakgauge.matching.priors import mean_variation
-from leakgauge.types import Fact, LocalTraining
+from leakgauge.types import Client, Fact
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ def test_total_variation_is_that_of_what_is_searched_and_ranks_nothing(scene):
     [({}, 3, 1, 0.1), ({"assumed_steps": 5}, 5, 0, 0.1), ({"assumed_lr": 0.2}, 3, 1, 0.2)],
 )
 def test_local_steps_are_replayed_as_revealed_or_as_assumed(scene, settings, epochs, batch_size, lr):
-    local = LocalTraining(kind="fedavg", epochs=3, batch_size=1, lr=0.1)
+    local = Client(kind="fedavg", epochs=3, batch_size=1, lr=0.1)
     unrolled = Search(**settings).posed(scene("lenet-dlg", local=local).seen, "cosine", 0.0).unrolled
     assert (unrolled.epochs, unrolled.batch_size, unrolled.lr) == (epochs, batch_size, lr)
     assert Search().posed(scene("lenet-dlg").seen, "cosine", 0.0).unrolled is None

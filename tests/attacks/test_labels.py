@@ -9,7 +9,7 @@ from torch import nn
 from leakgauge.attacks.labels import Labels
 from leakgauge.errors import NotApplicable
 from leakgauge.matching.label_counts import RULES
-from leakgauge.types import Fact, LocalTraining
+from leakgauge.types import Client, Fact
 
 EXACT = ("auto", "exact")
 
@@ -66,7 +66,7 @@ def test_llg_plus_needs_public_data(scene):
 
 
 def test_labels_are_read_from_a_weight_difference_too(scene):
-    local = LocalTraining(kind="fedavg", lr=0.01)
+    local = Client(kind="fedavg", lr=0.01)
     made = scene("lenet-dlg:init=default", samples=16, trials=3, local=local)
     assert (accuracy(made, Labels()(made.seen, range(3))) == 1).all()
 

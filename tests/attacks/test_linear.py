@@ -12,7 +12,7 @@ from leakgauge.defenses.prune import Prune
 from leakgauge.engine.gradients import working_model
 from leakgauge.errors import NotApplicable
 from leakgauge.matching.first_layer import LEAST_SQUARES
-from leakgauge.types import LocalTraining
+from leakgauge.types import Client
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ def test_normalisation_inside_the_model_is_undone(scene):
 
 
 def test_a_weight_difference_of_one_step_is_as_good_as_a_gradient(scene):
-    made = scene(trials=3, local=LocalTraining(kind="fedavg", lr=0.1), dtype=torch.float64)
+    made = scene(trials=3, local=Client(kind="fedavg", lr=0.1), dtype=torch.float64)
     result = Linear()(made.seen, range(3))
     torch.testing.assert_close(result.inputs, made.batch.inputs, rtol=0, atol=1e-6)
     assert torch.equal(result.labels, made.batch.labels)

@@ -8,7 +8,7 @@ from torch import nn
 from leakgauge.attacks.patch_embedding import PatchEmbedding
 from leakgauge.defenses.gaussian import Gaussian
 from leakgauge.errors import NotApplicable
-from leakgauge.types import LocalTraining, SharedUpdate
+from leakgauge.types import Client, SharedUpdate
 
 ENOUGH = "vit:patch=2,embedding=24,heads=2"  # 16 places, told apart by 24 numbers
 
@@ -46,7 +46,7 @@ def test_one_picture_is_exact_and_proven(scene, model):
 
 
 def test_one_local_step_is_as_good_as_a_gradient(scene):
-    made = scene(ENOUGH, local=LocalTraining(kind="fedavg", lr=0.1), dtype=torch.float64)
+    made = scene(ENOUGH, local=Client(kind="fedavg", lr=0.1), dtype=torch.float64)
     assert (made.psnr(PatchEmbedding()(made.seen, (0, 1))) > 50).all()
 
 

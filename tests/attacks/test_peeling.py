@@ -16,7 +16,7 @@ from leakgauge.defenses.precode import Precode
 from leakgauge.errors import NotApplicable
 from leakgauge.matching.first_layer import SOLVED, PeeledLayer
 from leakgauge.models import load_model
-from leakgauge.types import Known, LocalTraining, SharedUpdate
+from leakgauge.types import Client, Known, SharedUpdate
 
 WIDE = "mlp:hidden=300"
 
@@ -66,7 +66,7 @@ def test_photos_in_batches_of_sixteen():
         net,
         SharedUpdate("gradient", {n: g[None] for n, g in update.items()}),
         threat_model("eavesdropper"),
-        facts_about(net, batch, photos.spec, LocalTraining(), None),
+        facts_about(net, batch, photos.spec, Client(), None),
     )
     result = Peeling()(seen, (0,))
     apart = torch.cdist(result.inputs[0].flatten(1), batch.inputs[0].flatten(1), p=float("inf"))
@@ -158,7 +158,7 @@ def test_normalisation_and_a_deeper_network_of_ones_own(scene):
 
 
 def test_a_weight_difference_of_one_step_is_as_good_as_a_gradient(scene):
-    made = scene(WIDE, trials=2, samples=5, local=LocalTraining(kind="fedavg", lr=0.1), dtype=torch.float64)
+    made = scene(WIDE, trials=2, samples=5, local=Client(kind="fedavg", lr=0.1), dtype=torch.float64)
     worst, counts = distance_to_truth(made, Peeling()(made.seen, range(2)))
     assert counts == [5, 5]
     assert worst < 1e-5
@@ -173,7 +173,7 @@ def test_a_weight_difference_of_one_step_is_as_good_as_a_gradient(scene):
     ],
 )
 def test_refuses_what_it_cannot_prove(scene, model, local, why):
-    made = scene(model, trials=1, samples=2, local=LocalTraining(**local))
+    made = scene(model, trials=1, samples=2, local=Client(**local))
     with pytest.raises(NotApplicable, match=why):
         Peeling()(made.seen, (0,))
 
@@ -181,7 +181,7 @@ def test_refuses_what_it_cannot_prove(scene, model, local, why):
 def test_batchnorm_that_mixes_the_batch_and_a_missing_bias_are_refused(scene):
     mixing = nn.Sequential(nn.Flatten(), nn.Linear(64, 80), nn.ReLU(), nn.BatchNorm1d(80), nn.Linear(80, 10))
     with pytest.raises(NotApplicable, match="BatchNorm"):
-        Peeling()(scene(mixing, trials=1, samples=4, local=LocalTraining(batchnorm="train")).seen, (0,))
+        Peeling()(scene(mixing, trials=1, samples=4, local=Client(batchnorm="train")).seen, (0,))
     bare = nn.Sequential(nn.Flatten(), nn.Linear(64, 80, bias=False), nn.ReLU(), nn.Linear(80, 10))
     with pytest.raises(NotApplicable, match="bias"):
         Peeling()(scene(bare, trials=1, samples=2).seen, (0,))
@@ -217,7 +217,7 @@ def photos_in(shared, samples, hidden=400):
     net = load_model(f"mlp:hidden={hidden},activation=relu", photos.spec, 0)
     batch = draw_victims(photos, 1, samples, 0)
     update = fedsgd()(net, batch, (0,)).map(lambda _, t: t.to(shared).to(t.dtype))
-    facts = facts_about(net, batch, photos.spec, LocalTraining(), None)
+    facts = facts_about(net, batch, photos.spec, Client(), None)
     return batch, observe(net, update, threat_model("honest-but-curious"), facts)
 
 

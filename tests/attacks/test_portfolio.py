@@ -11,11 +11,11 @@ from leakgauge.client.chain import client_step
 from leakgauge.client.observe import facts_about, observe
 from leakgauge.data import draw_victims, load
 from leakgauge.models import load_model
-from leakgauge.types import Batch, LocalTraining, threat_model
+from leakgauge.types import Batch, Client, threat_model
 
 
 def seen(trials=2, samples=1, model="lenet-dlg:activation=relu,init=default", defense=None):
-    local, data = LocalTraining(), load("digits")
+    local, data = Client(), load("digits")
     drawn = draw_victims(data, trials, samples, seed=3)
     batch = Batch(drawn.inputs.double(), drawn.labels)  # signs of small entries hang on rounding
     net = load_model(model, data.spec, seed=0).double()

@@ -9,7 +9,7 @@ from leakgauge.attacks.rank_one import RankOne
 from leakgauge.defenses.clip import Clip
 from leakgauge.defenses.gaussian import Gaussian
 from leakgauge.errors import NotApplicable
-from leakgauge.types import LocalTraining, SharedUpdate
+from leakgauge.types import Client, SharedUpdate
 
 
 class Adapted(nn.Module):
@@ -82,7 +82,7 @@ def test_one_sample_is_exact_and_proven(scene, name):
 
 @pytest.mark.parametrize("name", ["without a bias", "adapter"])
 def test_several_local_steps_on_one_sample_leave_its_direction(scene, name):
-    made = scene(network(name), local=LocalTraining(kind="fedavg", lr=0.1, epochs=3))
+    made = scene(network(name), local=Client(kind="fedavg", lr=0.1, epochs=3))
     assert (made.psnr(RankOne()(made.seen, (0, 1))) > 40).all()
 
 

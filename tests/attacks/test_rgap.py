@@ -20,7 +20,7 @@ from leakgauge.defenses.gaussian import Gaussian
 from leakgauge.errors import NotApplicable
 from leakgauge.metrics.scoring import score
 from leakgauge.models import load_model
-from leakgauge.types import Batch, LocalTraining, threat_model
+from leakgauge.types import Batch, Client, threat_model
 
 
 def photo(model, dtype, data="photos32"):
@@ -29,8 +29,8 @@ def photo(model, dtype, data="photos32"):
     net = load_model(model, pictures.spec, seed=0).to(dtype)
     drawn = draw_victims(pictures, 1, 1, seed=0)
     batch = Batch(drawn.inputs.to(dtype), drawn.labels)
-    facts = facts_about(net, batch, pictures.spec, LocalTraining(), None)
-    update = client_step(LocalTraining())(net, batch, (0,))
+    facts = facts_about(net, batch, pictures.spec, Client(), None)
+    update = client_step(Client())(net, batch, (0,))
     result = RGAP()(observe(net, update, threat_model("honest-but-curious"), facts), (0,))
     return score(batch, result, pictures.spec), result
 
@@ -91,7 +91,7 @@ def test_float32_updates_are_enough(scene):
 
 
 def test_a_weight_difference_of_one_step_is_as_good_as_a_gradient(scene):
-    made = scene("cnn6", local=LocalTraining(kind="fedavg", lr=0.1), dtype=torch.float64)
+    made = scene("cnn6", local=Client(kind="fedavg", lr=0.1), dtype=torch.float64)
     torch.testing.assert_close(RGAP()(made.seen, (0, 1)).inputs, made.batch.inputs, rtol=0, atol=1e-5)
 
 

@@ -13,13 +13,13 @@ from leakgauge.errors import BadInput
 from leakgauge.report.html import to_html
 from leakgauge.report.markdown import to_markdown
 from leakgauge.report.tradeoff import tradeoff
-from leakgauge.types import AuditReport, Federation, LocalTraining, Partition, Scenario
+from leakgauge.types import AuditReport, Client, Federation, Partition, Scenario
 
 SCENARIO = Scenario(
     model="mlp",
     data="digits",
     partition=Partition(kind="iid", clients=20),
-    local=LocalTraining(kind="fedavg", epochs=2, lr=0.2),
+    local=Client(kind="fedavg", epochs=2, lr=0.2),
     defenses=("gaussian:std=0.05", "dgc:share=0.9"),
 )
 SETTINGS = Federation(rounds=6, per_round=5, evaluate=2)
@@ -214,7 +214,7 @@ AUDITED = Scenario(
     trials=2,
     attacks=("linear",),
     defenses=("gaussian:std=10", "prune:share=0.5"),
-    local=LocalTraining(kind="fedavg", lr=0.3),
+    local=Client(kind="fedavg", lr=0.3),
 )
 SHORT = Federation(rounds=3, per_round=4, evaluate=3)
 

@@ -11,7 +11,7 @@ from leakgauge.audit.run import run_audit
 from leakgauge.report import from_json, to_json
 from leakgauge.report.markdown import to_markdown
 from leakgauge.setup.setup import load_setup
-from leakgauge.types import Fact, LocalTraining, Scenario
+from leakgauge.types import Client, Fact, Scenario
 
 TINY = Scenario(data="digits", model="mlp:hidden=16", trials=2, attacks=("linear",), ledger=True)
 
@@ -48,7 +48,7 @@ def test_a_model_with_batchnorm_gets_its_statistics_given():
 
 @pytest.fixture(scope="module")
 def report():
-    local = LocalTraining(kind="fedavg", lr=0.1)
+    local = Client(kind="fedavg", lr=0.1)
     return run_audit(dataclasses.replace(TINY, local=local, batch_size=1))[0]
 
 

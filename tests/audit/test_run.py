@@ -21,7 +21,7 @@ from leakgauge.execution.table_cell import FLOOR, run_cell
 from leakgauge.reading.sealed import opened
 from leakgauge.setup.plan import Cell
 from leakgauge.setup.setup import load_setup
-from leakgauge.types import Fact, LocalTraining, Reconstruction, Scenario, TamperingServer, cell_name
+from leakgauge.types import Client, Fact, Reconstruction, Scenario, TamperingServer, cell_name
 from leakgauge.verdict.credible import is_recovered
 
 TINY = Scenario(data="digits", model="mlp:hidden=16", trials=3, attacks=("linear",))
@@ -104,7 +104,7 @@ def test_batches_are_scored_record_by_record():
 
 
 def test_a_weight_difference_is_audited_too():
-    report, _ = run_audit(scenario(local=LocalTraining(kind="fedavg", lr=0.1)))
+    report, _ = run_audit(scenario(local=Client(kind="fedavg", lr=0.1)))
     assert report.verdict.leaks
 
 

@@ -9,7 +9,7 @@ from leakgauge.client.chain import client_step
 from leakgauge.data import draw_victims, load
 from leakgauge.defenses.gaussian import Gaussian
 from leakgauge.models import load_model
-from leakgauge.types import LocalTraining
+from leakgauge.types import Client
 
 SMALL = ("--model", "mlp:hidden=16", "--data", "digits")
 CHAIN = ("--defense", "prune:share=0.5")
@@ -56,7 +56,7 @@ def noisy(tmp_path):
     """A saved update of a client that adds noise, and what is behind it."""
     model = load_model("mlp:hidden=16", load("digits").spec, seed=0)
     victims = draw_victims(load("digits", "test"), trials=1, batch_size=1, seed=8)
-    step = Gaussian(std=0.003).wrap(client_step(LocalTraining()))
+    step = Gaussian(std=0.003).wrap(client_step(Client()))
     save_file(dict(step(model, victims, (0,)).tensors), tmp_path / "update.safetensors")
     return victims
 

@@ -14,7 +14,7 @@ from leakgauge import catalog
 from leakgauge.client.chain import client_step
 from leakgauge.data import draw_victims, load
 from leakgauge.models import load_model
-from leakgauge.types import LocalTraining
+from leakgauge.types import Client
 
 FINDING = {
     "attack",
@@ -377,7 +377,7 @@ def test_wrong_training_or_precision_is_one_line(leakgauge, small, flag, value, 
 def test_a_saved_update_is_attacked_in_float64_but_never_with_a_model_trained_anew(leakgauge, small, tmp_path):
     model = load_model("mlp:hidden=16", load("digits").spec, seed=0)
     victims = draw_victims(load("digits", "test"), trials=1, batch_size=1, seed=8)
-    save_file(dict(client_step(LocalTraining())(model, victims, (0,)).tensors), tmp_path / "update.safetensors")
+    save_file(dict(client_step(Client())(model, victims, (0,)).tensors), tmp_path / "update.safetensors")
     command = ("attack", "linear", *small[:4], "--update", "update.safetensors", "--json", "--out", "run")
     outcome = leakgauge(*command, "--precision", "float64")
     assert outcome.code == 0, outcome.err

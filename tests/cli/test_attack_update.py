@@ -10,7 +10,7 @@ from safetensors.torch import load_file, save_file
 from leakgauge.client.chain import client_step
 from leakgauge.data import draw_victims, load
 from leakgauge.models import load_model
-from leakgauge.types import LocalTraining
+from leakgauge.types import Client
 
 COMMAND = ("attack", "linear", "--model", "mlp:hidden=16", "--data", "digits", "--seed", 4)
 
@@ -27,7 +27,7 @@ def shared(victims):
 
     def step(local=None):
         model = load_model("mlp:hidden=16", load("digits").spec, seed=4)
-        return dict(client_step(local or LocalTraining())(model, victims, (0, 1)).tensors)
+        return dict(client_step(local or Client())(model, victims, (0, 1)).tensors)
 
     return step
 
@@ -64,7 +64,7 @@ def test_many_clients_and_their_seeds(leakgauge, shared, victims, tmp_path):
 
 
 def test_weight_difference_of_local_training(leakgauge, shared, victims, tmp_path):
-    write_as(tmp_path / "update.safetensors", shared(LocalTraining(kind="fedavg", lr=0.5)))
+    write_as(tmp_path / "update.safetensors", shared(Client(kind="fedavg", lr=0.5)))
     outcome = leakgauge(
         *COMMAND, "--local", "kind=fedavg,lr=0.5", "--update", "update.safetensors", "--json", "--out", "run"
     )

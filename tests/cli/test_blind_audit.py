@@ -11,7 +11,7 @@ from leakgauge.client.chain import client_step
 from leakgauge.data import draw_victims, load
 from leakgauge.models import load_model
 from leakgauge.recording.recorder import Recorder
-from leakgauge.types import LocalTraining
+from leakgauge.types import Client
 
 COMMAND = ("audit", "--model", "mlp:hidden=64", "--data", "digits", "--seed", 4, "--batch-size", 2)
 
@@ -25,7 +25,7 @@ def victims():
 def update(victims, tmp_path, small_suite):
     small_suite("quick", 1, ("labels", "linear", "peeling", "idlg:steps=1", "ggl"), ())
     model = load_model("mlp:hidden=64", load("digits").spec, seed=4)
-    tensors = client_step(LocalTraining())(model, victims, (0,)).tensors
+    tensors = client_step(Client())(model, victims, (0,)).tensors
     torch.save({n: t[0] for n, t in tensors.items()}, tmp_path / "update.pt")
     return "update.pt"
 

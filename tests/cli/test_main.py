@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import save_file
 
 from leakgauge.cli.commands import every, loaded
-from leakgauge.types import LocalTraining
+from leakgauge.types import Client
 
 ATTACK = ("attack", "linear", "--model", "mlp:hidden=4", "--data", "digits", "--trials", "1")
 REPLAY = ("attack", "linear", "--model", "mlp:hidden=4", "--data", "digits", "--update")
@@ -103,7 +103,7 @@ def updates(folder):
     for name, tensors in {"nan": nan, "shape": shape, "names": names}.items():
         save_file(tensors, folder / f"{name}.safetensors")
     (folder / "truncated.safetensors").write_bytes((folder / "nan.safetensors").read_bytes()[:100])
-    torch.save({"fc1.weight": LocalTraining()}, folder / "code.pt")
+    torch.save({"fc1.weight": Client()}, folder / "code.pt")
 
 
 @pytest.fixture

@@ -6,9 +6,9 @@ import pytest
 
 from leakgauge.cli.options import Run, changed
 from leakgauge.errors import BadInput
-from leakgauge.types import LocalTraining, Scenario, Training
+from leakgauge.types import Client, Scenario, Training
 
-SCENARIO = Scenario(model="mlp", data="digits", local=LocalTraining(kind="fedavg", lr=0.5), defenses=("prune",), seed=3)
+SCENARIO = Scenario(model="mlp", data="digits", local=Client(kind="fedavg", lr=0.5), defenses=("prune",), seed=3)
 
 
 def test_nothing_given_changes_nothing():
@@ -17,7 +17,7 @@ def test_nothing_given_changes_nothing():
 
 def test_what_is_given_is_changed_and_the_rest_kept():
     assert changed(SCENARIO, trials=9, local="kind=fedavg,epochs=2") == Scenario(
-        model="mlp", data="digits", local=LocalTraining(kind="fedavg", epochs=2), defenses=("prune",), seed=3, trials=9
+        model="mlp", data="digits", local=Client(kind="fedavg", epochs=2), defenses=("prune",), seed=3, trials=9
     )
 
 

@@ -6,7 +6,7 @@ import torch
 from leakgauge.client.chain import client_step
 from leakgauge.data import draw_victims, load
 from leakgauge.models import load_model
-from leakgauge.types import LocalTraining
+from leakgauge.types import Client
 
 COMMAND = ("triage", "--model", "mlp:hidden=40", "--data", "digits", "--batch-size", 2)
 
@@ -17,7 +17,7 @@ def save(tmp_path):
 
     def write(change=lambda tensors: tensors, local=None):
         model = load_model("mlp:hidden=40", load("digits").spec, 0)
-        shared = client_step(local or LocalTraining())(model, draw_victims(load("digits"), 1, 2, 3), (0,))
+        shared = client_step(local or Client())(model, draw_victims(load("digits"), 1, 2, 3), (0,))
         torch.save(change({n: t[0] for n, t in shared.tensors.items()}), tmp_path / "update.pt")
         return "--update", "update.pt"
 
@@ -58,7 +58,7 @@ def test_what_cannot_be_used_is_one_line_and_exit_code_2(leakgauge, save, change
 
 
 def test_a_wrong_learning_rate_is_said(leakgauge, save):
-    given = save(local=LocalTraining(kind="fedavg", lr=0.1))
+    given = save(local=Client(kind="fedavg", lr=0.1))
     assert leakgauge(*COMMAND, *given, "--local", "kind=fedavg,lr=0.1").code == 0
     outcome = leakgauge(*COMMAND, *given, "--local", "kind=fedavg,lr=0.001")
     assert outcome.code == 2

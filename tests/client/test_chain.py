@@ -8,7 +8,7 @@ from torch import nn
 
 from leakgauge.client.chain import chain, client_step, prepared
 from leakgauge.defenses.prune import Prune
-from leakgauge.types import Defense, LocalTraining
+from leakgauge.types import Client, Defense
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Affine(Defense):
 
 def test_the_first_written_touches_the_update_first(model, victims):
     net, batch = model(), victims(2, 2)
-    plain = client_step(LocalTraining())
+    plain = client_step(Client())
     undefended = plain(net, batch, (0, 1))
     shift_then_double = chain(plain, Affine(shift=1.0), Affine(factor=2.0))(net, batch, (0, 1))
     double_then_shift = chain(plain, Affine(factor=2.0), Affine(shift=1.0))(net, batch, (0, 1))
@@ -40,13 +40,13 @@ def test_the_first_written_touches_the_update_first(model, victims):
 
 
 def test_no_defense_leaves_the_step_alone(model, victims):
-    step = client_step(LocalTraining())
+    step = client_step(Client())
     assert chain(step) is step
 
 
 def test_pruning_before_and_after_noise_differ_in_what_is_zero(model, victims):
     net, batch = model(), victims(1, 1)
-    step = client_step(LocalTraining())
+    step = client_step(Client())
     after = chain(step, Affine(shift=0.1), Prune(share=0.5))(net, batch, (0,))
     before = chain(step, Prune(share=0.5), Affine(shift=0.1))(net, batch, (0,))
     assert (after.tensors["fc1.weight"] == 0).float().mean() >= 0.5
@@ -55,8 +55,8 @@ def test_pruning_before_and_after_noise_differ_in_what_is_zero(model, victims):
 
 def test_client_step_follows_local_training(model, victims):
     net, batch = model(), victims(1, 2)
-    assert client_step(LocalTraining())(net, batch, (0,)).kind == "gradient"
-    assert client_step(LocalTraining(kind="fedavg"))(net, batch, (0,)).kind == "weight_delta"
+    assert client_step(Client())(net, batch, (0,)).kind == "gradient"
+    assert client_step(Client(kind="fedavg"))(net, batch, (0,)).kind == "weight_delta"
 
 
 def test_prepared_changes_a_network_through_every_defense(model):
@@ -69,5 +69,5 @@ def test_prepared_changes_a_network_through_every_defense(model):
 
 def test_the_undefended_step_shows_its_training():
     """So that a defense can act inside it."""
-    local = LocalTraining(kind="fedavg", epochs=2)
+    local = Client(kind="fedavg", epochs=2)
     assert client_step(local).local == local

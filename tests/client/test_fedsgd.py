@@ -4,7 +4,7 @@ import torch
 import torch.nn.functional as F
 
 from leakgauge.client.fedsgd import fedsgd
-from leakgauge.types import LocalTraining
+from leakgauge.types import Client
 
 
 def test_equals_a_loop_over_clients(model, victims):
@@ -39,7 +39,7 @@ def test_seeds_do_not_matter_and_nothing_stays_attached(model, victims):
 
 def test_batchnorm_in_train_mode_differs_from_eval(model, victims):
     net, batch = model("resnet20:width=2"), victims(2, 3)
-    evaluated, trained = (fedsgd(LocalTraining(batchnorm=mode))(net, batch, (0, 1)) for mode in ("eval", "train"))
+    evaluated, trained = (fedsgd(Client(batchnorm=mode))(net, batch, (0, 1)) for mode in ("eval", "train"))
     assert any(not torch.allclose(evaluated.tensors[n], trained.tensors[n], rtol=0.1) for n in evaluated.tensors)
 
 

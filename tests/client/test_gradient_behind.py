@@ -6,7 +6,7 @@ import torch
 from leakgauge.client.fedavg import fedavg
 from leakgauge.client.fedsgd import fedsgd
 from leakgauge.client.gradient_behind import AVERAGE, DIRECTIONS, EXACT, SIGNS, gradient_behind
-from leakgauge.types import LocalTraining
+from leakgauge.types import Client
 
 
 def behind(net, batch, local):
@@ -31,7 +31,7 @@ def behind(net, batch, local):
 )
 def test_one_step_gives_the_gradient_exactly(model, victims, text):
     net, batch = model(), victims(2, 4)
-    found = behind(net, batch, LocalTraining.from_text(f"kind=fedavg,{text}"))
+    found = behind(net, batch, Client.from_text(f"kind=fedavg,{text}"))
     assert found.quality == EXACT
     for name, expected in fedsgd()(net, batch, (0, 1)).tensors.items():
         torch.testing.assert_close(found.tensors[name], expected, rtol=1e-6, atol=1e-9)
@@ -43,7 +43,7 @@ def test_one_step_gives_the_gradient_exactly(model, victims, text):
 def test_short_steps_give_the_mean_gradient(model, victims, text):
     """The path is short, so that the gradient is the same in all its steps."""
     net, batch = model(), victims(2, 4)
-    found = behind(net, batch, LocalTraining.from_text(f"kind=fedavg,epochs=4,lr=1e-6,{text}"))
+    found = behind(net, batch, Client.from_text(f"kind=fedavg,epochs=4,lr=1e-6,{text}"))
     assert found.quality == AVERAGE
     for name, expected in fedsgd()(net, batch, (0, 1)).tensors.items():
         torch.testing.assert_close(found.tensors[name], expected, rtol=1e-3, atol=1e-6)
@@ -57,7 +57,7 @@ def test_adaptive_rules_leave_signs(model, victims, rule, text, quality):
     settings = {"kind": "fedavg", "optimizer": rule, "lr": 1e-3} | dict(
         part.split("=") for part in text.split(",") if part
     )
-    found = behind(net, batch, LocalTraining.from_mapping(settings))
+    found = behind(net, batch, Client.from_mapping(settings))
     assert found.quality == quality
     gradient = fedsgd()(net, batch, (0, 1)).tensors
     agree = torch.cat([(found.tensors[n].sign() == g.sign()).flatten() for n, g in gradient.items()])

@@ -10,7 +10,7 @@ from leakgauge.client.fedsgd import fedsgd
 from leakgauge.client.observe import batchnorm_statistics, check_update, facts_about, observe
 from leakgauge.errors import BadInput, HiddenFact
 from leakgauge.models import load_model
-from leakgauge.types import Fact, LocalTraining, SharedUpdate, threat_model
+from leakgauge.types import Client, Fact, SharedUpdate, threat_model
 
 
 @pytest.fixture
@@ -18,7 +18,7 @@ def seen(model, victims, spec):
     """seen(threat model) -> Observation of two clients."""
     net, batch = model(), victims(2, 3)
     update = fedsgd()(net, batch, (0, 1))
-    facts = facts_about(net, batch, spec, LocalTraining(), public=victims(1, 5))
+    facts = facts_about(net, batch, spec, Client(), public=victims(1, 5))
     return lambda name: observe(net, update, threat_model(name), facts)
 
 
@@ -49,7 +49,7 @@ def test_the_private_inputs_are_nowhere_in_an_observation(seen, victims):
 
 
 def test_no_public_data_is_no_fact(model, victims, spec):
-    facts = facts_about(model(), victims(1, 1), spec, LocalTraining(), public=None)
+    facts = facts_about(model(), victims(1, 1), spec, Client(), public=None)
     assert Fact.PUBLIC_DATA not in facts
 
 
@@ -140,7 +140,7 @@ def test_one_sample_with_one_value_per_channel_is_no_obstacle_in_eval_mode():
     photos = load("photos32")
     batch = draw_victims(photos, 1, 1, seed=0)
     net = load_model("resnet18:width=2", photos.spec, seed=0)
-    facts = facts_about(net, batch, photos.spec, LocalTraining(), None)
+    facts = facts_about(net, batch, photos.spec, Client(), None)
     statistics = facts[Fact.BATCHNORM_STATISTICS]
     assert len(statistics) == 20
     assert (statistics["layer4.1.bn2"][1] == 0).all()  # the variance of a single value

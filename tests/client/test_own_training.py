@@ -5,7 +5,7 @@ import torch
 
 from leakgauge.client.fedavg import fedavg
 from leakgauge.errors import BadInput
-from leakgauge.types import LocalTraining
+from leakgauge.types import Client
 
 OWN = """
 import torch
@@ -34,12 +34,12 @@ def asking(model, data, wandb):
 @pytest.fixture
 def own(tmp_path):
     (tmp_path / "mine.py").write_text(OWN)
-    return lambda name, **more: LocalTraining(kind="fedavg", lr=0.1, fit=f"{tmp_path}/mine.py:{name}", **more)
+    return lambda name, **more: Client(kind="fedavg", lr=0.1, fit=f"{tmp_path}/mine.py:{name}", **more)
 
 
 def test_a_training_of_plain_sgd_gives_what_the_declared_one_gives(model, victims, own):
     net, batch = model(), victims(2, 4)
-    ours = fedavg(LocalTraining(kind="fedavg", lr=0.1, epochs=2, batch_size=2))(net, batch, (0, 1))
+    ours = fedavg(Client(kind="fedavg", lr=0.1, epochs=2, batch_size=2))(net, batch, (0, 1))
     theirs = fedavg(own("fit", epochs=2, batch_size=2))(net, batch, (0, 1))
     for name, expected in ours.tensors.items():
         torch.testing.assert_close(theirs.tensors[name], expected, rtol=1e-8, atol=1e-11)

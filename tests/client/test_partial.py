@@ -15,7 +15,7 @@ from leakgauge.data import draw_victims, load, public_batch
 from leakgauge.errors import BadInput, LeakgaugeError, NotApplicable
 from leakgauge.matching.problem import inside
 from leakgauge.models import load_model
-from leakgauge.types import LocalTraining, Scenario, TamperingServer, threat_model
+from leakgauge.types import Client, Scenario, TamperingServer, threat_model
 
 SPEC = load("digits").spec
 LENET = load_model("lenet-dlg:filters=4", SPEC, 0)
@@ -23,7 +23,7 @@ LENET = load_model("lenet-dlg:filters=4", SPEC, 0)
 
 def seen(layers, model=LENET, samples=1, told="honest-but-curious"):
     batch = draw_victims(load("digits"), 2, samples, 0)
-    facts = facts_about(model, batch, SPEC, LocalTraining(), public_batch(load("digits", "train"), 64, 0))
+    facts = facts_about(model, batch, SPEC, Client(), public_batch(load("digits", "train"), 64, 0))
     return observe(model, fedsgd()(model, batch, (0, 1)), threat_model(told), facts, layers)
 
 

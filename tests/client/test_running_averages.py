@@ -8,10 +8,10 @@ from torch import nn
 
 from leakgauge.client.fedavg import fedavg
 from leakgauge.client.observe import batchnorm_statistics, facts_about, observe
-from leakgauge.types import Batch, DataSpec, Fact, LocalTraining, threat_model
+from leakgauge.types import Batch, Client, DataSpec, Fact, threat_model
 
 DATA = DataSpec("made up", (1, 6, 6), 3, "image", mean=(0.5,), std=(0.2,))
-ONE_STEP = LocalTraining(kind="fedavg", lr=0.05, batchnorm="train")
+ONE_STEP = Client(kind="fedavg", lr=0.05, batchnorm="train")
 
 
 def network(momentum=0.1):
@@ -59,9 +59,7 @@ def test_after_several_steps_they_are_near():
 
 
 @pytest.mark.parametrize(
-    "local",
-    [dataclasses.replace(ONE_STEP, batchnorm="eval"), LocalTraining(batchnorm="train")],
-    ids=["eval", "gradient"],
+    "local", [dataclasses.replace(ONE_STEP, batchnorm="eval"), Client(batchnorm="train")], ids=["eval", "gradient"]
 )
 def test_where_no_averages_are_shared_nothing_is_read(local):
     observation = seen(network(), local) if local.kind == "fedavg" else None
@@ -69,7 +67,7 @@ def test_where_no_averages_are_shared_nothing_is_read(local):
         from leakgauge.client.fedsgd import fedsgd
 
         net, held = network(), batch()
-        update = fedsgd(LocalTraining(batchnorm="train"))(net, held, (0, 1))
+        update = fedsgd(Client(batchnorm="train"))(net, held, (0, 1))
         observation = observe(
             net, update, threat_model("honest-but-curious"), facts_about(net, held, DATA, local, None)
         )

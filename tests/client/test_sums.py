@@ -9,7 +9,7 @@ from leakgauge.client.fedavg import fedavg
 from leakgauge.client.fedsgd import fedsgd
 from leakgauge.client.sums import apply_update, mean_of_rounds, weighted_mean
 from leakgauge.errors import BadInput
-from leakgauge.types import LocalTraining, SharedUpdate
+from leakgauge.types import Client, SharedUpdate
 
 CLIENTS = SharedUpdate("gradient", {"w": torch.tensor([[1.0, 10.0], [2.0, 20.0], [4.0, 40.0]])})
 
@@ -41,7 +41,7 @@ def test_the_mean_of_equal_clients_is_the_whole_batchs_gradient(model, victims):
 
 def test_shared_buffers_are_averaged_too(model, victims):
     net = model("resnet20:width=2")
-    shared = fedavg(LocalTraining(kind="fedavg", batchnorm="train"))(net, victims(2, 3), (0, 1))
+    shared = fedavg(Client(kind="fedavg", batchnorm="train"))(net, victims(2, 3), (0, 1))
     mean = weighted_mean(shared)
     assert mean.buffers.keys() == shared.buffers.keys()
     for name, both in shared.buffers.items():
@@ -54,7 +54,7 @@ def test_a_gradient_is_subtracted_and_a_difference_added(model, victims):
     net, batch = model(), victims(1, 3)
     before = {n: p.detach().clone() for n, p in net.named_parameters()}
     gradient = fedsgd()(net, batch, (0,))
-    difference = fedavg(LocalTraining(kind="fedavg", lr=0.2))(net, batch, (0,))
+    difference = fedavg(Client(kind="fedavg", lr=0.2))(net, batch, (0,))
     one, other = apply_update(net, gradient, lr=0.2), apply_update(net, difference)
     for (name, a), b in zip(one.named_parameters(), other.parameters(), strict=True):
         torch.testing.assert_close(a, before[name] - 0.2 * gradient.tensors[name][0])

@@ -40,9 +40,9 @@ from leakgauge.testing.defense_checks import DefenseCase, defense_case
 from leakgauge.types import (
     Attack,
     Batch,
+    Client,
     Defense,
     Known,
-    LocalTraining,
     Observation,
     Progress,
     Reconstruction,
@@ -137,7 +137,7 @@ def seen_behind(defense: Defense | None, model: nn.Module, samples: int = 4) -> 
     data, defenses = load("digits"), () if defense is None else (defense,)
     batch, net = draw_victims(data, 2, samples, seed=5), prepared(model, *defenses)
     locked = any("norm" in module for module, _ in net.named_modules())
-    local = LocalTraining(batchnorm="train" if locked else "eval")
+    local = Client(batchnorm="train" if locked else "eval")
     update = chain(client_step(local), *defenses)(net, batch, SEEDS[:2])
     facts = facts_about(net, batch, data.spec, local, public_batch(load("digits", "train"), 32, seed=5))
     return observe(net, update, threat_model("honest-but-curious+labels"), facts)

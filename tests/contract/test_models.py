@@ -14,7 +14,7 @@ from leakgauge.engine.gradients import trial_gradients, working_model
 from leakgauge.errors import NotApplicable
 from leakgauge.models import load_model
 from leakgauge.testing import _must as must
-from leakgauge.types import Batch, DataSpec, LocalTraining
+from leakgauge.types import Batch, Client, DataSpec
 
 MODELS = catalog.find("models")
 KINDS = (
@@ -109,5 +109,5 @@ def test_the_facts_about_one_private_sample_can_be_collected(name: str) -> None:
     """Every audit does this, whatever the threat model: a deep network at its smallest size must not stop it."""
     model, data = build(name)
     batch = Batch(torch.rand(2, 1, *data.shape), torch.tensor([[0], [1]]))
-    facts = facts_about(model, batch, data, LocalTraining(), None)
+    facts = facts_about(model, batch, data, Client(), None)
     assert facts

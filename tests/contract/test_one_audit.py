@@ -17,7 +17,7 @@ from leakgauge.client.chain import client_step
 from leakgauge.data import draw_victims, load
 from leakgauge.models import load_model
 from leakgauge.recording.recorder import Recorder
-from leakgauge.types import LocalTraining
+from leakgauge.types import Client
 
 SOURCE = Path(leakgauge.__file__).parent
 WAY = (  # between the command and what an attack does
@@ -56,7 +56,7 @@ def way(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 def saved_update(folder: Path) -> str:
     victims = draw_victims(load("digits", "test"), trials=1, batch_size=1, seed=8)
-    tensors = client_step(LocalTraining())(load_model("mlp", load("digits").spec, seed=0), victims, (0,)).tensors
+    tensors = client_step(Client())(load_model("mlp", load("digits").spec, seed=0), victims, (0,)).tensors
     torch.save({name: t[0] for name, t in tensors.items()}, folder / "update.pt")
     return str(folder / "update.pt")
 

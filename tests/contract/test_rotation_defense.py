@@ -18,7 +18,7 @@ from leakgauge.data import draw_victims, load, public_batch
 from leakgauge.models import load_model
 from leakgauge.setup.plan import informed_by
 from leakgauge.testing import check_defense
-from leakgauge.types import Batch, Known, LocalTraining, Observation, threat_model
+from leakgauge.types import Batch, Client, Known, Observation, threat_model
 
 SEEDS = (0, 1)
 FILE = Path(__file__).with_name("rotation_defense.py")
@@ -44,8 +44,8 @@ def seen_by_attacker(rotation: Any, model: str, told: str) -> Scene:
     network = load_model(model, data.spec, seed=0).double()
     victims, public = draw_victims(data, len(SEEDS), 1, 5), public_batch(load("digits", "train"), 64, seed=5)
     victims, public = (Batch(batch.inputs.double(), batch.labels) for batch in (victims, public))
-    update = chain(client_step(LocalTraining()), rotation)(network, victims, SEEDS)
-    facts = facts_about(network, victims, data.spec, LocalTraining(), public)
+    update = chain(client_step(Client()), rotation)(network, victims, SEEDS)
+    facts = facts_about(network, victims, data.spec, Client(), public)
     return victims, observe(network, update, threat_model(told), facts)
 
 

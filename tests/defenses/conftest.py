@@ -19,10 +19,10 @@ from leakgauge.models import load_model
 from leakgauge.types import (
     Attack,
     Batch,
+    Client,
     DataSpec,
     Defense,
     Known,
-    LocalTraining,
     Observation,
     Reconstruction,
     SharedUpdate,
@@ -71,12 +71,12 @@ def scene() -> Callable[..., Scene]:
         data: str = "digits",
         samples: int = 1,
         seeds: Sequence[int] = (5, 6),
-        local: LocalTraining | None = None,
+        local: Client | None = None,
         told: str = "honest-but-curious",
         dtype: torch.dtype = torch.float32,
         public: bool = False,
     ) -> Scene:
-        source, local = load(data), local or LocalTraining()
+        source, local = load(data), local or Client()
         net = load_model(model, source.spec, 0) if isinstance(model, str) else model
         net = prepared(net, *defenses).to(dtype)
         drawn = draw_victims(source, len(seeds), samples, 0)

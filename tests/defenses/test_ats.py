@@ -13,9 +13,9 @@ from leakgauge.defenses.ats.undoing import undone_afterwards
 from leakgauge.errors import BadInput, NotApplicable
 from leakgauge.matching.attempts import attempts_for
 from leakgauge.models import load_model
-from leakgauge.types import Batch, Known, LocalTraining
+from leakgauge.types import Batch, Client, Known
 
-STEP = client_step(LocalTraining())
+STEP = client_step(Client())
 SEEDS = (4, 5)
 
 

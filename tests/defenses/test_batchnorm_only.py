@@ -14,9 +14,9 @@ from leakgauge.defenses.batchnorm_only import BatchNormOnly
 from leakgauge.defenses.key_lock import KeyLock
 from leakgauge.matching.problem import stretched
 from leakgauge.models import load_model
-from leakgauge.types import Known, LocalTraining, Reconstruction
+from leakgauge.types import Client, Known, Reconstruction
 
-TRAIN = LocalTraining(batchnorm="train")
+TRAIN = Client(batchnorm="train")
 
 
 def test_it_is_the_locked_network_with_an_open_lock():
@@ -31,7 +31,7 @@ def test_it_is_the_locked_network_with_an_open_lock():
 def test_its_scale_and_shift_are_learned_and_shared():
     net = BatchNormOnly().prepare(load_model("lenet-dlg:filters=4", load("digits").spec, 0))
     batch = draw_victims(load("digits"), 2, 1, 0)
-    update = chain(client_step(LocalTraining(batchnorm="train")), BatchNormOnly())(net, batch, (0, 1))
+    update = chain(client_step(Client(batchnorm="train")), BatchNormOnly())(net, batch, (0, 1))
     assert update.tensors["conv1.norm.weight"].shape == (2, 4)
 
 
@@ -40,7 +40,7 @@ def test_a_brighter_picture_leaves_the_update_almost_as_it_was():
     net = BatchNormOnly().prepare(load_model("lenet-dlg:filters=4", load("digits").spec, 0))
     batch = draw_victims(load("digits"), 2, 1, 0)
     half = type(batch)(batch.inputs / 2, batch.labels)
-    step = client_step(LocalTraining(batchnorm="train"))
+    step = client_step(Client(batchnorm="train"))
     one, other = step(net, batch, (0, 1)), step(net, half, (0, 1))
     torch.testing.assert_close(one.tensors["fc.weight"], other.tensors["fc.weight"], rtol=1e-2, atol=1e-4)
 
@@ -69,7 +69,7 @@ def found(inputs):
 
 
 def normalised(scene, batchnorm="train", samples=1):
-    return scene(BatchNormOnly(), local=LocalTraining(batchnorm=batchnorm), samples=samples).matching()
+    return scene(BatchNormOnly(), local=Client(batchnorm=batchnorm), samples=samples).matching()
 
 
 def test_each_picture_uses_the_whole_range(scene):

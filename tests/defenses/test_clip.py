@@ -21,7 +21,7 @@ from leakgauge.errors import BadInput, NotApplicable
 from leakgauge.models import load_model
 from leakgauge.servers.imprint import Imprint
 from leakgauge.setup.plan import informed_by
-from leakgauge.types import Known, LocalTraining
+from leakgauge.types import Client, Known
 
 SEEDS = (5, 6)
 ROWS = {
@@ -60,7 +60,7 @@ def slow(model, batch, trial, norm, scope):
 @pytest.mark.parametrize("scope", ["whole", "layer"])
 @pytest.mark.parametrize("norm", [0.05, 0.7, 100.0])
 def test_each_sample_is_clipped_as_a_slow_loop_does_it(model, victims, norm, scope):
-    update = chain(client_step(LocalTraining()), Clip(norm, scope=scope))(model, victims, SEEDS)
+    update = chain(client_step(Client()), Clip(norm, scope=scope))(model, victims, SEEDS)
     for t in range(2):
         for name, expected in slow(model, victims, t, norm, scope).items():
             torch.testing.assert_close(update.tensors[name][t], expected, rtol=1e-5, atol=1e-7, msg=name)
@@ -90,7 +90,7 @@ def test_the_update_of_a_client_is_clipped_as_one(defended):
 
 
 def test_parts_of_a_batch_add_up_to_the_whole(model, victims, monkeypatch):
-    step = chain(client_step(LocalTraining()), Clip(0.1))
+    step = chain(client_step(Client()), Clip(0.1))
     together = step(model, victims, SEEDS)
     monkeypatch.setattr(_clipping, "fitting", lambda *_: 1)
     apart = step(model, victims, SEEDS)
@@ -100,7 +100,7 @@ def test_parts_of_a_batch_add_up_to_the_whole(model, victims, monkeypatch):
 
 def test_every_local_step_is_clipped(model, victims):
     """Two local steps by hand: the second starts where the first ended."""
-    local = LocalTraining("fedavg", epochs=2, lr=0.5)
+    local = Client("fedavg", epochs=2, lr=0.5)
     update = chain(client_step(local), Clip(0.1))(model, victims, SEEDS)
     net = load_model("mlp:hidden=8", load("digits").spec, seed=0)
     for _ in range(2):
@@ -112,11 +112,11 @@ def test_every_local_step_is_clipped(model, victims):
         torch.testing.assert_close(update.tensors[name][1], (after - before).detach(), rtol=1e-4, atol=1e-6, msg=name)
 
 
-@pytest.mark.parametrize("local", [LocalTraining(), LocalTraining("fedavg")])
+@pytest.mark.parametrize("local", [Client(), Client("fedavg")])
 def test_batchnorm_that_mixes_samples_is_refused_by_name(local):
     net = nn.Sequential(nn.Flatten(), nn.Linear(64, 6), nn.BatchNorm1d(6), nn.Linear(6, 10)).eval()
     batch = draw_victims(load("digits"), trials=2, batch_size=3, seed=0)
-    mixing = LocalTraining(local.kind, batchnorm="train")
+    mixing = Client(local.kind, batchnorm="train")
     with pytest.raises(NotApplicable, match=r"BatchNorm layer '2' mixes .* batchnorm=eval, or a model with GroupNorm"):
         chain(client_step(mixing), Clip())(net, batch, SEEDS)
     chain(client_step(local), Clip())(net, batch, SEEDS)  # running statistics mix nothing
@@ -126,8 +126,8 @@ def test_batchnorm_that_mixes_samples_is_refused_by_name(local):
 
 
 def test_behind_another_defense_each_samples_own_message_is_clipped(model, victims):
-    update = chain(client_step(LocalTraining()), Prune(0.9), Clip(0.1))(model, victims, SEEDS)
-    rows = [chain(client_step(LocalTraining()), Prune(0.9))(model, victims_of(victims, n), SEEDS) for n in range(3)]
+    update = chain(client_step(Client()), Prune(0.9), Clip(0.1))(model, victims, SEEDS)
+    rows = [chain(client_step(Client()), Prune(0.9))(model, victims_of(victims, n), SEEDS) for n in range(3)]
     for name, tensor in update.tensors.items():
         expected = sum(clipped(r.tensors, 0.1, "whole")[name] for r in rows) / 3
         torch.testing.assert_close(tensor, expected, msg=name)
@@ -139,10 +139,10 @@ def victims_of(batch, sample):
 
 def test_behind_another_defense_local_steps_and_batchnorm_cannot_be_seen(model, victims):
     with pytest.raises(NotApplicable, match="write it first"):
-        chain(client_step(LocalTraining("fedavg")), Prune(0.5), Clip())(model, victims, SEEDS)
+        chain(client_step(Client("fedavg")), Prune(0.5), Clip())(model, victims, SEEDS)
     net = nn.Sequential(nn.Flatten(), nn.BatchNorm1d(64), nn.Linear(64, 10)).eval()
     with pytest.raises(NotApplicable, match="write clip first in the chain"):
-        chain(client_step(LocalTraining()), Prune(0.5), Clip())(net, victims, SEEDS)
+        chain(client_step(Client()), Prune(0.5), Clip())(net, victims, SEEDS)
 
 
 def test_zero_is_the_identity_and_has_no_adaptive_attack(defended):

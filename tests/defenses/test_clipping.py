@@ -10,7 +10,7 @@ from leakgauge.defenses._clipping import CLIENT, SAMPLE, WHOLE, Clipping
 from leakgauge.defenses.clip import Clip
 from leakgauge.engine.gradients import parameters_of, working_model
 from leakgauge.models import load_model
-from leakgauge.types import LocalTraining, threat_model
+from leakgauge.types import Client, threat_model
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +26,7 @@ def batch():
 @pytest.mark.parametrize("scope", ["whole", "layer"])
 @pytest.mark.parametrize("norm", [0.05, 0.7, 100.0])
 def test_the_guess_is_clipped_as_the_client_clips(model, batch, norm, scope):
-    update = chain(client_step(LocalTraining()), Clip(norm, scope=scope))(model, batch, (0, 1))
+    update = chain(client_step(Client()), Clip(norm, scope=scope))(model, batch, (0, 1))
     worker = working_model(model, "eval")
     mine = Clipping(norm, scope, SAMPLE).mean(worker, batch.inputs, batch.labels)
     own = {n: p.expand(2, *p.shape) for n, p in parameters_of(worker).items()}
@@ -50,7 +50,7 @@ def test_it_has_a_slope(model, batch):
 
 
 def test_distances_are_measured_in_the_bound_but_never_coarser(model, batch):
-    local = LocalTraining("fedavg", epochs=2, lr=0.1)
+    local = Client("fedavg", epochs=2, lr=0.1)
     update = client_step(local)(model, batch, (0, 1))
     spec = load("digits").spec
     seen = observe(model, update, threat_model("honest-but-curious"), facts_about(model, batch, spec, local, None))

@@ -10,7 +10,7 @@ from leakgauge.defenses.low_rank import LowRank
 from leakgauge.defenses.quantize import Quantize
 from leakgauge.defenses.sign import Sign
 from leakgauge.defenses.sketch import Sketch
-from leakgauge.types import Known, LocalTraining
+from leakgauge.types import Client, Known
 
 DEFENSES = (
     Sign(),
@@ -50,11 +50,11 @@ def test_the_truth_costs_nothing_to_who_knows_and_something_to_who_does_not(scen
 
 @each_defense
 def test_a_weight_difference_is_read_the_same_way(scene, defense):
-    local = LocalTraining(kind="fedavg", lr=0.1, epochs=2)
+    local = Client(kind="fedavg", lr=0.1, epochs=2)
     made = scene(defense, samples=2, local=local, dtype=torch.float64)
     replayed = known_problem(made, defense, "cosine", unrolled=local)
     assert value_at(replayed, made.batch.inputs).abs().max() < 1e-9
-    made = scene(defense, local=LocalTraining(kind="fedavg", lr=0.1), dtype=torch.float64)
+    made = scene(defense, local=Client(kind="fedavg", lr=0.1), dtype=torch.float64)
     assert value_at(known_problem(made, defense, "l2"), made.batch.inputs).max() < 1e-9
 
 

@@ -16,12 +16,12 @@ from leakgauge.matching.gradient_matching import with_likelihood
 from leakgauge.matching.noise import Noise
 from leakgauge.models import load_model
 from leakgauge.servers.imprint import Imprint
-from leakgauge.types import Guarantee, Known, LocalTraining
+from leakgauge.types import Client, Guarantee, Known
 
 MODEL = "mlp:hidden=64"  # 4,810 parameters: enough entries to measure noise by
 
 
-def noise_of(defense, samples=1, local=LocalTraining(), seeds=(1, 2, 3)):  # noqa: B008
+def noise_of(defense, samples=1, local=Client(), seeds=(1, 2, 3)):  # noqa: B008
     """What is added to the clipped update: (T, P)."""
     batch = draw_victims(load("digits"), trials=len(seeds), batch_size=samples, seed=0)
     net = load_model(MODEL, load("digits").spec, 0)
@@ -41,7 +41,7 @@ def test_the_noise_on_the_mean_is_sigma_c_over_b(samples):
 
 def test_every_local_step_adds_noise_of_its_own():
     """Over two steps that hardly move the weights, the difference holds the sum of two independent draws."""
-    local = LocalTraining("fedavg", epochs=2, lr=1e-4)
+    local = Client("fedavg", epochs=2, lr=1e-4)
     noise = noise_of(DPSGD(norm=0.5, sigma=1.0), 2, local) / 1e-4
     assert noise.std() == pytest.approx(2**0.5 * 0.5 / 2, rel=0.03)
 
@@ -77,7 +77,7 @@ def test_fields_are_checked():
 def test_batchnorm_that_mixes_samples_is_refused(model_with_batchnorm):
     batch = draw_victims(load("digits"), trials=1, batch_size=2, seed=0)
     with pytest.raises(NotApplicable, match="dp-sgd needs each sample's own gradient, and BatchNorm layer 'bn' mixes"):
-        chain(client_step(LocalTraining(batchnorm="train")), DPSGD())(model_with_batchnorm, batch, (0,))
+        chain(client_step(Client(batchnorm="train")), DPSGD())(model_with_batchnorm, batch, (0,))
 
 
 @pytest.fixture

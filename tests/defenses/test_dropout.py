@@ -18,11 +18,11 @@ from leakgauge.errors import BadInput, NotApplicable
 from leakgauge.models import load_model
 from leakgauge.models.layers import MaskedLinear
 from leakgauge.models.structure import first_linear, last_linear
-from leakgauge.types import Batch, Defense, Known, LocalTraining, SharedUpdate
+from leakgauge.types import Batch, Client, Defense, Known, SharedUpdate
 
 SEEDS = (21, 22, 23)
 EXAMPLE = torch.full((1, 1, 8, 8), 0.5)
-ONE_GRADIENT = LocalTraining()
+ONE_GRADIENT = Client()
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +35,7 @@ def victims():
     return draw_victims(load("digits"), trials=3, batch_size=1, seed=0)
 
 
-def shared(model: nn.Module, batch: Batch, *defenses: Defense, local: LocalTraining = ONE_GRADIENT) -> SharedUpdate:
+def shared(model: nn.Module, batch: Batch, *defenses: Defense, local: Client = ONE_GRADIENT) -> SharedUpdate:
     return chain(client_step(local), *defenses)(prepared(model, *defenses), batch, SEEDS)
 
 
@@ -88,7 +88,7 @@ def test_the_gradient_is_that_of_a_network_with_these_features_dropped(model, vi
 
 
 @pytest.mark.parametrize("samples", [1, 3])
-@pytest.mark.parametrize("local", [LocalTraining(), LocalTraining("fedavg", epochs=2)])
+@pytest.mark.parametrize("local", [Client(), Client("fedavg", epochs=2)])
 @pytest.mark.parametrize("p", [0.1, 0.5, 0.8])
 def test_zero_columns_of_the_last_layer_are_exactly_the_mask(model, samples, local, p):
     batch = draw_victims(load("digits"), trials=3, batch_size=samples, seed=1)
@@ -133,7 +133,7 @@ def test_a_model_without_a_linear_layer_is_refused():
 def test_buffers_that_a_client_shares_stay_and_the_mask_is_not_among_them():
     net = nn.Sequential(nn.Flatten(), nn.Linear(64, 6), nn.BatchNorm1d(6), nn.Linear(6, 10)).eval()
     batch = draw_victims(load("digits"), trials=3, batch_size=4, seed=0)
-    update = shared(net, batch, Dropout(), local=LocalTraining("fedavg", batchnorm="train"))
+    update = shared(net, batch, Dropout(), local=Client("fedavg", batchnorm="train"))
     assert update.buffers["2.running_mean"].shape == (3, 6)
     assert not any("mask" in name for name in update.buffers)
 

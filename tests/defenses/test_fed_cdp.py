@@ -15,7 +15,7 @@ from leakgauge.errors import NotApplicable
 from leakgauge.matching.gradient_matching import with_likelihood
 from leakgauge.matching.noise import Noise
 from leakgauge.models import load_model
-from leakgauge.types import Guarantee, Known, LocalTraining
+from leakgauge.types import Client, Guarantee, Known
 
 SEEDS = (1, 2)
 ACCOUNTED = {"sigma": 6, "q": 0.01, "rounds": 10_000}
@@ -26,7 +26,7 @@ def model():
     return load_model("mlp:hidden=64", load("digits").spec, 0)
 
 
-def shared(defense, model, samples=2, local=LocalTraining()):  # noqa: B008
+def shared(defense, model, samples=2, local=Client()):  # noqa: B008
     batch = draw_victims(load("digits"), trials=2, batch_size=samples, seed=0)
     return chain(client_step(local), defense)(model, batch, SEEDS).tensors
 
@@ -40,7 +40,7 @@ def test_the_noise_of_fed_cdp_covers_all_tensors_or_one(model, noise, tensors):
 
 
 def test_fed_cdp_without_noise_is_clipping_tensor_by_tensor(model):
-    for local in (LocalTraining(), LocalTraining("fedavg", epochs=2)):
+    for local in (Client(), Client("fedavg", epochs=2)):
         bare, clipped = (shared(d, model, local=local) for d in (FedCDP(0.1, 0), Clip(0.1, scope="layer")))
         assert all(torch.equal(bare[n], clipped[n]) for n in bare)
 
@@ -57,7 +57,7 @@ def test_fed_sdp_clips_and_noises_what_is_shared(defended):
 
 @pytest.mark.parametrize("kind", ["fedsgd", "fedavg"])
 def test_fed_sdp_acts_once_whatever_the_client_did(model, kind):
-    local = LocalTraining(kind, epochs=1 if kind == "fedsgd" else 3)
+    local = Client(kind, epochs=1 if kind == "fedsgd" else 3)
     bare = shared(FedSDP(norm=1e-3, sigma=0), model, local=local)
     assert torch.cat([t[0].flatten() for t in bare.values()]).norm() == pytest.approx(1e-3, rel=1e-5)
 
@@ -65,7 +65,7 @@ def test_fed_sdp_acts_once_whatever_the_client_did(model, kind):
 def test_statistics_that_leave_without_noise_are_refused():
     net = nn.Sequential(nn.Flatten(), nn.Linear(64, 6), nn.BatchNorm1d(6), nn.Linear(6, 10)).eval()
     with pytest.raises(NotApplicable, match=r"'2\.running_mean' is shared as it is"):
-        shared(FedSDP(), net, samples=3, local=LocalTraining("fedavg", batchnorm="train"))
+        shared(FedSDP(), net, samples=3, local=Client("fedavg", batchnorm="train"))
 
 
 def test_each_says_to_whom_its_promise_is_made():
@@ -80,7 +80,7 @@ def test_the_papers_noise_is_not_accounted():
 
 
 def test_zero_turns_them_off(model):
-    bare = client_step(LocalTraining())
+    bare = client_step(Client())
     assert FedCDP(norm=0).wrap(bare) is FedSDP(norm=0).wrap(bare) is bare
     assert FedCDP(norm=0).ways(DLG()) == FedSDP(norm=0).ways(Linear()) == ()
     assert FedCDP(norm=0, **ACCOUNTED).guarantee() is None

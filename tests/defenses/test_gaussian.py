@@ -21,7 +21,7 @@ from leakgauge.matching.updates import observed_gradient
 from leakgauge.models import load_model
 from leakgauge.servers.imprint import Imprint
 from leakgauge.servers.mkor import MKOR
-from leakgauge.types import Known, LocalTraining, threat_model
+from leakgauge.types import Client, Known, threat_model
 
 ZEROS = {"w": torch.zeros(4, 50, 60), "b": torch.zeros(4, 100)}
 
@@ -77,10 +77,10 @@ def test_gradient_matching_weighs_the_noise_by_its_likelihood(scene, attack):
 @pytest.mark.parametrize(("defense", "power"), [(Gaussian(std=1e-4), 2), (Laplace(scale=1e-4), 1)])
 def test_noise_on_a_weight_difference_is_restated_for_the_gradient_that_is_matched(defense, power):
     """Three steps at rate 0.01 divide the difference by 0.03: the noise in the gradient is 33 times as large."""
-    digits, local = load("digits"), LocalTraining("fedavg", epochs=3, lr=0.01)
+    digits, local = load("digits"), Client("fedavg", epochs=3, lr=0.01)
     net, batch = load_model("mlp:hidden=64", digits.spec, 0), draw_victims(digits, 2, 1, 0)
     factors = {}
-    for told in (LocalTraining(), local):
+    for told in (Client(), local):
         noisy, clean = (chain(client_step(told), *d)(net, batch, (0, 1)) for d in ((defense,), ()))
         facts = facts_about(net, batch, digits.spec, told, None)
         seen, bare = (observe(net, u, threat_model("honest-but-curious"), facts) for u in (noisy, clean))

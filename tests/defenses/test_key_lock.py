@@ -20,10 +20,10 @@ from leakgauge.metrics.scoring import score
 from leakgauge.models import load_model
 from leakgauge.models.locked_norm import draw_locks
 from leakgauge.setup.plan import informed_by
-from leakgauge.types import Known, LocalTraining, threat_model
+from leakgauge.types import Client, Known, threat_model
 
 SEEDS = (21, 22, 23)
-TRAIN = LocalTraining(batchnorm="train")
+TRAIN = Client(batchnorm="train")
 SMALL = KeyLock(length=32, activation="sigmoid", first_lock="client")
 
 
@@ -56,7 +56,7 @@ def test_no_tensor_of_key_or_lock_is_in_the_upload(model, victims):
     names = {"conv1.layer.weight", "conv1.layer.bias", "conv2.weight", "conv2.bias", "conv3.weight", "conv3.bias"}
     assert update.tensors.keys() == names | {"fc.weight", "fc.bias"}
     assert update.buffers == {}
-    several = shared(model, victims, SMALL, local=LocalTraining("fedavg", epochs=2, batchnorm="train"))
+    several = shared(model, victims, SMALL, local=Client("fedavg", epochs=2, batchnorm="train"))
     assert not any("key" in name or name.endswith((".lock.weight", ".lock.bias")) for name in several.buffers)
 
 
@@ -182,7 +182,7 @@ def test_grnn_searches_with_a_generator(model, victims):
 
 def test_a_first_dense_layer_gives_its_input_away_as_ever(victims):
     net = load_model("mlp:hidden=16", load("digits").spec, seed=0)
-    result = Linear()(seen(net, victims, SMALL, LocalTraining()), SEEDS)
+    result = Linear()(seen(net, victims, SMALL, Client()), SEEDS)
     assert (result.inputs - victims.inputs).abs().max() < 1e-4
 
 

@@ -8,7 +8,7 @@ from leakgauge.data import draw_victims, load
 from leakgauge.defenses.key_lock import KeyLock, misfit, read_key
 from leakgauge.models import load_model
 from leakgauge.models.locked_norm import draw_locks
-from leakgauge.types import LocalTraining
+from leakgauge.types import Client
 
 SEEDS = tuple(range(8))
 
@@ -30,14 +30,14 @@ def read(local, batch_size=1, net="lenet-dlg:filters=4", **fields):
 @pytest.mark.parametrize("batch_size", [1, 4])
 @pytest.mark.parametrize("first_lock", ["server", "client"])
 def test_the_key_of_1024_numbers_comes_out_to_one_in_a_million(activation, batch_size, first_lock):
-    error, left = read(LocalTraining(batchnorm="train"), batch_size, activation=activation, first_lock=first_lock)
+    error, left = read(Client(batchnorm="train"), batch_size, activation=activation, first_lock=first_lock)
     assert error.max() < 1e-6
     assert left.max() < 1e-6
 
 
 def test_the_weight_difference_of_several_local_steps_gives_it_too():
     """Less exactly: what moves is small beside the weights, whose rounding it keeps."""
-    error, _ = read(LocalTraining("fedavg", epochs=3, lr=0.1, batchnorm="train"), 4)
+    error, _ = read(Client("fedavg", epochs=3, lr=0.1, batchnorm="train"), 4)
     assert error.max() < 1e-2
 
 

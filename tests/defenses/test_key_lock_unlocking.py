@@ -12,10 +12,10 @@ from leakgauge.errors import NotApplicable
 from leakgauge.matching.problem import matching_of
 from leakgauge.models import load_model
 from leakgauge.models.locked_norm import draw_locks
-from leakgauge.types import Batch, Known, LocalTraining, threat_model
+from leakgauge.types import Batch, Client, Known, threat_model
 
 SEEDS = (5, 6)
-TRAIN = LocalTraining(batchnorm="train")
+TRAIN = Client(batchnorm="train")
 
 
 def scene(told="nothing", act="sigmoid", length=16, dtype=torch.float32, first_lock="client"):

@@ -19,7 +19,7 @@ from leakgauge.defenses.soteria import Soteria
 from leakgauge.errors import BadInput
 from leakgauge.models import load_model
 from leakgauge.setup.plan import informed_by
-from leakgauge.types import Known, LocalTraining
+from leakgauge.types import Client, Known
 
 SEEDS = (21, 22, 23)
 
@@ -35,7 +35,7 @@ def victims():
 
 
 def shared(model, batch, *defenses, local=None):
-    return chain(client_step(local or LocalTraining()), *defenses)(model, batch, SEEDS)
+    return chain(client_step(local or Client()), *defenses)(model, batch, SEEDS)
 
 
 def test_the_mean_gradient_is_that_of_a_plain_sgd_loop(model, victims):
@@ -53,10 +53,10 @@ def test_the_mean_gradient_is_that_of_a_plain_sgd_loop(model, victims):
             torch.testing.assert_close(update.tensors[name][t], expected, rtol=1e-3, atol=2e-6, msg=name)
 
 
-@pytest.mark.parametrize("local", [LocalTraining("fedavg", lr=0.1, epochs=2, batch_size=1)])
+@pytest.mark.parametrize("local", [Client("fedavg", lr=0.1, epochs=2, batch_size=1)])
 def test_a_fedavg_client_repeats_its_local_training(model, victims, local):
     found = shared(model, victims, LocalSteps(steps=3), local=local)
-    longer = shared(model, victims, local=LocalTraining("fedavg", lr=0.1, epochs=6, batch_size=1))
+    longer = shared(model, victims, local=Client("fedavg", lr=0.1, epochs=6, batch_size=1))
     assert found.kind == "weight_delta"
     for name, tensor in longer.tensors.items():
         torch.testing.assert_close(found.tensors[name], tensor, rtol=1e-4, atol=1e-6, msg=name)
@@ -65,7 +65,7 @@ def test_a_fedavg_client_repeats_its_local_training(model, victims, local):
 def test_running_statistics_go_on_where_the_last_step_left_them():
     net = nn.Sequential(nn.Flatten(), nn.Linear(64, 6), nn.BatchNorm1d(6), nn.Linear(6, 10)).eval()
     batch = draw_victims(load("digits"), trials=3, batch_size=4, seed=0)
-    local, longer = (LocalTraining("fedavg", lr=0.1, epochs=e, batchnorm="train") for e in (1, 3))
+    local, longer = (Client("fedavg", lr=0.1, epochs=e, batchnorm="train") for e in (1, 3))
     found, expected = shared(net, batch, LocalSteps(steps=3), local=local), shared(net, batch, local=longer)
     for name, buffer in expected.buffers.items():
         torch.testing.assert_close(found.buffers[name], buffer, rtol=1e-4, atol=1e-6, msg=name)
@@ -109,7 +109,7 @@ def value(problem, inputs):
 
 
 @pytest.mark.parametrize(
-    "local", [LocalTraining(), LocalTraining("fedavg", lr=0.5, epochs=2), LocalTraining("fedavg", lr=0.5, batch_size=1)]
+    "local", [Client(), Client("fedavg", lr=0.5, epochs=2), Client("fedavg", lr=0.5, batch_size=1)]
 )
 def test_the_truth_costs_nothing_once_the_steps_are_replayed(scene, local):
     """Whether a mean gradient or a weight difference was shared."""

@@ -17,12 +17,12 @@ from leakgauge.defenses.mixing import Mixing
 from leakgauge.errors import BadInput, NotApplicable
 from leakgauge.models import load_model
 from leakgauge.setup.plan import informed_by
-from leakgauge.types import Batch, Known, LocalTraining, Scenario
+from leakgauge.types import Batch, Client, Known, Scenario
 
 TINY = Scenario(data="digits", model="mlp:hidden=32", trials=3, batch_size=1, attacks=("linear",), seed=3)
 HOWS = [Mixing(clients=3), Mixing(clients=3, fusing="free"), Mixing(clients=2, known=True), Mixing(fusing="fixed")]
 
-LOCALS = [LocalTraining(), LocalTraining(kind="fedavg", lr=0.1, epochs=2)]
+LOCALS = [Client(), Client(kind="fedavg", lr=0.1, epochs=2)]
 
 
 @pytest.fixture
@@ -35,14 +35,14 @@ def victims(trials, samples):
 
 
 def seen(defense, net, batch, informed, local=None):
-    return seen_step(client_step(local or LocalTraining()), defense, informed=informed)(net, batch, (0, 1))
+    return seen_step(client_step(local or Client()), defense, informed=informed)(net, batch, (0, 1))
 
 
 def alone(net, batch, clients, local=None):
     """The first client's own update."""
     size = batch.labels.shape[1] // clients
     mine = Batch(batch.inputs[:, :size], batch.labels[:, :size])
-    return client_step(local or LocalTraining())(net, mine, (0, 1))
+    return client_step(local or Client())(net, mine, (0, 1))
 
 
 @pytest.mark.parametrize("defense", HOWS, ids=lambda d: d.spec)
@@ -56,7 +56,7 @@ def test_a_fellow_client_has_the_update_of_a_relu_network(net, defense, local):
 
 def test_who_does_not_know_takes_the_mixture(net):
     batch = victims(2, 4)
-    each = client_step(LocalTraining())(
+    each = client_step(Client())(
         net,
         Batch(batch.inputs.reshape(4, 2, *batch.inputs.shape[2:]), batch.labels.reshape(4, 2)),
         [own for seed in (0, 1) for own in seeds_of_clients(seed, 2)],
@@ -100,7 +100,7 @@ def test_a_sum_and_mixtures_exclude_each_other():
 
 def test_a_noised_client_sends_noise_into_its_mixtures(net):
     batch = victims(2, 4)
-    step = client_step(LocalTraining())
+    step = client_step(Client())
     plain = seen_step(step, Mixing(clients=2), informed=False)(net, batch, (0, 1))
     noised = seen_step(step, Gaussian(std=0.1), Mixing(clients=2), informed=False)(net, batch, (0, 1))
     assert any(not torch.equal(t, noised.tensors[n]) for n, t in plain.tensors.items())

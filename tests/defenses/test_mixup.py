@@ -16,7 +16,7 @@ from leakgauge.defenses.mixup import Mixtures, Mixup, draw, mixed
 from leakgauge.errors import BadInput
 from leakgauge.metrics.scoring import score
 from leakgauge.models import load_model
-from leakgauge.types import Known, LocalTraining, threat_model
+from leakgauge.types import Client, Known, threat_model
 
 SEEDS = (20, 21, 22)
 
@@ -32,7 +32,7 @@ def victims():
 
 
 def shared(model, batch, *defenses, local=None):
-    return chain(client_step(local or LocalTraining()), *defenses)(model, batch, SEEDS)
+    return chain(client_step(local or Client()), *defenses)(model, batch, SEEDS)
 
 
 def test_the_gradient_is_that_of_both_losses_on_the_mixtures(model, victims):
@@ -71,7 +71,7 @@ def test_draws_belong_to_their_seeds():
 
 
 def test_local_training_runs_on_the_mixtures_too(model, victims):
-    local = LocalTraining("fedavg", lr=0.1, epochs=2, batch_size=2)
+    local = Client("fedavg", lr=0.1, epochs=2, batch_size=2)
     soft = mixed(victims, *draw(SEEDS, 3, 1.0), 10)
     expected = client_step(local)(model, soft, SEEDS)
     found = shared(model, victims, Mixup(), local=local)
@@ -126,7 +126,7 @@ def test_gradinversion_takes_mixtures_apart(scene):
 def test_the_samples_come_back(model, victims, labels):
     attack = CPL(steps=30, threshold=1e-8, labels=labels)
     spec = load("digits").spec
-    facts = facts_about(model, victims, spec, LocalTraining(), None)
+    facts = facts_about(model, victims, spec, Client(), None)
     seen = observe(model, shared(model, victims, Mixup()), threat_model("honest-but-curious"), facts)
     plain, knowing = (
         score(victims, attack(seen, SEEDS, known=known), spec).records["psnr"].mean(1)

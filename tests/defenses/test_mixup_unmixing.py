@@ -12,7 +12,7 @@ from leakgauge.data import draw_victims, load
 from leakgauge.defenses.mixup import _FIRST, Mixup, draw, with_unmixing
 from leakgauge.matching.problem import matching_of
 from leakgauge.models import load_model
-from leakgauge.types import Batch, LocalTraining, threat_model
+from leakgauge.types import Batch, Client, threat_model
 
 SEEDS = (20, 21)
 
@@ -23,8 +23,8 @@ def scene(samples, told="honest-but-curious"):
     batch = draw_victims(data, 2, samples, 3, "distinct")
     rows, order = torch.arange(2)[:, None], batch.labels.argsort(1)
     batch = Batch(batch.inputs[rows, order], batch.labels[rows, order])  # as inferred labels come
-    update = chain(client_step(LocalTraining()), Mixup())(net, batch, SEEDS)
-    facts = facts_about(net, batch, data.spec, LocalTraining(), None)
+    update = chain(client_step(Client()), Mixup())(net, batch, SEEDS)
+    facts = facts_about(net, batch, data.spec, Client(), None)
     return batch, observe(net, update, threat_model(told), facts)
 
 

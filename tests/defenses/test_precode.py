@@ -26,7 +26,7 @@ from leakgauge.models import load_model
 from leakgauge.models.layers import divergence
 from leakgauge.models.structure import first_linear, last_linear
 from leakgauge.setup.plan import informed_by
-from leakgauge.types import Known, LocalTraining, threat_model
+from leakgauge.types import Client, Known, threat_model
 
 SEEDS = (21, 22, 23)
 SMALL = Precode(width=16)
@@ -44,12 +44,12 @@ def victims():
 
 
 def shared(model, batch, *defenses, local=None):
-    return chain(client_step(local or LocalTraining()), *defenses)(prepared(model, *defenses), batch, SEEDS)
+    return chain(client_step(local or Client()), *defenses)(prepared(model, *defenses), batch, SEEDS)
 
 
 def seen(model, batch, defense, data="digits"):
     net, spec = prepared(model, defense), load(data).spec
-    facts = facts_about(net, batch, spec, LocalTraining(), None)
+    facts = facts_about(net, batch, spec, Client(), None)
     return observe(net, shared(model, batch, defense), threat_model("honest-but-curious"), facts)
 
 
@@ -89,7 +89,7 @@ def test_the_gradient_is_that_of_the_loss_written_out_by_hand(model, victims, be
             torch.testing.assert_close(update.tensors[name][t], expected, rtol=1e-4, atol=1e-6, msg=name)
 
 
-@pytest.mark.parametrize("local", [LocalTraining(), LocalTraining("fedavg", epochs=2)], ids=lambda told: told.kind)
+@pytest.mark.parametrize("local", [Client(), Client("fedavg", epochs=2)], ids=lambda told: told.kind)
 @pytest.mark.parametrize("samples", [1, 3])
 def test_every_samples_own_gradient_has_the_divergence(model, local, samples):
     """Clipping that shortens nothing gives the gradient of the whole loss, sample by sample or not."""
@@ -123,7 +123,7 @@ def test_the_first_layer_gives_the_image_away_through_precodes_mlp(known, real_d
     batch = draw_victims(cifar, trials=3, batch_size=1, seed=0)
     net = load_model("mlp-precode", cifar.spec, seed=0)
     defense = Precode()
-    facts = facts_about(defense.prepare(net), batch, cifar.spec, LocalTraining(), None)
+    facts = facts_about(defense.prepare(net), batch, cifar.spec, Client(), None)
     told = threat_model("honest-but-curious")
     result = Linear()(observe(defense.prepare(net), shared(net, batch, defense), told, facts), SEEDS, known=known)
     assert (result.inputs - batch.inputs).abs().max() < 1e-6
@@ -154,7 +154,7 @@ def test_it_chains_with_dropout_in_either_order(model, victims):
 def test_local_steps_and_buffers_pass_through(victims):
     net = nn.Sequential(nn.Flatten(), nn.Linear(64, 6), nn.BatchNorm1d(6), nn.Linear(6, 10)).eval()
     batch = draw_victims(load("digits"), trials=3, batch_size=4, seed=0)
-    update = shared(net, batch, SMALL, local=LocalTraining("fedavg", batchnorm="train"))
+    update = shared(net, batch, SMALL, local=Client("fedavg", batchnorm="train"))
     assert update.buffers["2.running_mean"].shape == (3, 6)
     assert not any("noise" in name for name in update.buffers)
 

@@ -15,7 +15,7 @@ from leakgauge.errors import NotApplicable
 from leakgauge.matching.problem import inside, matching_of
 from leakgauge.matching.updates import observed_gradient
 from leakgauge.models import load_model
-from leakgauge.types import LocalTraining, threat_model
+from leakgauge.types import Client, threat_model
 
 SEEDS = (5, 6)
 DEFENSE = Precode(width=16)
@@ -25,8 +25,8 @@ def scene(samples=1, labels=True):
     data = load("digits")
     net = DEFENSE.prepare(load_model("lenet-dlg:filters=4", data.spec, 0))
     batch = draw_victims(data, 2, samples, 0)
-    update = chain(client_step(LocalTraining()), DEFENSE)(net, batch, SEEDS)
-    facts = facts_about(net, batch, data.spec, LocalTraining(), None)
+    update = chain(client_step(Client()), DEFENSE)(net, batch, SEEDS)
+    facts = facts_about(net, batch, data.spec, Client(), None)
     observation = observe(net, update, threat_model("honest-but-curious"), facts)
     known = batch.labels if labels else None
     problem = matching_of(observation, known, distance="l2", prior=lambda _, x, __: x.new_zeros(len(x)))

@@ -18,11 +18,11 @@ from leakgauge.defenses.secure_aggregation import SecureAggregation, step_of
 from leakgauge.errors import BadInput, NotApplicable
 from leakgauge.matching.problem import matching_of
 from leakgauge.models import load_model
-from leakgauge.types import Known, LocalTraining, Partition, Scenario, SharedUpdate, threat_model
+from leakgauge.types import Client, Known, Partition, Scenario, SharedUpdate, threat_model
 
 UPDATES = SharedUpdate("gradient", {"w": torch.randn(5, 7, 9, generator=torch.Generator().manual_seed(0))})
 THREE = SecureAggregation(clients=3)
-STEPS = LocalTraining("fedavg", lr=0.5, epochs=2, batch_size=1)
+STEPS = Client("fedavg", lr=0.5, epochs=2, batch_size=1)
 TINY = Scenario(
     data="digits",
     model="mlp:hidden=16",
@@ -91,7 +91,7 @@ def value(problem, batch):
 
 
 def test_of_gradients_the_sum_is_one_batch():
-    batch, seen, problem = summed(LocalTraining())
+    batch, seen, problem = summed(Client())
     assert (value(problem, batch) < 1e-8).all()
     assert (value(THREE.informs(problem, seen, ""), batch) < 1e-8).all()
 
@@ -103,11 +103,11 @@ def test_each_clients_steps_are_replayed_by_themselves():
 
 
 def test_steps_that_are_not_replayed_are_counted_for_one_client():
-    batch, seen, problem = summed(LocalTraining("fedavg", lr=1e-3, epochs=2, batch_size=1))
+    batch, seen, problem = summed(Client("fedavg", lr=1e-3, epochs=2, batch_size=1))
     assert (value(problem, batch) > 100 * value(THREE.informs(problem, seen, ""), batch)).all()
 
 
-@pytest.mark.parametrize("local", [LocalTraining(), STEPS])
+@pytest.mark.parametrize("local", [Client(), STEPS])
 def test_repeated_training_is_replayed_by_each_client(local):
     """The last to act informs first: of the sum, then of the steps behind it."""
     repeated = LocalSteps(steps=3, lr=0.5)
@@ -116,13 +116,13 @@ def test_repeated_training_is_replayed_by_each_client(local):
 
 
 def test_batchnorm_takes_its_statistics_from_one_client():
-    batch, seen, problem = summed(LocalTraining(batchnorm="train"), model="resnet20:width=2")
+    batch, seen, problem = summed(Client(batchnorm="train"), model="resnet20:width=2")
     together, apart = value(problem, batch), value(THREE.informs(problem, seen, ""), batch)
     assert (apart < 1e-6 * together).all()
 
 
 def test_a_number_of_clients_that_does_not_fit_is_refused():
-    _, seen, problem = summed(LocalTraining())
+    _, seen, problem = summed(Client())
     with pytest.raises(NotApplicable, match="clients=4 needs as many samples of each, not 6"):
         SecureAggregation(clients=4).informs(problem, seen, "")
 

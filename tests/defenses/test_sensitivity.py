@@ -21,7 +21,7 @@ from leakgauge.defenses.sensitivity.slicing import flattened
 from leakgauge.errors import BadInput
 from leakgauge.servers.imprint import Imprint
 from leakgauge.servers.mkor import MKOR
-from leakgauge.types import Batch, Known, LocalTraining, SharedUpdate
+from leakgauge.types import Batch, Client, Known, SharedUpdate
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +37,7 @@ def batch():
 
 
 def shared(net, batch, *defenses):
-    return flattened(chain(client_step(LocalTraining()), *defenses)(net, batch, range(batch.trials)).tensors)
+    return flattened(chain(client_step(Client()), *defenses)(net, batch, range(batch.trials)).tensors)
 
 
 @pytest.mark.parametrize("packing", ["balanced", "sweep"])

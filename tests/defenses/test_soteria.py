@@ -18,7 +18,7 @@ from leakgauge.defenses.soteria import Soteria, kept_columns, scores, slope_norm
 from leakgauge.errors import BadInput, NotApplicable
 from leakgauge.models import load_model
 from leakgauge.setup.plan import informed_by
-from leakgauge.types import Known, LocalTraining, threat_model
+from leakgauge.types import Client, Known, threat_model
 
 SEEDS = (21, 22, 23)
 
@@ -34,7 +34,7 @@ def victims():
 
 
 def shared(model, batch, *defenses, local=None):
-    return chain(client_step(local or LocalTraining()), *defenses)(model, batch, SEEDS[: batch.trials])
+    return chain(client_step(local or Client()), *defenses)(model, batch, SEEDS[: batch.trials])
 
 
 @pytest.mark.parametrize("eps", [0, 0.1, 1e-10])
@@ -76,7 +76,7 @@ def test_ties_fall_by_position_and_the_count_stays_exact():
     assert kept_columns(rows, 0.5).tolist() == [[False, False, True, True, True]] * 2
 
 
-@pytest.mark.parametrize("local", [LocalTraining(), LocalTraining("fedavg", epochs=2)])
+@pytest.mark.parametrize("local", [Client(), Client("fedavg", epochs=2)])
 @pytest.mark.parametrize("share", [0.1, 0.6, 0.9])
 def test_only_columns_of_the_last_weight_become_zero(model, victims, share, local):
     bare, muted = shared(model, victims, local=local), shared(model, victims, Soteria(share=share), local=local)
@@ -176,7 +176,7 @@ def test_it_helps_gradinversion_too(scene):
 def test_with_muting_the_defense_is_not_there_bit_for_bit(attack, model):
     """G11: the defended update without the tensor is the undefended one without it, and so is the attack."""
     batch, data = draw_victims(load("digits"), trials=2, batch_size=1, seed=0), load("digits").spec
-    facts = facts_about(model, batch, data, LocalTraining(), None)
+    facts = facts_about(model, batch, data, Client(), None)
     told = threat_model("honest-but-curious")
     known = (Known(Soteria(), "without the layer"),)
     found = [

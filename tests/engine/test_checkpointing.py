@@ -4,13 +4,13 @@ import torch
 
 from leakgauge.client.fedavg import trained
 from leakgauge.engine.gradients import parameters_of, trial_gradients, working_model
-from leakgauge.types import Batch, LocalTraining
+from leakgauge.types import Batch, Client
 
 
 def test_values_and_slopes_are_the_same_with_and_without(model, victims):
     net, batch = working_model(model(), "eval"), victims(2, 4)
     for text in ("momentum=0.9,weight_decay=0.01", "optimizer=adamw,eps=1e-3"):
-        local = LocalTraining.from_text(f"kind=fedavg,epochs=2,batch_size=2,{text}")
+        local = Client.from_text(f"kind=fedavg,epochs=2,batch_size=2,{text}")
         found = []
         for low_memory in (False, True):
             inputs = batch.inputs.clone().requires_grad_()

@@ -6,7 +6,7 @@ import torch.nn.functional as F
 
 from leakgauge.engine.losses import IGNORED, cross_entropy, loss_of, nll_on_logits
 from leakgauge.errors import BadInput
-from leakgauge.types import LocalTraining
+from leakgauge.types import Client
 
 LOGITS = torch.randn(6, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
 LABELS = torch.tensor([0, 1, 2, 3, 1, 1])
@@ -24,7 +24,7 @@ def test_cross_entropy_of_labels_shares_and_sequences():
 
 @pytest.mark.parametrize("text", TEXTS)
 def test_smoothing_and_weights_are_torchs(text):
-    local = LocalTraining.from_text(text)
+    local = Client.from_text(text)
     weights = torch.tensor(local.weights_of_classes, dtype=torch.float64) if local.class_weights else None
     given = {"weight": weights, "label_smoothing": local.label_smoothing}
     torch.testing.assert_close(loss_of(local)(LOGITS, LABELS), F.cross_entropy(LOGITS, LABELS, **given))
@@ -35,12 +35,12 @@ def test_smoothing_and_weights_are_torchs(text):
 def test_losses_of_numbers_are_torchs():
     output, targets = LOGITS[:, :1], LOGITS[:, 1]
     for name, theirs in (("mse", F.mse_loss), ("l1", F.l1_loss), ("huber", F.huber_loss)):
-        torch.testing.assert_close(loss_of(LocalTraining(loss=name))(output, targets), theirs(output[:, 0], targets))
+        torch.testing.assert_close(loss_of(Client(loss=name))(output, targets), theirs(output[:, 0], targets))
     several = (LOGITS.flip(1) > 0).long()
-    found = loss_of(LocalTraining(loss="bce"))(LOGITS, several)
+    found = loss_of(Client(loss="bce"))(LOGITS, several)
     torch.testing.assert_close(found, F.binary_cross_entropy_with_logits(LOGITS, several.double()))
     log_p = torch.log_softmax(LOGITS, -1)
-    torch.testing.assert_close(loss_of(LocalTraining(loss="nll"))(log_p, LABELS), F.nll_loss(log_p, LABELS))
+    torch.testing.assert_close(loss_of(Client(loss="nll"))(log_p, LABELS), F.nll_loss(log_p, LABELS))
 
 
 def test_nll_on_logits_forgets_the_softmax():
@@ -51,13 +51,13 @@ def test_an_own_loss_is_called_and_must_be_one_number(tmp_path):
     (tmp_path / "mine.py").write_text(
         "def good(o, y):\n    return (o[:, 0] - y).abs().mean()\ndef bad(o, y):\n    return o\n"
     )
-    found = loss_of(LocalTraining(loss=f"{tmp_path}/mine.py:good"))(LOGITS, LABELS)
+    found = loss_of(Client(loss=f"{tmp_path}/mine.py:good"))(LOGITS, LABELS)
     torch.testing.assert_close(found, (LOGITS[:, 0] - LABELS).abs().mean())
     with pytest.raises(BadInput, match="one number"):
-        loss_of(LocalTraining(loss=f"{tmp_path}/mine.py:bad"))(LOGITS, LABELS)
+        loss_of(Client(loss=f"{tmp_path}/mine.py:bad"))(LOGITS, LABELS)
 
 
 @pytest.mark.parametrize("text", ["loss=mze", "class_weights=1+x", "loss=mse,label_smoothing=0.1"])
 def test_settings_that_make_no_loss_are_refused(text):
     with pytest.raises(BadInput):
-        loss_of(LocalTraining.from_text(text))
+        loss_of(Client.from_text(text))

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 
 from leakgauge.client.fedavg import fedavg
 from leakgauge.engine.optimizers import Optimizer, local_plan, rate_of, torch_optimizer
-from leakgauge.types import Batch, LocalTraining
+from leakgauge.types import Batch, Client
 
 RULES = [
     "optimizer=sgd",
@@ -27,8 +27,8 @@ RULES = [
 ]
 
 
-def local_of(text: str) -> LocalTraining:
-    return LocalTraining.from_text(f"kind=fedavg,epochs=3,batch_size=2,{text}")
+def local_of(text: str) -> Client:
+    return Client.from_text(f"kind=fedavg,epochs=3,batch_size=2,{text}")
 
 
 def plain_loop(net, inputs, labels, local, orders=None):
@@ -84,10 +84,10 @@ def test_shuffled_epochs_are_drawn_from_the_trials_own_seed(model, victims):
 
 
 def test_plan_counts_steps_parts_and_rates():
-    plan = local_plan(7, LocalTraining(kind="fedavg", epochs=2, batch_size=2, accumulate=2, schedule="linear", lr=1.0))
+    plan = local_plan(7, Client(kind="fedavg", epochs=2, batch_size=2, accumulate=2, schedule="linear", lr=1.0))
     assert [len(step.parts) for step in plan] == [2, 2, 2, 2]
     assert [step.lr for step in plan] == [1.0, 0.75, 0.5, 0.25]
-    dropped = local_plan(7, LocalTraining(kind="fedavg", batch_size=2, drop_last=True))
+    dropped = local_plan(7, Client(kind="fedavg", batch_size=2, drop_last=True))
     assert [part.stop for step in dropped for part in step.parts] == [2, 4, 6]
 
 
@@ -98,7 +98,7 @@ def test_schedules_are_torchs():
         "exponential": lambda o: torch.optim.lr_scheduler.ExponentialLR(o, 0.5),
         "linear": lambda o: torch.optim.lr_scheduler.LinearLR(o, 1.0, 0.0, 6),
     }.items():
-        local = LocalTraining(kind="fedavg", lr=0.3, schedule=schedule, decay_every=2, decay_by=0.5)
+        local = Client(kind="fedavg", lr=0.3, schedule=schedule, decay_every=2, decay_by=0.5)
         optimiser = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.3)
         scheduler = made(optimiser)
         for step in range(6):
@@ -109,8 +109,8 @@ def test_schedules_are_torchs():
 
 def test_accumulated_gradients_are_those_of_the_whole_batch(model, victims):
     net, batch = model(), victims(1, 4)
-    parts = fedavg(LocalTraining(kind="fedavg", batch_size=2, accumulate=2))(net, batch, (0,)).tensors
-    whole = fedavg(LocalTraining(kind="fedavg"))(net, batch, (0,)).tensors
+    parts = fedavg(Client(kind="fedavg", batch_size=2, accumulate=2))(net, batch, (0,)).tensors
+    whole = fedavg(Client(kind="fedavg"))(net, batch, (0,)).tensors
     for name in whole:
         torch.testing.assert_close(parts[name], whole[name], rtol=1e-9, atol=1e-12)
 
@@ -118,7 +118,7 @@ def test_accumulated_gradients_are_those_of_the_whole_batch(model, victims):
 def test_softness_bounds_the_slope_of_a_sign():
     gradient = torch.tensor([[1e-3, -1e-3]], dtype=torch.float64, requires_grad=True)
     for softness, steep in ((0.0, True), (0.5, False)):
-        rule = Optimizer(LocalTraining(kind="fedavg", optimizer="adam"), softness)
+        rule = Optimizer(Client(kind="fedavg", optimizer="adam"), softness)
         moved, _ = rule({"w": torch.zeros(1, 2, dtype=torch.float64)}, {"w": gradient}, {}, 1, 1.0)
         (slope,) = torch.autograd.grad(moved["w"][0, 0], gradient)
         assert (float(slope[0, 0].abs()) < 0.1) is steep
@@ -126,8 +126,8 @@ def test_softness_bounds_the_slope_of_a_sign():
 
 def test_an_update_is_sent_in_the_numbers_that_are_said(model, victims):
     net, batch = model(), victims(1, 2)
-    full = fedavg(LocalTraining(kind="fedavg"))(net, batch, (0,)).tensors
-    half = fedavg(LocalTraining(kind="fedavg", shared_as="bfloat16"))(net, batch, (0,)).tensors
+    full = fedavg(Client(kind="fedavg"))(net, batch, (0,)).tensors
+    half = fedavg(Client(kind="fedavg", shared_as="bfloat16"))(net, batch, (0,)).tensors
     for name in full:
         assert torch.equal(half[name], full[name].to(torch.bfloat16).to(full[name].dtype))
 
@@ -136,9 +136,9 @@ def test_control_variates_correct_each_step(model, victims, tmp_path):
     net, batch = model(), victims(1, 2)
     control = {n: torch.full_like(p, 0.01) for n, p in net.named_parameters()}
     torch.save(control, tmp_path / "control.pt")
-    local = LocalTraining(kind="fedavg", epochs=1, lr=0.1)
+    local = Client(kind="fedavg", epochs=1, lr=0.1)
     plain = fedavg(local)(net, batch, (0,)).tensors
-    moved = fedavg(LocalTraining(kind="fedavg", lr=0.1, control=str(tmp_path / "control.pt")))(net, batch, (0,)).tensors
+    moved = fedavg(Client(kind="fedavg", lr=0.1, control=str(tmp_path / "control.pt")))(net, batch, (0,)).tensors
     for name in plain:
         torch.testing.assert_close(moved[name], plain[name] - 0.1 * 0.01, rtol=1e-6, atol=1e-9)
 
@@ -146,5 +146,5 @@ def test_control_variates_correct_each_step(model, victims, tmp_path):
 def test_a_batch_may_have_several_axes_of_targets():
     net = torch.nn.Linear(3, 2)
     batch = Batch(torch.rand(2, 4, 3), torch.rand(2, 4, 2))
-    shared = fedavg(LocalTraining(kind="fedavg", loss="mse", batch_size=2, optimizer="adam"))(net, batch, (0, 1))
+    shared = fedavg(Client(kind="fedavg", loss="mse", batch_size=2, optimizer="adam"))(net, batch, (0, 1))
     assert shared.tensors["weight"].shape == (2, 2, 3)

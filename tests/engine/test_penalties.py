@@ -11,7 +11,7 @@ from leakgauge.engine.gradients import client_gradients, one_by_one, trial_gradi
 from leakgauge.engine.layerwise import layerwise_gradients
 from leakgauge.engine.losses import cross_entropy
 from leakgauge.engine.penalties import add_penalty, collecting
-from leakgauge.types import Batch, LocalTraining
+from leakgauge.types import Batch, Client
 
 
 class Shrinking(nn.Module):
@@ -62,7 +62,7 @@ def test_every_way_of_taking_gradients_has_it(way, model, batch):
 def test_local_training_has_it(norm, model, batch):
     """BatchNorm in train mode takes the plain loop."""
     net = nn.Sequential(*model, nn.BatchNorm1d(3, affine=False)) if norm else model
-    local = LocalTraining("fedavg", lr=0.1, batchnorm="train" if norm else "eval")
+    local = Client("fedavg", lr=0.1, batchnorm="train" if norm else "eval")
     found = fedavg(local)(net, batch, range(3)).tensors["0.weight"]
     silent = copy.deepcopy(net)
     silent[2] = nn.Identity()

@@ -15,7 +15,7 @@ from leakgauge.data import draw_victims, load
 from leakgauge.execution import batching
 from leakgauge.models import load_model
 from leakgauge.settings import setting
-from leakgauge.types import Attack, LocalTraining, Reconstruction, threat_model
+from leakgauge.types import Attack, Client, Reconstruction, threat_model
 
 TRIALS = 5
 
@@ -24,7 +24,7 @@ TRIALS = 5
 def seen():
     digits = load("digits")
     net, batch = load_model("mlp:hidden=8,activation=sigmoid", digits.spec, 0), draw_victims(digits, TRIALS, 1, 0)
-    facts = facts_about(net, batch, digits.spec, LocalTraining(), None)
+    facts = facts_about(net, batch, digits.spec, Client(), None)
     return observe(net, fedsgd()(net, batch, range(TRIALS)), threat_model("honest-but-curious+labels"), facts)
 
 

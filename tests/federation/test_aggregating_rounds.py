@@ -18,10 +18,10 @@ from leakgauge.federation.encryption.paillier import Paillier
 from leakgauge.federation.federation import Federated, clients_of
 from leakgauge.federation.poisoning import Poison
 from leakgauge.models import load_model
-from leakgauge.types import Federation, LocalTraining, Partition
+from leakgauge.types import Client, Federation, Partition
 
 SAMPLES = load("digits", "train")
-LOCAL = LocalTraining(kind="fedavg", epochs=3, batch_size=20, lr=0.3)
+LOCAL = Client(kind="fedavg", epochs=3, batch_size=20, lr=0.3)
 EVEN = clients_of(SAMPLES, Partition(kind="iid", clients=6), 0, 0)
 DEMO = Paillier(bits=256, insecure_demo=True)
 
@@ -38,7 +38,7 @@ def after(running: Federated, rounds: int = 2) -> torch.Tensor:
     return torch.cat([p.detach().flatten() for p in running.model.parameters()])
 
 
-@pytest.mark.parametrize("local", [LOCAL, LocalTraining()], ids=["fedavg", "fedsgd"])
+@pytest.mark.parametrize("local", [LOCAL, Client()], ids=["fedavg", "fedsgd"])
 @pytest.mark.parametrize(
     "aggregator", [FedAvg(), FedBoosting(mix=0.9), FedAdam(), LearnedProportions()], ids=lambda a: a.name
 )

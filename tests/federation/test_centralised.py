@@ -4,7 +4,7 @@ import torch
 
 from leakgauge.federation.centralised import Centralised
 from leakgauge.federation.federation import Federated
-from leakgauge.types import Federation, LocalTraining
+from leakgauge.types import Client, Federation
 
 
 def built(kind, digits, net, clients, per_round, local):
@@ -12,7 +12,7 @@ def built(kind, digits, net, clients, per_round, local):
 
 
 def test_pooled_clients_are_one_client(digits, model):
-    net, local = model().float(), LocalTraining(kind="fedavg", lr=0.1)
+    net, local = model().float(), Client(kind="fedavg", lr=0.1)
     shares = list(torch.arange(60).split(20))
     pooled = built(Centralised, digits, net, shares, 3, local)
     single = built(Federated, digits, net, [torch.arange(60)], 1, local)
@@ -24,7 +24,7 @@ def test_pooled_clients_are_one_client(digits, model):
 
 
 def test_it_trains_on_the_clients_of_the_round_alone(digits, model):
-    net, local = model().float(), LocalTraining(kind="fedavg", lr=0.1)
+    net, local = model().float(), Client(kind="fedavg", lr=0.1)
     shares = list(torch.arange(60).split(20))
     pooled = built(Centralised, digits, net, shares, 1, local)
     (client,) = pooled.drawn(1)

@@ -14,14 +14,14 @@ from leakgauge.defenses.gaussian import Gaussian
 from leakgauge.errors import BadInput
 from leakgauge.federation.federation import Federated, clients_of
 from leakgauge.models import load_model
-from leakgauge.types import Batch, Defense, Federation, LocalTraining, Partition, SharedUpdate
+from leakgauge.types import Batch, Client, Defense, Federation, Partition, SharedUpdate
 
 SAMPLES = load("digits", "train", None)
-AVERAGED = LocalTraining(kind="fedavg", epochs=2, batch_size=4, lr=0.1)
+AVERAGED = Client(kind="fedavg", epochs=2, batch_size=4, lr=0.1)
 SKEWED = Partition(kind="classes", classes=2, clients=30)
 
 
-def federated(*defenses: Defense, local: LocalTraining = AVERAGED, most: int = 3, **fields) -> Federated:
+def federated(*defenses: Defense, local: Client = AVERAGED, most: int = 3, **fields) -> Federated:
     settings = Federation(**{"rounds": 3, "per_round": 5, "most": most} | fields)
     model = load_model("mlp", SAMPLES.spec, seed=0).double()
     return Federated(model, SAMPLES, clients_of(SAMPLES, SKEWED, most, 0), settings, local, defenses, 0)
@@ -43,7 +43,7 @@ def slow_round(before: Federated, number: int) -> dict[str, torch.Tensor]:
     return {n: p.detach() + moved[n] for n, p in before.model.named_parameters()}
 
 
-@pytest.mark.parametrize("local", [AVERAGED, LocalTraining()])
+@pytest.mark.parametrize("local", [AVERAGED, Client()])
 def test_a_round_equals_the_plain_loop_over_its_clients(local):
     running = federated(local=local)
     expected = slow_round(running, 1)
@@ -80,11 +80,11 @@ def test_noise_differs_by_round_and_client_and_repeats_by_seed():
 
 def test_what_dgc_keeps_back_is_sent_in_a_later_round():
     """With zero momentum and a fixed gradient: sent + kept = what was computed, per client."""
-    running = federated(DGC(share=0.95, momentum=0.0), per_round=30, local=LocalTraining())
+    running = federated(DGC(share=0.95, momentum=0.0), per_round=30, local=Client())
     gradients = {}
     for client, indices in enumerate(running.clients):
         inputs, labels = SAMPLES.take(indices[None])
-        gradients[client] = client_step(LocalTraining())(running.model, Batch(inputs.double(), labels), [0])
+        gradients[client] = client_step(Client())(running.model, Batch(inputs.double(), labels), [0])
     shared = running._updates([3, 7], 1)
     for row, client in enumerate((3, 7)):
         kept = running.memory[client]["v/fc1.weight"]

@@ -24,7 +24,7 @@ from leakgauge.defenses.secure_aggregation import SecureAggregation
 from leakgauge.errors import BadInput, MissingExtra, NotApplicable
 from leakgauge.integrations.flower import Training, as_mod, with_aggregate
 from leakgauge.models import load_model
-from leakgauge.types import Defense, LocalTraining
+from leakgauge.types import Client, Defense
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
@@ -33,7 +33,7 @@ with warnings.catch_warnings():
     from flwr.serverapp.strategy import FedAvg
 
 DIGITS = load("digits", "test", None)
-LOCAL = LocalTraining(kind="fedavg", lr=0.1)
+LOCAL = Client(kind="fedavg", lr=0.1)
 
 
 @pytest.fixture(autouse=True)
@@ -193,7 +193,7 @@ def test_training_in_the_apps_place_is_the_apps_own_where_nothing_is_defended() 
 
 def test_gradients_are_not_what_flower_sends() -> None:
     with pytest.raises(NotApplicable, match="fedavg"):
-        as_mod(training=Training(network, samples, LocalTraining()))
+        as_mod(training=Training(network, samples, Client()))
     with pytest.raises(NotApplicable, match="write it last"):
         as_mod(DGC(), Gaussian(), training=Training(network, samples, LOCAL))
 

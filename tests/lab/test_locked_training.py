@@ -14,7 +14,7 @@ from leakgauge.federation.federation import Federated
 from leakgauge.lab.locked_training import LockedTraining, _first_locks, train_locked
 from leakgauge.models import load_model
 from leakgauge.models.locked_norm import draw_locks, with_norm
-from leakgauge.types import Federation, LocalTraining
+from leakgauge.types import Client, Federation
 
 HOW = LockedTraining(rounds=6, epochs=3, batch_size=32, lr=0.05)
 
@@ -100,6 +100,4 @@ def test_the_same_seed_gives_the_same_accuracies(federation):
 def test_a_federation_that_keeps_no_locks_refuses():
     train = load("digits", "train")
     with pytest.raises(NotApplicable, match="locked_training"):
-        Federated(
-            model(), train, iid(train.labels, 3, seed=0), Federation(per_round=3), LocalTraining(), (KeyLock(),), 0
-        )
+        Federated(model(), train, iid(train.labels, 3, seed=0), Federation(per_round=3), Client(), (KeyLock(),), 0)

@@ -7,7 +7,7 @@ from leakgauge.client.observe import facts_about, observe
 from leakgauge.data import draw_victims, load
 from leakgauge.matching.noise import noise_in_gradient
 from leakgauge.models import load_model
-from leakgauge.types import LocalTraining, threat_model
+from leakgauge.types import Client, threat_model
 
 
 @pytest.fixture(scope="module")
@@ -23,12 +23,12 @@ def batch():
 @pytest.mark.parametrize(
     ("local", "noised", "expected"),
     [
-        (LocalTraining(), "sum", 1 / 3),
-        (LocalTraining(), "joint-sum", 2 / 3),  # four tensors
-        (LocalTraining(), "update", 1),
-        (LocalTraining("fedavg", epochs=4, lr=0.1), "sum", 1 / (3 * 2)),
-        (LocalTraining("fedavg", batch_size=2, lr=0.1), "sum", (1 / 4 + 1) ** 0.5 / 2),  # steps of 2 samples and of 1
-        (LocalTraining("fedavg", epochs=4, lr=0.1), "update", 1 / 0.4),
+        (Client(), "sum", 1 / 3),
+        (Client(), "joint-sum", 2 / 3),  # four tensors
+        (Client(), "update", 1),
+        (Client("fedavg", epochs=4, lr=0.1), "sum", 1 / (3 * 2)),
+        (Client("fedavg", batch_size=2, lr=0.1), "sum", (1 / 4 + 1) ** 0.5 / 2),  # steps of 2 samples and of 1
+        (Client("fedavg", epochs=4, lr=0.1), "update", 1 / 0.4),
     ],
 )
 def test_noise_on_its_way_into_the_matched_gradient(model, batch, local, noised, expected):

@@ -13,10 +13,10 @@ from leakgauge.defenses.dropout import Dropout, draw_masks, visible_masks
 from leakgauge.errors import NotApplicable
 from leakgauge.matching.problem import Matching, matching_of
 from leakgauge.models import load_model
-from leakgauge.types import Batch, LocalTraining, Observation, threat_model
+from leakgauge.types import Batch, Client, Observation, threat_model
 
 BOTH = torch.arange(2)
-ONE_STEP = LocalTraining(kind="fedavg", lr=0.1)
+ONE_STEP = Client(kind="fedavg", lr=0.1)
 
 
 def nothing(_: nn.Module, inputs: Tensor, __: Tensor) -> Tensor:
@@ -52,10 +52,10 @@ def test_with_hidden_labels_the_logits_stand_behind_the_inputs(scene):
     assert problem.evaluator(BOTH)(z)[0].max() < 1e-12
 
 
-@pytest.mark.parametrize("unrolled", [None, LocalTraining(kind="fedavg", lr=0.1, epochs=2, batch_size=1)])
+@pytest.mark.parametrize("unrolled", [None, Client(kind="fedavg", lr=0.1, epochs=2, batch_size=1)])
 def test_the_slope_is_what_central_differences_measure(scene, unrolled):
     """METHODS A1 (iii), through the inputs' units and the unrolled steps; a prior's slope is in it."""
-    made = scene("mlp:hidden=6,activation=sigmoid", samples=2, local=unrolled or LocalTraining(), dtype=torch.float64)
+    made = scene("mlp:hidden=6,activation=sigmoid", samples=2, local=unrolled or Client(), dtype=torch.float64)
     problem = dataclasses.replace(
         problem_of(made, labels=False, distance="cosine", unrolled=unrolled),
         label_unit=3.0,
@@ -154,8 +154,8 @@ def dropped(p: float, samples: int = 1, model: str = "lenet-dlg:filters=4") -> t
     batch = Batch(drawn.inputs.double(), drawn.labels)
     defense = Dropout(p=p)
     net = prepared(load_model(model, data.spec, seed=0).double(), defense)
-    update = chain(client_step(LocalTraining()), defense)(net, batch, SEEDS)
-    facts = facts_about(net, batch, data.spec, LocalTraining(), None)
+    update = chain(client_step(Client()), defense)(net, batch, SEEDS)
+    facts = facts_about(net, batch, data.spec, Client(), None)
     return batch, observe(net, update, threat_model("honest-but-curious"), facts)
 
 

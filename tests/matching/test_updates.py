@@ -7,7 +7,7 @@ from torch import nn
 from leakgauge.client.fedsgd import fedsgd
 from leakgauge.errors import NotApplicable
 from leakgauge.matching.updates import classifier_layer, example_input, observed_gradient
-from leakgauge.types import LocalTraining
+from leakgauge.types import Client
 
 
 def test_a_gradient_is_taken_as_it_is(scene):
@@ -17,7 +17,7 @@ def test_a_gradient_is_taken_as_it_is(scene):
 
 
 def test_one_local_step_gives_back_the_gradient(scene):
-    made = scene(samples=3, local=LocalTraining(kind="fedavg", lr=0.3), dtype=torch.float64)
+    made = scene(samples=3, local=Client(kind="fedavg", lr=0.3), dtype=torch.float64)
     slow = fedsgd()(made.seen.model, made.batch, (0, 1))
     for name, found in observed_gradient(made.seen).items():
         torch.testing.assert_close(found, slow.tensors[name], rtol=1e-8, atol=1e-12)
@@ -25,7 +25,7 @@ def test_one_local_step_gives_back_the_gradient(scene):
 
 def test_several_local_steps_give_the_average_gradient_along_the_path(scene):
     """With a tiny rate the weights hardly move, so the average is the whole batch's gradient."""
-    local = LocalTraining(kind="fedavg", epochs=3, batch_size=2, lr=1e-6)
+    local = Client(kind="fedavg", epochs=3, batch_size=2, lr=1e-6)
     made = scene("mlp:hidden=8,activation=sigmoid", samples=4, local=local, dtype=torch.float64)
     slow = fedsgd()(made.seen.model, made.batch, (0, 1))
     for name, found in observed_gradient(made.seen).items():

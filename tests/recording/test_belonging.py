@@ -17,10 +17,10 @@ from leakgauge.recording import redrawn
 from leakgauge.recording.belonging import origin_of
 from leakgauge.recording.own_update import setup_of
 from leakgauge.setup.plan import parse_chain
-from leakgauge.types import Batch, Finding, LocalTraining, Scenario
+from leakgauge.types import Batch, Client, Finding, Scenario
 
 NETWORKS = ("lenet-dlg:init=default", "mlp:hidden=32,activation=relu,init=default", "vit:patch=4,embedding=16,heads=2")
-EPOCHS = LocalTraining(kind="fedavg", lr=0.02, epochs=3, batch_size=4)
+EPOCHS = Client(kind="fedavg", lr=0.02, epochs=3, batch_size=4)
 
 
 @pytest.fixture(scope="module")
@@ -43,13 +43,13 @@ def drawn(digits, size, seed=0):
 
 def gradient(model, inputs, labels, defense="", local=None, seed=0):
     chain = parse_chain(defense) if defense else ()
-    step = seen_step(client_step(local or LocalTraining()), *chain)
+    step = seen_step(client_step(local or Client()), *chain)
     shared = step(prepared(model, *chain), Batch(inputs[None], labels[None]), [seed])
     return {n: t[0] for n, t in shared.tensors.items()}
 
 
 def belonging(model, update, inputs, labels, declared="", local=None):
-    scenario = Scenario(local=local or LocalTraining(), defenses=(declared,) if declared else (), seed=77)
+    scenario = Scenario(local=local or Client(), defenses=(declared,) if declared else (), seed=77)
     return setup_of(model, update, inputs, labels, scenario, "cpu").victims.belonging
 
 
@@ -92,10 +92,10 @@ def with_norm():
 def test_batchnorm_in_the_other_mode_is_named_as_the_cause(digits):
     inputs, labels, _ = drawn(digits, 6)
     model = with_norm()
-    update = gradient(model, inputs, labels, local=LocalTraining(batchnorm="train"))
+    update = gradient(model, inputs, labels, local=Client(batchnorm="train"))
     with pytest.raises(BadInput, match="it fits --local batchnorm=train"):
         belonging(model, update, inputs, labels)
-    assert belonging(model, update, inputs, labels, local=LocalTraining(batchnorm="train")).sure
+    assert belonging(model, update, inputs, labels, local=Client(batchnorm="train")).sure
 
 
 def squared(logits, labels):
@@ -130,7 +130,7 @@ def test_a_training_that_cannot_be_claimed_is_named_as_the_cause(digits, loss, o
     update = {n: p.detach() - before[n] for n, p in model.named_parameters()}
     model.load_state_dict(before)
     with pytest.raises(BadInput, match=said):
-        belonging(model, update, inputs, labels, local=LocalTraining(kind="fedavg", lr=0.1, epochs=3))
+        belonging(model, update, inputs, labels, local=Client(kind="fedavg", lr=0.1, epochs=3))
 
 
 def test_a_gradient_of_another_loss_is_named_too(digits):

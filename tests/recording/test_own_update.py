@@ -15,7 +15,7 @@ from leakgauge.errors import BadInput
 from leakgauge.models import load_model
 from leakgauge.recording.own_update import blind_setup, holds_batch, scored_setup, setup_for
 from leakgauge.recording.triage import first_observation
-from leakgauge.types import Batch, Fact, LocalTraining, Scenario
+from leakgauge.types import Batch, Client, Fact, Scenario
 
 MINE = """
 import torch
@@ -101,7 +101,7 @@ def test_two_clients_in_one_file(client, mine):
 def test_an_update_that_the_batch_does_not_give_is_refused(client, scale, local, said):
     saved(client[1], scale)
     with pytest.raises(BadInput, match=said):
-        scored_setup(scenario(local=LocalTraining(**local)), None, "cpu")
+        scored_setup(scenario(local=Client(**local)), None, "cpu")
 
 
 def test_another_batch_is_refused_even_if_it_resembles_the_right_one(client, mine):
@@ -124,7 +124,7 @@ def shuffled(client, mine, lr=0.1):
 
 def test_mini_batches_in_another_order_are_audited_with_a_flag(client, mine):
     saved(shuffled(client, mine, lr=1.0))
-    local = LocalTraining(kind="fedavg", lr=1.0, epochs=1, batch_size=2)
+    local = Client(kind="fedavg", lr=1.0, epochs=1, batch_size=2)
     report, _ = run_audit(scenario(local=local, attacks=("random-guess", "labels")))
     assert "batch-only-alike" in {flag.id for flag in report.flags}
     with pytest.raises(BadInput, match="times as long"):
@@ -156,7 +156,7 @@ def test_a_floor_without_public_samples_is_not_called_a_failed_attack(client):
 
 def test_a_weight_difference_with_the_right_rate_is_taken(client):
     saved(client[1], -0.1)
-    setup = scored_setup(scenario(local=LocalTraining(kind="fedavg", lr=0.1)), None, "cpu")
+    setup = scored_setup(scenario(local=Client(kind="fedavg", lr=0.1)), None, "cpu")
     assert setup.victims.shared.kind == "weight_delta"
 
 
@@ -180,7 +180,7 @@ def test_a_declared_defense_may_have_changed_it_and_who_knows_it_is_played(clien
         ({"data": "digits"}, "--blind"),
         ({"threat_model": "malicious-architecture"}, "saved update"),
         ({"defenses": ("prune", "sign")}, "one chain"),
-        ({"local": LocalTraining(seen=3)}, "one update was saved"),
+        ({"local": Client(seen=3)}, "one update was saved"),
     ],
 )
 def test_what_a_file_cannot_have_is_refused(client, changes, said):
@@ -284,7 +284,7 @@ def test_a_training_loop_hands_in_what_it_has(client, mine):
 
 def test_a_loop_with_the_wrong_claim_is_told(client, mine):
     model, update = client
-    wrong = dataclasses.replace(Scenario(attacks=("peeling",)), local=LocalTraining(kind="fedavg", lr=0.1))
+    wrong = dataclasses.replace(Scenario(attacks=("peeling",)), local=Client(kind="fedavg", lr=0.1))
     with pytest.raises(BadInput, match="opposite"):
         audit_update(model, update, *mine["batch"](), wrong)
     with pytest.raises(BadInput, match="zeros only"):
@@ -301,7 +301,7 @@ def files(tmp_path):
     """Two clients' gradients in a file, and their samples in another."""
     victims = draw_victims(load("digits", "test"), trials=2, batch_size=3, seed=8)
     model = load_model(NETWORK, load("digits").spec, seed=0)
-    torch.save(dict(client_step(LocalTraining())(model, victims, (0, 1)).tensors), tmp_path / "update.pt")
+    torch.save(dict(client_step(Client())(model, victims, (0, 1)).tensors), tmp_path / "update.pt")
     (tmp_path / "own.py").write_text(
         "from leakgauge.data import draw_victims, load\n"
         "def batch():\n"

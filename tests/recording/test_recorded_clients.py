@@ -28,7 +28,7 @@ from leakgauge.recording.recorded_clients import (
 from leakgauge.recording.recorded_folder import Origin, read_folder
 from leakgauge.recording.recorder import Recorder
 from leakgauge.recording.triage import first_observation
-from leakgauge.types import Batch, Fact, LocalTraining, Scenario
+from leakgauge.types import Batch, Client, Fact, Scenario
 
 DIGITS = load("digits", "test")
 MODEL = "mlp:hidden=32"
@@ -105,10 +105,10 @@ def test_what_was_recorded_fills_the_scenario_in_once_and_for_all(tmp_path):
 
 def test_what_the_scenario_says_goes_first(tmp_path):
     record(tmp_path, (2, 2))
-    local = LocalTraining(kind="fedavg", lr=0.5)
+    local = Client(kind="fedavg", lr=0.5)
     assert filled(scenario(tmp_path, local=local)).local == local
     with pytest.raises(BadInput, match="fedavg: update-00000 is a weight_delta"):
-        filled(scenario(tmp_path, local=LocalTraining(batchnorm="train")))
+        filled(scenario(tmp_path, local=Client(batchnorm="train")))
 
 
 @pytest.mark.parametrize("kind", ["weight_delta", "gradient"])

@@ -22,7 +22,7 @@ from leakgauge.recording.recorded_folder import (
     weights_of,
 )
 from leakgauge.recording.recorder import Recorder
-from leakgauge.types import LocalTraining
+from leakgauge.types import Client
 
 
 def model() -> nn.Module:
@@ -52,7 +52,7 @@ def test_what_was_recorded_comes_back(tmp_path: Path) -> None:
     net = record(tmp_path, epochs=2, batch_size=1)
     entries = read_folder(tmp_path)
     assert [entry.origin.client for entry in entries] == ["0", "1"]
-    assert entries[0].local() == LocalTraining(kind="fedavg", lr=0.1, epochs=2, batch_size=1)
+    assert entries[0].local() == Client(kind="fedavg", lr=0.1, epochs=2, batch_size=1)
     update = tensors_of(entries[0], net)
     assert update.trials == 1
     assert update.tensors.keys() == dict(net.named_parameters()).keys()

@@ -12,11 +12,11 @@ from leakgauge.data import draw_victims, load
 from leakgauge.defenses.clip import Clip
 from leakgauge.defenses.gaussian import Gaussian
 from leakgauge.models import load_model
-from leakgauge.recording.replays import SINGLE, Client, other_trainings, rounded
-from leakgauge.types import LocalTraining
+from leakgauge.recording.replays import SINGLE, ReplayedClient, other_trainings, rounded
+from leakgauge.types import Client
 
 SEEDS = (3, 4)
-EPOCHS = LocalTraining(kind="fedavg", lr=0.1, epochs=2, batch_size=2)
+EPOCHS = Client(kind="fedavg", lr=0.1, epochs=2, batch_size=2)
 
 
 @pytest.fixture(scope="module")
@@ -26,14 +26,14 @@ def batch():
 
 def client(local=None, defenses=(), model=None):
     model = model or load_model("mlp:hidden=16", load("digits").spec, 0)
-    return Client(model, local or LocalTraining(), defenses, tuple(n for n, _ in model.named_parameters()))
+    return ReplayedClient(model, local or Client(), defenses, tuple(n for n, _ in model.named_parameters()))
 
 
 def largest_gap(one, other):
     return max(float((one[n] - other[n]).abs().max()) for n in one)
 
 
-@pytest.mark.parametrize("local", [LocalTraining(), EPOCHS], ids=lambda local: local.kind)
+@pytest.mark.parametrize("local", [Client(), EPOCHS], ids=lambda local: local.kind)
 def test_it_is_the_client_step_in_double_precision_and_coarser_ones_are_near(batch, local):
     own = client(local)
     exact = own.replay(batch, SEEDS)
@@ -80,14 +80,14 @@ def test_dropout_is_drawn_from_the_seed_and_the_model_stays_as_it_was(batch):
 
 
 def test_the_claimed_training_replayed_as_another_one_is_the_same(batch):
-    for local in (LocalTraining(), EPOCHS):
+    for local in (Client(), EPOCHS):
         own = client(local)
         plain = dataclasses.replace(next(other_trainings(own, 4)), loss=None)
         assert largest_gap(plain.replay(own, batch), own.replay(batch, SEEDS)) < 1e-9
 
 
 def test_a_momentum_by_hand(batch):
-    own = client(LocalTraining(kind="fedavg", lr=0.1, epochs=3))
+    own = client(Client(kind="fedavg", lr=0.1, epochs=3))
     found = next(t for t in other_trainings(own, 4) if t.words == "SGD with momentum 0.9").replay(own, batch)
     model = load_model("mlp:hidden=16", load("digits").spec, 0).double()
     before, speed = [p.detach().clone() for p in model.parameters()], [torch.zeros_like(p) for p in model.parameters()]
@@ -105,6 +105,6 @@ def test_a_momentum_by_hand(batch):
 def test_what_would_make_no_difference_is_not_tried():
     words = [t.words for t in other_trainings(client(), 4)]
     assert not any("momentum" in w or "Adam" in w for w in words)
-    one_step = [t.words for t in other_trainings(client(LocalTraining(kind="fedavg")), 4)]
+    one_step = [t.words for t in other_trainings(client(Client(kind="fedavg")), 4)]
     assert "Adam" in one_step
     assert not any("momentum" in w for w in one_step)

@@ -14,12 +14,12 @@ from leakgauge.errors import BadInput
 from leakgauge.models import load_model
 from leakgauge.recording.sanity import refuse_unmarked, sanity
 from leakgauge.setup.plan import parse_chain
-from leakgauge.types import Batch, Fact, LocalTraining, threat_model
+from leakgauge.types import Batch, Client, Fact, threat_model
 from leakgauge.types.triage import CAUTION, INFO, WRONG
 
 
 def seen(samples=2, local=None, defenses=(), model="mlp:hidden=32", factor=1.0, claimed=None, seed=0):
-    digits, local = load("digits"), local or LocalTraining()
+    digits, local = load("digits"), local or Client()
     net = load_model(model, digits.spec, seed)
     batch = draw_victims(digits, 3, samples, seed)
     update = chain(client_step(local), *defenses)(net, batch, (0, 1, 2)).map(lambda _, t: factor * t)
@@ -34,7 +34,7 @@ def clue(observation, id):
 
 
 @pytest.mark.parametrize("samples", [1, 2, 8, 40])
-@pytest.mark.parametrize("local", [LocalTraining(), LocalTraining(kind="fedavg", lr=0.1)])
+@pytest.mark.parametrize("local", [Client(), Client(kind="fedavg", lr=0.1)])
 def test_an_honest_update_passes(samples, local):
     for seed in range(3):
         observation = seen(samples, local, seed=seed)
@@ -42,9 +42,9 @@ def test_an_honest_update_passes(samples, local):
 
 
 def test_a_wrong_learning_rate_is_said_with_the_right_one():
-    right = LocalTraining(kind="fedavg", lr=0.1)
+    right = Client(kind="fedavg", lr=0.1)
     for claimed in (0.001, 10.0):
-        found = clue(seen(2, right, claimed=LocalTraining(kind="fedavg", lr=claimed)), "claims")
+        found = clue(seen(2, right, claimed=Client(kind="fedavg", lr=claimed)), "claims")
         assert found.severity == WRONG
         assert f"{claimed:g} is claimed" in found.meaning
         rate = float(found.meaning.split("learning rate near ")[1].split(",")[0])
@@ -61,10 +61,10 @@ def test_a_turned_sign_and_a_sum_are_named(factor, samples, says):
 
 
 def test_a_gradient_and_a_weight_difference_are_told_apart():
-    found = clue(seen(2, claimed=LocalTraining(kind="fedavg", lr=0.01)), "claims")
+    found = clue(seen(2, claimed=Client(kind="fedavg", lr=0.01)), "claims")
     assert found.severity == WRONG
     assert "a gradient (say --local kind=fedsgd)" in found.meaning
-    found = clue(seen(2, LocalTraining(kind="fedavg", lr=0.01), claimed=LocalTraining()), "claims")
+    found = clue(seen(2, Client(kind="fedavg", lr=0.01), claimed=Client()), "claims")
     assert found.severity == WRONG
     assert "a weight difference at a rate near" in found.meaning
 
@@ -73,7 +73,7 @@ def test_noise_and_a_loss_without_its_softmax_show():
     assert clue(seen(defenses=(Gaussian(std=0.01),)), "loss").severity == CAUTION
     drowned = clue(seen(defenses=(Gaussian(std=1.0),)), "claims")
     assert drowned.severity == CAUTION, "noise is no proof of a wrong claim"
-    forgot = clue(seen(local=LocalTraining(loss="nll-on-logits"), claimed=LocalTraining()), "loss")
+    forgot = clue(seen(local=Client(loss="nll-on-logits"), claimed=Client()), "loss")
     assert forgot.severity == WRONG
     assert "nll-on-logits" in forgot.meaning
 
@@ -109,8 +109,8 @@ def shared(applied, declared, samples=4, seed=1):
     model = load_model("mlp:hidden=32,activation=relu,init=default", digits.spec, 0)
     chain = parse_chain(applied) if applied else ()
     batch = Batch(inputs[None], labels[None])
-    update = seen_step(client_step(LocalTraining()), *chain)(prepared(model, *chain), batch, [seed])
-    facts = facts_about(model, batch, digits.spec, LocalTraining(), None)
+    update = seen_step(client_step(Client()), *chain)(prepared(model, *chain), batch, [seed])
+    facts = facts_about(model, batch, digits.spec, Client(), None)
     model = prepared(model, *parse_chain(declared))
     return observe(model, update, threat_model("honest-but-curious"), facts)
 

@@ -13,7 +13,7 @@ from leakgauge.client.fedavg import fedavg
 from leakgauge.client.fedsgd import fedsgd
 from leakgauge.errors import BadInput
 from leakgauge.recording.saved_update import read_update
-from leakgauge.types import LocalTraining
+from leakgauge.types import Client
 
 
 def save(path: Path, tensors: dict[str, torch.Tensor]) -> Path:
@@ -61,7 +61,7 @@ def test_half_precision_becomes_float32_and_double_stays(net, gradient, tmp_path
 @pytest.mark.parametrize("clients", ["one", "many"])
 def test_batchnorm_buffers_are_kept_apart(model, victims, tmp_path, clients):
     net = model("resnet20:width=2").float()
-    local = LocalTraining(kind="fedavg", batchnorm="train")
+    local = Client(kind="fedavg", batchnorm="train")
     shared = fedavg(local)(net, victims(2, 2, torch.float32), (0, 1))
     everything = {**shared.tensors, **shared.buffers}
     if clients == "one":

@@ -12,7 +12,7 @@ from leakgauge.report.html import to_html
 from leakgauge.report.markdown import to_markdown
 from leakgauge.setup.plan import parse_chain
 from leakgauge.setup.setup import load_setup
-from leakgauge.types import AuditReport, LocalTraining, Scenario
+from leakgauge.types import AuditReport, Client, Scenario
 from leakgauge.types.triage import CAUTION, EXPOSED, INFO, SEVERITIES
 
 
@@ -39,7 +39,7 @@ def test_one_sample_and_batches_behind_a_first_linear_layer():
 def test_other_first_layers_and_activations_are_told_as_such():
     assert clues_of("lenet-dlg:filters=4")["first-layer"].severity == INFO
     assert "no ReLU" in clues_of("mlp:hidden=30,activation=sigmoid", batch_size=4)["first-layer"].meaning
-    several = clues_of(batch_size=4, local=LocalTraining(kind="fedavg", epochs=3))
+    several = clues_of(batch_size=4, local=Client(kind="fedavg", epochs=3))
     assert "several local steps" in several["first-layer"].meaning
     assert "no ratio" in clues_of(shared_layers="last:1", batch_size=4)["first-layer"].meaning
 

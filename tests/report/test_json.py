@@ -10,7 +10,7 @@ import pytest
 
 from leakgauge.errors import BadInput, LeakgaugeError
 from leakgauge.report import from_json, scenario_toml, to_json
-from leakgauge.types import GateResult, Interval, LocalTraining, Scenario, Traces
+from leakgauge.types import Client, GateResult, Interval, Scenario, Traces
 
 
 def test_round_trip_gives_back_an_equal_report(made):
@@ -156,7 +156,7 @@ def test_every_field_round_trips():
         data="folder/of pictures",
         batch_size=4,
         batch_labels="distinct",
-        local=LocalTraining(kind="fedavg", epochs=3, batch_size=2, lr=1e-05, batchnorm="train"),
+        local=Client(kind="fedavg", epochs=3, batch_size=2, lr=1e-05, batchnorm="train"),
         defenses=("gaussian:std=0.1+prune:share=0.9", "dp-sgd"),
         threat_model="honest-but-curious+labels",
         attacks=("dlg",),

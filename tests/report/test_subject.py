@@ -17,7 +17,7 @@ from leakgauge.report.subject import (
     told,
     update_of,
 )
-from leakgauge.types import ORACLES, Fact, LocalTraining, Scenario
+from leakgauge.types import ORACLES, Client, Fact, Scenario
 from leakgauge.types.client import Partition
 
 
@@ -130,15 +130,15 @@ def test_a_table_has_the_shape_of_its_rows(make):
 @pytest.mark.parametrize(
     ("local", "text"),
     [
-        (LocalTraining(), "fedsgd: one gradient is shared; BatchNorm, if any, uses running statistics"),
-        (LocalTraining(batchnorm="train"), "fedsgd: one gradient is shared; BatchNorm, if any, uses batch statistics"),
+        (Client(), "fedsgd: one gradient is shared; BatchNorm, if any, uses running statistics"),
+        (Client(batchnorm="train"), "fedsgd: one gradient is shared; BatchNorm, if any, uses batch statistics"),
         (
-            LocalTraining(kind="fedavg", epochs=1, lr=0.01),
+            Client(kind="fedavg", epochs=1, lr=0.01),
             "fedavg: 1 local epoch, all samples at once, learning rate 0.01; "
             "BatchNorm, if any, uses running statistics",
         ),
         (
-            LocalTraining(kind="fedavg", epochs=5, batch_size=4, lr=1e-5, batchnorm="train"),
+            Client(kind="fedavg", epochs=5, batch_size=4, lr=1e-5, batchnorm="train"),
             "fedavg: 5 local epochs, mini-batches of 4, learning rate 1e-05; BatchNorm, if any, uses batch statistics",
         ),
     ],

@@ -15,11 +15,11 @@ from leakgauge.metrics.psnr import PSNR
 from leakgauge.models import load_model
 from leakgauge.servers._fished import answer_to
 from leakgauge.servers.class_fishing import ClassFishing, exact_counts
-from leakgauge.types import Batch, Fact, LocalTraining, threat_model
+from leakgauge.types import Batch, Client, Fact, threat_model
 
 DATA = load("digits")
 PUBLIC = public_batch(load("digits", "train"), 128, seed=0)
-FEDSGD = LocalTraining()
+FEDSGD = Client()
 RELU = "lenet-dlg:activation=relu,init=default"
 SERVER = ClassFishing(steps=1)
 
@@ -183,7 +183,7 @@ def test_large_features_do_not_lift_the_class_over_the_other_biases():
 
 
 def test_a_weight_difference_of_one_step_gives_the_same_answer():
-    local, model = LocalTraining(kind="fedavg", lr=0.1), network("lenet-dlg", torch.float64)
+    local, model = Client(kind="fedavg", lr=0.1), network("lenet-dlg", torch.float64)
     batch = Batch(MIXED.inputs.double(), MIXED.labels)
     seen, _ = meet(SERVER, model, batch, local)
     answer = answer_to(seen, "fc")
@@ -218,7 +218,7 @@ def test_models_without_a_last_linear_layer_are_refused_by_name():
 def test_batch_statistics_are_refused_by_the_name_of_the_layer():
     model = nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(144, 10))
     with pytest.raises(NotApplicable, match="'1' mixes the samples"):
-        meet(SERVER, model, MIXED, LocalTraining(batchnorm="train"))
+        meet(SERVER, model, MIXED, Client(batchnorm="train"))
     meet(SERVER, model, MIXED)
 
 

@@ -15,7 +15,7 @@ from leakgauge.metrics.psnr import PSNR
 from leakgauge.models import load_model
 from leakgauge.servers._fished import answer_to, asks_for, changed, silenced
 from leakgauge.servers.feature_fishing import FeatureFishing, cut_of, equal_counts
-from leakgauge.types import Batch, Fact, LocalTraining, threat_model
+from leakgauge.types import Batch, Client, Fact, threat_model
 
 DATA = load("digits")
 PUBLIC = public_batch(load("digits", "train"), 128, seed=0)
@@ -39,7 +39,7 @@ def mixed(labels):
 
 
 def look(model, batch, public=PUBLIC):
-    local = LocalTraining()
+    local = Client()
     update = client_step(local)(model, batch, [0] * batch.trials)
     facts = facts_about(model, batch, DATA.spec, local, public)
     return observe(model, update, threat_model("malicious-parameters"), facts)
@@ -59,7 +59,7 @@ def meet(server, model, batch, public=PUBLIC):
 def gradient_norms(model, batch, last="fc"):
     """Norm of each sample's own gradient below the last layer: (N,)."""
     alone = Batch(batch.inputs[0][:, None], batch.labels[0][:, None])
-    shared = client_step(LocalTraining())(model, alone, [0] * alone.trials).tensors
+    shared = client_step(Client())(model, alone, [0] * alone.trials).tensors
     return sum(t.flatten(1).pow(2).sum(1) for n, t in shared.items() if not n.startswith(f"{last}.")).sqrt()
 
 
@@ -125,7 +125,7 @@ def test_the_rescaled_answer_is_the_gradient_of_that_one_image():
     alone = answer.alone(3, row, bias, 1)
     at = int(sums(model, batch).argmin())
     quiet = changed(model, "fc", weight, bias, 1)
-    own = client_step(LocalTraining())(quiet, Batch(batch.inputs[:, [at]], batch.labels[:, [at]]), [0])
+    own = client_step(Client())(quiet, Batch(batch.inputs[:, [at]], batch.labels[:, [at]]), [0])
     for key, tensor in own.tensors.items():
         torch.testing.assert_close(alone.update.tensors[key], tensor, rtol=1e-6, atol=1e-6, msg=key)
 

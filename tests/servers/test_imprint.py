@@ -14,7 +14,7 @@ from leakgauge.errors import BadInput, NotApplicable
 from leakgauge.models import load_model
 from leakgauge.servers._first_layer import expected_alone
 from leakgauge.servers.imprint import Imprint, public_quantiles, query_vector
-from leakgauge.types import Batch, DataSpec, LocalTraining, Observation, Reconstruction, threat_model
+from leakgauge.types import Batch, Client, DataSpec, Observation, Reconstruction, threat_model
 
 IMAGES = DataSpec("noise", (3, 6, 6), 5, "image")
 LINEAR = Imprint(bins=60, variant="linear")
@@ -54,7 +54,7 @@ def scene(
     public=True,
 ) -> Scene:
     g = torch.Generator().manual_seed(seed)
-    local = local or LocalTraining()
+    local = local or Client()
     net = load_model(model, data, seed).to(dtype) if isinstance(model, str) else model
 
     def draw(*shape):
@@ -74,7 +74,7 @@ def scene(
 @pytest.mark.parametrize("query", ["randn", "fourier", "brightness"])
 @pytest.mark.parametrize("variant", ["linear", "sparse"])
 def test_every_sample_alone_in_its_bin_is_recovered(variant, query, loss):
-    made = scene(Imprint(bins=60, variant=variant, query=query, mode=2), local=LocalTraining(loss=loss))
+    made = scene(Imprint(bins=60, variant=variant, query=query, mode=2), local=Client(loss=loss))
     alone = made.occupants() == 1
     assert alone.sum() > 10
     assert (made.occupants() > 1).any(), "the test shows nothing about shared bins"
@@ -110,8 +110,8 @@ def test_the_top_bin_is_lost_as_released_and_not_by_default(variant):
         server = attack.with_fields(as_released=as_released)
         sent = server.prepare(load_model("mlp:hidden=16", IMAGES, 0).double(), IMAGES)
         assert bright[0, 2].flatten() @ sent.imprint.query > sent.imprint.edges[-2]
-        update = client_step(LocalTraining())(sent, batch, [0])
-        facts = facts_about(sent, batch, IMAGES, LocalTraining(), None)
+        update = client_step(Client())(sent, batch, [0])
+        facts = facts_about(sent, batch, IMAGES, Client(), None)
         claims = server(observe(sent, update, threat_model("malicious-architecture"), facts), [0]).inputs[0]
         error = torch.cdist(bright[0].flatten(1), claims.flatten(1), p=float("inf")).amin(1)
         assert (error[:2] < 1e-8).all()
@@ -190,8 +190,8 @@ def test_tables():
     net = load_model("mlp", victims.spec, 0)
     batch, known = draw_victims(victims, 2, 8, 0), public_batch(others, 100, 0)
     sent = Imprint().prepare(net, victims.spec, known)
-    update = client_step(LocalTraining())(sent, batch, [0, 1])
-    facts = facts_about(sent, batch, victims.spec, LocalTraining(), known)
+    update = client_step(Client())(sent, batch, [0, 1])
+    facts = facts_about(sent, batch, victims.spec, Client(), known)
     result = Imprint()(observe(sent, update, threat_model("malicious-architecture"), facts), [0, 1])
     assert (torch.cdist(batch.inputs, result.inputs, p=float("inf")).amin(2) < 1e-6).sum() >= 14
 
@@ -220,11 +220,11 @@ def test_the_first_row_as_released_is_everybody():
 
 
 def test_one_local_step_is_as_good_as_a_gradient_and_sparse_rows_survive_several():
-    step = LocalTraining(kind="fedavg", lr=0.1)
+    step = Client(kind="fedavg", lr=0.1)
     for variant in ("linear", "sparse"):
         made = scene(Imprint(bins=60, variant=variant), local=step)
         assert made.error()[made.occupants() == 1].max() < 1e-6
-    made = scene(Imprint(bins=60), local=LocalTraining(kind="fedavg", batch_size=4, epochs=2, lr=0.01))
+    made = scene(Imprint(bins=60), local=Client(kind="fedavg", batch_size=4, epochs=2, lr=0.01))
     assert (made.error()[made.occupants() == 1] < 1e-4).double().mean() > 0.9
     assert "not checked" in made.result.notes[0]
     assert "6 local steps read as one" in made.result.notes[0]
@@ -244,7 +244,7 @@ def test_noise_in_every_bin_leaves_as_many_claims_as_samples(keep):
 
 def test_batchnorm_by_batch_statistics_leaves_samples_recovered_but_unchecked():
     data = DataSpec("noise", (3, 16, 16), 5, "image")
-    made = scene(Imprint(), "convnet:width=2", data=data, samples=6, local=LocalTraining(batchnorm="train"))
+    made = scene(Imprint(), "convnet:width=2", data=data, samples=6, local=Client(batchnorm="train"))
     assert (made.error()[made.occupants() == 1] < 1e-6).all()
     assert "not checked" in made.result.notes[0]
 
@@ -258,7 +258,7 @@ def test_too_many_bins_for_the_precision_are_refused():
 def test_a_model_without_the_module_is_refused():
     made = scene(Imprint())
     plain = made.seen.model.net
-    update = client_step(LocalTraining())(plain, made.batch, range(3))
+    update = client_step(Client())(plain, made.batch, range(3))
     seen = observe(plain, update, made.seen.threat_model, made.seen.revealed)
     with pytest.raises(NotApplicable, match=r"Sequential has none.*malicious-architecture"):
         Imprint()(seen, range(3))

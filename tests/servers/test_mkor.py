@@ -21,9 +21,9 @@ from leakgauge.types import (
     CROSS_ENTROPY,
     NLL_ON_LOGITS,
     Batch,
+    Client,
     DataSpec,
     Fact,
-    LocalTraining,
     Observation,
     Reconstruction,
     threat_model,
@@ -54,8 +54,8 @@ def samples(data: DataSpec, labels: list[list[int]]) -> Batch:
 
 def seen(server: MKOR, model: nn.Module, data: DataSpec, batch: Batch, loss: str, public: bool = True) -> Observation:
     sent = server.prepare(model, data)
-    local = LocalTraining(loss=loss)
-    update = fedsgd(LocalTraining(loss=loss))(sent, batch, range(batch.trials))
+    local = Client(loss=loss)
+    update = fedsgd(Client(loss=loss))(sent, batch, range(batch.trials))
     known = samples(data, [[0] * 40]) if public else None
     facts = facts_about(sent, batch, data, local, known)
     return observe(sent, update, threat_model("malicious-parameters"), facts)
@@ -294,7 +294,7 @@ def test_a_louder_server_is_heard_through_noise():
     for server in (MKOR(), MKOR().louder()):
         sent = server.prepare(model, data)
         update = Gaussian(std=0.1).wrap(fedsgd("eval", NLL_ON_LOGITS))(sent, batch, [0])
-        facts = facts_about(sent, batch, data, LocalTraining(loss=NLL_ON_LOGITS), None)
+        facts = facts_about(sent, batch, data, Client(loss=NLL_ON_LOGITS), None)
         result = server(observe(sent, update, threat_model("malicious-parameters"), facts), [0])
         errors.append(float((result.inputs[0, 0] - batch.inputs[0, 1]).abs().mean()))
     assert errors[1] < 1e-2 < errors[0]

@@ -11,7 +11,7 @@ from leakgauge.client.observe import facts_about, observe
 from leakgauge.errors import BadInput, NotApplicable
 from leakgauge.models import load_model
 from leakgauge.servers.mkor import MKOR
-from leakgauge.types import NLL_ON_LOGITS, Batch, DataSpec, LocalTraining, threat_model
+from leakgauge.types import NLL_ON_LOGITS, Batch, Client, DataSpec, threat_model
 
 TABLE = DataSpec("table", (7,), 3, "tabular")
 SIGMA = 1e-3
@@ -88,7 +88,7 @@ def classes_found(paths: int, seed: int) -> tuple[int, float]:
         torch.tensor([[0, 1, 2]]),
     )
     sent = server.prepare(model, TABLE)
-    local = LocalTraining(loss=NLL_ON_LOGITS)
+    local = Client(loss=NLL_ON_LOGITS)
     update = dataclasses.replace(
         fedsgd("eval", NLL_ON_LOGITS)(sent, batch, [0]), tensors=gradient_of(sent, batch, seed)
     )
@@ -113,7 +113,7 @@ def test_without_dropout_several_paths_give_the_same(more):
     for paths in (1, 3):
         server = MKOR(paths=paths, **more)
         sent = server.prepare(model, data)
-        local = LocalTraining(loss=NLL_ON_LOGITS)
+        local = Client(loss=NLL_ON_LOGITS)
         facts = facts_about(sent, batch, data, local, None)
         update = fedsgd("eval", NLL_ON_LOGITS)(sent, batch, [0])
         results.append(server(observe(sent, update, threat_model("malicious-parameters"), facts), [0]).inputs)

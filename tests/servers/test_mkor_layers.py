@@ -12,7 +12,7 @@ from leakgauge.data import load, public_batch
 from leakgauge.errors import NotApplicable
 from leakgauge.models import load_model
 from leakgauge.servers.mkor import MKOR
-from leakgauge.types import NLL_ON_LOGITS, Batch, DataSpec, LocalTraining, threat_model
+from leakgauge.types import NLL_ON_LOGITS, Batch, Client, DataSpec, threat_model
 
 PHOTOS = load("photos64", "test")
 DIGIT = DataSpec("digit", (1, 28, 28), 4, "image")
@@ -25,7 +25,7 @@ def recovered(server: MKOR, model: nn.Module, data: DataSpec, inputs: Tensor, mo
     known = Batch(public_batch(PHOTOS, 32, seed=9).inputs.to(inputs), torch.zeros(1, 32, dtype=torch.long))
     public = known if known.inputs.shape[2:] == inputs.shape[1:] else None
     sent = server.prepare(model, data, public)
-    local = LocalTraining(loss=NLL_ON_LOGITS, batchnorm=mode)
+    local = Client(loss=NLL_ON_LOGITS, batchnorm=mode)
     update = fedsgd(mode, NLL_ON_LOGITS)(sent, batch, [0])
     facts = facts_about(sent, batch, data, local, public)
     return server(observe(sent, update, threat_model("malicious-parameters"), facts), [0]).inputs[0]

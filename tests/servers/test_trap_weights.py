@@ -13,7 +13,7 @@ from leakgauge.data import draw_victims, load, public_batch
 from leakgauge.errors import NotApplicable
 from leakgauge.models import load_model
 from leakgauge.servers.trap_weights import TrapWeights, agreement, strongest_of_each
-from leakgauge.types import Batch, LocalTraining, Observation, Reconstruction, threat_model
+from leakgauge.types import Batch, Client, Observation, Reconstruction, threat_model
 
 VICTIMS, OTHERS = load("photos32"), load("photos32", "train")
 DATA = VICTIMS.spec
@@ -39,7 +39,7 @@ class Scene:
 def scene(
     attack=None, model="mlp:hidden=200", *, trials=3, samples=8, dtype=torch.float64, local=None, public=True
 ) -> Scene:
-    attack, local = attack or TrapWeights(), local or LocalTraining()
+    attack, local = attack or TrapWeights(), local or Client()
     drawn, known = draw_victims(VICTIMS, trials, samples, 0), public_batch(OTHERS, 256, 0)
     batch = Batch(drawn.inputs.to(dtype), drawn.labels)
     known = Batch(known.inputs.to(dtype), known.labels) if public else None
@@ -53,7 +53,7 @@ def scene(
 @pytest.mark.parametrize("loss", ["cross-entropy", "nll-on-logits"])
 @pytest.mark.parametrize(("dtype", "exact"), [(torch.float32, 1e-5), (torch.float64, 1e-8)])
 def test_a_sample_that_a_unit_answers_to_alone_is_recovered_and_certified(dtype, exact, loss):
-    made = scene(dtype=dtype, local=LocalTraining(loss=loss))
+    made = scene(dtype=dtype, local=Client(loss=loss))
     certain = made.alone() > 0
     assert certain.sum() > 5
     assert made.error()[certain].max() < exact
@@ -137,7 +137,7 @@ def test_trials_together_equal_trials_alone():
 
 
 def test_local_steps_leave_rows_of_one_sample_exact():
-    made = scene(local=LocalTraining(kind="fedavg", epochs=2, lr=1e-4))
+    made = scene(local=Client(kind="fedavg", epochs=2, lr=1e-4))
     certain = made.alone() > 1
     assert (made.error()[certain] < 1e-4).double().mean() > 0.9
 

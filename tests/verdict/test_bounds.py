@@ -11,10 +11,10 @@ from leakgauge.defenses.fed_cdp import FedCDP, FedSDP
 from leakgauge.defenses.gaussian import Gaussian
 from leakgauge.metrics.intervals import at_least, at_most, rate
 from leakgauge.models import load_model
-from leakgauge.types import Batch, DataSpec, LocalTraining
+from leakgauge.types import Batch, Client, DataSpec
 from leakgauge.verdict.bounds import blind_success, both_sides, contradicted, lower_side, standing, upper_side
 
-ONE_STEP = LocalTraining()
+ONE_STEP = Client()
 KAPPA = rate(1, 100, "ssim>=0.6")
 
 
@@ -27,9 +27,9 @@ KAPPA = rate(1, 100, "ssim>=0.6")
         (DPSGD(sigma=2), ONE_STEP, 0.5),
         (FedCDP(sigma=2), ONE_STEP, 0.5),
         (FedSDP(sigma=2), ONE_STEP, 0.5),
-        (DPSGD(sigma=2), LocalTraining(seen=4), 1.0),
-        (DPSGD(sigma=2), LocalTraining(kind="fedavg", epochs=4, batch_size=2), 1.0),
-        (FedSDP(sigma=2), LocalTraining(kind="fedavg", epochs=4), 0.5),  # one noise for the whole update
+        (DPSGD(sigma=2), Client(seen=4), 1.0),
+        (DPSGD(sigma=2), Client(kind="fedavg", epochs=4, batch_size=2), 1.0),
+        (FedSDP(sigma=2), Client(kind="fedavg", epochs=4), 0.5),  # one noise for the whole update
     ],
 )
 def test_every_noised_step_that_a_unit_is_used_in_counts(defense, local, mu):

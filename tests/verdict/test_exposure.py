@@ -7,7 +7,7 @@ import torch
 
 from leakgauge.defenses.gaussian import Gaussian
 from leakgauge.setup.setup import load_setup
-from leakgauge.types import Exposure, Finding, LocalTraining, Scenario
+from leakgauge.types import Client, Exposure, Finding, Scenario
 from leakgauge.verdict.exposure import alignment, exposure, worst_first
 
 BATCH = Scenario(data="digits", model="mlp:hidden=8", trials=3, batch_size=4)
@@ -22,7 +22,7 @@ def test_one_record_without_a_defense_is_the_whole_update():
 
 
 def test_a_weight_difference_points_the_other_way_and_counts_the_same():
-    shared = alignment(setup_of(local=LocalTraining(kind="fedavg", lr=0.1)), ())
+    shared = alignment(setup_of(local=Client(kind="fedavg", lr=0.1)), ())
     assert torch.allclose(shared, alignment(setup_of(), ()), atol=1e-4)
 
 
@@ -51,7 +51,7 @@ def test_parts_give_what_the_whole_gives(monkeypatch):
 
 
 def test_where_samples_mix_no_record_has_a_gradient_of_its_own():
-    setup = setup_of(model="resnet20:width=2", data="photos32", local=LocalTraining(batchnorm="train"))
+    setup = setup_of(model="resnet20:width=2", data="photos32", local=Client(batchnorm="train"))
     assert alignment(setup, ()) is None
 
 

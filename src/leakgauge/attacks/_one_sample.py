@@ -21,7 +21,7 @@ from leakgauge.engine.memory import fitting
 from leakgauge.errors import NotApplicable
 from leakgauge.matching.labels import revealed_labels, single_label
 from leakgauge.matching.updates import classifier_layer, observed_gradient
-from leakgauge.types import Attack, Batch, Fact, LocalTraining, Observation, Reconstruction
+from leakgauge.types import Attack, Batch, Client, Fact, Observation, Reconstruction
 
 SURE = 0.02  # expected error of a number up to which a sample counts as proven
 MENTIONED = 1e-3  # share of the gradient that is not explained from which a note says so
@@ -83,7 +83,7 @@ class OwnReplay:
     """One sample for each trial, put through the client's step in float64, against the update that was seen."""
 
     net: nn.Module
-    local: LocalTraining
+    local: Client
     observed: dict[str, Tensor]  # name -> (T, *parameter), float64, as it was shared
     labels: Tensor  # (T, L), those that are possible
     limit: float  # the misfit up to which an update is the same but for rounding
@@ -127,7 +127,7 @@ class OwnReplay:
 
 def own_replay(observation: Observation) -> OwnReplay:
     """For an update of one sample. Where no rule reads the label, all of them are possible."""
-    local: LocalTraining = observation.fact(Fact.LOCAL_TRAINING)
+    local: Client = observation.fact(Fact.LOCAL_TRAINING)
     observed = {name: tensor.double() for name, tensor in observation.update.tensors.items()}
     net = working_model(observation.model, local.batchnorm).double()
     largest = max(observed, key=lambda name: observed[name].numel())
@@ -150,7 +150,7 @@ def precision_of(observation: Observation, name: str) -> float:
     shared = torch.finfo(next(fits, tensor.dtype)).eps  # of the shortest type that holds all numbers as they are
     if observation.update.kind == "gradient":
         return shared
-    local: LocalTraining = observation.fact(Fact.LOCAL_TRAINING)
+    local: Client = observation.fact(Fact.LOCAL_TRAINING)
     weight = observation.model.get_parameter(name).detach()
     steps = local_steps(observation.fact(Fact.NUM_SAMPLES), local)
     gradient = observed_gradient(observation)[name].double().square().mean().sqrt()

@@ -31,7 +31,7 @@ from leakgauge.matching.problem import Matching, matching_of, units_of_data
 from leakgauge.matching.updates import example_input
 from leakgauge.models.structure import has_kinks
 from leakgauge.settings import setting
-from leakgauge.types import Fact, LocalTraining, Observation
+from leakgauge.types import Client, Fact, Observation
 
 LAYERS = ("all", "first", "last", "largest")
 SCHEDULE = "all attempts to the end, the worse half given up early, or all to the end and their mean"
@@ -58,7 +58,7 @@ class InputSearch(SearchAttack):
 
         Local steps are replayed, as known or as the attacker assumes them.
         """
-        local: LocalTraining = observation.fact(Fact.LOCAL_TRAINING)
+        local: Client = observation.fact(Fact.LOCAL_TRAINING)
         assumed: dict[str, Any] = {} if self.assumed_lr is None else {"lr": self.assumed_lr}
         if self.assumed_steps is not None:
             assumed |= {"epochs": self.assumed_steps, "batch_size": 0}

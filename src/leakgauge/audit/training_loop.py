@@ -37,8 +37,8 @@ from leakgauge.types import (
     Attack,
     AuditReport,
     Batch,
+    Client,
     DataSpec,
-    LocalTraining,
     Pictures,
     Scenario,
     SharedUpdate,
@@ -114,7 +114,7 @@ def _setup_of_step(model: nn.Module, inputs: Tensor, labels: Tensor, data: DataS
         trials=1,
         seed=seed,
         threat_model="eavesdropper",  # no public data: a training loop has none to spare
-        local=LocalTraining(batchnorm=batchnorm_mode(model)),
+        local=Client(batchnorm=batchnorm_mode(model)),
     )
     batch = Batch(inputs.detach()[None], labels.detach()[None])
     where = next(iter(parameters.values())).device

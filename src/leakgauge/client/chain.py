@@ -9,14 +9,14 @@ from torch import nn
 
 from leakgauge.client.fedavg import fedavg
 from leakgauge.client.fedsgd import fedsgd
-from leakgauge.types import Batch, Defense, LocalTraining, SharedUpdate, Step
+from leakgauge.types import Batch, Client, Defense, SharedUpdate, Step
 
 
 @dataclass(frozen=True)
 class ClientStep:
     """The undefended step. It shows the training it runs, so that a defense can act inside it, not only around it."""
 
-    local: LocalTraining
+    local: Client
     shuffled: bool = False  # does it draw the order of its samples anew in every epoch?
 
     def __call__(self, model: nn.Module, batch: Batch, seeds: Sequence[int]) -> SharedUpdate:
@@ -25,7 +25,7 @@ class ClientStep:
         return step(model, batch, seeds)
 
 
-def client_step(local: LocalTraining) -> Step:
+def client_step(local: Client) -> Step:
     """The undefended step that `local` describes."""
     return ClientStep(local)
 

@@ -26,14 +26,14 @@ from leakgauge.engine.precision import autocast, rounded_to
 from leakgauge.engine.randomness import generator
 from leakgauge.errors import BadInput, Unreadable
 from leakgauge.reading.tensors import read_safetensors, read_torch
-from leakgauge.types import Batch, LocalTraining, SharedUpdate, Step
+from leakgauge.types import Batch, Client, SharedUpdate, Step
 
 Weights = dict[str, Tensor]  # name -> (T, *parameter)
 # (inputs (T, n, ...), targets, weights, number of the mini-batch from 0) -> the gradient of a mini-batch
 PartGradient = Callable[[Tensor, Tensor, Weights, int], Mapping[str, Tensor]]
 
 
-def fedavg(local: LocalTraining, shuffled: bool = False) -> Step:
+def fedavg(local: Client, shuffled: bool = False) -> Step:
     """A step that shares `weights after - weights before`.
 
     Samples are visited in the order given, or if `shuffled` in one of each epoch's own. BatchNorm layers in train mode
@@ -54,18 +54,18 @@ def fedavg(local: LocalTraining, shuffled: bool = False) -> Step:
     return step
 
 
-def mini_batches(samples: int, local: LocalTraining) -> Iterator[slice]:
+def mini_batches(samples: int, local: Client) -> Iterator[slice]:
     """The slices one client visits, epoch after epoch; the last of an epoch may be smaller."""
     for step in local_plan(samples, local):
         yield from step.parts
 
 
-def local_steps(samples: int, local: LocalTraining) -> int:
+def local_steps(samples: int, local: Client) -> int:
     """How many steps of the optimiser stand behind one weight difference."""
     return len(local_plan(samples, local))
 
 
-def epochs_of(batch: Batch, local: LocalTraining, seeds: Sequence[int]) -> Iterator[Batch]:
+def epochs_of(batch: Batch, local: Client, seeds: Sequence[int]) -> Iterator[Batch]:
     """The samples as each epoch visits them; with seeds every trial draws an order of its own for every epoch."""
     trials, samples = batch.labels.shape[:2]
     sources = [generator(seed, "order of samples") for seed in seeds]
@@ -81,7 +81,7 @@ def epochs_of(batch: Batch, local: LocalTraining, seeds: Sequence[int]) -> Itera
 def trained(
     before: Mapping[str, Tensor],
     epochs: Sequence[Batch],
-    local: LocalTraining,
+    local: Client,
     gradient_of: PartGradient,
     *,
     control: Mapping[str, Tensor] | None = None,
@@ -131,7 +131,7 @@ def _of_step(
     return total if step.accumulated == 1 else {n: g / step.accumulated for n, g in total.items()}
 
 
-def _side_by_side(model: nn.Module, batch: Batch, local: LocalTraining, seeds: Sequence[int]) -> SharedUpdate:
+def _side_by_side(model: nn.Module, batch: Batch, local: Client, seeds: Sequence[int]) -> SharedUpdate:
     """All trials at once: each carries its own weights (T, *parameter)."""
     worker = working_model(model, local.batchnorm)
     before, loss = parameters_of(worker), loss_of(local)
@@ -146,7 +146,7 @@ def _side_by_side(model: nn.Module, batch: Batch, local: LocalTraining, seeds: S
     return SharedUpdate("weight_delta", {n: w - before[n] for n, w in weights.items()})
 
 
-def _one_by_one(model: nn.Module, batch: Batch, local: LocalTraining, seeds: Sequence[int]) -> SharedUpdate:
+def _one_by_one(model: nn.Module, batch: Batch, local: Client, seeds: Sequence[int]) -> SharedUpdate:
     """The plain loop, which also moves the running statistics (vmap cannot update them in place)."""
     rows = []
     for trial in range(batch.trials):
@@ -159,7 +159,7 @@ def _one_by_one(model: nn.Module, batch: Batch, local: LocalTraining, seeds: Seq
     return moved_by(model, rows)
 
 
-def _train_alone(worker: nn.Module, batch: Batch, local: LocalTraining, seeds: Sequence[int]) -> None:
+def _train_alone(worker: nn.Module, batch: Batch, local: Client, seeds: Sequence[int]) -> None:
     loss, moving = loss_of(local), {n: p for n, p in worker.named_parameters() if p.requires_grad}
     before = {n: p.detach().clone() for n, p in moving.items()}
     control = control_of(local, before)
@@ -195,7 +195,7 @@ def moved_by(model: nn.Module, trained: Sequence[nn.Module]) -> SharedUpdate:
     return SharedUpdate("weight_delta", tensors, buffers)
 
 
-def control_of(local: LocalTraining, before: Mapping[str, Tensor]) -> dict[str, Tensor] | None:
+def control_of(local: Client, before: Mapping[str, Tensor]) -> dict[str, Tensor] | None:
     """SCAFFOLD's correction, server's minus own control variate, for each parameter."""
     if not local.control:
         return None

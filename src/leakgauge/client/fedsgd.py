@@ -9,13 +9,13 @@ from torch import nn
 from leakgauge.engine.gradients import client_gradients, working_model
 from leakgauge.engine.losses import loss_of
 from leakgauge.engine.precision import autocast, rounded_to
-from leakgauge.types import Batch, LocalTraining, SharedUpdate, Step
+from leakgauge.types import Batch, Client, SharedUpdate, Step
 
 
-def fedsgd(local: LocalTraining | None = None) -> Step:
+def fedsgd(local: Client | None = None) -> Step:
     """A step that shares one gradient; BatchNorm uses running ("eval") or the batch's own statistics ("train")."""
 
-    training = local or LocalTraining()
+    training = local or Client()
 
     def step(model: nn.Module, batch: Batch, seeds: Sequence[int]) -> SharedUpdate:  # noqa: ARG001
         worker = working_model(model, training.batchnorm)

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from leakgauge.engine.optimizers import Optimizer, local_plan
-from leakgauge.types import LocalTraining
+from leakgauge.types import Client
 
 EXACT, AVERAGE, SIGNS, DIRECTIONS = "exact", "average", "signs", "directions"
 _RESOLVED = 1e3  # an entry's distance from its largest possible value, in roundings, from which its size is read off
@@ -35,7 +35,7 @@ class GradientBehind:
 
 
 def gradient_behind(
-    moved: Mapping[str, Tensor], start: Mapping[str, Tensor], local: LocalTraining, samples: int
+    moved: Mapping[str, Tensor], start: Mapping[str, Tensor], local: Client, samples: int
 ) -> GradientBehind:
     """The gradient behind a weight difference (T, *parameter) from `start` (*parameter)."""
     steps = len(local_plan(samples, local))
@@ -47,7 +47,7 @@ def gradient_behind(
 
 
 def _behind_signs(
-    moved: Mapping[str, Tensor], start: Mapping[str, Tensor], local: LocalTraining, samples: int, steps: int
+    moved: Mapping[str, Tensor], start: Mapping[str, Tensor], local: Client, samples: int, steps: int
 ) -> GradientBehind:
     """In units of the rate, from about -1 to 1; in those of the gradient where one step's eps lets them be read."""
     largest = -float(_moved(torch.zeros(()), torch.full((), 1e30), local, samples))  # of any entry
@@ -67,14 +67,14 @@ def _behind_signs(
     return GradientBehind({n: t / shrunk for n, t in sizes.items()}, EXACT)
 
 
-def _pulled(start: Tensor, local: LocalTraining, samples: int) -> Tensor:
+def _pulled(start: Tensor, local: Client, samples: int) -> Tensor:
     """How decay alone moves the weights (*parameter)."""
     if not local.weight_decay or (local.adaptive and local.optimizer != "adamw"):
         return torch.zeros_like(start)
     return _moved(start, torch.zeros_like(start), local, samples)
 
 
-def _moved(start: Tensor, gradient: Tensor, local: LocalTraining, samples: int) -> Tensor:
+def _moved(start: Tensor, gradient: Tensor, local: Client, samples: int) -> Tensor:
     """How the rule moves a weight in all local steps, given the same gradient in each. Double precision."""
     rule, begun, same = Optimizer(local), start.double()[None], gradient.double()[None]
     weights, memory = {"": begun}, dict[str, Tensor]()

@@ -13,7 +13,7 @@ from leakgauge.client.partial import ALL, SEPARATOR, layers_of, only_shared, sha
 from leakgauge.client.running_averages import shared_statistics
 from leakgauge.engine.gradients import working_model
 from leakgauge.errors import BadInput
-from leakgauge.types import Batch, DataSpec, Fact, LocalTraining, Observation, SharedUpdate, ThreatModel
+from leakgauge.types import Batch, Client, DataSpec, Fact, Observation, SharedUpdate, ThreatModel
 
 
 def observe(
@@ -35,7 +35,7 @@ def facts_about(
     model: nn.Module,
     batch: Batch,
     data: DataSpec,
-    local: LocalTraining,
+    local: Client,
     public: Batch | None,
     wanted: frozenset[Fact] = frozenset(Fact),
 ) -> dict[Fact, Any]:

@@ -20,7 +20,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from leakgauge import catalog
 from leakgauge.engine.randomness import derived_seed
 from leakgauge.errors import BadInput, LeakgaugeError
-from leakgauge.types import Batch, LocalTraining, SharedUpdate
+from leakgauge.types import Batch, Client, SharedUpdate
 
 _INPUTS = ("inputs", "input", "x", "img", "image", "images", "pixel_values", "features", "data", "input_ids")
 _LABELS = ("labels", "label", "y", "target", "targets", "fine_label")
@@ -47,7 +47,7 @@ class Mini(tuple[Any, ...]):
         return iter((_INPUTS[0], _LABELS[0]))
 
 
-def own_training(model: nn.Module, batch: Batch, local: LocalTraining, seeds: Sequence[int]) -> SharedUpdate:
+def own_training(model: nn.Module, batch: Batch, local: Client, seeds: Sequence[int]) -> SharedUpdate:
     """How the user's function moves the weights of each trial's copy of the model; one client after another."""
     from leakgauge.client.fedavg import moved_by
 
@@ -56,7 +56,7 @@ def own_training(model: nn.Module, batch: Batch, local: LocalTraining, seeds: Se
     return moved_by(model, rows)
 
 
-def _fitted(function: Callable[..., Any], model: nn.Module, one: Batch, local: LocalTraining, seed: int) -> nn.Module:
+def _fitted(function: Callable[..., Any], model: nn.Module, one: Batch, local: Client, seed: int) -> nn.Module:
     worker = copy.deepcopy(model).train()
     pairs = TensorDataset(one.inputs[0], one.labels[0])
     loader = DataLoader(

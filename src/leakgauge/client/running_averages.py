@@ -15,14 +15,14 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from leakgauge.client.fedavg import local_steps
 from leakgauge.engine.gradients import working_model
-from leakgauge.types import Fact, LocalTraining, SharedUpdate
+from leakgauge.types import Client, Fact, SharedUpdate
 
 Statistics = dict[str, tuple[Tensor, Tensor]]  # layer -> mean and variance, (T, C) each
 
 
 def shared_statistics(model: nn.Module, update: SharedUpdate, facts: Mapping[Fact, Any]) -> Statistics:
     """Of every BatchNorm layer, mean and variance of what entered it; empty where the averages were not shared."""
-    local: LocalTraining | None = facts.get(Fact.LOCAL_TRAINING)
+    local: Client | None = facts.get(Fact.LOCAL_TRAINING)
     if local is None or local.batchnorm != "train" or update.kind != "weight_delta":
         return {}
     layers = {n: m for n, m in model.named_modules() if isinstance(m, _BatchNorm) and m.running_mean is not None}

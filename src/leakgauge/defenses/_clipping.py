@@ -33,7 +33,7 @@ from leakgauge.errors import NotApplicable
 from leakgauge.matching.first_layer import LEAST_SQUARES, FirstLayer, PeeledLayer
 from leakgauge.matching.noise import JOINT_SUM, UPDATE, Noise, noise_in_gradient
 from leakgauge.matching.problem import Latent, Likely, Matching
-from leakgauge.types import Attack, Batch, Fact, LocalTraining, Observation, SharedUpdate, Step, TamperingServer
+from leakgauge.types import Attack, Batch, Client, Fact, Observation, SharedUpdate, Step, TamperingServer
 
 SAMPLE, CLIENT = UNITS = ("sample", "client")
 WHOLE, LAYER = SCOPES = ("whole", "layer")
@@ -189,7 +189,7 @@ class SampleRule:
 
         return private
 
-    def _trained(self, local: LocalTraining, model: nn.Module, batch: Batch, seeds: Sequence[int]) -> SharedUpdate:
+    def _trained(self, local: Client, model: nn.Module, batch: Batch, seeds: Sequence[int]) -> SharedUpdate:
         worker, loss = working_model(model, local.batchnorm), loss_of(local)
         if local.kind == "fedsgd":
             gradient = self._step(worker, lambda x, y, *_: client_gradients(worker, x, y, loss), batch, seeds)

@@ -29,7 +29,7 @@ from leakgauge.defenses._families import FitsRows, joined
 from leakgauge.engine.randomness import derived_seed
 from leakgauge.matching.problem import Matching
 from leakgauge.settings import setting
-from leakgauge.types import Batch, Fact, LocalTraining, Observation, SharedUpdate, Step
+from leakgauge.types import Batch, Client, Fact, Observation, SharedUpdate, Step
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class LocalSteps(FitsRows):
 
     def informs_matching(self, problem: Matching, observation: Observation, way: str) -> Matching:  # noqa: ARG002
         """All steps replayed; both sides are mean gradients along the client's path."""
-        local: LocalTraining = observation.fact(Fact.LOCAL_TRAINING)
+        local: Client = observation.fact(Fact.LOCAL_TRAINING)
         single = local.kind == "fedsgd"
         epochs, lr = (self.steps, self.lr) if single else (self.steps * local.epochs, local.lr)
         training = dataclasses.replace(local, kind="fedavg", epochs=epochs, lr=lr)

@@ -32,7 +32,7 @@ from leakgauge.engine.randomness import generator
 from leakgauge.errors import NotApplicable
 from leakgauge.matching.problem import Matching
 from leakgauge.settings import setting
-from leakgauge.types import Fact, LocalTraining, Observation, SharedUpdate
+from leakgauge.types import Client, Fact, Observation, SharedUpdate
 
 _KEY_BYTES = 32  # of a public key, from which a pair of clients has its seed
 _STATISTICS = (2.0**20, 64)  # limit and bits for running statistics, which may be larger than any gradient
@@ -91,7 +91,7 @@ def with_clients(problem: Matching, observation: Observation, clients: int) -> M
         raise NotApplicable(f"clients={clients} needs as many samples of each, not {samples} in all; leave it out")
     observed = problem.observed
     if problem.unrolled is None and observation.update.kind == "weight_delta":
-        local: LocalTraining = observation.fact(Fact.LOCAL_TRAINING)
+        local: Client = observation.fact(Fact.LOCAL_TRAINING)
         factor = local_steps(samples, local) / local_steps(samples // clients, local)
         observed = {name: factor * tensor for name, tensor in observed.items()}
     return problem.replace(observed=observed, clients=clients)

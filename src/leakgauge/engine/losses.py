@@ -12,7 +12,7 @@ from torch import Tensor
 
 from leakgauge import catalog
 from leakgauge.errors import BadInput
-from leakgauge.types import CROSS_ENTROPY, NLL_ON_LOGITS, LocalTraining
+from leakgauge.types import CROSS_ENTROPY, NLL_ON_LOGITS, Client
 
 Loss = Callable[[Tensor, Tensor], Tensor]  # output and targets of one client's samples -> the mean loss
 IGNORED = -100  # a position of a sequence with this label does not count
@@ -73,7 +73,7 @@ LOSSES: Mapping[str, Loss] = {
 }
 
 
-def loss_of(local: LocalTraining) -> Loss:
+def loss_of(local: Client) -> Loss:
     """The loss that a client's settings name, the user's own function included."""
     if catalog.is_own(local.loss):
         return partial(_own, local.loss, catalog.own(local.loss))

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from leakgauge.types import LocalTraining
+from leakgauge.types import Client
 
 Tensors = Mapping[str, Tensor]
 _TINY = 1e-36  # added under a root, whose slope at zero is infinite; its own root is far below every eps
@@ -28,7 +28,7 @@ class LocalStep:
     accumulated: int  # by how many mini-batches their sum is divided
 
 
-def local_plan(samples: int, local: LocalTraining) -> list[LocalStep]:
+def local_plan(samples: int, local: Client) -> list[LocalStep]:
     """All local steps of a client with so many samples, in order."""
     size = min(local.batch_size or samples, samples)
     parts = [slice(start, min(start + size, samples)) for start in range(0, samples, size)]
@@ -43,7 +43,7 @@ def local_plan(samples: int, local: LocalTraining) -> list[LocalStep]:
     ]
 
 
-def rate_of(local: LocalTraining, step: int, steps: int) -> float:
+def rate_of(local: Client, step: int, steps: int) -> float:
     """The learning rate of step `step` of `steps`, from 0."""
     if local.schedule == "linear":
         return local.lr * (1 - step / steps)
@@ -58,7 +58,7 @@ def rate_of(local: LocalTraining, step: int, steps: int) -> float:
 class Optimizer:
     """A client's update rule with its settings; what it remembers is handed in and out."""
 
-    local: LocalTraining
+    local: Client
     softness: float = (
         0.0  # of adaptive rules, in root mean squares of a tensor: a replay needs slopes where signs have none
     )
@@ -162,7 +162,7 @@ def clipped(gradients: Tensors, norm: float) -> dict[str, Tensor]:
     return {n: g * factor.view(-1, *[1] * (g.dim() - 1)) for n, g in gradients.items()}
 
 
-def torch_optimizer(local: LocalTraining, parameters: Sequence[nn.Parameter]) -> torch.optim.Optimizer:
+def torch_optimizer(local: Client, parameters: Sequence[nn.Parameter]) -> torch.optim.Optimizer:
     """The same rule as torch has it, for loops over single clients."""
     decay, eps = local.weight_decay, Optimizer(local).eps
     if local.optimizer == "sgd":

@@ -27,7 +27,7 @@ from leakgauge.federation.encryption.scheme import Encryption, Keys
 from leakgauge.federation.exchange import EncryptedExchange, PlainExchange
 from leakgauge.federation.poisoning import Poison
 from leakgauge.models.locked_norm import locks_in
-from leakgauge.types import Batch, Defense, Federation, LocalTraining, Partition, SharedUpdate
+from leakgauge.types import Batch, Client, Defense, Federation, Partition, SharedUpdate
 
 _COPIES = 6  # of an update while clients train side by side
 _CLIENTS_APART = 1_000_003  # so that no two (round, client) pairs share a seed
@@ -52,7 +52,7 @@ class Federated:
     samples: Dataset
     clients: Sequence[Tensor]
     federation: Federation
-    local: LocalTraining
+    local: Client
     defenses: tuple[Defense, ...]
     seed: int
     # what clients keep back: client -> name -> (...)

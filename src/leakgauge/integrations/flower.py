@@ -30,7 +30,7 @@ from leakgauge.engine.randomness import derived_seed
 from leakgauge.errors import NotApplicable
 from leakgauge.federation.exchange import PlainExchange
 from leakgauge.integrations._flower_arrays import difference, flower, moved, only_record, record_of, tensors_in
-from leakgauge.types import Batch, Defense, LocalTraining, SharedUpdate, Step
+from leakgauge.types import Batch, Client, Defense, SharedUpdate, Step
 
 _MEMORY = "leakgauge.kept-back"  # what a client keeps between rounds, in Flower's state of its node
 Mod = Callable[[Any, Any, Callable[[Any, Any], Any]], Any]  # (message, context, call_next) -> reply
@@ -42,7 +42,7 @@ class Training:
 
     model: Callable[[], nn.Module]  # as the app builds it, before any defense is put into it
     batch: Callable[[Any], tuple[Tensor, Tensor]]  # Context -> this client's inputs (N, *shape) and labels (N,)
-    local: LocalTraining  # kind="fedavg": Flower's clients send back weights
+    local: Client  # kind="fedavg": Flower's clients send back weights
     weighted_by: str = "num-examples"  # the metric by which the strategy weighs clients
 
 

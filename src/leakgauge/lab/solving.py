@@ -25,7 +25,7 @@ from leakgauge.engine.precision import set_precision
 from leakgauge.errors import BadInput
 from leakgauge.matching.starts import start_inputs
 from leakgauge.models import load_model
-from leakgauge.types import Batch, LocalTraining, SharedUpdate, threat_model
+from leakgauge.types import Batch, Client, SharedUpdate, threat_model
 
 MODEL, DATA, START = "lenet-cpl", "photos32", "random"
 ATTEMPTS, STEPS, THRESHOLD = 3, 300, 1e-4
@@ -59,7 +59,7 @@ def measure_solving(device: torch.device, victims: int = 100, loop_victims: int 
     batch = Batch(batch.inputs.to(device), batch.labels.to(device))
     model = load_model(MODEL, data.spec, seed).to(device)
     update = fedsgd()(model, batch, range(victims))
-    facts = facts_about(model, batch, data.spec, LocalTraining(), None)
+    facts = facts_about(model, batch, data.spec, Client(), None)
     seen = observe(model, update, threat_model("honest-but-curious"), facts)
     attack = CPL(init=START, steps=STEPS, restarts=ATTEMPTS, absolute_threshold=THRESHOLD)
     attack.with_fields(steps=1, restarts=1)(seen.take([0]), [0])  # type: ignore[misc]  # warm both ways up alike

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from leakgauge.client.fedavg import local_steps, mini_batches
 from leakgauge.engine.gradients import parameters_of
-from leakgauge.types import Fact, LocalTraining, Observation
+from leakgauge.types import Client, Fact, Observation
 
 # What it was added to: the update, the sum of the samples' gradients, or that sum with tensors clipped apart.
 UPDATE, SUM, JOINT_SUM = ON = ("update", "sum", "joint-sum")
@@ -29,7 +29,7 @@ def noise_in_gradient(on: str, observation: Observation, clients: int = 1) -> fl
     "joint-sum" is larger by the root of the number of tensors. "update" is divided by rate times steps. Where the mean
     of several clients is seen, it is what one of them has.
     """
-    local: LocalTraining = observation.fact(Fact.LOCAL_TRAINING)
+    local: Client = observation.fact(Fact.LOCAL_TRAINING)
     samples: int = observation.fact(Fact.NUM_SAMPLES) // clients
     steps = 1 if observation.update.kind == "gradient" else local_steps(samples, local)
     if on == UPDATE:

@@ -36,9 +36,9 @@ from leakgauge.types import (
     QUANTITIES,
     SEVERAL_CLASSES,
     Batch,
+    Client,
     DataSpec,
     Fact,
-    LocalTraining,
     Observation,
     Progress,
     Reconstruction,
@@ -116,7 +116,7 @@ class Matching:
     stretch: bool = False  # is a sample's scale hidden, so that it is reported from its least to its largest value?
     strategy: Strategy | None = None
     # What the client did, as far as it is known.
-    unrolled: LocalTraining | None = None  # local steps to replay; None for a single gradient
+    unrolled: Client | None = None  # local steps to replay; None for a single gradient
     softness: float = 0.0  # of the signs that an adaptive optimiser makes of gradients; see `Optimizer`
     mean_of_steps: bool = False  # what is observed is the mean gradient of these steps, not the weight difference
     client_gradient: ClientGradient = trial_gradients  # of one client, or of one of its steps
@@ -418,13 +418,13 @@ def matching_of(
     *,
     distance: str | Distance,
     prior: Prior = no_prior,
-    unrolled: LocalTraining | None = None,
+    unrolled: Client | None = None,
     kind: type[Matching] = Matching,
     **more: Any,
 ) -> Matching:
     """What the observation asks; with `unrolled` the weight difference itself is matched, else a gradient."""
     data: DataSpec = observation.fact(Fact.INPUT_SPEC)
-    local: LocalTraining = observation.fact(Fact.LOCAL_TRAINING)
+    local: Client = observation.fact(Fact.LOCAL_TRAINING)
     if local.loss != CROSS_ENTROPY or local.label_smoothing or local.class_weights:
         more = {"client_gradient": partial(trial_gradients, loss_of=loss_of(local))} | more
     made = kind(

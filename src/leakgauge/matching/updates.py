@@ -12,7 +12,7 @@ from leakgauge.client.gradient_behind import DIRECTIONS, EXACT, SIGNS, GradientB
 from leakgauge.errors import NotApplicable
 from leakgauge.models.locked_norm import FIRST_ROUND, SeveralRounds
 from leakgauge.models.structure import last_linear
-from leakgauge.types import DataSpec, Fact, LocalTraining, Observation, Reconstruction
+from leakgauge.types import Client, DataSpec, Fact, Observation, Reconstruction
 
 
 class _Gradient(dict[str, Tensor]):
@@ -40,7 +40,7 @@ def read_gradient(observation: Observation) -> GradientBehind:
     """The same, with how good it is."""
     if observation.update.kind == "gradient":
         return GradientBehind(observation.update.tensors, EXACT)
-    local: LocalTraining = observation.fact(Fact.LOCAL_TRAINING)
+    local: Client = observation.fact(Fact.LOCAL_TRAINING)
     start = {name: p.detach() for name, p in observation.model.named_parameters()}
     return gradient_behind(observation.update.tensors, start, local, observation.fact(Fact.NUM_SAMPLES))
 

@@ -28,10 +28,10 @@ from leakgauge.matching.shared_precision import shared_precision
 from leakgauge.metrics.criterion import criterion_of
 from leakgauge.recording.lookalikes import near_batches, other_batches, unlike_batches
 from leakgauge.recording.redrawn import FARTHER, Redrawn
-from leakgauge.recording.replays import SINGLE, Client, Rows, flat, other_trainings
+from leakgauge.recording.replays import SINGLE, ReplayedClient, Rows, flat, other_trainings
 from leakgauge.setup.plan import parse_chain
 from leakgauge.setup.setup import Setup
-from leakgauge.types import NLL_ON_LOGITS, Batch, Belonging, Defense, Finding, LocalTraining, SharedUpdate
+from leakgauge.types import NLL_ON_LOGITS, Batch, Belonging, Client, Defense, Finding, SharedUpdate
 from leakgauge.verdict.roles import is_attack
 
 _SOLVED = 1e-7  # of where a search began: what is left of the objective then is rounding
@@ -101,7 +101,7 @@ class _Check:
         self.setup, self.shared, self.batch, self.seeds = setup, shared, setup.batch, setup.scenario.seeds
         self.local, self.declared = setup.scenario.local, (*setup.scenario.defenses, "")[0]
         names = tuple(shared.tensors)
-        self.client = Client(setup.model, self.local, chain, names)
+        self.client = ReplayedClient(setup.model, self.local, chain, names)
         self.seen = flat(shared, names)
         self.grids = self._grids()
         began = time.perf_counter()
@@ -130,7 +130,7 @@ class _Check:
 
     # --- rounding ------------------------------------------------------------------------------------
 
-    def _explained(self, made: Rows, client: Client, unlike: Rows | None = None) -> int | None:
+    def _explained(self, made: Rows, client: ReplayedClient, unlike: Rows | None = None) -> int | None:
         """Bits of the finest arithmetic of the client whose rounding explains what its replay leaves; None if none.
 
         None counts in which `unlike`, another way to the update, would look much the same.
@@ -143,7 +143,7 @@ class _Check:
                 return bits if other is None or other.is_clearly_further_than(found) else None
         return None
 
-    def _tolerance(self, made: Rows, client: Client, bits: int | None) -> Rows:
+    def _tolerance(self, made: Rows, client: ReplayedClient, bits: int | None) -> Rows:
         """(T, P) how far off an entry of the client's replay may be in such arithmetic; roughly without `bits`."""
         coarse = None if bits is None else client.replay(self.batch, self.seeds, bits=bits)
         before = {n: p.detach().double().flatten() for n, p in client.model.named_parameters()}
@@ -318,7 +318,7 @@ class _Check:
 
     def _causes(self) -> Iterator[str]:
         """Other claims under which the batch would give the update, each as what to do."""
-        tries: list[tuple[LocalTraining, str]] = []
+        tries: list[tuple[Client, str]] = []
         if any(isinstance(m, _BatchNorm) for m in self.setup.model.modules()):
             other = "train" if self.local.batchnorm == "eval" else "eval"
             tries.append((replace(self.local, batchnorm=other), f"batchnorm={other}"))
@@ -369,7 +369,7 @@ def _likeness(made: Rows, seen: Rows, trial: int) -> tuple[float, float]:
     return float(torch.nn.functional.cosine_similarity(mine, theirs, dim=0)), float(theirs.norm() / mine.norm()) * b / a
 
 
-def _scaled(cosine: float, factor: float, local: LocalTraining) -> tuple[str, str]:
+def _scaled(cosine: float, factor: float, local: Client) -> tuple[str, str]:
     """What came and what to do, where the update is a multiple of what the batch gives."""
     averaging, after = local.kind == "fedavg", "a weight difference is weights after minus weights before"
     if cosine < 0:

@@ -19,7 +19,7 @@ from leakgauge.client.chain import client_step
 from leakgauge.data import Dataset
 from leakgauge.errors import BadInput
 from leakgauge.recording.recorded_folder import Recorded, private_of, read_folder, side_by_side, tensors_of, weights_of
-from leakgauge.types import Batch, DataSpec, LocalTraining, Scenario, SharedUpdate
+from leakgauge.types import Batch, Client, DataSpec, Scenario, SharedUpdate
 
 _SIMULATED = 1  # the batch size of a scenario that gives none
 _LENT = 2512  # public samples that are kept: for the attacker, and to compare recoveries with
@@ -85,9 +85,9 @@ def filled_in(scenario: Scenario, clients: Sequence[Recorded]) -> Scenario:
     )
 
 
-def _local_of(client: Recorded, given: LocalTraining) -> LocalTraining:
+def _local_of(client: Recorded, given: Client) -> Client:
     """The local training as it was recorded, unless another one is given."""
-    if given == LocalTraining():
+    if given == Client():
         return client.local()
     wanted = "fedsgd" if client.kind == "gradient" else "fedavg"
     if given.kind != wanted:
@@ -159,7 +159,7 @@ def lent_by(public: Dataset, private: Batch, seed: int) -> Dataset | None:
     return dataclasses.replace(public, inputs=inputs[strange], labels=labels[strange])
 
 
-def batch_of_each(model: nn.Module, update: SharedUpdate, batches: Batch, local: LocalTraining) -> Tensor:
+def batch_of_each(model: nn.Module, update: SharedUpdate, batches: Batch, local: Client) -> Tensor:
     """Which of the (K, N) batches is behind each of the T updates: the one that gives the update most like it.
 
     A server does not know which client is which, so neither does what it recorded. This is for the score alone.

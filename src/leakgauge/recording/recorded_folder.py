@@ -23,7 +23,7 @@ from leakgauge.reading.files import read_json, regular
 from leakgauge.reading.sealed import check_digest
 from leakgauge.reading.tensors import read_safetensors
 from leakgauge.recording.saved_update import refuse_zeros
-from leakgauge.types import Batch, LocalTraining, SharedUpdate
+from leakgauge.types import Batch, Client, SharedUpdate
 
 SCHEMA = 1
 LEFT_OUT = "left-out.json"
@@ -70,17 +70,15 @@ class Recorded:
     private: Path | None  # the samples, where they were kept
     sha256: Mapping[str, str] = field(default_factory=dict)  # of these files by name, as far as it was written down
 
-    def local(self) -> LocalTraining:
+    def local(self) -> Client:
         """The client's local training, as it was recorded."""
         own = self.origin
         if self.kind == "gradient":
-            return LocalTraining(batchnorm=own.batchnorm)
+            return Client(batchnorm=own.batchnorm)
         if own.lr is None:
             do = "give the clients' training, such as --local kind=fedavg,lr=0.1,epochs=1"
             raise BadInput(f"{self.name}: lr", allowed="known for a weight difference", got="none recorded", do=do)
-        return LocalTraining(
-            kind="fedavg", epochs=own.epochs, batch_size=own.batch_size, lr=own.lr, batchnorm=own.batchnorm
-        )
+        return Client(kind="fedavg", epochs=own.epochs, batch_size=own.batch_size, lr=own.lr, batchnorm=own.batchnorm)
 
 
 def read_folder(folder: Path) -> tuple[Recorded, ...]:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from leakgauge.engine.randomness import derived_seed, generator
-from leakgauge.recording.replays import Client
+from leakgauge.recording.replays import ReplayedClient
 from leakgauge.types import Batch
 
 _DRAWS, _FEWEST_DRAWS = 32, 12
@@ -38,7 +38,7 @@ FARTHER = "other batches with these labels fit as well as this one"
 class Redrawn:
     """One client's update, and what its batch (1, N) gives when all that is drawn is drawn anew."""
 
-    client: Client
+    client: ReplayedClient
     batch: Batch
     seed: int
     shared: Mapping[str, Tensor]  # parameter name -> (P,)

@@ -23,7 +23,7 @@ from leakgauge.client.summed import seen_step
 from leakgauge.engine.gradients import run_one_by_one, runs_one_by_one
 from leakgauge.engine.losses import loss_of
 from leakgauge.engine.randomness import derived_seed
-from leakgauge.types import Batch, Defense, LocalTraining, SharedUpdate
+from leakgauge.types import Batch, Client, Defense, SharedUpdate
 
 SINGLE = 23  # bits of mantissa of float32
 _SMOOTHED = 0.1
@@ -36,11 +36,11 @@ Optimiser = Callable[[list[nn.Parameter], float], torch.optim.Optimizer]  # para
 
 
 @dataclasses.dataclass(frozen=True)
-class Client:
+class ReplayedClient:
     """One way of training, to be replayed with any batch."""
 
     model: nn.Module
-    local: LocalTraining
+    local: Client
     defenses: tuple[Defense, ...]
     names: tuple[str, ...]  # parameters of the update
 
@@ -134,12 +134,12 @@ class OtherTraining:
     loss: Loss | None = None  # None: that of the claim
     optimiser: Optimiser = torch.optim.SGD
 
-    def replay(self, client: Client, batch: Batch) -> Rows:
+    def replay(self, client: ReplayedClient, batch: Batch) -> Rows:
         """In double precision, without defenses, one client after another."""
         rows = [self._one(client, x, y) for x, y in zip(batch.inputs.double(), batch.labels, strict=True)]
         return {n: torch.stack([row[n] for row in rows]).flatten(1) for n in client.names if n in rows[0]}
 
-    def _one(self, client: Client, inputs: Tensor, labels: Tensor) -> dict[str, Tensor]:
+    def _one(self, client: ReplayedClient, inputs: Tensor, labels: Tensor) -> dict[str, Tensor]:
         local, model = client.local, copy.deepcopy(client.model).double().eval()
         averaging = local.kind == "fedavg"
         for module in model.modules():
@@ -158,7 +158,7 @@ class OtherTraining:
         return {n: sign * (p.detach() - before[n]) for n, p in moving.items()}
 
 
-def other_trainings(client: Client, samples: int) -> Iterator[OtherTraining]:
+def other_trainings(client: ReplayedClient, samples: int) -> Iterator[OtherTraining]:
     """What people train with besides what can be claimed, as far as it would make a difference here."""
     smoothed = partial(F.cross_entropy, label_smoothing=_SMOOTHED)
     yield OtherTraining("the squared error against one-hot labels", _one_hot(F.mse_loss))

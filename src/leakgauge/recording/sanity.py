@@ -27,7 +27,7 @@ from leakgauge.client.summed import behind_one, seen_step
 from leakgauge.engine.randomness import derived_seed, generator
 from leakgauge.errors import BadInput, LeakgaugeError, NotApplicable
 from leakgauge.matching.last_layer import Clues, clues_of
-from leakgauge.types import CROSS_ENTROPY, Batch, DataSpec, Defense, Fact, LocalTraining, Observation, SharedUpdate
+from leakgauge.types import CROSS_ENTROPY, Batch, Client, DataSpec, Defense, Fact, Observation, SharedUpdate
 from leakgauge.types.triage import CAUTION, INFO, WRONG, Clue
 
 _NOISY = 1e-3  # columns of the last layer may miss zero by this share of their entries; rounding is far below it
@@ -57,7 +57,7 @@ class _Bounds:
 
 def sanity(observation: Observation) -> list[Clue]:
     """One clue on the loss, one on sign and scale; no result where the last layer cannot be read."""
-    local: LocalTraining = observation.fact(Fact.LOCAL_TRAINING)
+    local: Client = observation.fact(Fact.LOCAL_TRAINING)
     untested = partial(Clue, "claims", "sign and scale", "not tested", severity=INFO)
     try:
         clues = clues_of(observation)
@@ -84,7 +84,7 @@ def noise_share(clues: Clues) -> float:
     return float((clues.noise / size).max())
 
 
-def _loss(clues: Clues, local: LocalTraining) -> Clue:
+def _loss(clues: Clues, local: Client) -> Clue:
     clue = partial(Clue, "loss", "loss")
     noise, total = noise_share(clues), float(clues.bias.sum(1).mean())
     plain = local.loss == CROSS_ENTROPY
@@ -102,7 +102,7 @@ def _loss(clues: Clues, local: LocalTraining) -> Clue:
     return clue(f"{seen}, every column to 0", "as cross-entropy must: no noise in the last layer", INFO)
 
 
-def _claims(observation: Observation, clues: Clues, local: LocalTraining, clean: bool) -> Clue:
+def _claims(observation: Observation, clues: Clues, local: Client, clean: bool) -> Clue:
     bounds = _bounds(clues)
     negative = float((-clues.bias.clamp_max(0)).sum(1).mean())
     seen = f"negative entries of the last bias add up to {negative:.3g}, {bounds.least:.2g} to 1 is possible"
@@ -129,7 +129,7 @@ def _bounds(clues: Clues) -> _Bounds:
     return _Bounds(_MARGIN * predictions.amax(0) + _PLUS, _LOOSE * float(absent.sum()))
 
 
-def _mistakes(observation: Observation, local: LocalTraining) -> list[tuple[str, float]]:
+def _mistakes(observation: Observation, local: Client) -> list[tuple[str, float]]:
     """What people do wrong, and the factor that puts it right."""
     samples: int = observation.fact(Fact.NUM_SAMPLES)
     found = [("the opposite sign", -1.0)]
@@ -140,7 +140,7 @@ def _mistakes(observation: Observation, local: LocalTraining) -> list[tuple[str,
     return found
 
 
-def _rate(bounds: _Bounds, bias: Tensor, local: LocalTraining) -> str:
+def _rate(bounds: _Bounds, bias: Tensor, local: Client) -> str:
     """The learning rate, or the factor, under which the update would fit; empty if there is none of either sign."""
     negative, positive = (float((sign * bias).clamp_min(0).sum(1).mean()) for sign in (-1, 1))
     middle = (max(2 * bounds.least, 0.05) + 1) / 2

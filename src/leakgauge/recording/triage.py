@@ -30,7 +30,7 @@ from leakgauge.models.structure import first_linear
 from leakgauge.recording.sanity import sanity
 from leakgauge.setup.plan import parse_chain
 from leakgauge.setup.setup import Setup
-from leakgauge.types import UNDEFENDED, DataSpec, Fact, LocalTraining, Observation
+from leakgauge.types import UNDEFENDED, Client, DataSpec, Fact, Observation
 from leakgauge.types.triage import CAUTION, EXPOSED, INFO, WRONG, Clue
 
 _COUNTED = 1024  # numbers in a sample up to which ranks are counted without being asked: a second or less
@@ -74,7 +74,7 @@ def _first_layer(observation: Observation) -> list[Clue]:
     if weight is None or bias is None:
         return [clue(f"{layer}, without weight or bias in the update", "no ratio to take", INFO)]
     data: DataSpec = observation.fact(Fact.INPUT_SPEC)
-    local: LocalTraining = observation.fact(Fact.LOCAL_TRAINING)
+    local: Client = observation.fact(Fact.LOCAL_TRAINING)
     samples: int = observation.fact(Fact.NUM_SAMPLES)
     units, entries = weight.shape[1:]
     size = f"{layer}: {entries:,} to {units:,} units, {samples:,} sample{'' if samples == 1 else 's'}"
@@ -175,7 +175,7 @@ def _batchnorm(observation: Observation) -> list[Clue]:
     layers = [m for m in observation.model.modules() if isinstance(m, _BatchNorm)]
     if not layers:
         return []
-    local: LocalTraining = observation.fact(Fact.LOCAL_TRAINING)
+    local: Client = observation.fact(Fact.LOCAL_TRAINING)
     meaning, severity = "fixed statistics: samples do not hide one another", CAUTION
     if local.batchnorm == "train":
         meaning = "the batch's own statistics mix its samples: attacks are weaker unless they are told them"

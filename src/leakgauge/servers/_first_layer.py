@@ -21,7 +21,7 @@ from leakgauge.client.fedavg import local_steps
 from leakgauge.engine.batchnorm import uses_batch_statistics
 from leakgauge.errors import NotApplicable
 from leakgauge.matching.labels import inferred_labels
-from leakgauge.types import BLANK, CROSS_ENTROPY, NLL_ON_LOGITS, Fact, LocalTraining, Observation, Reconstruction
+from leakgauge.types import BLANK, CROSS_ENTROPY, NLL_ON_LOGITS, Client, Fact, Observation, Reconstruction
 from leakgauge.types.attack import TamperingServer
 
 PASS = 32  # candidates at once
@@ -76,7 +76,7 @@ def in_range(inputs: Tensor) -> Tensor:
     return (inputs.amin(2) > -_SLACK) & (inputs.amax(2) < 1 + _SLACK)
 
 
-def coarseness(size: Tensor, local: LocalTraining, samples: int) -> float:
+def coarseness(size: Tensor, local: Client, samples: int) -> float:
     """How far off an entry of the gradient may be because weights of this size were rounded before the difference."""
     if local.kind == "fedsgd":
         return 0.0

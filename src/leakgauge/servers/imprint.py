@@ -46,7 +46,7 @@ from leakgauge.servers._first_layer import (
     in_range,
 )
 from leakgauge.settings import setting
-from leakgauge.types import Batch, DataSpec, Fact, LocalTraining, Observation, Progress, Reconstruction
+from leakgauge.types import Batch, Client, DataSpec, Fact, Observation, Progress, Reconstruction
 
 LINEAR, SPARSE, ONE_SHOT = VARIANTS = ("linear", "sparse", "one-shot")
 QUERIES = ("randn", "fourier", "brightness")
@@ -128,7 +128,7 @@ class Imprint(FirstLayerServer):
     def solve(self, observation: Observation, seeds: tuple[int, ...], progress: Progress) -> Reconstruction:  # noqa: ARG002
         began = time.perf_counter()
         samples: int = observation.fact(Fact.NUM_SAMPLES)
-        local: LocalTraining = observation.fact(Fact.LOCAL_TRAINING)
+        local: Client = observation.fact(Fact.LOCAL_TRAINING)
         steps = local_steps(samples, local) if local.kind == "fedavg" else 1
         prefix, sent = find_imprinted(observation.model)
         gradient, layer = observed_gradient(observation), f"{prefix}imprint.sort"

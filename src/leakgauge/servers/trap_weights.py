@@ -34,7 +34,7 @@ from leakgauge.matching.updates import example_input, observed_gradient
 from leakgauge.models.structure import first_linear, input_affine
 from leakgauge.servers._first_layer import PASS, Candidates, FirstLayerServer, claim, coarseness, explained, in_range
 from leakgauge.settings import setting
-from leakgauge.types import Batch, DataSpec, Fact, LocalTraining, Observation, Progress, Reconstruction
+from leakgauge.types import Batch, Client, DataSpec, Fact, Observation, Progress, Reconstruction
 
 _SMOOTH = 256  # in units of the precision: where the candidate itself is all that the network sees
 _DIRECTIONS = 32  # candidates are compared along these: their distance to a tenth, at any size of the pictures
@@ -97,7 +97,7 @@ class TrapWeights(FirstLayerServer):
     def solve(self, observation: Observation, seeds: tuple[int, ...], progress: Progress) -> Reconstruction:  # noqa: ARG002
         began = time.perf_counter()
         samples: int = observation.fact(Fact.NUM_SAMPLES)
-        local: LocalTraining = observation.fact(Fact.LOCAL_TRAINING)
+        local: Client = observation.fact(Fact.LOCAL_TRAINING)
         layer, linear, unit, shift = _first_layer(observation.model, example_input(observation))
         gradient = observed_gradient(observation)
         weight, bias = gradient[f"{layer}.weight"], gradient[f"{layer}.bias"]  # (T, M, d), (T, M)

@@ -20,10 +20,10 @@ from leakgauge.testing import _must as must
 from leakgauge.types import (
     Attack,
     Batch,
+    Client,
     DataSpec,
     Fact,
     Known,
-    LocalTraining,
     Observation,
     Reconstruction,
     TamperingServer,
@@ -96,7 +96,7 @@ def _observed(attack: Attack, model: nn.Module, victims: Batch, public: Batch, d
     sent: nn.Module | None = server.prepare(model, data, public) if server else model
     asked = 0
     while sent is not None:
-        facts = facts_about(sent, victims, data, LocalTraining(), public)
+        facts = facts_about(sent, victims, data, Client(), public)
         observation, asked = observe(sent, fedsgd()(sent, victims, SEEDS), knows, facts), asked + 1
         sent = server.ask_again(observation.take([0]), asked) if server and server.asks_again else None
     return observation

@@ -19,7 +19,7 @@ from leakgauge.errors import NotApplicable
 from leakgauge.models import load_model
 from leakgauge.settings import plain_type
 from leakgauge.testing import _must as must
-from leakgauge.types import Attack, Batch, Defense, Known, LocalTraining, SharedUpdate, threat_model
+from leakgauge.types import Attack, Batch, Client, Defense, Known, SharedUpdate, threat_model
 
 SEEDS = (11, 12, 13)
 KINDS = ("fedsgd", "fedavg")
@@ -64,7 +64,7 @@ def shared(
     defenses: Sequence[Defense], model: nn.Module, clients: Batch, seeds: Sequence[int], kind: str
 ) -> SharedUpdate:
     """What clients share behind these defenses."""
-    step = chain(client_step(LocalTraining(kind=kind)), *defenses)
+    step = chain(client_step(Client(kind=kind)), *defenses)
     return step(prepared(model, *defenses), clients, seeds)
 
 
@@ -133,7 +133,7 @@ def what_it_is_given_stays_as_it_was(case: DefenseCase) -> None:
     """Model, samples, and the update of the step inside."""
     name, model = case.defense.name, case.model
     weights, clients = copy.deepcopy(model.state_dict()), copy.deepcopy(case.clients)
-    inner = client_step(LocalTraining())(prepared(model, case.defense), clients, SEEDS)
+    inner = client_step(Client())(prepared(model, case.defense), clients, SEEDS)
     kept = copy.deepcopy(inner)
     case.defense.wrap(lambda *_: inner)(prepared(model, case.defense), case.clients, SEEDS)
     must.leave_model_alone(name, model, weights)
@@ -174,7 +174,7 @@ def _informs(case: DefenseCase, attack: Attack, way: str) -> None:
     name, what = case.defense.name, f"{attack.name} ({way})" if way else attack.name
     sent = prepared(case.model, case.defense)
     digits = load("digits", "train")
-    facts = facts_about(sent, case.clients, digits.spec, LocalTraining(), public_batch(digits, 32, seed=5))
+    facts = facts_about(sent, case.clients, digits.spec, Client(), public_batch(digits, 32, seed=5))
     observation = observe(sent, case.shared("fedsgd"), threat_model("honest-but-curious"), facts)
     try:
         posed = attack.problem(observation, SEEDS)

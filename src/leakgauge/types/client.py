@@ -119,7 +119,7 @@ class Batch:
 
 
 @dataclass(frozen=True)
-class LocalTraining(Settings):
+class Client(Settings):
     """What one client does before it shares: one gradient, or local steps of its optimiser and the difference.
 
     Optimisers, their defaults and the order of their operations are those of `torch.optim`.
@@ -207,7 +207,7 @@ class LocalTraining(Settings):
         return {n: v for n, v in super().as_dict().items() if n not in _RARE or self._changed(n)}
 
 
-_RARE = tuple(f.name for f in dataclasses.fields(LocalTraining))[7:]  # the fields behind `seen`
+_RARE = tuple(f.name for f in dataclasses.fields(Client))[7:]  # the fields behind `seen`
 _OF_A_GRADIENT = ("precision", "shared_as", "trained", "label_smoothing", "class_weights")  # without any local step
 
 

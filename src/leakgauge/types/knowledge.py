@@ -21,7 +21,7 @@ class Fact(enum.Enum):
 
     INPUT_SPEC = "input-spec"  # DataSpec: shape, range, number of classes
     NUM_SAMPLES = "num-samples"  # int: N
-    LOCAL_TRAINING = "local-training"  # LocalTraining: kind, epochs, mini-batch, rate, BatchNorm mode
+    LOCAL_TRAINING = "local-training"  # Client: kind, epochs, mini-batch, rate, BatchNorm mode
     PUBLIC_DATA = "public-data"  # Batch with T = 1: samples of the same kind, none of them a victim
     LABELS = "labels"  # (T, N) true labels: an oracle, flagged
     BATCHNORM_STATISTICS = "batchnorm-statistics"  # layer -> ((T, C) mean, (T, C) var): an oracle, flagged

@@ -9,12 +9,12 @@ from typing import Any, Self
 
 from leakgauge.errors import BadInput
 from leakgauge.settings import Settings, unknown_name
-from leakgauge.types.client import LocalTraining, Partition, Training
+from leakgauge.types.client import Client, Partition, Training
 from leakgauge.types.knowledge import threat_model
 
 PRECISIONS = ("float32", "tf32", "float64")
 SUITE_NAMES = ("quick", "standard", "full")  # what they hold: `leakgauge.setup.suites`
-SECTIONS: Mapping[str, type[Settings]] = {"partition": Partition, "local": LocalTraining, "training": Training}
+SECTIONS: Mapping[str, type[Settings]] = {"partition": Partition, "local": Client, "training": Training}
 _CHOICES = {
     "batch_labels": ("any", "distinct", "same"),
     "variants": ("both", "plain", "adaptive"),
@@ -33,7 +33,7 @@ class Scenario:
     batch_size: int = 1  # N, private samples behind one update
     batch_labels: str = "any"  # "any", "distinct" or "same" labels within one batch
     partition: Partition = field(default_factory=Partition)  # who holds which samples
-    local: LocalTraining = field(default_factory=LocalTraining)  # what a client does before it shares
+    local: Client = field(default_factory=Client)  # what a client does before it shares
     training: Training = field(default_factory=Training)  # what the global model went through before
     defenses: tuple[str, ...] = ()  # each a chain such as "gaussian:std=0.1"; "a+b" runs a, then b
     threat_model: str = "honest-but-curious"  # what the attacker may see and change

@@ -29,7 +29,7 @@ from leakgauge.metrics.criterion import Criterion, criterion_of
 from leakgauge.metrics.intervals import at_least, at_most
 from leakgauge.setup.plan import parse_chain
 from leakgauge.setup.setup import Setup
-from leakgauge.types import Batch, DataSpec, Defense, Fact, LocalTraining, LowerSide, Rate, TrainingBound, UpperSide
+from leakgauge.types import Batch, Client, DataSpec, Defense, Fact, LowerSide, Rate, TrainingBound, UpperSide
 
 NOT_ACCOUNTED = "nothing in this configuration is accounted"
 _PROTECTED = 0.1  # what a guarantee may add to a blind guess and still be called protection: one record in ten
@@ -48,7 +48,7 @@ def upper_sides(setup: Setup, configurations: Sequence[str]) -> dict[str, UpperS
     return {c: upper_side(chain, setup.scenario.local, kappa) for c, chain in chains.items()}
 
 
-def upper_side(defenses: Sequence[Defense], local: LocalTraining, kappa: Rate | None) -> UpperSide:
+def upper_side(defenses: Sequence[Defense], local: Client, kappa: Rate | None) -> UpperSide:
     """What nobody can exceed, or why there is no such limit."""
     mechanism, why = _accounted_mechanism(defenses)
     if mechanism is None:

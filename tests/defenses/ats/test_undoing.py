@@ -14,7 +14,7 @@ from leakgauge.defenses.mixup import with_unmixing
 from leakgauge.errors import NotApplicable
 from leakgauge.matching.problem import matching_of
 from leakgauge.models import load_model
-from leakgauge.types import Known, LocalTraining, threat_model
+from leakgauge.types import Client, Known, threat_model
 
 SEEDS = (20, 21)
 POLICY = "43-18-18"
@@ -25,8 +25,8 @@ def scene(samples=1, data="photos32", model="lenet-dlg:filters=4"):
     net = load_model(model, source.spec, 0)
     batch = draw_victims(source, 2, samples, 3, "distinct")
     defenses = (ATS(policy=POLICY),) if source.spec.kind == "image" else ()
-    update = chain(client_step(LocalTraining()), *defenses)(net, batch, SEEDS)
-    facts = facts_about(net, batch, source.spec, LocalTraining(), None)
+    update = chain(client_step(Client()), *defenses)(net, batch, SEEDS)
+    facts = facts_about(net, batch, source.spec, Client(), None)
     return batch, observe(net, update, threat_model("honest-but-curious+labels"), facts)
 
 

@@ -16,7 +16,7 @@ from leakgauge.defenses.sign import Sign
 from leakgauge.errors import NotApplicable
 from leakgauge.metrics.scoring import score
 from leakgauge.models import load_model
-from leakgauge.types import Known, LocalTraining, threat_model
+from leakgauge.types import Client, Known, threat_model
 
 TRIALS, STEPS = 2, 12
 
@@ -33,7 +33,7 @@ def seen(digits):
     batch = draw_victims(digits, TRIALS, 1, 0)
 
     def run(defense, kind="fedsgd"):
-        local = LocalTraining(kind=kind)
+        local = Client(kind=kind)
         update = chain(client_step(local), defense)(net, batch, range(TRIALS))
         facts = facts_about(net, batch, digits.spec, local, None)
         return observe(net, update, threat_model("honest-but-curious"), facts), batch
@@ -58,7 +58,7 @@ def named(found):
 
 @pytest.mark.parametrize("kind", ["fedsgd", "fedavg"])
 def test_noised_slices_are_named_and_the_picture_comes_back(seen, digits, kind):
-    std = 0.1 if kind == "fedsgd" else 0.1 * LocalTraining().lr  # the same noise, in a weight difference
+    std = 0.1 if kind == "fedsgd" else 0.1 * Client().lr  # the same noise, in a weight difference
     defense = Sensitivity(gamma=0.2, std=std, root=10)
     attack = CPL(steps=STEPS)
     plain, _ = psnr(attack, seen, defense, digits, kind=kind)

@@ -43,7 +43,7 @@ from leakgauge.lab.recipes.drabent2022ats._single import CLAIMED, OperationScore
 from leakgauge.matching.distance import gradient_distance
 from leakgauge.models import load_model
 from leakgauge.setup.plan import plan
-from leakgauge.types import Batch, Known, LocalTraining, Scenario, threat_model
+from leakgauge.types import Batch, Client, Known, Scenario, threat_model
 
 RECIPE = get("drabent2022ats")
 FIGURES = {"figure-1", "figure-2", "figure-4", "figure-5", "figure-6"}  # figure 3 is pictures
@@ -173,7 +173,7 @@ def _watched(attack):
     batch, seeds = Batch(inputs[:, None], labels[:, None]), [0, 1, 2]
     told_of = threat_model("honest-but-curious+labels")
     update = fedsgd()(model, batch, seeds)
-    facts = facts_about(model, batch, samples.spec, LocalTraining(), None, told_of.facts)
+    facts = facts_about(model, batch, samples.spec, Client(), None, told_of.facts)
     return model, batch, update, observe(model, update, told_of, facts), seeds
 
 

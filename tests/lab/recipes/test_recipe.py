@@ -7,7 +7,7 @@ import pytest
 from leakgauge.errors import BadInput
 from leakgauge.lab.recipes import get
 from leakgauge.lab.recipes._recipe import Run, chosen, most_evaluations, scenarios_of
-from leakgauge.types import LocalTraining
+from leakgauge.types import Client
 
 
 def names(tables):
@@ -57,9 +57,7 @@ def test_cells_that_share_a_run_need_it_once(small_recipe):
 def test_cost_counts_inner_iterations_variants_and_unrolled_steps(small_scenario):
     assert most_evaluations(small_scenario(attacks=("cpl:steps=5",))) == 2 * 5 * 20
     assert most_evaluations(small_scenario(attacks=("cpl:steps=5",), defenses=("prune",))) == 2 * 5 * 20 * 2
-    unrolled = small_scenario(
-        attacks=("inverting-gradients:steps=5",), local=LocalTraining(kind="fedavg", epochs=3, lr=0.1)
-    )
+    unrolled = small_scenario(attacks=("inverting-gradients:steps=5",), local=Client(kind="fedavg", epochs=3, lr=0.1))
     assert most_evaluations(unrolled) == 2 * 5 * 3
 
 

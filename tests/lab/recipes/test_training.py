@@ -12,7 +12,7 @@ from leakgauge.lab.recipes._recipe import Cell, Recipe, Study, Table, chosen, pi
 from leakgauge.lab.recipes._rendering import render
 from leakgauge.lab.recipes._running import load, run_all, run_one
 from leakgauge.lab.recipes._training import FederatedTraining
-from leakgauge.types import Federation, LocalTraining, Partition
+from leakgauge.types import Client, Federation, Partition
 
 PRIVATE = "dp-sgd:sigma=1.0,q=0.5,rounds=3"
 TRAINING = FederatedTraining(
@@ -66,7 +66,7 @@ def test_what_cannot_train_is_told(tmp_path):
 
 def test_every_setting_is_part_of_the_key(tmp_path):
     others = (
-        dataclasses.replace(TRAINING, local=LocalTraining(kind="fedavg", epochs=2)),
+        dataclasses.replace(TRAINING, local=Client(kind="fedavg", epochs=2)),
         dataclasses.replace(TRAINING, defense="sign"),
         dataclasses.replace(TRAINING, seed=1),
     )

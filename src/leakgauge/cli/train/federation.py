@@ -12,9 +12,9 @@ from leakgauge.cli.options import Victim, flag, flags_from
 from leakgauge.errors import BadInput
 from leakgauge.federation.centralised import NAME as CENTRALISED
 from leakgauge.report.numbers import milliseconds
-from leakgauge.types import Federation, LocalTraining, Partition, Scenario
+from leakgauge.types import Client, Federation, Partition, Scenario
 
-_LOCAL = LocalTraining(kind="fedavg", epochs=2, lr=0.01)
+_LOCAL = Client(kind="fedavg", epochs=2, lr=0.01)
 _PARTITION = Partition(kind="iid", clients=100)
 
 

@@ -17,7 +17,7 @@ from leakgauge.data import load
 from leakgauge.errors import LeakgaugeError
 from leakgauge.models import load_model
 from leakgauge.servers.mkor import MKOR
-from leakgauge.types import NLL_ON_LOGITS, LocalTraining, Scenario
+from leakgauge.types import NLL_ON_LOGITS, Client, Scenario
 
 NOISES = (0.0, 1e-4, 1e-3, 3e-3, 1e-2, 3e-2)
 LINKS = (300.0, 30.0, 0.0)
@@ -81,7 +81,7 @@ def _point(server: MKOR, data_root: Path | None, device: str) -> Point:
         trials=1,
         seed=server.secret,
         attacks=(server.spec,),
-        local=LocalTraining(loss=NLL_ON_LOGITS),
+        local=Client(loss=NLL_ON_LOGITS),
         threat_model="malicious-parameters",
     )
     report, _ = run_audit(scenario, undefended=True, device=device, data_root=data_root)

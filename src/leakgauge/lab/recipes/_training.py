@@ -10,7 +10,7 @@ from typing import ClassVar, Self
 from leakgauge.audit.federated_training import Trained, train_federation
 from leakgauge.audit.run import Watch
 from leakgauge.lab.recipes._measurement import Figures, Measurement
-from leakgauge.types import UNDEFENDED, Federation, LocalTraining, Partition, Scenario
+from leakgauge.types import UNDEFENDED, Client, Federation, Partition, Scenario
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,7 +23,7 @@ class FederatedTraining(Measurement):
     data: str
     defense: str = UNDEFENDED
     partition: Partition = field(default_factory=lambda: Partition(kind="iid"))
-    local: LocalTraining = field(default_factory=LocalTraining)
+    local: Client = field(default_factory=Client)
     federation: Federation = field(default_factory=Federation)
 
     @property

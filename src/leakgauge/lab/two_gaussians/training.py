@@ -17,7 +17,7 @@ from leakgauge.engine.randomness import generator
 from leakgauge.errors import NotApplicable
 from leakgauge.federation.federation import Federated
 from leakgauge.settings import Settings, setting
-from leakgauge.types import LocalTraining, SharedUpdate
+from leakgauge.types import Client, SharedUpdate
 
 PUBLISHED = "optimizer=adam,lr=0.003,batch_size=8"  # Ren 2022, section 4.3.1
 
@@ -35,8 +35,8 @@ class Local(Settings):
     epochs: int = setting(1, "passes over a client's samples in a round", low=1)
 
     @property
-    def training(self) -> LocalTraining:
-        return LocalTraining(kind="fedavg", epochs=self.epochs, batch_size=self.batch_size, lr=self.lr)
+    def training(self) -> Client:
+        return Client(kind="fedavg", epochs=self.epochs, batch_size=self.batch_size, lr=self.lr)
 
 
 @dataclass

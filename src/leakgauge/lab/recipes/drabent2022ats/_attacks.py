@@ -29,7 +29,7 @@ from leakgauge.lab.recipes.drabent2022ats._set_up import (
     variant,
     with_training,
 )
-from leakgauge.types import Federation, LocalTraining, Partition, Scenario
+from leakgauge.types import Client, Federation, Partition, Scenario
 
 _SETTINGS: dict[str, tuple[str, str, Printed, Printed]] = {  # row -> attack on LeNet, on ResNet, without, with
     "L-BFGS, L2": (LBFGS, "cpl:steps=50", (8.61, 1.22), (6.33, 2.00)),
@@ -178,7 +178,7 @@ def _beside_others() -> tuple[Cell, ...]:
             data="cifar100",
             defense=defense,
             partition=Partition(kind="iid", clients=390),
-            local=LocalTraining(batchnorm="train"),
+            local=Client(batchnorm="train"),
             federation=Federation(rounds=ROUNDS, per_round=1, server_lr=0.1),
         )
         cells.append(

@@ -27,7 +27,7 @@ from leakgauge.lab.recipes.drabent2022ats._semi_trained import SEMI_TRAINED, sem
 from leakgauge.lab.recipes.drabent2022ats._set_up import CONVNET, LENET, RESNET
 from leakgauge.metrics.psnr import PSNR
 from leakgauge.setup.setup import pick_device
-from leakgauge.types import Batch, DataSpec, LocalTraining, threat_model
+from leakgauge.types import Batch, Client, DataSpec, threat_model
 
 _TOLD = threat_model("honest-but-curious+labels")
 
@@ -119,7 +119,7 @@ class ScoreAndLeak(Measurement):
         batch = Batch(seen.flatten(0, 1)[:, None], labels.repeat(len(seen))[:, None])
         seeds = [self.seed + trial for trial in range(batch.trials)]
         update = fedsgd()(model, batch, seeds)
-        facts = facts_about(model, batch, data, LocalTraining(), None, _TOLD.facts)
+        facts = facts_about(model, batch, data, Client(), None, _TOLD.facts)
         attack = catalog.build("attacks", self.attack)
         found = reconstruct(
             attack, observe(model, update, _TOLD, facts), seeds, lambda share: watch(0, 1, "", share)

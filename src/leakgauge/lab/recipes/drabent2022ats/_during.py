@@ -29,7 +29,7 @@ from leakgauge.lab.recipes.drabent2022ats._semi_trained import SEMI_TRAINED, sem
 from leakgauge.lab.recipes.drabent2022ats._set_up import HYBRID, LENET, NAMES, NARROW, RANDOM, RESNET
 from leakgauge.matching.problem import Matching
 from leakgauge.setup.setup import pick_device
-from leakgauge.types import Batch, LocalTraining, Observation, threat_model
+from leakgauge.types import Batch, Client, Observation, threat_model
 
 MARKS = (0, 10, 25, 50, 100)  # percent of the steps
 DEPTHS = ("shallow", "middle", "deep")  # thirds of the layers with weights
@@ -103,7 +103,7 @@ class DuringAttack(Measurement):
         batch = Batch(inputs[:, None], labels[:, None])
         seeds = [self.seed + trial for trial in range(len(inputs))]
         update = fedsgd()(model, batch, seeds)
-        facts = facts_about(model, batch, samples.spec, LocalTraining(), None, _TOLD.facts)
+        facts = facts_about(model, batch, samples.spec, Client(), None, _TOLD.facts)
         iterates = at_marks(self._attack(), observe(model, update, _TOLD, facts), seeds, watch)
         found: dict[str, tuple[float, ...]] = {}
         for mark, pictures in iterates.items():

@@ -25,7 +25,7 @@ from leakgauge.lab.recipes.drabent2022ats._set_up import AFTERWARDS, HYBRID, LEN
 from leakgauge.metrics.psnr import PSNR
 from leakgauge.models import load_model
 from leakgauge.setup.setup import pick_device
-from leakgauge.types import Batch, Known, LocalTraining, threat_model
+from leakgauge.types import Batch, Client, Known, threat_model
 
 _DEALS = 999  # ways to deal the classes out at random
 _TOLD = threat_model("honest-but-curious+labels")
@@ -72,7 +72,7 @@ class ExposedPictures(Measurement):
         own, labels = (t.to(where) for t in samples.take(order))
         batch, seeds = Batch(own[:, None], labels[:, None]), [self.seed + trial for trial in range(len(own))]
         step = ATS(policy=self.policy).wrap(fedsgd()) if self.policy else fedsgd()
-        facts = facts_about(model, batch, samples.spec, LocalTraining(), None, _TOLD.facts)
+        facts = facts_about(model, batch, samples.spec, Client(), None, _TOLD.facts)
         known = (Known(ATS(policy=self.policy), WAYS[self.attacker]),) if self.attacker in WAYS else ()
         attack = catalog.build("attacks", self.attack)
         seen = observe(model, step(model, batch, seeds), _TOLD, facts)

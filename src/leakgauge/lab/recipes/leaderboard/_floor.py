@@ -10,7 +10,7 @@ from typing import ClassVar, Self
 from leakgauge.audit.run import Watch, run_audit
 from leakgauge.lab.recipes._measurement import Figures, Measurement
 from leakgauge.lab.recipes._success import recognised
-from leakgauge.types import LocalTraining, Scenario
+from leakgauge.types import Client, Scenario
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,7 +24,7 @@ class Floor(Measurement):
     data: str
     trials: int
     batch_size: int = 1
-    local: LocalTraining = field(default_factory=LocalTraining)
+    local: Client = field(default_factory=Client)
 
     @property
     def size(self) -> int:

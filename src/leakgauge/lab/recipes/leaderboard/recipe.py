@@ -14,7 +14,7 @@ from leakgauge.lab.recipes._training import FederatedTraining
 from leakgauge.lab.recipes.leaderboard import _board
 from leakgauge.lab.recipes.leaderboard._floor import Floor
 from leakgauge.setup.plan import informed_by, parse_chain
-from leakgauge.types import UNDEFENDED, Federation, LocalTraining, Partition, Scenario
+from leakgauge.types import UNDEFENDED, Client, Federation, Partition, Scenario
 
 FLOORS = ("mean-image", "random-guess")
 DELTA = 1e-5  # of every promise here
@@ -69,7 +69,7 @@ FIXED = (
         remark=" Whoever always answers 'below 50K' is right for 76.4 %: a row at that accuracy has learnt nothing.",
     ),
 )
-_LOCAL = LocalTraining(batchnorm="train")  # nobody but key-lock has a BatchNorm, and its paper trains it so
+_LOCAL = Client(batchnorm="train")  # nobody but key-lock has a BatchNorm, and its paper trains it so
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from leakgauge.lab.recipes._measurement import Figures, Measurement
 from leakgauge.metrics.distances import gradient_similarity
 from leakgauge.setup.plan import parse_chain
 from leakgauge.setup.setup import load_setup
-from leakgauge.types import UNDEFENDED, Batch, LocalTraining, Scenario
+from leakgauge.types import UNDEFENDED, Batch, Client, Scenario
 
 Tensors = dict[str, Tensor]
 
@@ -65,7 +65,7 @@ class InferredGradient(Measurement):
             attacks=(self.attack,),
             shared_layers=self.shared_layers,
             trials=self.victims,
-            local=LocalTraining(batchnorm=self.batchnorm),
+            local=Client(batchnorm=self.batchnorm),
             defenses=chain,
             seed=self.seed,
         )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from leakgauge.lab.recipes._recipe import Cell, Recipe, Run, Study, Table
 from leakgauge.lab.recipes.partial_gradients._inferred import InferredGradient
-from leakgauge.types import LocalTraining, Scenario
+from leakgauge.types import Client, Scenario
 
 _LAYERS = {"lenet-dlg": ("conv1", "conv2", "conv3", "fc"), "lenet-cpl": ("conv1", "conv2", "conv3", "conv4", "fc")}
 _DATA = {"cifar10": "CIFAR-10", "mnist": "MNIST"}
@@ -97,7 +97,7 @@ TABLE_BATCHNORM = Table(
                     defenses=(_NORM,),
                     shared_layers=subset,
                     trials=50,
-                    local=LocalTraining(batchnorm="train"),
+                    local=Client(batchnorm="train"),
                     metrics=("psnr_aligned",),
                     variants="adaptive",  # who knows of the BatchNorm stretches what is found
                 )

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from leakgauge.lab.recipes._recipe import Run
 from leakgauge.metrics.psnr import psnr_from_fedkl
-from leakgauge.types import LocalTraining, Scenario
+from leakgauge.types import Client, Scenario
 
 NAMES = {"mnist:size=32": "MNIST", "cifar10": "CIFAR-10", "cifar100": "CIFAR-100", "photos64:size=256": "photographs"}
 METRICS = ("psnr_aligned", "ssim_aligned")
 PERCEPTUAL = ("lpips", "lpips-vgg")
-TRAIN = LocalTraining(batchnorm="train")  # the statistics of the one image, as in the thesis
+TRAIN = Client(batchnorm="train")  # the statistics of the one image, as in the thesis
 NONE, PLAIN_NORM = "none", "batchnorm-only"
 ACTIVATIONS = ("identity", "sigmoid", "relu")
 LOCKS = {act: f"key-lock:activation={act},first_lock=client" for act in ACTIVATIONS}

@@ -6,7 +6,7 @@ from typing import Any
 
 from leakgauge.lab.recipes._recipe import Run
 from leakgauge.metrics.psnr import psnr_from_fedkl
-from leakgauge.types import LocalTraining, Scenario
+from leakgauge.types import Client, Scenario
 
 DATA = {"mnist": "MNIST", "cifar100": "CIFAR-100", "lfw": "LFW"}
 SMALL, LARGE = "lenet-dlg", "resnet18-grnn"
@@ -18,7 +18,7 @@ BESIDE = {"DLG": DLG, "Inverting Gradients": IG}  # the others who are shown the
 SIZES = (1, 4, 8, 16, 32, 64, 128, 256)  # images in an update
 _VICTIMS = {1: 50, 4: 20, 8: 10, 16: 8, 32: 4, 64: 2, 128: 2, 256: 1}
 _FACES = 250  # that victims are drawn from, each once
-_BATCH_STATISTICS = LocalTraining(batchnorm="train")  # as GRNN runs its ResNet
+_BATCH_STATISTICS = Client(batchnorm="train")  # as GRNN runs its ResNet
 
 
 def attacked(model: str, data: str, *, trials: int, attack: str | None = None, size: int = 32, **more: Any) -> Run:

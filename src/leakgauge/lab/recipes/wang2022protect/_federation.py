@@ -8,11 +8,11 @@ from leakgauge.audit.federated_training import Trained
 from leakgauge.lab.recipes._recipe import Cell, Study, Table
 from leakgauge.lab.recipes._training import FederatedTraining
 from leakgauge.lab.recipes.wang2022protect._set_up import DATA, OF_CIFAR, OF_MNIST, TRAINED
-from leakgauge.types import UNDEFENDED, Federation, LocalTraining
+from leakgauge.types import UNDEFENDED, Client, Federation
 
 _SEEDS = 3
-_PAPER = LocalTraining(kind="fedavg", epochs=2, lr=0.01, batch_size=1)  # "local batch size is 1 to 20"
-_FAST = LocalTraining(kind="fedavg", epochs=2, lr=0.1)  # whole shares: as accurate undefended, a tenth of the steps
+_PAPER = Client(kind="fedavg", epochs=2, lr=0.01, batch_size=1)  # "local batch size is 1 to 20"
+_FAST = Client(kind="fedavg", epochs=2, lr=0.1)  # whole shares: as accurate undefended, a tenth of the steps
 _CONVNET = "convnet"
 _MNIST_ROUNDS, _CIFAR_ROUNDS = 200, 2000
 _TIMED = 22  # the first sets everything up
@@ -33,7 +33,7 @@ class Curve(FederatedTraining):
         return {"accuracy_quarter": (seen[0],), "accuracy_half": (seen[min(1, len(seen) - 1)],)}
 
 
-def _curve(data: str, network: str, defense: str, local: LocalTraining, seeds: int = _SEEDS, rounds: int = 0) -> Study:
+def _curve(data: str, network: str, defense: str, local: Client, seeds: int = _SEEDS, rounds: int = 0) -> Study:
     small = data != "cifar10"
     federation = Federation(
         rounds=rounds or (_MNIST_ROUNDS if small else _CIFAR_ROUNDS),

@@ -6,7 +6,7 @@ from typing import Any
 
 from leakgauge.lab.recipes._recipe import Run, Study
 from leakgauge.lab.recipes._training import FederatedTraining
-from leakgauge.types import UNDEFENDED, Federation, LocalTraining, Partition, Scenario
+from leakgauge.types import UNDEFENDED, Client, Federation, Partition, Scenario
 
 DATA = {"mnist": "MNIST", "fashion-mnist": "Fashion-MNIST", "cifar10": "CIFAR-10"}
 VICTIMS = 50
@@ -42,19 +42,19 @@ def trained(data: str, defense: str = UNDEFENDED, *, rounds: int = 200, seeds: i
     """The federation of a data set. Clients send gradients, as they do where they are attacked."""
     if data == "cifar10":
         fewer = Federation(rounds=100, per_round=20, most=20, server_lr=0.2)  # the paper: 2,000 rounds of 200 clients
-        return federated(data, defense, OF_CIFAR, fewer, LocalTraining(), seeds)
+        return federated(data, defense, OF_CIFAR, fewer, Client(), seeds)
     federation = Federation(rounds=rounds, per_round=10, most=10, server_lr=0.2)
-    return federated(data, defense, OF_MNIST, federation, LocalTraining(), seeds)
+    return federated(data, defense, OF_MNIST, federation, Client(), seeds)
 
 
 def averaged(data: str, lr: float, batch_size: int, *, seeds: int = 1) -> Study:
     """The paper's federation for MNIST without a defense: two local epochs, weights averaged."""
-    local = LocalTraining(kind="fedavg", epochs=2, lr=lr, batch_size=batch_size)
+    local = Client(kind="fedavg", epochs=2, lr=lr, batch_size=batch_size)
     return federated(data, UNDEFENDED, OF_MNIST, Federation(rounds=200, per_round=10, most=10), local, seeds)
 
 
 def federated(
-    data: str, defense: str, partition: Partition, federation: Federation, local: LocalTraining, seeds: int
+    data: str, defense: str, partition: Partition, federation: Federation, local: Client, seeds: int
 ) -> Study:
     training = FederatedTraining(
         model=TRAINED, data=data, defense=defense, partition=partition, federation=federation, local=local

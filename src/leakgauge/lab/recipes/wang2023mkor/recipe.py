@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from leakgauge.lab.recipes._recipe import Cell, Recipe, Run, Table
-from leakgauge.types import CROSS_ENTROPY, NLL_ON_LOGITS, LocalTraining, Scenario
+from leakgauge.types import CROSS_ENTROPY, NLL_ON_LOGITS, Client, Scenario
 
 _LOSSES = {NLL_ON_LOGITS: "NLL on logits", CROSS_ENTROPY: "cross-entropy"}
 _VGG, _LENET, _MODIFIED = "vgg16-mkor", "lenet5-mkor", "mkor-modified"
@@ -19,7 +19,7 @@ def _attacked(
     model: str, data: str, size: int, loss: str, *, attack: str = "mkor", trials: int = 10, **more: Any
 ) -> Run:
     """`trials` batches of `size` under one of the two losses."""
-    local = LocalTraining(loss=loss)
+    local = Client(loss=loss)
     scenario = Scenario(
         model=model,
         data=data,

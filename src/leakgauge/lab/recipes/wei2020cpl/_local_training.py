@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from leakgauge.lab.recipes._recipe import Cell, Table
 from leakgauge.lab.recipes.wei2020cpl._set_up import DATA, FEWER, INVERTING, attacked, cpl
-from leakgauge.types import LocalTraining
+from leakgauge.types import Client
 
 _BATCHES = {  # size -> iterations, ASR, SSIM, MSE, then victims per base seed, base seeds (one in four LFW pictures)
     1: (25, 1, 0.998, 2.2e-4, 100, 1),
@@ -79,8 +79,8 @@ def _printed(data: str, steps: int) -> dict[str, float | None]:
     return {"iterations": iterations, "asr": asr, "recognised": None, "ssim": ssim, "mse": mse}
 
 
-def _local(steps: int, rate: float) -> LocalTraining:
-    return LocalTraining(kind="fedavg", epochs=steps, lr=rate)
+def _local(steps: int, rate: float) -> Client:
+    return Client(kind="fedavg", epochs=steps, lr=rate)
 
 
 TABLE_6B = Table(

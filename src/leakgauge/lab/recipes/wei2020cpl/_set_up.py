@@ -6,7 +6,7 @@ from typing import Any
 
 from leakgauge.lab.recipes._recipe import Run, Study
 from leakgauge.lab.recipes._training import FederatedTraining
-from leakgauge.types import UNDEFENDED, Federation, LocalTraining, Partition, Scenario
+from leakgauge.types import UNDEFENDED, Client, Federation, Partition, Scenario
 
 DATA = {"mnist": "MNIST", "cifar10": "CIFAR-10", "cifar100": "CIFAR-100", "lfw": "LFW"}
 TRIALS = 100  # the paper: 100 images x 10 seeds
@@ -46,7 +46,7 @@ def trained(data: str, defense: str = UNDEFENDED) -> Study:
             data=data,
             defense=defense,
             partition=Partition(kind="iid", clients=100),
-            local=LocalTraining(kind="fedavg", epochs=2, batch_size=32, lr=0.05, batchnorm="train"),
+            local=Client(kind="fedavg", epochs=2, batch_size=32, lr=0.05, batchnorm="train"),
             federation=Federation(rounds=100, per_round=10),
         )
     )
