@@ -38,8 +38,8 @@ class Part:
     shape: tuple[int, ...]  # as the model takes it
     kind: str = NUMBERS  # or "categories": whole numbers; or "mask": whether a place is used
     size: int = 0  # of categories: how many values there are
-    low: float = 0.0  # range of numbers
-    high: float = 1.0
+    low: float = 0.0  # of the numbers' range
+    high: float = 1.0  # of the same
 
     @property
     def width(self) -> int:
@@ -80,7 +80,7 @@ class DataSpec:
     std: tuple[float, ...] = ()  # of the same channels
     parts: tuple[Part, ...] = ()  # what the model takes instead of `shape`; none if it takes just that
     target: str = ONE_CLASS  # a label, several labels, numbers, or a sequence of labels
-    target_shape: tuple[int, ...] = ()  # of one sample's target, beside a single label
+    target_shape: tuple[int, ...] = ()  # of one sample's target; none for a single label
 
     def split(self, samples: Tensor) -> dict[str, Tensor]:
         """(..., *shape) -> the flat numbers of each part (..., width)."""
