@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from weakref import WeakSet
 
 import torch
@@ -21,6 +22,7 @@ from leakgauge.engine.layerwise import fits, has_convolution, layerwise_gradient
 from leakgauge.engine.losses import LOSSES, Loss, cross_entropy
 from leakgauge.engine.memory import fitting
 from leakgauge.engine.penalties import collecting
+from leakgauge.engine.written_out import WrittenOut, nothing_computed_again, recurrent_written_out, without_stale_graphs
 
 _MOST = 2**30  # bytes of a client's activations at once if trials run one by one: more is no faster
 _LOOPED: WeakSet[nn.Module] = WeakSet()  # models with trials that cannot run side by side
@@ -31,6 +33,7 @@ def working_model(model: nn.Module, batchnorm: str) -> nn.Module:
 
     With `batchnorm="train"` BatchNorm layers normalise by the statistics of the batch at hand.
     """
+    without_stale_graphs(model)
     copied = copy.deepcopy(model).eval()
     on_gpu = next(copied.parameters()).is_cuda
     if batchnorm == "train":
@@ -77,7 +80,7 @@ def trial_gradients(
             return layerwise
 
     def loss(parameters: Mapping[str, Tensor], own: Mapping[str, Tensor], x: Tensor, y: Tensor) -> Tensor:
-        with collecting() as penalties, WrittenOutNorms():
+        with collecting() as penalties, WrittenOutNorms(), WrittenOut(), nothing_computed_again():
             logits = functional_call(model, {**parameters, **own}, (x,))
         return sum(penalties, loss_of(logits, y))
 
@@ -115,13 +118,19 @@ def one_by_one(
             own_weights = named if weights is None else {n: weights[n][t] for n in named}
             mine = {n: w if w.requires_grad else w.detach().requires_grad_() for n, w in own_weights.items()}
             own = {n: b[t] for n, b in (buffers or {}).items()}
-            with collecting() as penalties:
-                logits = model(x) if weights is None and not own else functional_call(model, {**mine, **own}, (x,))
+            as_it_is = weights is None and not own
+            with collecting() as penalties, nothing_computed_again(), _for_device(x):
+                logits = model(x) if as_it_is else functional_call(model, {**mine, **own}, (x,))
             loss = sum(penalties, loss_of(logits, y))
-            rows.append(torch.autograd.grad(loss, list(mine.values()), create_graph=differentiable))
+            found = torch.autograd.grad(loss, list(mine.values()), create_graph=differentiable, materialize_grads=True)
+            rows.append(found)
     if len(rows) == 1:  # a view: the gradient of a large model is not copied
         return {name: g[None] for name, g in zip(named, rows[0], strict=True)}
     return {name: torch.stack([row[i] for row in rows]) for i, name in enumerate(named)}
+
+
+def _for_device(x: Tensor) -> AbstractContextManager[object]:
+    return recurrent_written_out() if x.is_cuda else nullcontext()
 
 
 def client_gradients(
