@@ -17,6 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -32,7 +33,7 @@ from leakgauge.engine.randomness import normal
 from leakgauge.errors import NotApplicable
 from leakgauge.matching.first_layer import LEAST_SQUARES, FirstLayer, PeeledLayer
 from leakgauge.matching.noise import JOINT_SUM, UPDATE, Noise, noise_in_gradient
-from leakgauge.matching.problem import Latent, Likely, Matching
+from leakgauge.matching.problem import ClientGradient, Latent, Likely, Matching
 from leakgauge.types import Attack, Batch, Client, Fact, Observation, SharedUpdate, Step, TamperingServer
 
 SAMPLE, CLIENT = UNITS = ("sample", "client")
@@ -65,7 +66,7 @@ class Clipping:
         """The problem with each sample of a guess clipped likewise, or with a distance that leaves lengths open."""
         unit = self.length(problem.observation) if isinstance(problem, Likely) else problem.length_unit
         if self.unit == SAMPLE:
-            return problem.replace(client_gradient=self.mean, length_unit=unit)
+            return problem.replace(client_gradient=partial(self.mean, each=problem.client_gradient), length_unit=unit)
         distance = self._distance(problem.distances)
         return problem if distance is None else problem.replace(distance=distance, length_unit=unit)
 
@@ -91,17 +92,18 @@ class Clipping:
         targets: Tensor,
         weights: Mapping[str, Tensor] | None = None,
         buffers: Mapping[str, Tensor] | None = None,
+        each: ClientGradient = trial_gradients,  # of a client with one sample
     ) -> dict[str, Tensor]:
         """The mean over samples of their clipped gradients, (A, *parameter), differentiable as `trial_gradients` is."""
         rows, samples = inputs.shape[:2]
         own = None if weights is None else {n: w.repeat_interleave(samples, 0) for n, w in weights.items()}
         masks = {n: b.repeat_interleave(samples, 0) for n, b in (buffers or {}).items()}
-        each = trial_gradients(model, inputs.flatten(0, 1)[:, None], targets.flatten(0, 1)[:, None], own, masks)
-        squares = {n: (g * g).flatten(1).sum(1) for n, g in each.items()}
+        found = each(model, inputs.flatten(0, 1)[:, None], targets.flatten(0, 1)[:, None], own, masks)
+        squares = {n: (g * g).flatten(1).sum(1) for n, g in found.items()}
         if self.scope == WHOLE:
-            squares = dict.fromkeys(each, torch.stack(list(squares.values())).sum(0))
+            squares = dict.fromkeys(found, torch.stack(list(squares.values())).sum(0))
         factors = {n: (self.norm / (s + _TINY).sqrt()).clamp(max=1.0) for n, s in squares.items()}
-        short = {n: g * factors[n].view(-1, *[1] * (g.dim() - 1)) for n, g in each.items()}
+        short = {n: g * factors[n].view(-1, *[1] * (g.dim() - 1)) for n, g in found.items()}
         return {n: g.reshape(rows, samples, *g.shape[1:]).mean(1) for n, g in short.items()}
 
     def _distance(self, distances: tuple[str, ...]) -> str | None:
@@ -232,7 +234,7 @@ class SampleRule:
             inputs, labels = batch.inputs[:, begin : begin + size], batch.labels[:, begin : begin + size]
             some = labels.shape[1]
             repeated = [seed for seed in seeds for _ in range(some)]
-            rows = each(inputs.flatten(0, 1)[:, None], labels.flatten()[:, None], repeated, some)
+            rows = each(inputs.flatten(0, 1)[:, None], labels.flatten(0, 1)[:, None], repeated, some)
             for name, g in clipped(rows, self.clipping.norm, self.clipping.scope).items():
                 part = g.reshape(trials, some, *g.shape[1:]).sum(1)
                 total[name] = part if begin == 0 else total[name] + part

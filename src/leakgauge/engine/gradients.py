@@ -19,7 +19,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from leakgauge.engine.batchnorm import WrittenOutNorms, fix_statistics, use_batch_statistics, uses_batch_statistics
 from leakgauge.engine.layerwise import fits, has_convolution, layerwise_gradients
-from leakgauge.engine.losses import LOSSES, Loss, cross_entropy
+from leakgauge.engine.losses import Loss, averaged_over, cross_entropy
 from leakgauge.engine.memory import fitting
 from leakgauge.engine.penalties import collecting
 from leakgauge.engine.written_out import WrittenOut, nothing_computed_again, recurrent_written_out, without_stale_graphs
@@ -138,21 +138,27 @@ def client_gradients(
 ) -> dict[str, Tensor]:
     """`trial_gradients`, detached, with the samples of a trial in as many parts as memory asks for.
 
-    A mean loss is the weighted mean over parts. Where BatchNorm or the loss looks at the whole batch, that stays whole.
+    A mean loss is the mean over parts, weighed by what counts in each. Where BatchNorm or the loss looks at the whole
+    batch, that stays whole.
     """
     samples = size = inputs.shape[1]
-    if not uses_batch_statistics(model) and loss_of in LOSSES.values():
+    whole = None if uses_batch_statistics(model) else averaged_over(loss_of, targets)
+    if whole is not None:
         kept, looped = kept_bytes(model, inputs[0, :1]), runs_one_by_one(model)
         size = fitting(kept if looped else kept * len(inputs), inputs.device)
         size = min(size, max(1, _MOST // kept)) if looped else size
     total: dict[str, Tensor] = {}
     for x, y in zip(torch.split(inputs, size, 1), torch.split(targets, size, 1), strict=True):
         found = trial_gradients(model, x, y, loss_of=loss_of, differentiable=False)
-        if (share := x.shape[1] / samples) == 1:
+        if x.shape[1] == samples:
             return {name: g.detach() for name, g in found.items()}
-        for name, g in found.items():
-            part = g.detach()
-            total[name] = total[name].add_(part, alpha=share) if name in total else part.mul_(share)
+        counted = averaged_over(loss_of, y)
+        assert whole is not None
+        assert counted is not None
+        for name, g in found.items():  # a part in which nothing counts has no mean
+            share = (counted / whole).view(-1, *[1] * (g.dim() - 1)).to(g)
+            part = torch.where(share > 0, share * g.detach(), 0)
+            total[name] = total[name].add_(part) if name in total else part
     return total
 
 

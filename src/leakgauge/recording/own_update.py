@@ -50,7 +50,16 @@ from leakgauge.recording.sanity import refuse_unmarked
 from leakgauge.recording.saved_update import read_update, refuse_zeros
 from leakgauge.recording.triage import first_observation
 from leakgauge.setup.plan import parse_chain
-from leakgauge.setup.setup import PUBLIC_SAMPLES, Setup, initial_state, load_setup, metrics_for, pick_device, to_device
+from leakgauge.setup.setup import (
+    PUBLIC_SAMPLES,
+    Setup,
+    initial_state,
+    load_setup,
+    metrics_for,
+    pick_device,
+    refuse_raw_logits,
+    to_device,
+)
 from leakgauge.setup.victims import Victims
 from leakgauge.types import UNDEFENDED, Batch, DataSpec, Defense, Scenario, SharedUpdate, threat_model
 
@@ -309,7 +318,9 @@ def _model_and_spec(scenario: Scenario, spec: DataSpec) -> tuple[nn.Module, Data
             do = "check that --model is the model this batch belongs to"
             raise BadInput("labels in data", allowed=allowed, got="larger ones", do=do)
         spec = dataclasses.replace(spec, classes=classes)
-    return load_model(scenario.model, spec, scenario.seed, scenario.weights), spec
+    model = load_model(scenario.model, spec, scenario.seed, scenario.weights)
+    refuse_raw_logits(model, spec, scenario.local)
+    return model, spec
 
 
 def _read(scenario: Scenario, model: nn.Module) -> SharedUpdate:
