@@ -27,8 +27,9 @@ from leakgauge.client.chain import ClientStep
 from leakgauge.client.fedavg import control_of, epochs_of, trained
 from leakgauge.defenses._families import SolvesPeeled, against_noise
 from leakgauge.engine.gradients import client_gradients, kept_bytes, parameters_of, trial_gradients, working_model
-from leakgauge.engine.losses import loss_of
+from leakgauge.engine.losses import Loss, loss_of
 from leakgauge.engine.memory import fitting
+from leakgauge.engine.precision import in_precision
 from leakgauge.engine.randomness import normal
 from leakgauge.errors import NotApplicable
 from leakgauge.matching.first_layer import LEAST_SQUARES, FirstLayer, PeeledLayer
@@ -193,15 +194,22 @@ class SampleRule:
 
     def _trained(self, local: Client, model: nn.Module, batch: Batch, seeds: Sequence[int]) -> SharedUpdate:
         worker, loss = working_model(model, local.batchnorm), loss_of(local)
+
+        def cast(inputs: Tensor, gradients_of: Callable[[Loss], Rows]) -> Rows:
+            return {n: g.detach() for n, g in in_precision(local.precision, inputs.device, loss, gradients_of).items()}
+
         if local.kind == "fedsgd":
-            gradient = self._step(worker, lambda x, y, *_: client_gradients(worker, x, y, loss), batch, seeds)
-            return SharedUpdate("gradient", gradient)
+
+            def alone(inputs: Tensor, labels: Tensor, *_: object) -> Rows:
+                return cast(inputs, lambda loss: client_gradients(worker, inputs, labels, loss))
+
+            return SharedUpdate("gradient", self._step(worker, alone, batch, seeds))
         before = parameters_of(worker)
 
         def private(inputs: Tensor, labels: Tensor, weights: Rows, number: int) -> Rows:
             def of_own_weights(inputs: Tensor, labels: Tensor, _: Sequence[int], samples: int) -> Rows:
                 own = {n: w.repeat_interleave(samples, 0) for n, w in weights.items()}
-                return {n: g.detach() for n, g in trial_gradients(worker, inputs, labels, own, loss_of=loss).items()}
+                return cast(inputs, lambda loss: trial_gradients(worker, inputs, labels, own, loss_of=loss))
 
             return self._step(worker, of_own_weights, Batch(inputs, labels), seeds, number)
 

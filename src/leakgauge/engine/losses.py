@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -142,11 +143,24 @@ LOSSES: Mapping[str, Loss] = {
 }
 
 
+@dataclass(frozen=True)
+class Scaled:
+    """A loss times a factor, so that the small gradients of float16 do not vanish."""
+
+    loss: Loss
+    factor: float
+
+    def __call__(self, output: Tensor, targets: Tensor) -> Tensor:
+        return self.factor * self.loss(output, targets).float()
+
+
 def averaged_over(loss: Loss, targets: Tensor) -> Tensor | None:
     """By what the mean of this loss divides, for each trial of targets (T, N, ...): (T,). None where nobody knows.
 
     A mean over a batch is the mean over its parts, weighed by this.
     """
+    if isinstance(loss, Scaled):
+        return averaged_over(loss.loss, targets)
     samples = torch.full(targets.shape[:1], targets.shape[1], dtype=torch.float64, device=targets.device)
     weighted = isinstance(loss, partial) and loss.func is weighted_cross_entropy
     if not weighted and loss not in LOSSES.values():
