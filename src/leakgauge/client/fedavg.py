@@ -22,7 +22,7 @@ from leakgauge.engine.gradients import parameters_of, trial_gradients, working_m
 from leakgauge.engine.losses import Loss, loss_of
 from leakgauge.engine.optimizers import LocalStep, Optimizer, clipped, local_plan, torch_optimizer
 from leakgauge.engine.penalties import collecting
-from leakgauge.engine.precision import autocast, in_precision, rounded_to
+from leakgauge.engine.precision import autocast, in_precision, outside_autocast, rounded_to
 from leakgauge.engine.randomness import generator
 from leakgauge.errors import BadInput, Unreadable
 from leakgauge.reading.tensors import read_safetensors, read_torch
@@ -190,7 +190,8 @@ def _add_gradients(loss: Tensor, parameters: Iterable[nn.Parameter], precision: 
     own = list(parameters)
 
     def gradients(loss_of: Loss) -> dict[str, Tensor]:
-        found = torch.autograd.grad(loss_of(loss, loss), own, retain_graph=precision == "float16")
+        with outside_autocast(loss.device):
+            found = torch.autograd.grad(loss_of(loss, loss), own, retain_graph=precision == "float16")
         return {str(i): g for i, g in enumerate(found)}
 
     found = in_precision(precision, loss.device, lambda value, _: value, gradients)

@@ -22,6 +22,7 @@ from leakgauge.engine.layerwise import fits, has_convolution, layerwise_gradient
 from leakgauge.engine.losses import Loss, averaged_over, cross_entropy
 from leakgauge.engine.memory import fitting
 from leakgauge.engine.penalties import collecting
+from leakgauge.engine.precision import outside_autocast
 from leakgauge.engine.written_out import WrittenOut, nothing_computed_again, recurrent_written_out, without_stale_graphs
 
 _MOST = 2**30  # bytes of a client's activations at once if trials run one by one: more is no faster
@@ -65,14 +66,16 @@ def trial_gradients(
     """Mean-loss gradients by parameter name: (T, *parameter).
 
     Convolutions run layer by layer on a GPU. On a CPU wide ones run trial by trial: one trial fills the cores, and its
-    activations fit the cache. Everything else runs under vmap.
+    activations fit the cache. A client under autocast rounds where torch rounds, which no other way does. Everything
+    else runs under vmap.
 
     `model` must come from `working_model`. The result is differentiable in `inputs`, soft `targets` and `weights`,
     unless that is not wanted, which saves memory and time where a loop over trials or over layers is taken.
     """
     own = dict(buffers or {})
     shared, on_cpu = weights is None and not own, inputs.device.type == "cpu"
-    if model in _LOOPED or (shared and on_cpu and has_convolution(model, wide=True)):
+    rounds_as_a_client = not differentiable and torch.is_autocast_enabled(inputs.device.type)
+    if model in _LOOPED or rounds_as_a_client or (shared and on_cpu and has_convolution(model, wide=True)):
         return one_by_one(model, inputs, targets, weights, own, loss_of, differentiable)
     if shared and not on_cpu and has_convolution(model) and fits(model):
         layerwise = layerwise_gradients(model, inputs, targets, loss_of, differentiable=differentiable)
@@ -122,7 +125,10 @@ def one_by_one(
             with collecting() as penalties, nothing_computed_again(), _for_device(x):
                 logits = model(x) if as_it_is else functional_call(model, {**mine, **own}, (x,))
             loss = sum(penalties, loss_of(logits, y))
-            found = torch.autograd.grad(loss, list(mine.values()), create_graph=differentiable, materialize_grads=True)
+            with outside_autocast(x.device):
+                found = torch.autograd.grad(
+                    loss, list(mine.values()), create_graph=differentiable, materialize_grads=True
+                )
             rows.append(found)
     if len(rows) == 1:  # a view: the gradient of a large model is not copied
         return {name: g[None] for name, g in zip(named, rows[0], strict=True)}

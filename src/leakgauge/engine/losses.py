@@ -29,7 +29,13 @@ def cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
     return _entropy(torch.log_softmax(_classes_last(logits, targets), -1), targets)
 
 
+def _in_full(output: Tensor) -> Tensor:
+    """Losses are computed in float32 at least, as torch does it under autocast."""
+    return output.float() if output.dtype in (torch.bfloat16, torch.float16) else output
+
+
 def _classes_last(logits: Tensor, targets: Tensor) -> Tensor:
+    logits = _in_full(logits)
     if logits.dim() < 3 or targets.dim() + 1 != logits.dim() or logits.shape[:-1] == targets.shape:
         return logits
     return logits.movedim(1, -1) if (logits.shape[0], *logits.shape[2:]) == targets.shape else logits
@@ -57,6 +63,7 @@ def nll(log_p: Tensor, targets: Tensor) -> Tensor:
 
 def nll_on_logits(logits: Tensor, targets: Tensor) -> Tensor:
     """The negative logit of the true class: cross-entropy without its softmax."""
+    logits = _in_full(logits)
     if targets.dim() == logits.dim():
         return -(targets * logits).sum(-1).mean()
     return -logits.gather(-1, targets.unsqueeze(-1)).mean()
@@ -79,7 +86,7 @@ def ctc(logits: Tensor, targets: Tensor) -> Tensor:
     or shares of the classes (N, L, C), zeros for none. It can be differentiated as often as one likes. A sequence that
     the steps have no room for costs about 1e30, and not infinity.
     """
-    log_p = torch.log_softmax(logits, -1)  # changes nothing about log-probabilities
+    log_p = torch.log_softmax(_in_full(logits), -1)  # changes nothing about log-probabilities
     if targets.dim() == logits.dim():
         some, shares = targets.sum(-1) > 0.5, targets
         emitted = torch.logsumexp(log_p[:, :, None] + _log(shares)[:, None], -1)  # (N, steps, L)
@@ -126,6 +133,7 @@ def _all_ways(blank: Tensor, emitted: Tensor, leap: Tensor, lengths: Tensor) -> 
 
 def _numbers(distance: Callable[[Tensor, Tensor], Tensor], output: Tensor, targets: Tensor) -> Tensor:
     """Outputs (N, 1) against targets (N,) are compared as (N,)."""
+    output = _in_full(output)
     if output.dim() == targets.dim() + 1 and output.shape[-1] == 1:
         output = output[..., 0]
     return distance(output, targets.to(output.dtype))

@@ -38,6 +38,11 @@ def autocast(precision: str, device: torch.device) -> AbstractContextManager[Any
     return nullcontext() if precision == "float32" else torch.autocast(device.type, dtype=getattr(torch, precision))
 
 
+def outside_autocast(device: torch.device) -> AbstractContextManager[Any]:
+    """For backward passes, which clients call when autocast has ended; nothing where there is none."""
+    return torch.autocast(device.type, enabled=False) if torch.is_autocast_enabled(device.type) else nullcontext()
+
+
 def in_precision(
     precision: str, device: torch.device, loss: Loss, gradients_of: Callable[[Loss], Mapping[str, Tensor]]
 ) -> dict[str, Tensor]:

@@ -18,6 +18,7 @@ import leakgauge
 from leakgauge import catalog
 from leakgauge.client.chain import client_step, prepared
 from leakgauge.client.observe import facts_about
+from leakgauge.client.partial import freeze_others
 from leakgauge.client.partition import shares
 from leakgauge.client.summed import behind_one, seen_step
 from leakgauge.data import Dataset, draw_others, draw_victims, load, public_batch
@@ -224,6 +225,7 @@ def load_setup(
             model = _trained(model, train_split, scenario, data_root)
             state = _trained_state(model, victims, scenario)
     set_precision(scenario.precision)
+    freeze_others(model, scenario.local.trained)  # behind the training, in which the whole model took part
     model, crowd = model.to(dtype), to_device(crowd, where, dtype)
     engine = choose_way(model, data) if catalog.is_own(scenario.model) else usual_way(model)
     depends = _unrelated_left_out(scenario)
