@@ -24,7 +24,7 @@ from typing import ClassVar
 
 from leakgauge.errors import NotApplicable
 from leakgauge.matching.label_counts import RULES, misfit
-from leakgauge.matching.labels import counted
+from leakgauge.matching.labels import counted, refuse_uncountable
 from leakgauge.matching.last_layer import clues_of, proven_labels
 from leakgauge.matching.updates import without_search
 from leakgauge.matching.whole_counts import sorted_labels
@@ -46,6 +46,7 @@ class Labels(Attack):
     paper: ClassVar[str] = "Wainakh et al. 2022, User-Level Label Leakage from Gradients (LLG), PoPETs"
     tier: ClassVar[str] = "quick"
     cost: ClassVar[float] = 0.0
+    weighed: ClassVar[bool] = True
     needs: ClassVar[frozenset[Fact]] = frozenset({Fact.INPUT_SPEC, Fact.NUM_SAMPLES, Fact.LOCAL_TRAINING})
 
     rule: str = setting("auto", "how labels are counted; auto: as works best on public data", choices=("auto", *RULES))
@@ -57,6 +58,7 @@ class Labels(Attack):
             raise NotApplicable(f"labels counts up to {_MOST} samples behind one update, this one holds {samples}")
         if self.rule == "llg-plus" and not observation.knows(Fact.PUBLIC_DATA):
             raise NotApplicable("rule llg-plus learns from public data, which the threat model hides; use llg-star")
+        refuse_uncountable(observation.fact(Fact.LOCAL_TRAINING), samples)
         clues = clues_of(observation, public=self.rule != "llg-star")
         counts, rules = counted(clues, self.rule)
         notes, proven = tuple(f"counted by {rule}" for rule in rules), proven_labels(observation)

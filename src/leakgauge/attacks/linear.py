@@ -20,6 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from leakgauge.engine.gradients import trial_gradients, working_model
+from leakgauge.engine.losses import Loss, cross_entropy, loss_of
 from leakgauge.engine.memory import fitting
 from leakgauge.errors import NotApplicable
 from leakgauge.matching.distance import gradient_distance
@@ -45,6 +46,7 @@ class Linear(Attack):
     """
 
     name: ClassVar[str] = "linear"
+    weighed: ClassVar[bool] = True
     summary: ClassVar[str] = (
         "divide the first linear layer's weight gradient by its bias gradient (exact for one sample)"
     )
@@ -77,8 +79,9 @@ class Linear(Attack):
         label = single_label(gradient, classifier_layer(observation)) if samples == 1 else None
         scale, shift = problem.affine
         if problem.fit_scale and label is not None:
-            worker = working_model(observation.model, observation.fact(Fact.LOCAL_TRAINING).batchnorm)
-            factor = best_factor(worker, dict(gradient), rows[:, 0], problem.affine, data.shape, label)
+            local = observation.fact(Fact.LOCAL_TRAINING)
+            worker, loss = working_model(observation.model, local.batchnorm), loss_of(local)
+            factor = best_factor(worker, dict(gradient), rows[:, 0], problem.affine, data.shape, label, loss)
             rows = rows * factor[:, None, None]
         inputs = ((rows - shift) / scale).reshape(len(rows), samples, *data.shape)
         inputs = inputs if problem.undo is None else problem.undo(inputs)
@@ -144,6 +147,7 @@ def best_factor(
     affine: tuple[Tensor, Tensor],  # (scale, shift): it enters as scale * input + shift
     shape: tuple[int, ...],  # of an input
     labels: Tensor,  # (T,)
+    loss: Loss = cross_entropy,
 ) -> Tensor:
     """The factor (T,) for `directions` under which the model's gradient points where the observed one does.
 
@@ -164,7 +168,7 @@ def best_factor(
             entering = directions[:, None] * some[..., None]  # (T, K, d)
             inputs = ((entering - shift) / scale).reshape(-1, 1, *shape)
             targets = labels.repeat_interleave(some.shape[1])[:, None]
-            mine = {n: g.detach() for n, g in trial_gradients(model, inputs, targets).items()}
+            mine = {n: g.detach() for n, g in trial_gradients(model, inputs, targets, loss_of=loss).items()}
             theirs = {n: g.repeat_interleave(some.shape[1], 0) for n, g in observed.items()}
             costs.append(gradient_distance(mine, theirs, "cosine-each").view_as(some))
         best = torch.cat(costs, 1).argmin(1)

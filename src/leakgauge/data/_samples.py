@@ -20,7 +20,7 @@ from leakgauge.types import CATEGORIES, MASK, NUMBERS, ONE_CLASS, QUANTITIES, SE
 
 MOST_CLASSES = 100_000  # a larger label is a mistake, and would ask for a huge last layer
 LARGEST = 2**22  # numbers in one flat sample
-IGNORED = -100  # a position of a sequence that counts for nothing
+IGNORED = -100  # a position of a sequence that counts for nothing; so does -1
 _TOKENS = 4  # whole numbers in a row from which they are taken for a text
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -99,7 +99,7 @@ def _targets(name: str, targets: Array) -> tuple[Tensor, str, int]:
         outputs = math.prod(targets.shape[1:]) if targets.ndim > 1 else 1
         return torch.from_numpy(targets.astype(np.float32)), QUANTITIES, outputs
     low, high = int(targets.min()), int(targets.max())
-    if not (low >= 0 or (targets.ndim > 1 and low == IGNORED)) or high >= MOST_CLASSES:
+    if not (low >= 0 or (targets.ndim > 1 and low in (IGNORED, -1))) or high >= MOST_CLASSES:
         raise BadInput(what, allowed=f"0 to {MOST_CLASSES - 1}", got="others", do="number the classes from 0")
     kind = ONE_CLASS if targets.ndim == 1 else SEQUENCE
     return torch.from_numpy(targets.astype(np.int64)), kind, max(2, high + 1)

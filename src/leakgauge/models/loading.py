@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from leakgauge import catalog
+from leakgauge.engine.written_out import nothing_computed_again
 from leakgauge.errors import BadInput, LeakgaugeError, Unreadable
 from leakgauge.models._base import ModelSpec
 from leakgauge.models.adapting import adapted
@@ -55,7 +56,7 @@ def freeze_unused(model: nn.Module, shape: Sequence[int]) -> None:
     trainable = [p for p in model.parameters() if p.requires_grad]
     if not trainable:
         return
-    with seeded(0), torch.enable_grad():
+    with seeded(0), torch.enable_grad(), nothing_computed_again():
         logits = model(torch.rand(1, *shape).to(trainable[0]))
         found = torch.autograd.grad(logits.sum(), trainable, allow_unused=True) if logits.requires_grad else ()
     for parameter, gradient in zip(trainable, found, strict=False):

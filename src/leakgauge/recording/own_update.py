@@ -35,6 +35,7 @@ from leakgauge import catalog
 from leakgauge.client.chain import prepared
 from leakgauge.client.naming import by_own_names, shared_as
 from leakgauge.client.observe import check_update
+from leakgauge.client.partial import freeze_others
 from leakgauge.data import Dataset, load, public_batch
 from leakgauge.data.loading import load_whole, own_spec, refuse_kind, refuse_labels
 from leakgauge.engine.precision import dtype_of, set_precision
@@ -50,7 +51,16 @@ from leakgauge.recording.sanity import refuse_unmarked
 from leakgauge.recording.saved_update import read_update, refuse_zeros
 from leakgauge.recording.triage import first_observation
 from leakgauge.setup.plan import parse_chain
-from leakgauge.setup.setup import PUBLIC_SAMPLES, Setup, initial_state, load_setup, metrics_for, pick_device, to_device
+from leakgauge.setup.setup import (
+    PUBLIC_SAMPLES,
+    Setup,
+    initial_state,
+    load_setup,
+    metrics_for,
+    pick_device,
+    refuse_raw_logits,
+    to_device,
+)
 from leakgauge.setup.victims import Victims
 from leakgauge.types import UNDEFENDED, Batch, DataSpec, Defense, Scenario, SharedUpdate, threat_model
 
@@ -213,6 +223,7 @@ def setup_of(
     model = copy.deepcopy(model).eval()  # the loop goes on training its own
     spec = _spec_of(model, inputs, labels)
     freeze_unused(model, spec.shape)
+    freeze_others(model, scenario.local.trained)
     for name, tensor in update.items():
         if not isinstance(tensor, Tensor):
             got = f"{type(tensor).__name__} for {name!r}"
@@ -309,7 +320,9 @@ def _model_and_spec(scenario: Scenario, spec: DataSpec) -> tuple[nn.Module, Data
             do = "check that --model is the model this batch belongs to"
             raise BadInput("labels in data", allowed=allowed, got="larger ones", do=do)
         spec = dataclasses.replace(spec, classes=classes)
-    return load_model(scenario.model, spec, scenario.seed, scenario.weights), spec
+    model = load_model(scenario.model, spec, scenario.seed, scenario.weights)
+    refuse_raw_logits(model, spec, scenario.local)
+    return freeze_others(model, scenario.local.trained), spec
 
 
 def _read(scenario: Scenario, model: nn.Module) -> SharedUpdate:

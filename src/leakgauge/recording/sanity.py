@@ -66,7 +66,7 @@ def sanity(observation: Observation) -> list[Clue]:
     if not clues.has_bias:
         return [untested("the last layer has no bias to read them off")]
     loss = _loss(clues, local)
-    if local.loss != CROSS_ENTROPY or loss.severity == WRONG:
+    if local.kind_of_loss != CROSS_ENTROPY or loss.severity == WRONG:
         return [loss]
     return [loss, _claims(observation, clues, local, clean=loss.severity == INFO)]
 
@@ -87,7 +87,7 @@ def noise_share(clues: Clues) -> float:
 def _loss(clues: Clues, local: Client) -> Clue:
     clue = partial(Clue, "loss", "loss")
     noise, total = noise_share(clues), float(clues.bias.sum(1).mean())
-    plain = local.loss == CROSS_ENTROPY
+    plain = local.kind_of_loss == CROSS_ENTROPY
     seen = f"entries of the last bias add up to {total:.2g}"
     if abs(total + 1) <= _ROUND:
         meaning = "as they do for a loss that forgets the softmax (nll-on-logits)"

@@ -81,7 +81,7 @@ def _first_layer(observation: Observation) -> list[Clue]:
     if samples == 1:
         return [clue(size, "its weight gradient over its bias gradient is the input: linear", EXPOSED)]
     still = working_model(observation.model, local.batchnorm).double().requires_grad_(False)
-    if not BehindFirstLayer(still, layer, data.shape, samples, local.loss).rectified():
+    if not BehindFirstLayer(still, layer, data.shape, samples, local.kind_of_loss).rectified():
         return [clue(size, "ratios are mixtures of the samples (linear); no ReLU tells them apart", CAUTION)]
     if local.kind == "fedavg" and local_steps(samples, local) > 1:
         meaning = "a ReLU follows, but several local steps are mixed: ratios are mixtures of the samples"

@@ -136,6 +136,7 @@ class Attack(Settings):
     kind: ClassVar[type] = Observation  # of the problem; of an observation as it is no defense has anything to say
     baseline: ClassVar[bool] = False  # True for floors that ignore the update
     losses: ClassVar[tuple[str, ...]] = (CROSS_ENTROPY,)  # the client's under which it holds; none for all
+    weighed: ClassVar[bool] = False  # True where it holds under label smoothing and class weights as well
     decoy: ClassVar[bool] = False  # True where a picture may come from the prior alone: a decoy is attacked beside it
     # How an audit that names no attacks plays it; see `leakgauge.setup.suites`.
     tier: ClassVar[str] = ""  # the shortest suite that plays it, and with it the longer ones; none unless given
@@ -203,9 +204,13 @@ class Attack(Settings):
                 "seeds", allowed=f"{observation.trials}, one per trial", got=len(seeds), do="give one seed per trial"
             )
         if observation.knows(Fact.LOCAL_TRAINING):
-            loss = observation.fact(Fact.LOCAL_TRAINING).loss
-            if self.losses and loss not in self.losses and not self.baseline:
-                raise NotApplicable(f"{self.name} rests on {' or '.join(self.losses)}, and the clients' loss is {loss}")
+            local = observation.fact(Fact.LOCAL_TRAINING)
+            rests = f"{self.name} rests on {' or '.join(self.losses)}"
+            if self.losses and local.kind_of_loss not in self.losses and not self.baseline:
+                raise NotApplicable(f"{rests}, and the clients' loss is {local.loss}")
+            more = "smoothed labels" if local.label_smoothing else "weights of classes" if local.class_weights else ""
+            if self.losses and more and not self.weighed and not self.baseline:
+                raise NotApplicable(f"{rests} as it is, and the clients' has {more}")
 
 
 def _check_shapes(name: str, result: Reconstruction, trials: int) -> None:

@@ -19,8 +19,8 @@ OPTIMIZERS = ("adam", "sgd", "nesterov")
 LOCAL_OPTIMIZERS = ("sgd", "adam", "adamw", "rmsprop", "adagrad")
 SCHEDULES = ("constant", "linear", "cosine", "step", "exponential")
 NUMBER_TYPES = ("float32", "bfloat16", "float16")
-CROSS_ENTROPY, NLL_ON_LOGITS = "cross-entropy", "nll-on-logits"
-LOSSES = (CROSS_ENTROPY, NLL_ON_LOGITS, "nll", "bce", "mse", "l1", "huber")
+CROSS_ENTROPY, NLL_ON_LOGITS, NLL = "cross-entropy", "nll-on-logits", "nll"
+LOSSES = (CROSS_ENTROPY, NLL_ON_LOGITS, NLL, "bce", "mse", "l1", "huber", "ctc")
 
 
 NUMBERS, CATEGORIES, MASK = PART_KINDS = ("numbers", "categories", "mask")
@@ -198,6 +198,11 @@ class Client(Settings):
     def adaptive(self) -> bool:
         """Is every entry of the gradient divided by its own size?"""
         return self.optimizer != "sgd"
+
+    @property
+    def kind_of_loss(self) -> str:
+        """The loss; cross-entropy where it stands in two parts, one of them at the end of the model."""
+        return CROSS_ENTROPY if self.loss == NLL else self.loss
 
     def _changed(self, field: str) -> bool:
         return bool(getattr(self, field) != type(self).__dataclass_fields__[field].default)
