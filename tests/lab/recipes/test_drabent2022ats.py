@@ -16,8 +16,6 @@ from leakgauge.engine.gradients import trial_gradients
 from leakgauge.errors import BadInput
 from leakgauge.lab.policy_search import SINGLES
 from leakgauge.lab.recipes import get
-from leakgauge.lab.recipes._recipe import Run, pieces_of
-from leakgauge.lab.recipes._running import run_one
 from leakgauge.lab.recipes.drabent2022ats._accuracy import PolicyTraining
 from leakgauge.lab.recipes.drabent2022ats._correlation import ScoreAndLeak
 from leakgauge.lab.recipes.drabent2022ats._during import DEPTHS, MARKS, DuringAttack, at_marks, by_depth
@@ -40,6 +38,8 @@ from leakgauge.lab.recipes.drabent2022ats._set_up import (
     training,
 )
 from leakgauge.lab.recipes.drabent2022ats._single import CLAIMED, OperationScores
+from leakgauge.lab.reproduce.recipe import Run, pieces_of
+from leakgauge.lab.reproduce.running import run_one
 from leakgauge.matching.distance import gradient_distance
 from leakgauge.models import load_model
 from leakgauge.setup.plan import plan

@@ -15,12 +15,13 @@ from leakgauge.cli.console import say, show, show_json, show_table, watching
 from leakgauge.cli.running import RUNS, executing
 from leakgauge.errors import BadInput
 from leakgauge.execution.locks import claimed
-from leakgauge.lab.recipes import _distribution, _exposed, _measured, _rendering, get
-from leakgauge.lab.recipes._budget import Budget
-from leakgauge.lab.recipes._queue import Entry, read_queue
-from leakgauge.lab.recipes._recipe import Cell, Recipe, Run, Table, chosen, most_evaluations, pieces_of, scenarios_of
-from leakgauge.lab.recipes._running import Job, describe, load, run_jobs
-from leakgauge.lab.recipes._statistics import heading, written
+from leakgauge.lab.recipes import get
+from leakgauge.lab.reproduce import distribution, exposed, measured, rendering
+from leakgauge.lab.reproduce.budget import Budget
+from leakgauge.lab.reproduce.queue_file import Entry, read_queue
+from leakgauge.lab.reproduce.recipe import Cell, Recipe, Run, Table, chosen, most_evaluations, pieces_of, scenarios_of
+from leakgauge.lab.reproduce.running import Job, describe, load, run_jobs
+from leakgauge.lab.reproduce.statistics import heading, written
 from leakgauge.reading.files import make_folder
 
 
@@ -145,17 +146,16 @@ def _shares_of(entries: Sequence[Entry], runs: Path, out: Path) -> tuple[_Share,
 
 
 def _what_is_missing(shares: Sequence[_Share]) -> tuple[_Share, ...]:
-    known = {share.out: _measured.read(share.out) for share in shares}
+    known = {share.out: measured.read(share.out) for share in shares}
     return tuple(
-        dataclasses.replace(share, tables=_measured.without_measured(share.tables, known[share.out]))
-        for share in shares
+        dataclasses.replace(share, tables=measured.without_measured(share.tables, known[share.out])) for share in shares
     )
 
 
 def _render(share: _Share, as_json: bool) -> int:
     book, tables, kept, folder = share.book, share.tables, share.runs, share.out
-    _write(book, folder, _measured.entries_of(book.tables, kept), tables, kept)
-    if not (known := _measured.read(folder)):
+    _write(book, folder, measured.entries_of(book.tables, kept), tables, kept)
+    if not (known := measured.read(folder)):
         raise BadInput(
             "--render",
             allowed=f"used where something of {book.name} was measured",
@@ -197,7 +197,7 @@ def _run(
             if job in left:
                 left.remove(job)
                 if not left and not as_json:
-                    show_entries(table, _measured.entries_of([table], share.runs))
+                    show_entries(table, measured.entries_of([table], share.runs))
 
     refused: dict[str, int] = {}
     interrupted = False
@@ -219,10 +219,10 @@ def _run(
             refused[reason] = refused.get(reason, 0) + 1
     except KeyboardInterrupt:
         interrupted = True
-    found = [(share, _measured.entries_of(share.tables, share.runs)) for share in shares]
+    found = [(share, measured.entries_of(share.tables, share.runs)) for share in shares]
     for first in {share.out: share for share in reversed(shares)}.values():  # a recipe's page is written once
         own = [(share, entries) for share, entries in found if share.out == first.out]
-        new = [*_measured.entries_of(first.book.tables, first.runs), *(e for _, entries in own for e in entries)]
+        new = [*measured.entries_of(first.book.tables, first.runs), *(e for _, entries in own for e in entries)]
         _write(first.book, first.out, new, [table for share, _ in own for table in share.tables], first.runs)
     code = _tell(found, refused, 0 if budget is None else budget.left, as_json, in_queue)
     if interrupted:
@@ -230,7 +230,7 @@ def _run(
     return 130 if interrupted else code
 
 
-def show_entries(table: Table, entries: Sequence[_measured.Entry]) -> None:
+def show_entries(table: Table, entries: Sequence[measured.Entry]) -> None:
     """One line per figure on stdout; nothing for a table none of whose cells could run."""
     if not entries:
         return
@@ -241,7 +241,7 @@ def show_entries(table: Table, entries: Sequence[_measured.Entry]) -> None:
             e.column,
             heading(e.statistic),
             written(e.statistic, e.reported),
-            written(e.statistic, e.value) + _rendering.bounds(e),
+            written(e.statistic, e.value) + rendering.bounds(e),
             str(e.trials),
         ]
         for e in entries
@@ -250,22 +250,22 @@ def show_entries(table: Table, entries: Sequence[_measured.Entry]) -> None:
     show("")
 
 
-def _write(book: Recipe, folder: Path, new: Sequence[_measured.Entry], asked: Sequence[Table], runs: Path) -> None:
+def _write(book: Recipe, folder: Path, new: Sequence[measured.Entry], asked: Sequence[Table], runs: Path) -> None:
     """Read again just before writing, one process at a time, so that the cells of others are kept."""
     if not new and not folder.is_dir():
         return
     make_folder(folder)
-    with claimed(folder / _measured.FILE, wait=True, notice=say):
-        entries = _measured.merged(_measured.read(folder), new, book)
+    with claimed(folder / measured.FILE, wait=True, notice=say):
+        entries = measured.merged(measured.read(folder), new, book)
         if entries:
-            _measured.write(folder, book, entries)
-            _rendering.write(folder, book, entries)
-            _distribution.write(folder, book, entries)
-            _exposed.write(folder, book, asked, entries, runs)
+            measured.write(folder, book, entries)
+            rendering.write(folder, book, entries)
+            distribution.write(folder, book, entries)
+            exposed.write(folder, book, asked, entries, runs)
 
 
 def _tell(
-    found: Sequence[tuple[_Share, Sequence[_measured.Entry]]],
+    found: Sequence[tuple[_Share, Sequence[measured.Entry]]],
     refused: dict[str, int],
     late: int,
     as_json: bool,
@@ -291,7 +291,7 @@ def _tell(
         show_json({"recipes": parts, **rest} if in_queue else {**parts[0], **rest})
     else:
         for folder in dict.fromkeys(share.out for share, entries in found if entries):
-            show(f"Written: {folder / _measured.FILE} and {folder / _rendering.FILE}")
+            show(f"Written: {folder / measured.FILE} and {folder / rendering.FILE}")
     return 0 if some or late else 2
 
 

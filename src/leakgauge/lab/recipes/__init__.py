@@ -9,7 +9,7 @@ import importlib
 import pkgutil
 from functools import cache
 
-from leakgauge.lab.recipes._recipe import Recipe
+from leakgauge.lab.reproduce.recipe import Recipe
 from leakgauge.settings import unknown_name
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -15,8 +15,6 @@ from leakgauge.data import Dataset, load
 from leakgauge.engine.precision import set_precision
 from leakgauge.engine.randomness import generator
 from leakgauge.federation.rounds import accuracy, train
-from leakgauge.lab.recipes._measurement import Figures, Measurement
-from leakgauge.lab.recipes._recipe import Cell, Study, Table
 from leakgauge.lab.recipes.drabent2022ats._set_up import (
     CONVNET,
     EIGHT,
@@ -30,6 +28,7 @@ from leakgauge.lab.recipes.drabent2022ats._set_up import (
     TRAINED,
     training,
 )
+from leakgauge.lab.reproduce.recipe import Cell, Figures, Measurement, Study, Table
 from leakgauge.models import load_model
 from leakgauge.setup.setup import pick_device
 
@@ -50,13 +49,6 @@ class PolicyTraining(Measurement):
     lr: float = 0.1
     rounds: int = ROUNDS
     curve: bool = False  # the loss and the accuracy on the way as well
-
-    @property
-    def size(self) -> int:
-        return self.rounds
-
-    def resized(self, size: int) -> Self:
-        return dataclasses.replace(self, rounds=size)
 
     @property
     def title(self) -> str:

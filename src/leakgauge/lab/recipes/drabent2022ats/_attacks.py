@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from leakgauge.lab.recipes._recipe import Cell, Run, Study, Table
-from leakgauge.lab.recipes._training import FederatedTraining
 from leakgauge.lab.recipes.drabent2022ats._policies import CONVENTION
 from leakgauge.lab.recipes.drabent2022ats._set_up import (
     ADAM,
@@ -29,6 +27,8 @@ from leakgauge.lab.recipes.drabent2022ats._set_up import (
     variant,
     with_training,
 )
+from leakgauge.lab.reproduce.recipe import Cell, Run, Study, Table
+from leakgauge.lab.reproduce.training import FederatedTraining
 from leakgauge.types import Client, Federation, Partition, Scenario
 
 _SETTINGS: dict[str, tuple[str, str, Printed, Printed]] = {  # row -> attack on LeNet, on ResNet, without, with

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, Self
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -21,10 +20,9 @@ from leakgauge.engine.precision import set_precision
 from leakgauge.engine.randomness import generator, uniform
 from leakgauge.execution.batching import reconstruct
 from leakgauge.lab.policy_search import BLOCK, candidate
-from leakgauge.lab.recipes._measurement import Figures, Measurement
-from leakgauge.lab.recipes._recipe import Cell, Study, Table
 from leakgauge.lab.recipes.drabent2022ats._semi_trained import SEMI_TRAINED, semi_trained
 from leakgauge.lab.recipes.drabent2022ats._set_up import CONVNET, LENET, RESNET
+from leakgauge.lab.reproduce.recipe import Cell, Figures, Measurement, Study, Table
 from leakgauge.metrics.psnr import PSNR
 from leakgauge.setup.setup import pick_device
 from leakgauge.types import Batch, Client, DataSpec, threat_model
@@ -49,13 +47,6 @@ class ScoreAndLeak(Measurement):
     scored: int = 100  # other pictures behind a score
     rounds: int = 0  # of training, on a tenth of the data; the published score has a network trained on that
     rule: str = "search"  # of that training: see `semi_trained`
-
-    @property
-    def size(self) -> int:
-        return self.policies
-
-    def resized(self, size: int) -> Self:
-        return dataclasses.replace(self, policies=size)
 
     @property
     def title(self) -> str:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, Self
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -23,10 +22,9 @@ from leakgauge.engine.gradients import trial_gradients
 from leakgauge.engine.precision import set_precision
 from leakgauge.engine.randomness import generator, normal
 from leakgauge.errors import BadInput
-from leakgauge.lab.recipes._measurement import Figures, Measurement
-from leakgauge.lab.recipes._recipe import Cell, Study, Table
 from leakgauge.lab.recipes.drabent2022ats._semi_trained import SEMI_TRAINED, semi_trained
 from leakgauge.lab.recipes.drabent2022ats._set_up import HYBRID, LENET, NAMES, NARROW, RANDOM, RESNET
+from leakgauge.lab.reproduce.recipe import Cell, Figures, Measurement, Study, Table
 from leakgauge.matching.problem import Matching
 from leakgauge.setup.setup import pick_device
 from leakgauge.types import Batch, Client, Observation, threat_model
@@ -61,13 +59,6 @@ class DuringAttack(Measurement):
                 got=self.attack,
                 do="leave restarts and layers out",
             )
-
-    @property
-    def size(self) -> int:
-        return self.pictures
-
-    def resized(self, size: int) -> Self:
-        return dataclasses.replace(self, pictures=size)
 
     @property
     def title(self) -> str:

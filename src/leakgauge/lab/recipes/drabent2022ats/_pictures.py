@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, Self
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -19,9 +18,8 @@ from leakgauge.defenses.ats import ATS
 from leakgauge.engine.precision import set_precision
 from leakgauge.engine.randomness import generator
 from leakgauge.execution.batching import reconstruct
-from leakgauge.lab.recipes._measurement import Figures, Measurement
-from leakgauge.lab.recipes._recipe import Cell, Study, Table
 from leakgauge.lab.recipes.drabent2022ats._set_up import AFTERWARDS, HYBRID, LENET, PLAIN, WAYS
+from leakgauge.lab.reproduce.recipe import Cell, Figures, Measurement, Study, Table
 from leakgauge.metrics.psnr import PSNR
 from leakgauge.models import load_model
 from leakgauge.setup.setup import pick_device
@@ -46,13 +44,6 @@ class ExposedPictures(Measurement):
     attacker: str = PLAIN
     data: str = "cifar10"
     pictures: int = 50
-
-    @property
-    def size(self) -> int:
-        return self.pictures
-
-    def resized(self, size: int) -> Self:
-        return dataclasses.replace(self, pictures=size)
 
     @property
     def title(self) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from leakgauge.lab.recipes._recipe import Cell, Table
 from leakgauge.lab.recipes.drabent2022ats._set_up import (
     ADAM,
     AFTERWARDS,
@@ -36,6 +35,7 @@ from leakgauge.lab.recipes.drabent2022ats._set_up import (
     variant,
     with_training,
 )
+from leakgauge.lab.reproduce.recipe import Cell, Table
 
 CONVENTION = (
     "mean over pictures of the PSNR in [0, 1] after clamping; the studies do not clamp. They score against the "

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from leakgauge.defenses.ats import undoing
-from leakgauge.lab.recipes._recipe import Cell, Run
+from leakgauge.lab.reproduce.recipe import Cell, Run
 from leakgauge.types import Scenario, Training
 
 VICTIMS = 100  # the replication: 6

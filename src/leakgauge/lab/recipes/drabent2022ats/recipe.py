@@ -6,7 +6,6 @@ them, on other data and early in training; what they cost; whether the score tha
 
 from __future__ import annotations
 
-from leakgauge.lab.recipes._recipe import Recipe
 from leakgauge.lab.recipes.drabent2022ats._accuracy import FIGURE_4, TABLE_ACCURACY
 from leakgauge.lab.recipes.drabent2022ats._attacks import TABLE_2, TABLE_3
 from leakgauge.lab.recipes.drabent2022ats._correlation import FIGURE_2
@@ -15,6 +14,7 @@ from leakgauge.lab.recipes.drabent2022ats._elsewhere import TABLE_5, TABLE_6, TA
 from leakgauge.lab.recipes.drabent2022ats._pictures import TABLE_PICTURES
 from leakgauge.lab.recipes.drabent2022ats._policies import TABLE_1, TABLE_4, TABLE_DISTRIBUTION
 from leakgauge.lab.recipes.drabent2022ats._single import FIGURE_6
+from leakgauge.lab.reproduce.recipe import Recipe
 
 RECIPE = Recipe(
     name="drabent2022ats",

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from leakgauge.lab.recipes._measured import Entry
-from leakgauge.lab.recipes._recipe import Recipe, Table
+from leakgauge.lab.reproduce.measured import Entry
+from leakgauge.lab.reproduce.recipe import Recipe, Table
 from leakgauge.types import UNDEFENDED
 
 INFORMED = ", knowing the defense"  # how the column of an adaptive attacker ends

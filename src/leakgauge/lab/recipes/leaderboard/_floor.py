@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import ClassVar, Self
+from typing import ClassVar
 
 from leakgauge.audit.run import Watch, run_audit
-from leakgauge.lab.recipes._measurement import Figures, Measurement
-from leakgauge.lab.recipes._success import recognised
+from leakgauge.lab.reproduce.recipe import Figures, Measurement
+from leakgauge.lab.reproduce.statistics import recognised
 from leakgauge.types import Client, Scenario
 
 
@@ -18,6 +17,7 @@ class Floor(Measurement):
     """One floor on the victims of a scenario: the same records that the attacks are scored on."""
 
     unit: ClassVar[str] = "victims"
+    counted: ClassVar[str] = "trials"
 
     floor: str  # mean-image or random-guess
     model: str
@@ -25,13 +25,6 @@ class Floor(Measurement):
     trials: int
     batch_size: int = 1
     local: Client = field(default_factory=Client)
-
-    @property
-    def size(self) -> int:
-        return self.trials
-
-    def resized(self, size: int) -> Self:
-        return dataclasses.replace(self, trials=size)
 
     @property
     def title(self) -> str:

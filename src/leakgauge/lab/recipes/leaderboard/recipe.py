@@ -9,10 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from leakgauge import catalog
-from leakgauge.lab.recipes._recipe import Cell, Recipe, Run, Study, Table
-from leakgauge.lab.recipes._training import FederatedTraining
 from leakgauge.lab.recipes.leaderboard import _board
 from leakgauge.lab.recipes.leaderboard._floor import Floor
+from leakgauge.lab.reproduce.recipe import Cell, Recipe, Run, Study, Table
+from leakgauge.lab.reproduce.training import FederatedTraining
 from leakgauge.setup.plan import informed_by, parse_chain
 from leakgauge.types import UNDEFENDED, Client, Federation, Partition, Scenario
 

@@ -6,10 +6,9 @@ whole update; it is compared with the true one on the unseen layers alone.
 
 from __future__ import annotations
 
-import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, Self
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -19,7 +18,7 @@ from leakgauge.audit.run import Watch
 from leakgauge.client.chain import client_step, prepared
 from leakgauge.client.observe import facts_about, observe
 from leakgauge.engine.randomness import uniform
-from leakgauge.lab.recipes._measurement import Figures, Measurement
+from leakgauge.lab.reproduce.recipe import Figures, Measurement
 from leakgauge.metrics.distances import gradient_similarity
 from leakgauge.setup.plan import parse_chain
 from leakgauge.setup.setup import load_setup
@@ -41,13 +40,6 @@ class InferredGradient(Measurement):
     defense: str = UNDEFENDED
     batchnorm: str = "eval"
     victims: int = 50
-
-    @property
-    def size(self) -> int:
-        return self.victims
-
-    def resized(self, size: int) -> Self:
-        return dataclasses.replace(self, victims=size)
 
     @property
     def title(self) -> str:

@@ -6,8 +6,8 @@ gradient of a BatchNorm layer contains the input and the label.
 
 from __future__ import annotations
 
-from leakgauge.lab.recipes._recipe import Cell, Recipe, Run, Study, Table
 from leakgauge.lab.recipes.partial_gradients._inferred import InferredGradient
+from leakgauge.lab.reproduce.recipe import Cell, Recipe, Run, Study, Table
 from leakgauge.types import Client, Scenario
 
 _LAYERS = {"lenet-dlg": ("conv1", "conv2", "conv3", "fc"), "lenet-cpl": ("conv1", "conv2", "conv3", "conv4", "fc")}

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, Self
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -15,7 +14,7 @@ from leakgauge.attacks.peeling import Peeling
 from leakgauge.audit.run import Watch
 from leakgauge.errors import LeakgaugeError
 from leakgauge.execution.table_cell import TrialRun
-from leakgauge.lab.recipes._measurement import Figures, Measurement
+from leakgauge.lab.reproduce.recipe import Figures, Measurement
 from leakgauge.setup.plan import informed_by, parse_chain
 from leakgauge.setup.setup import load_setup
 from leakgauge.types import UNDEFENDED, Scenario, Training
@@ -36,13 +35,6 @@ class PeeledBatches(Measurement):
     training: str = ""  # behind the model, such as "rounds=20,optimizer=sgd"
     defense: str = UNDEFENDED
     informed: bool = False  # does the attacker know the defense?
-
-    @property
-    def size(self) -> int:
-        return self.batches
-
-    def resized(self, size: int) -> Self:
-        return dataclasses.replace(self, batches=size)
 
     @property
     def title(self) -> str:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from leakgauge.lab.recipes._recipe import Cell, Recipe, Study, Table
 from leakgauge.lab.recipes.peeling._batches import PeeledBatches
+from leakgauge.lab.reproduce.recipe import Cell, Recipe, Study, Table
 
 _SIZES = (8, 32, 64, 128, 256, 512)
 _FIGURES = dict.fromkeys(

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, Self
+from typing import ClassVar
 
 import torch
 
@@ -15,7 +14,7 @@ from leakgauge.audit.run import Watch
 from leakgauge.client.sums import weighted_mean
 from leakgauge.engine.randomness import generator
 from leakgauge.federation.exchange import EncryptedExchange, PlainExchange
-from leakgauge.lab.recipes._measurement import Figures, Measurement
+from leakgauge.lab.reproduce.recipe import Figures, Measurement
 from leakgauge.lab.words.network import build
 from leakgauge.types import SharedUpdate
 
@@ -31,13 +30,6 @@ class ExchangeCost(Measurement):
     width: int
     encryption: str = "none"
     rounds: int = 3
-
-    @property
-    def size(self) -> int:
-        return self.rounds
-
-    def resized(self, size: int) -> Self:
-        return dataclasses.replace(self, rounds=size)
 
     @property
     def title(self) -> str:

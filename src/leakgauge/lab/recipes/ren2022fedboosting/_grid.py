@@ -6,8 +6,8 @@ import dataclasses
 from collections.abc import Mapping
 
 from leakgauge.federation.centralised import NAME as CENTRALISED
-from leakgauge.lab.recipes._recipe import Cell, Study, Table
 from leakgauge.lab.recipes.ren2022fedboosting._reading import ReaderFederation
+from leakgauge.lab.reproduce.recipe import Cell, Study, Table
 from leakgauge.lab.words.training import Reading
 
 SEEDS = 3

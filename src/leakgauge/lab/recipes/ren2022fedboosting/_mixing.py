@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from leakgauge.lab.recipes._recipe import Cell, Run, Table
+from leakgauge.lab.reproduce.recipe import Cell, Run, Table
 from leakgauge.types import UNDEFENDED, Scenario
 
 _VICTIMS = 50

@@ -9,7 +9,7 @@ from typing import ClassVar, Self
 
 from leakgauge.audit.run import Watch
 from leakgauge.federation.centralised import NAME as CENTRALISED
-from leakgauge.lab.recipes._measurement import Figures, Measurement
+from leakgauge.lab.reproduce.recipe import Figures, Measurement
 from leakgauge.lab.words.comparing import trained
 from leakgauge.lab.words.real_sets import IN_PROPORTION, OTHERS, REAL
 from leakgauge.lab.words.training import Reading

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, Self
+from typing import ClassVar
 
 from leakgauge.audit.run import Watch
 from leakgauge.federation.centralised import NAME as CENTRALISED
-from leakgauge.lab.recipes._measurement import Figures, Measurement
-from leakgauge.lab.recipes._recipe import Cell, Study, Table
+from leakgauge.lab.reproduce.recipe import Cell, Figures, Measurement, Study, Table
 from leakgauge.lab.two_gaussians.cases import CASES
 from leakgauge.lab.two_gaussians.comparing import Run, agreement, one_run, run_of, trained
 from leakgauge.lab.two_gaussians.training import PUBLISHED, Local
@@ -43,13 +41,6 @@ class ToyFederations(Measurement):
     federations: int = _SEEDS
     rounds: int = 10
     samples: int = 500
-
-    @property
-    def size(self) -> int:
-        return self.federations
-
-    def resized(self, size: int) -> Self:
-        return dataclasses.replace(self, federations=size)
 
     @property
     def title(self) -> str:

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import dataclasses
 
-from leakgauge.lab.recipes._recipe import Cell, Recipe, Study, Table
 from leakgauge.lab.recipes.ren2022fedboosting._exchange import ExchangeCost
 from leakgauge.lab.recipes.ren2022fedboosting._grid import grid
 from leakgauge.lab.recipes.ren2022fedboosting._mixing import TABLE_MIXING
 from leakgauge.lab.recipes.ren2022fedboosting._reading import ReaderFederation
 from leakgauge.lab.recipes.ren2022fedboosting._toy import TABLE_PUBLISHED, TABLE_TOY
+from leakgauge.lab.reproduce.recipe import Cell, Recipe, Study, Table
 from leakgauge.lab.words.training import Reading
 
 FEDAVG, FEDBOOSTING, FEDADAM = "fedavg:validation=0.1", "fedboosting", "fedadam:validation=0.1"

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from leakgauge.lab.recipes._recipe import Cell, Study, Table
 from leakgauge.lab.recipes.ren2022fedkl._cells import LOCKS, NAMES, NONE, PLAIN_NORM, SERVERS_LOCKS
 from leakgauge.lab.recipes.ren2022fedkl._locked import LockedFederation
+from leakgauge.lab.reproduce.recipe import Cell, Study, Table
 
 _LENET = "lenet-dlg:activation=relu,init=default"
 _NETWORKS = {  # network -> the thesis' name

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from leakgauge.lab.recipes._recipe import Run
+from leakgauge.lab.reproduce.recipe import Run
 from leakgauge.metrics.psnr import psnr_from_fedkl
 from leakgauge.types import Client, Scenario
 

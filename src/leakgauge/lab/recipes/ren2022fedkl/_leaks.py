@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from leakgauge.lab.recipes._recipe import Cell, Table
 from leakgauge.lab.recipes.ren2022fedkl._cells import (
     CONVENTION,
     GRNN,
@@ -18,6 +17,7 @@ from leakgauge.lab.recipes.ren2022fedkl._cells import (
     quality,
     variant,
 )
+from leakgauge.lab.reproduce.recipe import Cell, Table
 
 _Row = tuple[str, str | None, str]  # configuration, how an attacker who knows it uses that, the thesis' figure
 

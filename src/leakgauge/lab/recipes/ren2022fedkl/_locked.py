@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, Self
+from typing import ClassVar
 
 from leakgauge.audit.run import Watch
 from leakgauge.client.partition import iid
 from leakgauge.data import load
 from leakgauge.lab.locked_training import LockedTraining, train_locked
-from leakgauge.lab.recipes._measurement import Figures, Measurement
+from leakgauge.lab.reproduce.recipe import Figures, Measurement
 from leakgauge.models import load_model
 from leakgauge.setup.plan import parse_chain
 from leakgauge.setup.setup import pick_device
@@ -30,13 +29,6 @@ class LockedFederation(Measurement):
     clients: int = 3
     rounds: int = 20
     schedule: str = "falling"  # as in the thesis, at the same shares of the rounds, with weight decay; or constant
-
-    @property
-    def size(self) -> int:
-        return self.rounds
-
-    def resized(self, size: int) -> Self:
-        return dataclasses.replace(self, rounds=size)
 
     @property
     def title(self) -> str:

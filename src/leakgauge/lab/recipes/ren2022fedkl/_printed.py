@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from leakgauge.lab.recipes._recipe import Cell, Table
 from leakgauge.lab.recipes.ren2022fedkl._cells import (
     CONVENTION,
     GRNN,
@@ -15,6 +14,7 @@ from leakgauge.lab.recipes.ren2022fedkl._cells import (
     SERVERS_LOCKS,
     attacked,
 )
+from leakgauge.lab.reproduce.recipe import Cell, Table
 from leakgauge.metrics.psnr import psnr_from_fedkl
 
 _Printed = tuple[float, float, float, float, float]  # "MSE", "PSNR", LPIPS with VGG, with AlexNet, SSIM

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from leakgauge.lab.recipes._recipe import Cell, Table
 from leakgauge.lab.recipes.ren2022fedkl._cells import (
     CONVENTION,
     GRNN,
@@ -15,6 +14,7 @@ from leakgauge.lab.recipes.ren2022fedkl._cells import (
     quality,
     variant,
 )
+from leakgauge.lab.reproduce.recipe import Cell, Table
 
 _SHARED = {"nothing": "nothing", "key": "key", "lock": "gradient", "both": "key-and-gradient"}
 _STEPS = f"{TILED},steps=100"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from leakgauge.lab.recipes._recipe import Run
+from leakgauge.lab.reproduce.recipe import Run
 from leakgauge.metrics.psnr import psnr_from_fedkl
 from leakgauge.types import Client, Scenario
 

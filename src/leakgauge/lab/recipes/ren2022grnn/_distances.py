@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, Self
+from typing import ClassVar
 
 from torch import Tensor
 
 from leakgauge.audit.run import Watch, run_audit
 from leakgauge.errors import LeakgaugeError
-from leakgauge.lab.recipes._measurement import Figures, Measurement
+from leakgauge.lab.reproduce.recipe import Figures, Measurement
 from leakgauge.metrics.distances import wasserstein
 from leakgauge.metrics.psnr import mse
 from leakgauge.types import Scenario
@@ -29,13 +28,6 @@ class Distances(Measurement):
     batch_size: int = 1
     defense: str = ""
     updates: int = 10
-
-    @property
-    def size(self) -> int:
-        return self.updates
-
-    def resized(self, size: int) -> Self:
-        return dataclasses.replace(self, updates=size)
 
     @property
     def title(self) -> str:

@@ -9,8 +9,8 @@ from typing import ClassVar, Self
 
 from leakgauge.audit.run import Watch, run_audit
 from leakgauge.errors import LeakgaugeError
-from leakgauge.lab.recipes._measurement import Figures, Measurement
 from leakgauge.lab.reidentification import CEILING, FinishedRun, reidentify
+from leakgauge.lab.reproduce.recipe import Figures, Measurement
 from leakgauge.types import Rate, Scenario
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from leakgauge.lab.recipes._recipe import Cell, Study, Table
 from leakgauge.lab.recipes.ren2022grnn._cells import DLG, GRNN, SMALL
 from leakgauge.lab.recipes.ren2022grnn._faces import Recognised
 from leakgauge.lab.reidentification import CEILING
+from leakgauge.lab.reproduce.recipe import Cell, Study, Table
 
 _SHOWN = {  # row -> attack, images in an update, faces
     "true faces": (CEILING, 1, 50),

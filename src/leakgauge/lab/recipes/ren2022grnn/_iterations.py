@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from leakgauge.lab.recipes._recipe import Cell, Study, Table
 from leakgauge.lab.recipes.ren2022grnn._cells import DATA, DLG, GRNN, SMALL, attacked, victims
 from leakgauge.lab.recipes.ren2022grnn._distances import Distances
+from leakgauge.lab.reproduce.recipe import Cell, Study, Table
 
 _STEPS = {"GRNN": (125, 500, 2000, 8000), "DLG": (5, 20, 80, 300)}  # one step of DLG is 20 iterations of L-BFGS
 _ATTACKS = {"GRNN": GRNN[SMALL], "DLG": DLG}

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 
-from leakgauge.lab.recipes._recipe import Cell, Table
 from leakgauge.lab.recipes.ren2022grnn._cells import SMALL, attacked
+from leakgauge.lab.reproduce.recipe import Cell, Table
 
 _COMBINATIONS = {  # of the loss's parts, in the thesis's order -> fields
     "MSE": "wd=0,tv=0",

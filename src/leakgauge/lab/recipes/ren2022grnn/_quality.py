@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from leakgauge.lab.recipes._recipe import Cell, Table
 from leakgauge.lab.recipes.ren2022grnn._cells import BESIDE, DATA, DLG, LARGE, LOSS, SMALL, attacked, psnrs, victims
+from leakgauge.lab.reproduce.recipe import Cell, Table
 from leakgauge.types import Training
 
 _NAMES = {SMALL: "LeNet", LARGE: "ResNet-18"}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from leakgauge.lab.recipes._recipe import Table
+from leakgauge.lab.reproduce.recipe import Table
 
 _NOTHING = "Cannot tell: nothing here was measured yet."
 VERDICTS = {

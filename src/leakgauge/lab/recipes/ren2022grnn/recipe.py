@@ -6,13 +6,13 @@ reported figures whatever the optimiser.
 
 from __future__ import annotations
 
-from leakgauge.lab.recipes._recipe import Recipe
 from leakgauge.lab.recipes.ren2022grnn._batches import TABLE_6, TABLE_9, TABLE_11
 from leakgauge.lab.recipes.ren2022grnn._identities import TABLE_15
 from leakgauge.lab.recipes.ren2022grnn._iterations import FIGURE_3, FIGURE_4, FIGURE_6
 from leakgauge.lab.recipes.ren2022grnn._loss import TABLE_12
 from leakgauge.lab.recipes.ren2022grnn._quality import TABLE_4, TABLE_16
 from leakgauge.lab.recipes.ren2022grnn._verdicts import judged
+from leakgauge.lab.reproduce.recipe import Recipe
 
 RECIPE = Recipe(
     name="ren2022grnn",

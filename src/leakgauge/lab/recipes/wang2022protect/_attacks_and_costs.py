@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from leakgauge.lab.recipes._recipe import Cell, Run, Table
 from leakgauge.lab.recipes.wang2022protect._set_up import DATA, averaged, by_dga, by_gia, trained
+from leakgauge.lab.reproduce.recipe import Cell, Run, Table
 from leakgauge.types import UNDEFENDED
 
 _GAUSSIAN, _LAPLACE = "gaussian:std=0.1", "laplace:scale=0.07071"  # both of variance 0.01

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, Self
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -14,7 +13,7 @@ from leakgauge.audit.run import Watch
 from leakgauge.defenses.sensitivity.compensation import band, compensated, eigen, layout, mean_variance
 from leakgauge.defenses.sensitivity.slicing import reservoir
 from leakgauge.engine.randomness import normal
-from leakgauge.lab.recipes._measurement import Figures, Measurement
+from leakgauge.lab.reproduce.recipe import Figures, Measurement
 
 _APART = 100_000  # between the seeds of clients
 
@@ -36,13 +35,6 @@ class Compensation(Measurement):
     noised: int = 5
     std: float = 5e-4
     q: float = 6.0
-
-    @property
-    def size(self) -> int:
-        return self.draws
-
-    def resized(self, size: int) -> Self:
-        return dataclasses.replace(self, draws=size)
 
     @property
     def title(self) -> str:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from leakgauge.audit.federated_training import Trained
-from leakgauge.lab.recipes._recipe import Cell, Study, Table
-from leakgauge.lab.recipes._training import FederatedTraining
 from leakgauge.lab.recipes.wang2022protect._set_up import DATA, OF_CIFAR, OF_MNIST, TRAINED
+from leakgauge.lab.reproduce.recipe import Cell, Study, Table
+from leakgauge.lab.reproduce.training import FederatedTraining
 from leakgauge.types import UNDEFENDED, Client, Federation
 
 _SEEDS = 3

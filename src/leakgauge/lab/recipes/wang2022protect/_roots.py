@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,7 +18,7 @@ from leakgauge.defenses.sensitivity.slicing import packed, root_samples, swept
 from leakgauge.engine.gradients import parameters_of
 from leakgauge.engine.jacobian_norms import jacobian_norms
 from leakgauge.engine.randomness import generator
-from leakgauge.lab.recipes._measurement import Figures, Measurement
+from leakgauge.lab.reproduce.recipe import Figures, Measurement
 from leakgauge.models import load_model
 
 _REFERENCE = 400  # even samples that a root set is compared with; others than its own
@@ -31,6 +30,7 @@ class RootSet(Measurement):
     """Slices by `root` real pictures of which a share `bias` has one label, beside those of many even ones."""
 
     unit: ClassVar[str] = "root samples"
+    counted: ClassVar[str] = "root"
 
     data: str
     root: int
@@ -39,13 +39,6 @@ class RootSet(Measurement):
     roots: str = "real"  # or made-up or distilled, which take no bias
     packing: str = "balanced"
     slices: int = 10
-
-    @property
-    def size(self) -> int:
-        return self.root
-
-    def resized(self, size: int) -> Self:
-        return dataclasses.replace(self, root=size)
 
     @property
     def title(self) -> str:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from leakgauge.lab.recipes._recipe import Run, Study
-from leakgauge.lab.recipes._training import FederatedTraining
+from leakgauge.lab.reproduce.recipe import Run, Study
+from leakgauge.lab.reproduce.training import FederatedTraining
 from leakgauge.types import UNDEFENDED, Client, Federation, Partition, Scenario
 
 DATA = {"mnist": "MNIST", "fashion-mnist": "Fashion-MNIST", "cifar10": "CIFAR-10"}

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from leakgauge.lab.recipes._recipe import Cell, Run, Study, Table
 from leakgauge.lab.recipes.wang2022protect._compensation import Compensation
 from leakgauge.lab.recipes.wang2022protect._set_up import CONVNET, DATA, LENET, by_dga, by_gia, trained
+from leakgauge.lab.reproduce.recipe import Cell, Run, Study, Table
 
 _MLP = "mlp"
 _LEAK = {"psnr": None, "psnr_median": None, "recognised": None}

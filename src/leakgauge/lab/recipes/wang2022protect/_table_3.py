@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from leakgauge.lab.recipes._recipe import Cell, Study, Table
 from leakgauge.lab.recipes.wang2022protect._federation import with_convnet
 from leakgauge.lab.recipes.wang2022protect._roots import NoisedShare, RootSet
 from leakgauge.lab.recipes.wang2022protect._set_up import DATA, by_dga, by_gia, trained
+from leakgauge.lab.reproduce.recipe import Cell, Study, Table
 
 _LEAK = {"psnr": None, "psnr_median": None, "recognised": None}
 _SEEDS = 3

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from leakgauge.lab.recipes._recipe import Cell, Table
 from leakgauge.lab.recipes.wei2020cpl._set_up import DATA, attacked, cpl
+from leakgauge.lab.reproduce.recipe import Cell, Table
 
 _STARTS = {
     "random": "random",

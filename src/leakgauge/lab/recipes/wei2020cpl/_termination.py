@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from leakgauge.lab.recipes._recipe import Cell, Table
 from leakgauge.lab.recipes.wei2020cpl._set_up import DATA, attacked, started
+from leakgauge.lab.reproduce.recipe import Cell, Table
 
 _STEPS = (10, 20, 30, 50, 100, 300)
 _WITHIN = {  # data -> ASR within these steps, patterned and random

@@ -10,7 +10,7 @@ from typing import ClassVar, Self
 from leakgauge.audit.run import Watch
 from leakgauge.defenses.accounting import ORDERS, rdp
 from leakgauge.defenses.dp_sgd import DPSGD
-from leakgauge.lab.recipes._measurement import Figures, Measurement
+from leakgauge.lab.reproduce.recipe import Figures, Measurement
 
 
 @dataclass(frozen=True, kw_only=True)

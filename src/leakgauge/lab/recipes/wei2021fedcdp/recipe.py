@@ -6,9 +6,9 @@ our own: DP-SGD, Fed-CDP and Fed-SDP at the same promises.
 
 from __future__ import annotations
 
-from leakgauge.lab.recipes._recipe import Cell, Recipe, Run, Study, Table
-from leakgauge.lab.recipes._training import FederatedTraining
 from leakgauge.lab.recipes.wei2021fedcdp._accounting import Accounting
+from leakgauge.lab.reproduce.recipe import Cell, Recipe, Run, Study, Table
+from leakgauge.lab.reproduce.training import FederatedTraining
 from leakgauge.types import UNDEFENDED, Federation, Partition, Scenario
 
 _VICTIMS = 50

@@ -23,9 +23,8 @@ from leakgauge.audit.run import Watch, run_audit
 from leakgauge.errors import LeakgaugeError, Unreadable
 from leakgauge.execution.locks import claimed
 from leakgauge.execution.scheduler import Transport
-from leakgauge.lab.recipes._budget import Budget
-from leakgauge.lab.recipes._measurement import Figures
-from leakgauge.lab.recipes._recipe import Cell, Piece, Run, Study
+from leakgauge.lab.reproduce.budget import Budget
+from leakgauge.lab.reproduce.recipe import Cell, Figures, Piece, Run, Study
 from leakgauge.reading.files import make_folder, write_whole
 from leakgauge.reading.keys import key_of
 from leakgauge.reading.sealed import opened, sealed

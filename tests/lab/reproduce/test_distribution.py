@@ -7,9 +7,9 @@ from xml.etree import ElementTree
 
 import pytest
 
-from leakgauge.lab.recipes import _distribution
-from leakgauge.lab.recipes._measured import Entry
-from leakgauge.lab.recipes._recipe import Cell, Run, Table
+from leakgauge.lab.reproduce import distribution
+from leakgauge.lab.reproduce.measured import Entry
+from leakgauge.lab.reproduce.recipe import Cell, Run, Table
 
 AT = (0, 10, 25, 50, 75, 90, 100)
 
@@ -49,7 +49,7 @@ def entries():
 
 
 def test_every_measured_cell_is_a_strip_that_names_its_most_exposed_record(table, entries):
-    picture = ElementTree.fromstring(_distribution.draw(table, entries))
+    picture = ElementTree.fromstring(distribution.draw(table, entries))
     texts = [node.text for node in picture.iter("{http://www.w3.org/2000/svg}text")]
     assert "LeNet, bare (n = 9)" in texts
     assert "LeNet, a < b (n = 9)" in texts
@@ -61,19 +61,19 @@ def test_every_measured_cell_is_a_strip_that_names_its_most_exposed_record(table
 
 def test_cells_without_a_figure_are_left_out(table, entries):
     lost = [dataclasses.replace(e, value=None) if e.row == "bare" else e for e in entries]
-    picture = _distribution.draw(table, lost)
+    picture = distribution.draw(table, lost)
     assert "bare" not in picture
     assert "a &lt; b" in picture
 
 
 def test_one_value_for_all_records_can_be_drawn(table):
-    assert "<svg" in _distribution.draw(table, [entry("bare", at, 10.0) for at in AT])
+    assert "<svg" in distribution.draw(table, [entry("bare", at, 10.0) for at in AT])
 
 
 def test_nothing_is_drawn_of_other_tables_or_before_anything_was_measured(table, entries, small_recipe, tmp_path):
-    assert not _distribution.draw(dataclasses.replace(table, drawn=False), entries)
-    assert not _distribution.draw(table, [])
+    assert not distribution.draw(dataclasses.replace(table, drawn=False), entries)
+    assert not distribution.draw(table, [])
     recipe = dataclasses.replace(small_recipe, tables=(*small_recipe.tables, table))
-    _distribution.write(tmp_path, recipe, entries)
+    distribution.write(tmp_path, recipe, entries)
     assert [path.name for path in tmp_path.iterdir()] == ["spread.svg"]
-    assert (tmp_path / "spread.svg").read_text(encoding="utf-8") == _distribution.draw(table, entries)
+    assert (tmp_path / "spread.svg").read_text(encoding="utf-8") == distribution.draw(table, entries)

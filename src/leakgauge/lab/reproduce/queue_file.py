@@ -16,7 +16,7 @@ from pathlib import Path
 
 from leakgauge.errors import BadInput, LeakgaugeError
 from leakgauge.lab.recipes import get
-from leakgauge.lab.recipes._recipe import Recipe, Table, chosen
+from leakgauge.lab.reproduce.recipe import Recipe, Table, chosen
 from leakgauge.reading.files import regular
 
 _FORM = "RECIPE | table | row | column, patterns with * and ?, and perhaps | trials=10, seeds=1, size=3 behind it"

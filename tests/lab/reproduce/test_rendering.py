@@ -6,8 +6,8 @@ import dataclasses
 
 import pytest
 
-from leakgauge.lab.recipes._measured import Entry
-from leakgauge.lab.recipes._rendering import render
+from leakgauge.lab.reproduce.measured import Entry
+from leakgauge.lab.reproduce.rendering import render
 
 
 @pytest.fixture

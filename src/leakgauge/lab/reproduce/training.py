@@ -9,7 +9,7 @@ from typing import ClassVar, Self
 
 from leakgauge.audit.federated_training import Trained, train_federation
 from leakgauge.audit.run import Watch
-from leakgauge.lab.recipes._measurement import Figures, Measurement
+from leakgauge.lab.reproduce.recipe import Figures, Measurement
 from leakgauge.types import UNDEFENDED, Client, Federation, Partition, Scenario
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from leakgauge.lab.recipes._recipe import Cell, Recipe, Run, Table
+from leakgauge.lab.reproduce.recipe import Cell, Recipe, Run, Table
 from leakgauge.types import Finding, Scenario
 
 

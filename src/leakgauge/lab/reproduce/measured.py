@@ -10,11 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from leakgauge.errors import BadInput, Unreadable
-from leakgauge.lab.recipes._figures import compute_figure
-from leakgauge.lab.recipes._recipe import Cell, Recipe, Study, Table
-from leakgauge.lab.recipes._running import Result, figures_of, findings_of, results_of
-from leakgauge.lab.recipes._statistics import compute
-from leakgauge.lab.recipes._success import is_failed
+from leakgauge.lab.reproduce.figures import compute_figure
+from leakgauge.lab.reproduce.recipe import Cell, Recipe, Study, Table
+from leakgauge.lab.reproduce.running import Result, figures_of, findings_of, results_of
+from leakgauge.lab.reproduce.statistics import compute, is_failed
 from leakgauge.reading.files import read_json, write_whole
 
 FILE = "measured.json"

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from scipy.stats import norm, rankdata
 from scipy.stats import t as student
 
-from leakgauge.lab.recipes._measurement import Figures
+from leakgauge.lab.reproduce.recipe import Figures
 from leakgauge.metrics.intervals import clopper_pearson
 from leakgauge.types import Interval
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from scipy.stats import pearsonr, spearmanr
 
-from leakgauge.lab.recipes._figures import FIGURES, compute_figure
-from leakgauge.lab.recipes._statistics import STATISTICS, heading, written
+from leakgauge.lab.reproduce.figures import FIGURES, compute_figure
+from leakgauge.lab.reproduce.statistics import STATISTICS, heading, written
 
 
 def test_a_time_has_its_median_and_quartiles():

@@ -13,9 +13,9 @@ from typing import Any
 
 from PIL import Image, ImageDraw, ImageFont
 
-from leakgauge.lab.recipes._measured import Entry
-from leakgauge.lab.recipes._recipe import Cell, Recipe, Run, Table
-from leakgauge.lab.recipes._running import findings_of, results_of
+from leakgauge.lab.reproduce.measured import Entry
+from leakgauge.lab.reproduce.recipe import Cell, Recipe, Run, Table
+from leakgauge.lab.reproduce.running import findings_of, results_of
 from leakgauge.reading.files import write_whole
 
 _SIDE, _GAP, _LABEL, _CAPTION = 64, 8, 300, 14  # px on the sheet

@@ -8,9 +8,9 @@ import dataclasses
 import pytest
 
 from leakgauge.execution.locks import claimed
-from leakgauge.lab.recipes import _running
-from leakgauge.lab.recipes._recipe import Cell, Run
-from leakgauge.lab.recipes._running import Result, findings_of, load, results_of, run_all, run_one, save
+from leakgauge.lab.reproduce import running
+from leakgauge.lab.reproduce.recipe import Cell, Run
+from leakgauge.lab.reproduce.running import Result, findings_of, load, results_of, run_all, run_one, save
 
 
 def test_a_finished_run_is_read_back_exactly_and_not_made_again(small_scenario, tmp_path, monkeypatch):
@@ -19,7 +19,7 @@ def test_a_finished_run_is_read_back_exactly_and_not_made_again(small_scenario, 
     before = load(scenario, tmp_path)
     assert before is not None
     assert {f.attack for f in before.findings} == {"linear"}, "the floors are not kept"
-    monkeypatch.setattr(_running, "run_one", lambda *_: pytest.fail("ran again"))
+    monkeypatch.setattr(running, "run_one", lambda *_: pytest.fail("ran again"))
     run_all([scenario], tmp_path)
     assert load(scenario, tmp_path) == before
 
@@ -27,7 +27,7 @@ def test_a_finished_run_is_read_back_exactly_and_not_made_again(small_scenario, 
 def test_fresh_runs_again(small_scenario, tmp_path, monkeypatch):
     run_all([small_scenario()], tmp_path)
     calls = []
-    monkeypatch.setattr(_running, "run_one", lambda *a: calls.append(a) or run_one(*a))
+    monkeypatch.setattr(running, "run_one", lambda *a: calls.append(a) or run_one(*a))
     run_all([small_scenario()], tmp_path, fresh=True)
     assert len(calls) == 1
 
@@ -60,20 +60,20 @@ def test_an_interrupt_keeps_what_is_finished(small_scenario, tmp_path, monkeypat
             raise KeyboardInterrupt
         return run_one(scenario, *rest)
 
-    monkeypatch.setattr(_running, "run_one", interrupted)
+    monkeypatch.setattr(running, "run_one", interrupted)
     with pytest.raises(KeyboardInterrupt):
         run_all([small_scenario(), small_scenario(seed=1)], tmp_path)
     assert load(small_scenario(), tmp_path) is not None
 
 
 def test_half_a_scenario_is_an_interrupt(small_scenario, monkeypatch):
-    real = _running.run_audit
+    real = running.run_audit
 
     def cut(*args, **more):
         report, pictures = real(*args, **more)
         return dataclasses.replace(report, interrupted=True), pictures
 
-    monkeypatch.setattr(_running, "run_audit", cut)
+    monkeypatch.setattr(running, "run_audit", cut)
     with pytest.raises(KeyboardInterrupt):
         run_one(small_scenario(), "cpu", None)
 
@@ -135,9 +135,9 @@ def test_what_another_process_runs_is_left_for_last_and_then_read(small_scenario
             held.close()
         return run_one(scenario, *rest)
 
-    monkeypatch.setattr(_running, "run_one", one)
+    monkeypatch.setattr(running, "run_one", one)
     held = contextlib.ExitStack()
-    assert held.enter_context(claimed(_running._path(theirs, tmp_path), wait=False))
+    assert held.enter_context(claimed(running._path(theirs, tmp_path), wait=False))
     order = []
     run_all([theirs, ours], tmp_path, finished=order.append)
     assert ran == [ours]

@@ -6,7 +6,7 @@ import pytest
 
 from leakgauge.errors import BadInput
 from leakgauge.lab.recipes import get
-from leakgauge.lab.recipes._recipe import Run, chosen, most_evaluations, scenarios_of
+from leakgauge.lab.reproduce.recipe import Run, chosen, most_evaluations, scenarios_of
 from leakgauge.types import Client
 
 

@@ -11,17 +11,17 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
 import torch
 
+from leakgauge import catalog
 from leakgauge.defenses.sensitivity import Sensitivity
 from leakgauge.errors import BadInput
-from leakgauge.lab.recipes._figures import FIGURES
-from leakgauge.lab.recipes._success import recognised, succeeded
-from leakgauge.metrics.criterion import Criterion, beats
+from leakgauge.lab.reproduce.figures import FIGURES
+from leakgauge.metrics.criterion import CRITERIA, Criterion, Scored, beats
 from leakgauge.metrics.intervals import bootstrap_mean, clopper_pearson
 from leakgauge.metrics.psnr import psnr_as_fedkl
 from leakgauge.settings import unknown_name
@@ -70,8 +70,39 @@ def parse(spec: str) -> tuple[Statistic, float]:
     statistic = STATISTICS[found[1]]
     if statistic.takes_argument != (found[2] is not None):
         allowed = "given an argument in brackets" if statistic.takes_argument else "written without an argument"
-        raise BadInput(f"statistic {spec!r}", allowed=allowed, got=repr(spec), do="see lab/recipes/_statistics.py")
+        raise BadInput(f"statistic {spec!r}", allowed=allowed, got=repr(spec), do="see lab/reproduce/statistics.py")
     return statistic, float(found[2] or 0)
+
+
+def is_failed(finding: Finding) -> bool:
+    """Did the trial raise or diverge?"""
+    return finding.error is not None or "diverged" in finding.flags
+
+
+def succeeded(finding: Finding) -> bool:
+    """Did the attack's own objective end below its threshold? Without one it never succeeds in this sense.
+
+    An absolute one may lie above where the attack starts, which counts; a relative one asks for a step.
+    """
+    threshold = _absolute_threshold(finding.spec)
+    if threshold is None:
+        return finding.solved is True
+    return finding.objective is not None and finding.objective < threshold
+
+
+@cache
+def _absolute_threshold(spec: str) -> float | None:
+    """As papers state it; a cosine is measured against nothing, so that its threshold is absolute by itself."""
+    attack = catalog.build("attacks", spec)
+    if getattr(attack, "distance", None) == "cosine":
+        return getattr(attack, "threshold", None)
+    return getattr(attack, "absolute_threshold", None)
+
+
+def recognised(record: Scored) -> bool:
+    """The criterion of an audit: SSIM of a picture, MSE of a table's row, which has no SSIM."""
+    picture = CRITERIA["image"]
+    return (picture if picture.metric in record else CRITERIA["tabular"]).met(record)
 
 
 def _asr(findings: Findings, _: float) -> Interval:

@@ -7,9 +7,9 @@ import dataclasses
 import pytest
 
 from leakgauge.execution.locks import claimed
-from leakgauge.lab.recipes import _running
-from leakgauge.lab.recipes._budget import Budget
-from leakgauge.lab.recipes._running import Result, load, run_all, save
+from leakgauge.lab.reproduce import running
+from leakgauge.lab.reproduce.budget import Budget
+from leakgauge.lab.reproduce.running import Result, load, run_all, save
 
 
 class Clock:
@@ -37,7 +37,7 @@ def slow(monkeypatch, clock):
         clock.seconds += 10
         return Result((), {}, 10.0)
 
-    monkeypatch.setattr(_running, "run_one", one)
+    monkeypatch.setattr(running, "run_one", one)
     return ran
 
 
@@ -72,7 +72,7 @@ def test_what_other_processes_finish_meanwhile_is_known_too(small_scenario, tmp_
 def test_what_another_process_is_running_is_not_waited_for_once_it_is_spent(small_scenario, tmp_path, clock, slow):
     theirs, ours = small_scenario(), small_scenario(seed=1)
     budget = Budget(5, now=clock)
-    with claimed(_running._path(theirs, tmp_path), wait=False):
+    with claimed(running._path(theirs, tmp_path), wait=False):
         run_all([theirs, ours], tmp_path, budget=budget)
     assert slow == [ours]
     assert budget.left == 1

@@ -8,9 +8,9 @@ import pytest
 
 import leakgauge
 from leakgauge.errors import BadInput
-from leakgauge.lab.recipes._measured import entries_of, merged, read, write
-from leakgauge.lab.recipes._recipe import chosen, scenarios_of
-from leakgauge.lab.recipes._running import run_all
+from leakgauge.lab.reproduce.measured import entries_of, merged, read, write
+from leakgauge.lab.reproduce.recipe import chosen, scenarios_of
+from leakgauge.lab.reproduce.running import run_all
 
 
 @pytest.fixture

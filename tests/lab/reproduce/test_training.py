@@ -6,12 +6,12 @@ import dataclasses
 
 import pytest
 
-from leakgauge.lab.recipes import _running
-from leakgauge.lab.recipes._measured import entries_of, merged
-from leakgauge.lab.recipes._recipe import Cell, Recipe, Study, Table, chosen, pieces_of, scenarios_of
-from leakgauge.lab.recipes._rendering import render
-from leakgauge.lab.recipes._running import load, run_all, run_one
-from leakgauge.lab.recipes._training import FederatedTraining
+from leakgauge.lab.reproduce import running
+from leakgauge.lab.reproduce.measured import entries_of, merged
+from leakgauge.lab.reproduce.recipe import Cell, Recipe, Study, Table, chosen, pieces_of, scenarios_of
+from leakgauge.lab.reproduce.rendering import render
+from leakgauge.lab.reproduce.running import load, run_all, run_one
+from leakgauge.lab.reproduce.training import FederatedTraining
 from leakgauge.types import Client, Federation, Partition
 
 PRIVATE = "dp-sgd:sigma=1.0,q=0.5,rounds=3"
@@ -52,7 +52,7 @@ def test_it_is_kept_shared_by_cells_and_not_made_again(recipe, tmp_path, monkeyp
     assert scenarios_of(recipe.tables) == ()
     assert run_all(pieces, tmp_path) == {}
     before = [load(piece, tmp_path) for piece in pieces]
-    monkeypatch.setattr(_running, "run_one", lambda *_: pytest.fail("ran again"))
+    monkeypatch.setattr(running, "run_one", lambda *_: pytest.fail("ran again"))
     run_all(pieces, tmp_path)
     assert [load(piece, tmp_path) for piece in pieces] == before
 
@@ -70,7 +70,7 @@ def test_every_setting_is_part_of_the_key(tmp_path):
         dataclasses.replace(TRAINING, defense="sign"),
         dataclasses.replace(TRAINING, seed=1),
     )
-    assert len({_running._path(t, tmp_path) for t in (TRAINING, *others)}) == 4
+    assert len({running._path(t, tmp_path) for t in (TRAINING, *others)}) == 4
 
 
 def test_quick_has_fewer_rounds_and_replaces_nothing(recipe, tmp_path):

@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from xml.sax.saxutils import escape
 
-from leakgauge.lab.recipes._measured import Entry
-from leakgauge.lab.recipes._recipe import Recipe, Table
+from leakgauge.lab.reproduce.measured import Entry
+from leakgauge.lab.reproduce.recipe import Recipe, Table
 from leakgauge.reading.files import write_whole
 
 _QUANTILE = re.compile(r".*_quantile\(([0-9.]+)\)")

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from leakgauge.lab.recipes import _exposed
-from leakgauge.lab.recipes._distribution import draw, file_of
-from leakgauge.lab.recipes._measured import Entry
-from leakgauge.lab.recipes._recipe import Cell, Recipe, Study, Table
-from leakgauge.lab.recipes._statistics import heading, written
+from leakgauge.lab.reproduce import exposed
+from leakgauge.lab.reproduce.distribution import draw, file_of
+from leakgauge.lab.reproduce.measured import Entry
+from leakgauge.lab.reproduce.recipe import Cell, Recipe, Study, Table
+from leakgauge.lab.reproduce.statistics import heading, written
 from leakgauge.reading.files import write_whole
 
 FILE = "README.md"
@@ -93,7 +93,7 @@ def _section(table: Table, entries: Sequence[Entry]) -> str:
     grid = "\n".join("| " + " | ".join(text.replace("|", "\\|") for text in line) + " |" for line in lines)
     picture = ""
     if draw(table, entries):
-        sheet = f"![the most exposed pictures of each cell, true and recovered]({_exposed.file_of(table)})"
+        sheet = f"![the most exposed pictures of each cell, true and recovered]({exposed.file_of(table)})"
         picture = f"\n\n![{table.title}]({file_of(table)})\n\n{sheet}"
     partly = f" {_PARTLY}" if any(_is_partly_measured(cell, entries) for cell in table.cells) else ""
     told = f"Convention: {table.convention}{partly}\n\n{table.note}"

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from leakgauge.errors import Unreadable
-from leakgauge.lab.recipes._recipe import Piece
+from leakgauge.lab.reproduce.recipe import Piece
 from leakgauge.reading.sealed import opened
 
 

@@ -4,21 +4,65 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import Any
+from pathlib import Path
+from typing import Any, ClassVar, Self
 
 from leakgauge import catalog
+from leakgauge.audit.run import Watch
 from leakgauge.engine.lbfgs import INNER
 from leakgauge.errors import BadInput
-from leakgauge.lab.recipes._measurement import Measurement
 from leakgauge.matching.gradient_matching import GradientMatching
 from leakgauge.settings import unknown_name
 from leakgauge.setup.plan import parse_assumed
 from leakgauge.types import Scenario
 
 SEED_STRIDE = 1000  # between base seeds: more than the trials of any run, so no trial's seed is used twice
+Figures = Mapping[str, tuple[float, ...]]  # the name of a figure (see `figures`) -> its sample
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measurement(ABC):
+    """What fills a cell without an attack: a federated training, an error, the figure of an accountant.
+
+    It depends on its fields alone. It runs once for each seed, and its result is kept under a key of the fields.
+    """
+
+    unit: ClassVar[str]  # what its size counts: "rounds"
+    counted: ClassVar[str] = ""  # the field that holds the size, if it is not named as the unit
+
+    seed: int = 0
+
+    @property
+    def size(self) -> int:
+        """How much stands behind its figures. A smaller measurement never replaces a larger one."""
+        return int(getattr(self, self.counted or self.unit))
+
+    def resized(self, size: int) -> Self:
+        """The same measurement with another size, for `--quick` and `--size`."""
+        return dataclasses.replace(self, **{self.counted or self.unit: size})
+
+    @property
+    @abstractmethod
+    def title(self) -> str:
+        """One line for `--list` and the progress bar."""
+
+    @property
+    def setting(self) -> str:
+        """What a reader has to know besides the size. It stands behind the size in a table."""
+        return ""
+
+    @abstractmethod
+    def figures(self, device: str, data_root: Path | None, watch: Watch) -> Figures:
+        """Run it; raises a `LeakgaugeError` if that is not possible here."""
+
+    def as_dict(self) -> dict[str, Any]:
+        return {"measurement": type(self).__name__, **dataclasses.asdict(self)}
+
+
 Piece = Scenario | Measurement  # what is run at once and kept in one file
 
 

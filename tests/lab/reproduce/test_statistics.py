@@ -6,8 +6,7 @@ import pytest
 
 from leakgauge.defenses.sensitivity import Sensitivity
 from leakgauge.errors import BadInput
-from leakgauge.lab.recipes._statistics import STATISTICS, compute, heading, written
-from leakgauge.lab.recipes._success import is_failed
+from leakgauge.lab.reproduce.statistics import STATISTICS, compute, heading, is_failed, written
 from leakgauge.metrics.intervals import clopper_pearson
 
 
