@@ -20,7 +20,6 @@ from leakgauge.lab.recipes.drabent2022ats._accuracy import PolicyTraining
 from leakgauge.lab.recipes.drabent2022ats._correlation import ScoreAndLeak
 from leakgauge.lab.recipes.drabent2022ats._during import DEPTHS, MARKS, DuringAttack, at_marks, by_depth
 from leakgauge.lab.recipes.drabent2022ats._pictures import ExposedPictures, between_classes, contrast, edges
-from leakgauge.lab.recipes.drabent2022ats._semi_trained import semi_trained
 from leakgauge.lab.recipes.drabent2022ats._set_up import (
     AFTERWARDS,
     ATTACKERS,
@@ -35,6 +34,7 @@ from leakgauge.lab.recipes.drabent2022ats._set_up import (
     WAYS,
     attacked,
     named,
+    semi_trained,
     training,
 )
 from leakgauge.lab.recipes.drabent2022ats._single import CLAIMED, OperationScores

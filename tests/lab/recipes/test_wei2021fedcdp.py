@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from leakgauge.lab.recipes.wei2021fedcdp._accounting import Accounting
-from leakgauge.lab.recipes.wei2021fedcdp.recipe import SIGMAS
+from leakgauge.lab.recipes.wei2021fedcdp.recipe import SIGMAS, Accounting
 from leakgauge.lab.reproduce.running import run_one
 
 

@@ -20,8 +20,7 @@ from leakgauge.engine.precision import set_precision
 from leakgauge.engine.randomness import generator, uniform
 from leakgauge.execution.batching import reconstruct
 from leakgauge.lab.policy_search import BLOCK, candidate
-from leakgauge.lab.recipes.drabent2022ats._semi_trained import SEMI_TRAINED, semi_trained
-from leakgauge.lab.recipes.drabent2022ats._set_up import CONVNET, LENET, RESNET
+from leakgauge.lab.recipes.drabent2022ats._set_up import CONVNET, LENET, RESNET, SEMI_TRAINED, semi_trained
 from leakgauge.lab.reproduce.recipe import Cell, Figures, Measurement, Study, Table
 from leakgauge.metrics.psnr import PSNR
 from leakgauge.setup.setup import pick_device

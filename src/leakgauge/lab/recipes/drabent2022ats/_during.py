@@ -22,8 +22,16 @@ from leakgauge.engine.gradients import trial_gradients
 from leakgauge.engine.precision import set_precision
 from leakgauge.engine.randomness import generator, normal
 from leakgauge.errors import BadInput
-from leakgauge.lab.recipes.drabent2022ats._semi_trained import SEMI_TRAINED, semi_trained
-from leakgauge.lab.recipes.drabent2022ats._set_up import HYBRID, LENET, NAMES, NARROW, RANDOM, RESNET
+from leakgauge.lab.recipes.drabent2022ats._set_up import (
+    HYBRID,
+    LENET,
+    NAMES,
+    NARROW,
+    RANDOM,
+    RESNET,
+    SEMI_TRAINED,
+    semi_trained,
+)
 from leakgauge.lab.reproduce.recipe import Cell, Figures, Measurement, Study, Table
 from leakgauge.matching.problem import Matching
 from leakgauge.setup.setup import pick_device

@@ -1,13 +1,23 @@
-"""What the tables share: the published policies, the attacks, who knows the policy, and how networks are trained."""
+"""What the tables share: published policies, attacks, who knows the policy, and how networks are trained."""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
+import torch
+from torch import nn
+
+from leakgauge.data import Dataset, load
 from leakgauge.defenses.ats import undoing
+from leakgauge.engine.randomness import generator
+from leakgauge.federation.rounds import train
+from leakgauge.lab.policy_search import TRAINING
 from leakgauge.lab.reproduce.recipe import Cell, Run
-from leakgauge.types import Scenario, Training
+from leakgauge.models import load_model
+from leakgauge.types import DataSpec, Scenario, Training
 
 VICTIMS = 100  # the replication: 6
 LENET, CONVNET, RESNET = "lenet-dlg", "convnet9", "resnet20-4"  # the last two have the document's 3.7 M and 4.4 M
@@ -116,3 +126,31 @@ def on_trained(column: str, policy: str, figures: Printed, *, model: str, data: 
     if policy:
         cells.append(Cell(named(policy, BETTER), column, run, dict(KNOWN), "adaptive"))
     return cells
+
+
+_LEARNED = 0.1  # of the data
+RULES = ("search", "published")
+SEMI_TRAINED = 50 * 39  # rounds of 128 pictures: 50 epochs of a tenth of CIFAR-100, as the document trains
+
+
+def semi_trained(
+    model: str,
+    data: str,
+    spec: DataSpec,
+    rounds: int,
+    *,
+    rule: str,
+    policy: str = "",
+    seed: int,
+    device: torch.device,
+    data_root: Path | None,
+) -> nn.Module:
+    """In eval mode; as it starts if there are no rounds. `rule`: that of our search (Adam), or the document's."""
+    net = load_model(model, spec, seed, None).to(device)
+    if not rounds:
+        return net.eval()
+    public = load(data, "train", data_root)
+    plan = training(policy, rounds) if rule == "published" else dataclasses.replace(TRAINING, rounds=rounds)
+    learned = max(int(_LEARNED * len(public)), plan.clients * plan.batch_size)
+    some = torch.randperm(len(public), generator=generator(seed, "search"))[:learned]
+    return train(net, Dataset(public.spec, *public.take(some)), plan, seed).eval()

@@ -15,8 +15,7 @@ from leakgauge.defenses.ats.scores import privacy_scores
 from leakgauge.engine.precision import set_precision
 from leakgauge.engine.randomness import generator, uniform
 from leakgauge.lab.policy_search import BLOCK, SINGLES
-from leakgauge.lab.recipes.drabent2022ats._semi_trained import SEMI_TRAINED, semi_trained
-from leakgauge.lab.recipes.drabent2022ats._set_up import DATA, LENET, NAMES, NARROW, RESNET
+from leakgauge.lab.recipes.drabent2022ats._set_up import DATA, LENET, NAMES, NARROW, RESNET, SEMI_TRAINED, semi_trained
 from leakgauge.lab.reproduce.recipe import Cell, Figures, Measurement, Study, Table
 from leakgauge.setup.setup import pick_device
 

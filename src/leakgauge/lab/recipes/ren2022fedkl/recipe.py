@@ -6,9 +6,7 @@ Beside every locked network stands the same one with a plain BatchNorm, and besi
 from __future__ import annotations
 
 from leakgauge.lab.recipes.ren2022fedkl._accuracy import TABLE_1, TABLE_1_CONSTANT, TABLE_3, TABLE_3_OWN
-from leakgauge.lab.recipes.ren2022fedkl._leaks import TABLE_4, TABLE_4_GRNN, TABLE_5
-from leakgauge.lab.recipes.ren2022fedkl._printed import TABLE_6
-from leakgauge.lab.recipes.ren2022fedkl._sharing import TABLE_7, TABLE_7_OWN
+from leakgauge.lab.recipes.ren2022fedkl._leaks import TABLE_4, TABLE_4_GRNN, TABLE_5, TABLE_6, TABLE_7, TABLE_7_OWN
 from leakgauge.lab.reproduce.recipe import Recipe
 
 RECIPE = Recipe(
