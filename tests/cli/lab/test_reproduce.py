@@ -197,13 +197,13 @@ def test_a_time_budget_says_what_was_left_and_the_next_command_goes_on(reproduce
     outcome = reproduce("small", "--table", 1, "--time-budget", 100, "--json")
     assert outcome.code == 0
     assert outcome.json["left_for_want_of_time"] == 1
-    assert "1 run left for want of time" in outcome.err
+    assert "1 run left for lack of time" in outcome.err
 
 
 def test_enough_time_leaves_nothing(reproduce):
     outcome = reproduce("small", "--table", 1, "--time-budget", 100, "--json")
     assert (outcome.json["left_for_want_of_time"], len(outcome.json["cells"])) == (0, 1)
-    assert "want of time" not in outcome.err
+    assert "lack of time" not in outcome.err
 
 
 @pytest.mark.parametrize("bad", ["0", "-1", "nan", "inf", "soon"])

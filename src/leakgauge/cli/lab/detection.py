@@ -1,4 +1,4 @@
-"""`leakgauge lab detection`: how often `inspect` finds each tampering server, and how often it cries wolf."""
+"""`leakgauge lab detection`: how often `inspect` finds each tampering server, and how often it raises a false alarm."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def detection(
     out: Annotated[Path | None, typer.Option("--out", help="Folder for table, plot and numbers.")] = None,
     as_json: options.JSON = False,
 ) -> None:
-    """Measure `leakgauge inspect` on models of our own: true and false alarms, on embedded data.
+    """Measure `leakgauge inspect` on our own models: true and false alarms, on embedded data.
 
     Thresholds are chosen on one half of the models and rates are reported on the other.
 
@@ -42,12 +42,12 @@ def detection(
             raise BadInput(name, allowed=f"at least {least}", got=value, do="choose a value in that range")
     where, first = pick_device(device), 0 if seed is None else seed
     cases = [*clean_cases(clean, first), *tampered_cases(per_server, first)]
-    with watching() as told:
-        scored = score_all(cases, watch=lambda n, of: told(n - 1, of, "inspecting models", 1.0))
+    with watching() as watch:
+        scored = score_all(cases, watch=lambda n, of: watch(n - 1, of, "inspecting models", 1.0))
         points: tuple[Point, ...] = ()
         if arms_race:
             seeds = range(first, first + arms_race)
-            points = tuple(race(seeds, device=device, watch=lambda n, of: told(n - 1, of, "arms race", 1.0)))
+            points = tuple(race(seeds, device=device, watch=lambda n, of: watch(n - 1, of, "arms race", 1.0)))
     choosing, reporting = halves(scored)
     chosen = chosen_thresholds(choosing)
     study = Study(

@@ -1,4 +1,4 @@
-"""`leakgauge lab read-key`: FedKL's private key, read off the gradient of the lock layer, beside the true one."""
+"""`leakgauge lab read-key`: FedKL's private key, computed from the gradient of the lock layer, beside the true key."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from leakgauge.setup.plan import parse_chain
 from leakgauge.setup.setup import load_setup
 from leakgauge.types import Scenario
 
-_USUAL = "key-lock:told=gradient"
+_DEFAULT = "key-lock:told=gradient"
 
 
 def read_keys(
     lock: Annotated[
         str, typer.Option("--lock", help="key-lock with told=gradient and further fields, perhaps +other defenses.")
-    ] = _USUAL,
+    ] = _DEFAULT,
     model: options.MODEL = None,
     data: options.DATA = None,
     trials: options.TRIALS = None,
@@ -43,7 +43,7 @@ def read_keys(
             "--lock",
             allowed="one key-lock that shares the gradient of its lock layer",
             got=repr(lock),
-            do=f"for example --lock {_USUAL}",
+            do=f"for example --lock {_DEFAULT}",
         )
     scenario = options.changed(
         Scenario(),
@@ -66,11 +66,13 @@ def read_keys(
     weight, bias = (update.tensors[f"{name}.{part}" if name else part] for part in ("weight", "bias"))
     key = read_key(weight, bias)
     true = draw_locks(scenario.seeds, layer, init)["key"].to(key)
-    errors, left = (key - true).abs().amax(1).tolist(), misfit(weight, bias, key).tolist()
+    errors, misfits = (key - true).abs().amax(1).tolist(), misfit(weight, bias, key).tolist()
     result = {
         "length": true.shape[1],
         "largest_error": max(errors),
-        "clients": [{"trial": t, "error": e, "misfit": m} for t, (e, m) in enumerate(zip(errors, left, strict=True))],
+        "clients": [
+            {"trial": t, "error": e, "misfit": m} for t, (e, m) in enumerate(zip(errors, misfits, strict=True))
+        ],
         "scenario": scenario.as_dict(),
     }
     if as_json:
@@ -78,7 +80,7 @@ def read_keys(
         return
     show_table(
         ["client", "largest error of the key", "unexplained share of the gradient"],
-        [[str(t), f"{e:.1e}", f"{m:.1e}"] for t, (e, m) in enumerate(zip(errors, left, strict=True))],
+        [[str(t), f"{e:.1e}", f"{m:.1e}"] for t, (e, m) in enumerate(zip(errors, misfits, strict=True))],
     )
     show(
         f"{len(errors)} keys of {true.shape[1]} numbers between 0 and 1, read without the truth; largest error "

@@ -47,7 +47,7 @@ def read_words(
     how = Reading.from_text(training)
     if out is not None:
         make_folder(out)
-    with watching() as told:
+    with watching() as watch:
         study = compare(
             aggregator or AGGREGATORS,
             encryption,
@@ -57,7 +57,7 @@ def read_words(
             data_root=data_root,
             fonts=fonts,
             folders=words or (),
-            watch=lambda n, of: told(n, of, "rounds of training", 0.0),
+            watch=lambda n, of: watch(n, of, "rounds of training", 0.0),
         )
     if out is not None:
         write_whole(out / "read-words.json", (json.dumps(study.as_dict(), indent=1) + "\n").encode())

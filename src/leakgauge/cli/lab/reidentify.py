@@ -1,4 +1,4 @@
-"""`leakgauge lab reidentify RUN`: who can be recognised on what the attacks of a finished run recovered?"""
+"""`leakgauge lab reidentify RUN`: who can be recognised on the pictures that a finished run recovered?"""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def reidentify(
     runs = [_read(folder) for folder in folders]
     folder = out or folders[0]
     make_folder(folder)
-    report = reidentify_runs(runs, seed=seed, steps=steps, data_root=data_root, device=device, told=say)
+    report = reidentify_runs(runs, seed=seed, steps=steps, data_root=data_root, device=device, notice=say)
     write_whole(folder / FILE, json.dumps(report.as_dict(), indent=2, allow_nan=False).encode())
     if as_json:
         show_json(report.as_dict())
@@ -76,7 +76,7 @@ def _read(folder: Path) -> FinishedRun:
 
 
 def _refuse(folder: Path, damage: str) -> None:
-    """Pictures that are not there would count as people who were not known again."""
+    """Missing pictures would count as people who were not recognised."""
     raise BadInput(
         f"run {str(folder)!r}",
         allowed="a folder with all of its pictures",
@@ -110,7 +110,7 @@ def _show(report: ReidentificationReport) -> None:
         "Every record counts; failed ones are misses."
     )
     if report.data.partition(":")[0] != "lfw":
-        show("Identity is the label here: unless the classes are people, this is how well their class can be told.")
+        show("The label is the identity here: unless the classes are people, this is how well the class is recognised.")
 
 
 def _share(rate: Rate) -> str:

@@ -35,9 +35,7 @@ def reproduce(
     ] = None,
     queue: Annotated[
         Path | None,
-        typer.Option(
-            "--queue", help="In place of a recipe: a file of lines 'RECIPE | table | row | column', in order."
-        ),
+        typer.Option("--queue", help="Instead of a recipe: a file of lines 'RECIPE | table | row | column', in order."),
     ] = None,
     quick: Annotated[
         bool, typer.Option("--quick", help="A few victims of the smallest cells: a minute or so.")
@@ -52,7 +50,7 @@ def reproduce(
         bool, typer.Option("--missing", help="Leave out cells that --out has, measured on as many victims or rounds.")
     ] = False,
     time_budget: Annotated[
-        float | None, typer.Option("--time-budget", help="Seconds after which nothing new is begun.")
+        float | None, typer.Option("--time-budget", help="Seconds after which nothing new is started.")
     ] = None,
     listed: Annotated[bool, typer.Option("--list", help="Show the cells and what they cost; run nothing.")] = False,
     render: Annotated[
@@ -95,7 +93,7 @@ def reproduce(
     if listed and render:
         raise BadInput("--list", allowed="used without --render", got="both", do="leave one out")
     if missing:
-        shares = _what_is_missing(shares)
+        shares = _only_missing(shares)
     if listed:
         return _list(shares, as_json, in_queue=queue is not None)
     if render:
@@ -117,7 +115,7 @@ def reproduce(
 
 @dataclass(frozen=True)
 class _Share:
-    """What is asked of one recipe, and its folders. A queue may ask the same recipe several times."""
+    """The chosen tables of one recipe, and its folders. A queue may name the same recipe several times."""
 
     book: Recipe
     tables: tuple[Table, ...]
@@ -141,11 +139,11 @@ def _refuse_beside_queue(**given: Any) -> None:
 
 
 def _shares_of(entries: Sequence[Entry], runs: Path, out: Path) -> tuple[_Share, ...]:
-    """Each line of a queue; in both folders every recipe has a folder of its own."""
+    """One share for each line of a queue; every recipe has its own folder in both folders."""
     return tuple(_Share(e.recipe, e.tables, runs / e.recipe.name / "runs", out / e.recipe.name) for e in entries)
 
 
-def _what_is_missing(shares: Sequence[_Share]) -> tuple[_Share, ...]:
+def _only_missing(shares: Sequence[_Share]) -> tuple[_Share, ...]:
     known = {share.out: measured.read(share.out) for share in shares}
     return tuple(
         dataclasses.replace(share, tables=measured.without_measured(share.tables, known[share.out])) for share in shares
@@ -162,7 +160,7 @@ def _render(share: _Share, as_json: bool) -> int:
             got=f"nothing in {str(folder)!r}, and no finished run of full size in {str(kept)!r}",
             do="name the folder by --out; runs of --quick or --trials are shown by the same command again",
         )
-    return _tell([(share, known)], {}, 0, as_json, in_queue=False)
+    return _show_results([(share, known)], {}, 0, as_json, in_queue=False)
 
 
 def _run(
@@ -177,11 +175,11 @@ def _run(
     as_json: bool,
     in_queue: bool,
 ) -> int:
-    """Every piece in order, then what came out: measured.json and the page of each recipe."""
+    """Run every piece in order, then write measured.json and the page of each recipe."""
     jobs = tuple(dict.fromkeys(job for share in shares for job in share.jobs))
     if not jobs:
         say("leakgauge: nothing to run: --out has all of these cells")
-        _tell([(share, ()) for share in shares], {}, 0, as_json, in_queue)
+        _show_results([(share, ()) for share in shares], {}, 0, as_json, in_queue)
         return 0
     for share in shares:
         make_folder(share.out)
@@ -191,7 +189,7 @@ def _run(
         for table in share.tables
     ]
 
-    def tell_finished(job: Job) -> None:
+    def show_finished(job: Job) -> None:
         """Print the tables that waited for this piece only."""
         for share, table, left in waiting:
             if job in left:
@@ -211,7 +209,7 @@ def _run(
                 fresh=fresh,
                 executor=executor,
                 watch=watch,
-                finished=tell_finished,
+                finished=show_finished,
                 notice=say,
                 budget=budget,
             )
@@ -220,18 +218,18 @@ def _run(
     except KeyboardInterrupt:
         interrupted = True
     found = [(share, measured.entries_of(share.tables, share.runs)) for share in shares]
-    for first in {share.out: share for share in reversed(shares)}.values():  # a recipe's page is written once
+    for first in {share.out: share for share in reversed(shares)}.values():  # the page of a recipe is written once
         own = [(share, entries) for share, entries in found if share.out == first.out]
         new = [*measured.entries_of(first.book.tables, first.runs), *(e for _, entries in own for e in entries)]
         _write(first.book, first.out, new, [table for share, _ in own for table in share.tables], first.runs)
-    code = _tell(found, refused, 0 if budget is None else budget.left, as_json, in_queue)
+    code = _show_results(found, refused, 0 if budget is None else budget.left, as_json, in_queue)
     if interrupted:
         say("leakgauge: interrupted; finished runs are kept, the same command goes on from there")
     return 130 if interrupted else code
 
 
 def show_entries(table: Table, entries: Sequence[measured.Entry]) -> None:
-    """One line per figure on stdout; nothing for a table none of whose cells could run."""
+    """Print one line per figure; nothing for a table without finished cells."""
     if not entries:
         return
     show(f"{table.heading}: {table.title}")
@@ -251,7 +249,7 @@ def show_entries(table: Table, entries: Sequence[measured.Entry]) -> None:
 
 
 def _write(book: Recipe, folder: Path, new: Sequence[measured.Entry], asked: Sequence[Table], runs: Path) -> None:
-    """Read again just before writing, one process at a time, so that the cells of others are kept."""
+    """Write the page; the file is read again under a lock, so that cells of other processes are kept."""
     if not new and not folder.is_dir():
         return
     make_folder(folder)
@@ -264,25 +262,25 @@ def _write(book: Recipe, folder: Path, new: Sequence[measured.Entry], asked: Seq
             exposed.write(folder, book, asked, entries, runs)
 
 
-def _tell(
+def _show_results(
     found: Sequence[tuple[_Share, Sequence[measured.Entry]]],
     refused: dict[str, int],
-    late: int,
+    not_started: int,
     as_json: bool,
     in_queue: bool,
 ) -> int:
-    """What came out, what could not be run and what was not begun; 2 if nothing came out though time was left."""
+    """Print the results, what could not run and what was not started; 2 if there is no result though time was left."""
     for reason, count in refused.items():
         say(f"leakgauge: {_runs(count)} left out: {' '.join(reason.split())}")
-    if late:
-        say(f"leakgauge: {_runs(late)} left for want of time; the same command goes on from there")
+    if not_started:
+        say(f"leakgauge: {_runs(not_started)} left for lack of time; the same command goes on from there")
     some = any(entries for _, entries in found)
-    if not some and not refused and not late and any(share.tables for share, _ in found):
+    if not some and not refused and not not_started and any(share.tables for share, _ in found):
         say("leakgauge: no finished run could be read back; check the disk, and give the same command again")
     if as_json:
         rest = {
             "left_out": [{"reason": reason, "runs": count} for reason, count in refused.items()],
-            "left_for_want_of_time": late,
+            "left_for_want_of_time": not_started,
         }
         parts = [
             {"recipe": share.book.name, "cells": [dataclasses.asdict(entry) for entry in entries]}
@@ -292,7 +290,7 @@ def _tell(
     else:
         for folder in dict.fromkeys(share.out for share, entries in found if entries):
             show(f"Written: {folder / measured.FILE} and {folder / rendering.FILE}")
-    return 0 if some or late else 2
+    return 0 if some or not_started else 2
 
 
 def _runs(count: int) -> str:

@@ -1,4 +1,4 @@
-"""`leakgauge lab search-policy`: transformation policies that promise privacy and accuracy, for the defense `ats`."""
+"""`leakgauge lab search-policy`: search transformation policies for the defense `ats`, by privacy and accuracy."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ from leakgauge.setup.plan import parse_chain
 from leakgauge.setup.setup import environment, pick_device
 from leakgauge.types import UNDEFENDED
 
-_USUAL = LockedTraining()
+_DEFAULTS = LockedTraining()
 
 
 def train_with_locks(
@@ -40,19 +40,19 @@ def train_with_locks(
     model: options.MODEL = None,
     data: options.DATA = None,
     clients: Annotated[int, typer.Option("--clients", min=1, help="Clients, with equal shares of the data.")] = 3,
-    rounds: Annotated[int, typer.Option("--rounds", min=1, help="Rounds of training.")] = _USUAL.rounds,
-    epochs: Annotated[int, typer.Option("--epochs", min=1, help="Passes of a client in a round.")] = _USUAL.epochs,
-    batch_size: Annotated[int, typer.Option("--batch-size", min=2, help="Samples in a step.")] = _USUAL.batch_size,
-    lr: Annotated[float, typer.Option("--lr", help="The clients' rate.")] = _USUAL.lr,
+    rounds: Annotated[int, typer.Option("--rounds", min=1, help="Rounds of training.")] = _DEFAULTS.rounds,
+    epochs: Annotated[int, typer.Option("--epochs", min=1, help="Passes of a client in a round.")] = _DEFAULTS.epochs,
+    batch_size: Annotated[int, typer.Option("--batch-size", min=2, help="Samples in a step.")] = _DEFAULTS.batch_size,
+    lr: Annotated[float, typer.Option("--lr", help="The clients' rate.")] = _DEFAULTS.lr,
     lr_drops: Annotated[
         str, typer.Option("--lr-drops", help="Rounds after which the rate falls to a fifth; none for never.")
-    ] = ",".join(map(str, _USUAL.lr_drops)),
+    ] = ",".join(map(str, _DEFAULTS.lr_drops)),
     weight_decay: Annotated[
         float, typer.Option("--weight-decay", min=0, help="The clients' weight decay.")
-    ] = _USUAL.weight_decay,
+    ] = _DEFAULTS.weight_decay,
     random_keys: Annotated[
         int, typer.Option("--random-keys", min=1, help="Keys that the server tries.")
-    ] = _USUAL.random_keys,
+    ] = _DEFAULTS.random_keys,
     seed: options.SEED = None,
     device: options.DEVICE = "auto",
     data_root: options.DATA_ROOT = None,
@@ -66,9 +66,9 @@ def train_with_locks(
     Example: `leakgauge lab train-locked --data digits --lock key-lock:activation=sigmoid --rounds 5 --lr 0.05`
     """
     if not lr > 0:
-        raise BadInput("--lr", allowed="above 0", got=lr, do=f"for example --lr {_USUAL.lr:g}")
+        raise BadInput("--lr", allowed="above 0", got=lr, do=f"for example --lr {_DEFAULTS.lr:g}")
     how = dataclasses.replace(
-        _USUAL,
+        _DEFAULTS,
         rounds=rounds,
         epochs=epochs,
         batch_size=batch_size,
@@ -92,7 +92,7 @@ def train_with_locks(
         locked = start
         for defense in parse_chain(name):
             locked = defense.prepare(locked)
-        found = train_locked(locked, train, test, shares, _beginning(how, name), number)
+        found = train_locked(locked, train, test, shares, _with_first_values(how, name), number)
         return {"configuration": name, **dataclasses.asdict(found)}
 
     rows = []
@@ -138,19 +138,19 @@ def _checked(locks: list[str]) -> list[str]:
             raise BadInput(
                 "--lock", allowed="key-lock[:field=value,...]", got=repr(spec), do="other defenses: leakgauge train"
             )
-        if chain[0].rounds > 1 or chain[0].told != "nothing":  # what an attacker has; in a training there is none
+        if chain[0].rounds > 1 or chain[0].told != "nothing":  # they describe an attacker, and a training has none
             raise BadInput("--lock", allowed="without rounds and told", got=repr(spec), do="they are for attacks")
     return locks
 
 
-def _beginning(how: LockedTraining, name: str) -> LockedTraining:
-    """With the lock's own first values."""
+def _with_first_values(how: LockedTraining, name: str) -> LockedTraining:
+    """The training with the first values of this lock."""
     found = [d.init for d in parse_chain(name) if isinstance(d, KeyLock)]
     return dataclasses.replace(how, init=found[0]) if found else how
 
 
 def _kept(file: Path | None, key: str, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    """What an earlier call has left in that file, or made now and left there."""
+    """The row of an earlier call, or a new one, which is kept in that file."""
     row = _finished(file, key)
     if row is None:
         row = make()
@@ -160,7 +160,7 @@ def _kept(file: Path | None, key: str, make: Callable[[], dict[str, Any]]) -> di
 
 
 def _finished(kept: Path | None, key: str) -> dict[str, Any] | None:
-    """What an earlier call has left, if it can be read."""
+    """The row of an earlier call; None if there is none, or if its file is damaged."""
     if kept is None or not kept.exists():
         return None
     try:

@@ -23,7 +23,7 @@ def two_gaussians(
     case: Annotated[list[str] | None, typer.Option("--case", help=f"{', '.join(CASES)}; repeat. Default: all.")] = None,
     aggregator: Annotated[
         list[str] | None,
-        typer.Option("--aggregator", help="NAME[:field=value,...] or centralised; repeat, the yardstick first."),
+        typer.Option("--aggregator", help="NAME[:field=value,...] or centralised; repeat; the first is the reference."),
     ] = None,
     seeds: Annotated[int, typer.Option("--seeds", help="Federations of each kind.")] = 20,
     rounds: Annotated[int, typer.Option("--rounds", help="Rounds of training.")] = 10,
@@ -48,7 +48,7 @@ def two_gaussians(
         raise BadInput("--device", allowed="auto or cpu", got=repr(device), do="leave it out: this takes seconds")
     if out is not None:
         make_folder(out)
-    with watching() as told:
+    with watching() as watch:
         study = compare(
             cases,
             specs,
@@ -57,7 +57,7 @@ def two_gaussians(
             rounds=rounds,
             samples=samples,
             local=how,
-            watch=lambda n, of: told(n, of, "training federations", 0.0),
+            watch=lambda n, of: watch(n, of, "training federations", 0.0),
         )
     if out is not None:
         write_whole(out / "two-gaussians.json", (json.dumps(study.as_dict(), indent=1) + "\n").encode())

@@ -1,4 +1,4 @@
-"""How long a run of recipes may take: what no longer fits is not begun, and is counted."""
+"""How long a run of recipes may take: a piece that no longer fits is not started, and is counted."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from leakgauge.reading.sealed import opened
 
 @dataclass
 class Budget:
-    """Seconds, from now on. A piece is begun while some are left, unless it is known to take longer than that.
+    """Seconds, from now on. A piece is started while some are left, unless it is known to take longer than that.
 
-    Known is how long the same took at another seed or with other victims, as the folder of finished runs says. Of a
-    piece without such a neighbour only the clock decides, so the last ones may end after the budget.
+    A time is known if the folder of finished runs has the same piece with another seed or number of victims. Without
+    a known time the clock alone decides, so the last pieces may end after the budget.
     """
 
     seconds: float
     now: Callable[[], float] = time.monotonic
-    left: int = 0  # pieces not begun for want of time
+    left: int = 0  # pieces not started for lack of time
     _known: dict[str, tuple[int, float]] = field(default_factory=dict)  # kind -> the most victims, their seconds
     _read: set[Path] = field(default_factory=set)
 
@@ -36,7 +36,7 @@ class Budget:
         return self.now() < self._end
 
     def allows(self, piece: Piece, runs: Path) -> bool:
-        """Whether this piece may be begun now; counted if not."""
+        """Whether this piece may start now; counted if not."""
         fits = self.is_open and self.now() + self._expected(piece, runs) <= self._end
         self.left += not fits
         return fits
@@ -48,10 +48,10 @@ class Budget:
             self._learn(path)
         kind, victims = _kind(piece.as_dict())
         most, seconds = self._known.get(kind, (1, 0.0))
-        return seconds * max(1.0, victims / most)  # side by side, fewer victims are hardly sooner done
+        return seconds * max(1.0, victims / most)  # victims run side by side: fewer of them take hardly less time
 
     def _learn(self, path: Path) -> None:
-        """From a finished run; a file that cannot be read says nothing."""
+        """Learn the time of a finished run; a file that cannot be read is skipped."""
         try:
             plain = opened(path)
             kind, victims = _kind(plain.get("scenario") or plain["measurement"])

@@ -1,7 +1,7 @@
 """A table of quantiles as a picture, drawn from `measured.json` alone: one strip for each cell.
 
-A mean hides the record that is recovered best, so a strip ends there. Plain SVG text: the same measurements give the
-same file.
+A mean hides the record that is recovered best; the end of each strip shows it. Plain SVG text: the same measurements
+give the same file.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def file_of(table: Table) -> str:
 
 
 def draw(table: Table, entries: Sequence[Entry]) -> str:
-    """The SVG; nothing for a table that is not drawn or has no cell measured."""
+    """The SVG; empty for a table that is not drawn or has no measured cell."""
     strips = _strips(table, entries) if table.drawn else {}
     if not strips:
         return ""

@@ -29,9 +29,9 @@ def file_of(table: Table) -> str:
 
 
 def write(folder: Path, recipe: Recipe, asked: Sequence[Table], entries: Sequence[Entry], runs: Path) -> None:
-    """The sheet of each drawn table, from the runs that are here: those in full, and the smaller ones just `asked` for.
+    """Write the sheet of each drawn table, from finished runs of full size and from the smaller ones in `asked`.
 
-    It has the cells with the most victims. One that is there stays unless all of these can be shown.
+    It shows the cells with the most victims. An existing sheet is replaced only if all of these can be shown.
     """
     for table in (t for t in recipe.tables if t.drawn):
         measured = {e.place[:3]: e.trials for e in entries if e.table == table.id}
@@ -48,7 +48,7 @@ def write(folder: Path, recipe: Recipe, asked: Sequence[Table], entries: Sequenc
                 place = (table.id, cell.row, cell.column)
                 shown = rows[place] if place in best else ()
                 key = tuple(each["recovered"] for each in shown)
-                if shown:  # cells that read other scores of the same run share a line
+                if shown:  # cells with other scores of the same run share a line
                     ordered.setdefault(key, (f"{cell.column}, {cell.row}", shown))
             write_whole(folder / file_of(table), sheet(list(ordered.values())))
 

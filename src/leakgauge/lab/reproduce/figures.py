@@ -1,7 +1,7 @@
-"""From the samples of a measurement to one number with a range, as `_statistics` does for victims.
+"""From the samples of a measurement to one number with a range, as `statistics` does for victims.
 
-A time has its median and quartiles, as round times are skewed and no sample of one distribution. Whatever is drawn
-anew with each seed has its mean and Student's 95 % interval, from two seeds on.
+A time has its median and quartiles, since round times are skewed and not samples of one distribution. A figure that
+differs with the seed has its mean and Student's 95 % interval, from two seeds on.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Figure:
 
 
 def compute_figure(name: str, figures: Figures) -> Interval:
-    """Nothing where the measurement has no such figure, such as the epsilon of what promises nothing."""
+    """Empty if the measurement has no such figure, such as epsilon of a defense without a promise."""
     sample = figures.get(name, ())
     return FIGURES[name].reduce(sample) if sample else Interval(None, None, None)
 
@@ -46,7 +46,7 @@ def mean(sample: Sequence[float]) -> Interval:
 
 
 def mean_of_fives(sample: Sequence[float]) -> Interval:
-    """Of draws that stand five by five, such as five keys tried on one training: the fives are what is independent."""
+    """The mean of groups of five, such as five keys tried on one training: only the groups are independent."""
     return mean([float(np.mean(sample[start : start + 5])) for start in range(0, len(sample), 5)])
 
 
@@ -56,24 +56,24 @@ def quartiles(sample: Sequence[float]) -> Interval:
 
 
 def same(sample: Sequence[float]) -> Interval:
-    """What is computed and not drawn: equal for all seeds."""
+    """A figure that is the same for all seeds."""
     return Interval(float(sample[0]), None, None)
 
 
 def share(sample: Sequence[float]) -> Interval:
-    """Of zeros and ones, such as words read or not, with the exact binomial interval."""
+    """The share of ones among zeros and ones, such as words read or not, with the exact binomial interval."""
     right, count = round(sum(sample)), len(sample)
     return Interval(right / count, *clopper_pearson(right, count))
 
 
 def pearson(sample: Sequence[float]) -> Interval:
-    """Of pairs that stand one behind the other: x, y, x, y, ...; Fisher's 95 % interval."""
+    """The correlation of pairs, given as x, y, x, y, ...; Fisher's 95 % interval."""
     x, y = np.asarray(sample, dtype=float).reshape(-1, 2).T
     return _correlation(x, y, 1.0)
 
 
 def spearman(sample: Sequence[float]) -> Interval:
-    """The same of ranks; the spread is a little wider (Bonett and Wright 2000)."""
+    """The same for ranks; the interval is a little wider (Bonett and Wright 2000)."""
     x, y = np.asarray(sample, dtype=float).reshape(-1, 2).T
     x, y = rankdata(x), rankdata(y)
     return _correlation(x, y, 1 + float(np.corrcoef(x, y)[0, 1]) ** 2 / 2)
@@ -95,13 +95,13 @@ def total(sample: Sequence[float]) -> Interval:
 
 
 def by_chance(sample: Sequence[float]) -> Interval:
-    """Of many random repetitions the median, and what 95 % of them lie between."""
+    """The median of many random repetitions, and the range of the middle 95 %."""
     low, middle, high = (float(v) for v in np.percentile(np.asarray(sample, dtype=float), [2.5, 50, 97.5]))
     return Interval(middle, low, high)
 
 
 def deviation(sample: Sequence[float]) -> Interval:
-    """How far the members of a sample lie apart."""
+    """The standard deviation of a sample."""
     return Interval(float(np.std(sample, ddof=1)) if len(sample) > 1 else None, None, None)
 
 

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import astuple, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from leakgauge.errors import BadInput, Unreadable
 from leakgauge.lab.reproduce.figures import compute_figure
 from leakgauge.lab.reproduce.recipe import Cell, Recipe, Study, Table
-from leakgauge.lab.reproduce.running import Result, figures_of, findings_of, results_of
+from leakgauge.lab.reproduce.running import figures_of, findings_of, results_of
 from leakgauge.lab.reproduce.statistics import compute, is_failed
 from leakgauge.reading.files import read_json, write_whole
+from leakgauge.types import Interval
 
 FILE = "measured.json"
 
@@ -29,7 +31,7 @@ _TYPES: Mapping[Any, Any] = {  # as `Entry` declares them
 
 @dataclass(frozen=True)
 class Entry:
-    """One figure: where it stands, what was reported, what was measured, on what."""
+    """One figure: its place, the reported value, the measured value and its sample."""
 
     table: str
     row: str
@@ -55,88 +57,45 @@ class Entry:
 
 
 def entries_of(tables: Iterable[Table], runs: Path) -> list[Entry]:
-    """The entries of every cell whose runs are all there."""
+    """The entries of every cell whose runs are all finished."""
     return [entry for table in tables for cell in table.cells for entry in _entries(table, cell, runs)]
 
 
 def _entries(table: Table, cell: Cell, runs: Path) -> list[Entry]:
-    results = results_of(cell.run, runs)
+    run, results = cell.run, results_of(cell.run, runs)
     if results is None:
         return []
-    if isinstance(cell.run, Study):
-        return _study_entries(table, cell, cell.run, results)
-    findings = findings_of(cell, results)
-    if not findings:
-        return []
-    device, version, commit, state = _where(results)
-    rows = []
-    for statistic, reported in cell.reported.items():
-        found = compute(statistic, findings)
-        rows.append(
-            Entry(
-                table.id,
-                cell.row,
-                cell.column,
-                statistic,
-                reported,
-                found.value,
-                found.low,
-                found.high,
-                trials=len(findings),
-                failed=sum(is_failed(f) for f in findings),
-                seconds=round(sum(f.seconds for f in findings), 2),
-                device=device,
-                version=version,
-                commit=commit,
-                seed=cell.run.scenario.seed,
-                seeds=cell.run.seeds,
-                state=state,
-            )
-        )
-    return rows
-
-
-def _study_entries(table: Table, cell: Cell, study: Study, results: Sequence[Result]) -> list[Entry]:
-    device, version, commit, state = _where(results)
-    seconds = round(sum(r.seconds for r in results), 2)
-    rows = []
-    for name, reported in cell.reported.items():
-        found = compute_figure(name, figures_of(results))
-        rows.append(
-            Entry(
-                table.id,
-                cell.row,
-                cell.column,
-                name,
-                reported,
-                found.value,
-                found.low,
-                found.high,
-                trials=study.size,
-                failed=0,
-                seconds=seconds,
-                device=device,
-                version=version,
-                commit=commit,
-                seed=study.measurement.seed,
-                seeds=study.seeds,
-                state=state,
-            )
-        )
-    return rows
-
-
-def _where(results: Sequence[Result]) -> tuple[str, str, str, str]:
-    """Device, version, commit and the model's state, each value once."""
-    device, version, commit, state = (
+    device, version, commit, state = (  # each value once
         "; ".join(dict.fromkeys(r.environment[key] for r in results))
         for key in ("device", "leakgauge", "commit", "model state")
     )
-    return device, version, commit, state
+    origin: dict[str, Any] = {
+        "device": device,
+        "version": version,
+        "commit": commit,
+        "seeds": run.seeds,
+        "state": state,
+    }
+    found: Callable[[str], Interval]
+    if isinstance(run, Study):
+        found = partial(compute_figure, figures=figures_of(results))
+        trials, failed, seconds, seed = run.size, 0, sum(r.seconds for r in results), run.measurement.seed
+    else:
+        findings = findings_of(cell, results)
+        if not findings:
+            return []
+        found = partial(compute, findings=findings)
+        trials, failed, seconds = len(findings), sum(map(is_failed, findings)), sum(f.seconds for f in findings)
+        seed = run.scenario.seed
+    sample: dict[str, Any] = {"trials": trials, "failed": failed, "seconds": round(seconds, 2), "seed": seed}
+    return [
+        Entry(table.id, cell.row, cell.column, name, reported, *astuple(found(name)), **sample, **origin)
+        for name, reported in cell.reported.items()
+    ]
 
 
 def without_measured(tables: Iterable[Table], known: Iterable[Entry]) -> tuple[Table, ...]:
-    """The tables with the cells of which not every figure is known from so large a sample."""
+    """The tables without the cells whose figures are all known from a sample of that size or larger."""
     sizes = {entry.place: entry.trials for entry in known}
     left = []
     for table in tables:
@@ -154,8 +113,7 @@ def _is_measured(table: Table, cell: Cell, sizes: Mapping[tuple[str, str, str, s
 def merged(old: Iterable[Entry], new: Iterable[Entry], recipe: Recipe) -> list[Entry]:
     """New entries over old ones, in the recipe's order; places the recipe no longer has are dropped.
 
-    A smaller sample does not replace a larger one, so a quick look spoils nothing. The paper's figure is always the
-    recipe's.
+    A smaller sample, as of `--quick`, does not replace a larger one. The paper's figure is taken from the recipe.
     """
     kept = {entry.place: entry for entry in old}
     for entry in new:
@@ -172,7 +130,7 @@ def merged(old: Iterable[Entry], new: Iterable[Entry], recipe: Recipe) -> list[E
 
 
 def read(folder: Path) -> list[Entry]:
-    """What `folder` holds; nothing if it holds none."""
+    """The entries of `folder`; none if it has no such file."""
     path = folder / FILE
     if not path.is_file():
         return []

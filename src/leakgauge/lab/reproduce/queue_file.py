@@ -1,11 +1,11 @@
-"""A queue file: which cells of which recipes to measure, the most worth first.
+"""A queue file: which cells of which recipes to measure, the most important first.
 
     # a comment
     RECIPE | table | row | column
     RECIPE | table | row | column | trials=10, seeds=1
 
-Table, row and column are patterns, as `--cell` takes them. What stands behind the fourth bar asks for less of these
-cells.
+Table, row and column are patterns, as for `--cell`. The part after the fourth bar asks for fewer victims, seeds or
+rounds in these cells.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Entry:
 
 
 def read_queue(path: Path) -> tuple[Entry, ...]:
-    """Every line, in order; the first that is wrong is refused, by its number."""
+    """Every line, in order; an error names the number of the first wrong line."""
     try:
         lines = regular(path).read_text(encoding="utf-8").splitlines()
     except (OSError, ValueError) as error:
@@ -52,7 +52,7 @@ def read_queue(path: Path) -> tuple[Entry, ...]:
 def _entry(where: str, text: str) -> Entry:
     parts = [part.strip() for part in text.split("|")]
     if len(parts) not in (4, 5) or not all(parts):
-        raise BadInput(where, allowed=_FORM, got=repr(text), do="mend it, or put # before it")
+        raise BadInput(where, allowed=_FORM, got=repr(text), do="correct it, or put # before it")
     less = _less(where, parts[4]) if len(parts) == 5 else {}
     try:
         recipe = get(parts[0])
@@ -72,7 +72,7 @@ def _less(where: str, text: str) -> dict[str, int]:
         name, _, number = (piece.strip() for piece in part.partition("="))
         if name not in _LESS or not number.isdecimal() or not 1 <= len(number) <= 9 or int(number) < 1:
             near = difflib.get_close_matches(name, _LESS, n=1)
-            do = f"did you mean {near[0]}?" if near and near[0] != name else "mend it, or leave it out"
+            do = f"did you mean {near[0]}?" if near and near[0] != name else "correct it, or leave it out"
             raise BadInput(where, allowed=f"NAME=NUMBER of {', '.join(_LESS)}, from 1", got=repr(part.strip()), do=do)
         found[name] = int(number)
     return found

@@ -1,4 +1,4 @@
-"""What a recipe is: a paper's tables, each cell with what was reported and how we measure it."""
+"""A recipe: the tables of a paper, each cell with the reported figure and the way we measure it."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Measurement(ABC):
         return {"measurement": type(self).__name__, **dataclasses.asdict(self)}
 
 
-Piece = Scenario | Measurement  # what is run at once and kept in one file
+Piece = Scenario | Measurement  # the unit of work; its result is one file
 
 
 @dataclass(frozen=True)
@@ -124,7 +124,7 @@ class Study:
 
 @dataclass(frozen=True)
 class Cell:
-    """One cell of a table: which run it reads, and what the paper says there."""
+    """One cell of a table: the run that it reads, and the paper's figures."""
 
     row: str
     column: str
@@ -137,7 +137,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Table:
-    """One table of the paper. `note` says what is odd about it and why our figures differ."""
+    """One table of the paper. `note` explains it, and why our figures differ."""
 
     id: str
     title: str
@@ -145,11 +145,11 @@ class Table:
     note: str
     cells: tuple[Cell, ...]
     heavy: str = ""  # why some of its cells have fewer than 50 records, or none of them is quick
-    drawn: bool = False  # its quantiles stand beside the page as a picture, see `_distribution`
+    drawn: bool = False  # its quantiles are drawn as a picture, see `distribution`
 
     @property
     def heading(self) -> str:
-        """A paper's figure is no table of it, though ours is."""
+        """On the page; a figure of the paper is a `Table` here too."""
         return self.id if self.id.startswith("Figure") else f"Table {self.id}"
 
     def name_of(self, cell: Cell) -> str:
@@ -166,7 +166,7 @@ class Recipe:
     paper: str
     note: str  # what holds for all tables
     tables: tuple[Table, ...]
-    board: Callable[[Recipe, Any], str] | None = None  # (recipe, entries) -> the page, in place of table after table
+    board: Callable[[Recipe, Any], str] | None = None  # (recipe, entries) -> text of the page, instead of its tables
 
     def table(self, id: str) -> Table:
         known = {table.id: table for table in self.tables}
@@ -184,7 +184,7 @@ def chosen(
     seeds: int | None = None,
     size: int | None = None,
 ) -> tuple[Table, ...]:
-    """The tables with the cells that were asked for, at the size that was asked for."""
+    """The tables with the chosen cells, at the chosen size."""
     tables = (recipe.table(table),) if table is not None else recipe.tables
     if pattern is not None:
         names = [t.name_of(c) for t in tables for c in t.cells]
@@ -223,12 +223,12 @@ def _no_such_cell(pattern: str, names: Iterable[str]) -> BadInput:
 
 
 def pieces_of(tables: Iterable[Table]) -> tuple[Piece, ...]:
-    """Everything that is run for these cells, each once, in the order of the tables."""
+    """All pieces behind these cells, each once, in the order of the tables."""
     return tuple(dict.fromkeys(p for table in tables for cell in table.cells for p in cell.run.pieces))
 
 
 def scenarios_of(tables: Iterable[Table]) -> tuple[Scenario, ...]:
-    """The attacked scenarios among them."""
+    """The scenarios among them: pieces with an attack."""
     return tuple(p for p in pieces_of(tables) if isinstance(p, Scenario))
 
 

@@ -32,7 +32,7 @@ def write(folder: Path, recipe: Recipe, entries: Sequence[Entry]) -> None:
 
 
 def render(recipe: Recipe, entries: Sequence[Entry]) -> str:
-    """The page: who and where first, then table after table."""
+    """The page: what was measured and where, then the tables."""
     legend = f"{_LEGEND} {_STUDIES}" if _studied(recipe) else _LEGEND
     parts = [
         _MARKER,
@@ -79,7 +79,7 @@ def _where(recipe: Recipe, entries: Sequence[Entry]) -> str:
 
 
 def _studied(recipe: Recipe) -> set[tuple[str, str, str]]:
-    """The places of cells without victims."""
+    """The places of the cells without victims."""
     return {(t.id, c.row, c.column) for t in recipe.tables for c in t.cells if isinstance(c.run, Study)}
 
 
@@ -96,12 +96,12 @@ def _section(table: Table, entries: Sequence[Entry]) -> str:
         sheet = f"![the most exposed pictures of each cell, true and recovered]({exposed.file_of(table)})"
         picture = f"\n\n![{table.title}]({file_of(table)})\n\n{sheet}"
     partly = f" {_PARTLY}" if any(_is_partly_measured(cell, entries) for cell in table.cells) else ""
-    told = f"Convention: {table.convention}{partly}\n\n{table.note}"
-    return f"## {table.heading}: {table.title}{picture}\n\n{grid}\n\n{told}"
+    notes = f"Convention: {table.convention}{partly}\n\n{table.note}"
+    return f"## {table.heading}: {table.title}{picture}\n\n{grid}\n\n{notes}"
 
 
 def _content(cell: Cell | None, entries: Sequence[Entry]) -> str:
-    """One line per statistic and the sample behind them; only the paper's figures where nothing was run."""
+    """One line per statistic, then the sample behind them; only the paper's figures if nothing was measured."""
     if cell is None:
         return ""
     mine = _of_cell(cell, entries)
@@ -120,13 +120,13 @@ def _of_cell(cell: Cell, entries: Sequence[Entry]) -> dict[str, Entry]:
 
 
 def _is_partly_measured(cell: Cell, entries: Sequence[Entry]) -> bool:
-    """Has it a figure of the paper that the run behind the others did not keep?"""
+    """True if the measured run did not keep some figure that the paper has."""
     mine = _of_cell(cell, entries)
     return bool(mine) and any(r is not None and s not in mine for s, r in cell.reported.items())
 
 
 def _samples(cell: Cell, mine: Sequence[Entry]) -> list[str]:
-    """What stands behind the figures: one line for all of them, or one for each sample."""
+    """The sample behind the figures: one line for all of them, or one for each sample."""
     groups: dict[str, list[str]] = {}
     for e in mine:
         sample = f"n = {e.trials}{cell.run.sample}" + (f", {e.failed} failed" if e.failed else "")

@@ -1,8 +1,8 @@
 """Runs a recipe's scenarios and measurements, each once, and keeps every result in a file of its own.
 
 RUNS/KEY.json    one of them at one base seed: the findings of its attack or its figures, and where and how long it ran
-A key is a hash of all its settings and our version. A file that is there is not made again, so a killed process goes on
-where it stopped, and several can share one folder: each takes what no other is running.
+A key is a hash of all its settings and our version. A finished file is not made again: a killed process resumes where
+it stopped, and processes can share one folder, each locking the piece that it runs.
 """
 
 from __future__ import annotations
@@ -72,25 +72,25 @@ def run_jobs(
     notice: Callable[[str], None] = lambda _: None,
     budget: Budget | None = None,
 ) -> dict[Job, str]:
-    """Run what is not yet in its folder; gives the jobs that cannot be run here, with the reason.
+    """Run the jobs that are not finished yet; returns those that cannot run here, with the reason.
 
-    What another process is running is left for last and then waited for. `executor` runs the attacks, if other workers
-    shall; measurements stay here. `finished` is called after each job. A keyboard interrupt leaves the finished ones
-    in place. `budget` says what is still begun, and counts the rest.
+    Jobs that another process runs come last, and are waited for. `executor` runs attacks on other workers;
+    measurements always run in this process. `finished` is called after each job. A keyboard interrupt leaves finished
+    jobs in place. `budget` decides which jobs still start, and counts the others.
     """
-    pick_device(device)  # refused at once, not piece by piece
+    pick_device(device)  # a wrong device is an error at once, not once for each piece
     wanted = list(dict.fromkeys(jobs))
     for folder in dict.fromkeys(runs for _, runs in wanted):
         make_folder(folder)
     refused: dict[Job, str] = {}
     left, done = wanted, 0
     for wait in (False, True):
-        elsewhere = []
+        locked = []
         for job in left:
             piece, runs = job
             with claimed(_path(piece, runs), wait=wait and _has_time(budget), notice=notice) as mine:
                 if not mine:
-                    elsewhere.append(job)
+                    locked.append(job)
                     continue
                 if fresh or load(piece, runs, notice) is None:
                     if budget is not None and not budget.allows(piece, runs):
@@ -102,10 +102,10 @@ def run_jobs(
                     except LeakgaugeError as error:
                         refused[job] = str(error)
                     if torch.cuda.is_available():
-                        torch.cuda.empty_cache()  # several processes share a card: what this one needed is free again
+                        torch.cuda.empty_cache()  # several processes may share one GPU
             done += 1
             finished(job)
-        left = elsewhere
+        left = locked
     if budget is not None:
         budget.left += len(left)
     return refused
@@ -118,7 +118,7 @@ def _has_time(budget: Budget | None) -> bool:
 def run_one(
     piece: Piece, device: str, data_root: Path | None, watch: Watch = lambda *_: None, executor: Transport | None = None
 ) -> Result:
-    """A measurement, or one scenario and its one attack; raises if that cannot run here."""
+    """Run a measurement, or one scenario with its one attack; raises if that cannot run here."""
     began = time.perf_counter()
     if not isinstance(piece, Scenario):
         figures = piece.figures(device, data_root, watch)
@@ -127,7 +127,7 @@ def run_one(
     report, pictures = run_audit(
         piece, undefended=False, device=device, data_root=data_root, executor=executor, watch=watch
     )
-    if report.interrupted:  # half a scenario is no result
+    if report.interrupted:  # half a scenario is not a result
         raise KeyboardInterrupt
     findings = tuple(f for f in report.findings if not is_floor(f.attack))
     broken = next((f.error for f in findings if f.error), None)
@@ -138,12 +138,14 @@ def run_one(
 
 
 def most_exposed(findings: Iterable[Finding], pictures: Pictures) -> tuple[Mapping[str, Any], ...]:
-    """For each attacker the few pictures of the highest PSNR, as they are and as recovered: PNG as text."""
+    """For each attacker the few pictures of the highest PSNR, true and recovered: PNG in base64."""
     groups: dict[str, list[tuple[float, Finding, int]]] = {}
     for finding in findings:
         cell = cell_name(finding.attack, finding.defense, finding.adaptive)
         if cell in pictures.recovered and max(pictures.true.shape[-2:]) <= _SMALL:
-            own = finding.records[: pictures.true.shape[1]]  # of a sum, the records of the other clients come after
+            own = finding.records[
+                : pictures.true.shape[1]
+            ]  # in a sum, the records of the other clients come after these
             for place, record in enumerate(own):
                 groups.setdefault(cell, []).append((float(record.get("psnr") or 0.0), finding, place))
     return tuple(
@@ -216,7 +218,7 @@ def save(piece: Piece, runs: Path, result: Result) -> None:
 
 
 def load(piece: Piece, runs: Path, notice: Callable[[str], None] = lambda _: None) -> Result | None:
-    """What is finished; None if it is not there, or cannot be assumed: `notice` is told, and it is done again."""
+    """The finished result; None if there is none, or if the file is damaged: then `notice` is called."""
     path = _path(piece, runs)
     if not path.exists():
         return None
@@ -243,7 +245,7 @@ def describe(piece: Piece) -> str:
     batch = f" x {scenario.batch_size}" if scenario.batch_size > 1 else ""
     against = f" against {' '.join(scenario.defenses)}" if scenario.defenses else ""
     if scenario.variants == "adaptive":
-        against += f", taken for {scenario.assume}" if scenario.assume else ", known"
+        against += f", assumed to be {scenario.assume}" if scenario.assume else ", known"
     return (
         f"{' '.join(scenario.attacks)}{against} on {scenario.model}{trained}, {scenario.data}{local}: "
         f"{scenario.trials} victims{batch}, seed {scenario.seed}"
@@ -251,7 +253,7 @@ def describe(piece: Piece) -> str:
 
 
 def _within(watch: Watch, number: int, count: int, name: str) -> Watch:
-    """The cells of one audit as one piece of work among `count`."""
+    """A watch for one piece among `count`: the table cells of its audit are shares of it."""
     return lambda cell, cells, _, share: watch(number, count, name, (cell + share) / cells)
 
 

@@ -1,9 +1,9 @@
 """From the findings of all victims of a cell to one number with its 95 % interval, in the papers' conventions.
 
-A statistic is written as in a recipe: `asr`, or with an argument `asr_within(30)`. Success is what CPL calls so: the
-attack's own objective ended below the attack's absolute threshold or, where it has none, below its relative one after
-at least one step. A failed trial is a failure and never left out; only
-statistics whose name says `of_successes`, and `iterations`, look at successes alone, as the paper does.
+A statistic is written as in a recipe: `asr`, or with an argument `asr_within(30)`. Success is that of the CPL
+paper: the objective of the attack ended below its absolute threshold or, without one, below its relative threshold
+after at least one step. A failed trial counts as a failure. Only `iterations` and statistics with `of_successes` in
+their name are taken over successes alone, as in the paper.
 """
 
 from __future__ import annotations
@@ -75,14 +75,14 @@ def parse(spec: str) -> tuple[Statistic, float]:
 
 
 def is_failed(finding: Finding) -> bool:
-    """Did the trial raise or diverge?"""
+    """True if the trial raised or diverged."""
     return finding.error is not None or "diverged" in finding.flags
 
 
 def succeeded(finding: Finding) -> bool:
-    """Did the attack's own objective end below its threshold? Without one it never succeeds in this sense.
+    """True if the objective of the attack ended below its threshold. Without a threshold there is no success.
 
-    An absolute one may lie above where the attack starts, which counts; a relative one asks for a step.
+    A start below an absolute threshold is a success; a relative threshold requires at least one step.
     """
     threshold = _absolute_threshold(finding.spec)
     if threshold is None:
@@ -92,7 +92,7 @@ def succeeded(finding: Finding) -> bool:
 
 @cache
 def _absolute_threshold(spec: str) -> float | None:
-    """As papers state it; a cosine is measured against nothing, so that its threshold is absolute by itself."""
+    """As papers state it. The threshold of a cosine distance is absolute by itself."""
     attack = catalog.build("attacks", spec)
     if getattr(attack, "distance", None) == "cosine":
         return getattr(attack, "threshold", None)
@@ -114,7 +114,7 @@ def _asr_within(findings: Findings, steps: float) -> Interval:
 
 
 def _recognised(findings: Findings, _: float) -> Interval:
-    """Per record, so that a batch counts with what was recovered of it; a trial without scores counts as lost."""
+    """The share of records, not of trials; a trial without scores counts as one record that is not recognised."""
     return _share([recognised(dict(r)) for f in findings for r in (f.records or ({},))])
 
 
@@ -123,7 +123,7 @@ def _iterations(findings: Findings, _: float) -> Interval:
 
 
 def _of_steps(reduce: Callable[..., Any]) -> Callable[[Findings, float], Interval]:
-    """A reduction of the successes' steps; extremes and spreads of a few have no honest interval."""
+    """A reduction of the successes' steps; extremes and deviations of a few steps have no honest interval."""
 
     def compute(findings: Findings, _: float) -> Interval:
         steps = np.array([f.steps for f in findings if succeeded(f)], dtype=float)
@@ -133,12 +133,12 @@ def _of_steps(reduce: Callable[..., Any]) -> Callable[[Findings, float], Interva
 
 
 def _steps_mean(findings: Findings, _: float) -> Interval:
-    """For attacks that have no threshold and spend all their steps on every victim."""
+    """For attacks without a threshold, which use all their steps on every victim."""
     return bootstrap_mean(torch.tensor([float(f.steps) for f in findings]))
 
 
 def _steps_median(findings: Findings, _: float) -> Interval:
-    """Over all victims, failures at the steps they spent: the median stays meaningful while half succeed."""
+    """Over all victims, failures with the steps that they used: the median has a meaning while half succeed."""
     return _bootstrap([float(f.steps) for f in findings], np.median)
 
 
@@ -212,7 +212,7 @@ def _quantile(metric: str) -> Callable[[Findings, float], Interval]:
 
 
 def _values(metric: str, findings: Findings) -> list[float]:
-    """Of all records that have such a score; one that has none because its trial was lost counts as 0."""
+    """Of all records that have such a score; one without a score, because its trial failed, counts as 0."""
     if not any(metric in r for f in findings for r in f.records):
         return []
     return [float(r.get(metric) or 0.0) for f in findings for r in (f.records or ({},))]
@@ -242,7 +242,7 @@ def _std(metric: str) -> Callable[[Findings, float], Interval]:
 
 
 def _psnr_thesis(findings: Findings, _: float) -> Interval:
-    """The conversion is linear, so the interval goes through it as the mean does."""
+    """The conversion is linear, so it is applied to the interval as to the mean."""
     true = _mean("psnr")(findings, 0)
     return Interval(*(None if v is None else psnr_as_fedkl(v) for v in (true.value, true.low, true.high)))
 
@@ -254,7 +254,7 @@ def _rmse_thesis(findings: Findings, _: float) -> Interval:
 
 
 def _slices_named(findings: Findings, _: float) -> Interval:
-    """Of the slices that `sensitivity` noised, those that the attack's note names."""
+    """The share of the noised slices of `sensitivity` that the note of the attack names."""
     hits: list[bool] = []
     for finding in findings:
         named = finding.note.partition(":")[2].split()
@@ -277,7 +277,7 @@ def _label_accuracy_std(findings: Findings, _: float) -> Interval:
 
 
 def _objective(findings: Findings, _: float) -> Interval:
-    """What the attack minimised, at its best point; a trial that lost it leaves no figure."""
+    """The lowest value that the attack reached; no figure if a trial has none."""
     values = [f.objective for f in findings]
     known = [v for v in values if v is not None]
     return bootstrap_mean(torch.tensor(known, dtype=torch.double)) if known and len(known) == len(values) else _NOTHING

@@ -15,7 +15,7 @@ from leakgauge.types import UNDEFENDED, Client, Federation, Partition, Scenario
 
 @dataclass(frozen=True, kw_only=True)
 class FederatedTraining(Measurement):
-    """A federation with a defense, in lock step with the same one without; or that one alone."""
+    """A federation with a defense, round by round beside the same one without it; or the one without it alone."""
 
     unit: ClassVar[str] = "rounds"
 
@@ -51,9 +51,13 @@ class FederatedTraining(Measurement):
             seed=self.seed,
             defenses=() if self.defense == UNDEFENDED else (self.defense,),
         )
-        looks = dataclasses.replace(self.federation, evaluate=self._looked_at_every)
+        federation = dataclasses.replace(self.federation, evaluate=self._test_every)
         report = train_federation(
-            scenario, looks, device=device, data_root=data_root, watch=lambda done, of, _: watch(0, 1, "", done / of)
+            scenario,
+            federation,
+            device=device,
+            data_root=data_root,
+            watch=lambda done, of, _: watch(0, 1, "", done / of),
         )
         bare, own = report.trained[0], report.trained[-1]
         found: dict[str, tuple[float, ...]] = {
@@ -66,18 +70,18 @@ class FederatedTraining(Measurement):
         if own is not bare:
             found["accuracy_lost"] = (bare.accuracy - own.accuracy,)
             found["slower"] = tuple(a / b for a, b in zip(_seconds(own), _seconds(bare), strict=True))
-        return found | self._on_the_way(own)
+        return found | self._earlier_figures(own)
 
     @property
-    def _looked_at_every(self) -> int:
-        """Rounds between two looks at the test split; it is always looked at after the last one."""
+    def _test_every(self) -> int:
+        """Rounds between two tests; there is always one after the last round."""
         return self.federation.rounds
 
-    def _on_the_way(self, own: Trained) -> dict[str, tuple[float, ...]]:  # noqa: ARG002
+    def _earlier_figures(self, own: Trained) -> dict[str, tuple[float, ...]]:  # noqa: ARG002
         """Figures of rounds before the last."""
         return {}
 
 
 def _seconds(trained: Trained) -> list[float]:
-    """Of every round but the first, which sets everything up."""
+    """The time of every round but the first, which prepares everything."""
     return [r.seconds for r in trained.rounds[1:] or trained.rounds]

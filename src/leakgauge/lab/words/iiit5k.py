@@ -19,7 +19,7 @@ from pathlib import Path
 from leakgauge.data.files import damaged
 from leakgauge.errors import BadInput, Unreadable
 from leakgauge.lab.words.rendering import Pictures
-from leakgauge.lab.words.word_folder import Entry, inside, read_list, spelled, stretched
+from leakgauge.lab.words.word_folder import Entry, inside, read_list, readable, stretched
 from leakgauge.reading.files import VARIABLE, data_root, regular
 from leakgauge.reading.unpacked import most_unpacked
 
@@ -29,14 +29,14 @@ FOLDER, PUBLISHED = "iiit5k", "testdata.mat"
 def real_words(width: int, longest: int, root: Path | None = None) -> Pictures:
     """All test words of at most `longest` letters and digits, stretched to the network's size."""
     folder = data_root(root) / FOLDER
-    kept = spelled(listed(root), longest)
+    kept = readable(listed(root), longest)
     if not kept:
         raise damaged(folder, "a folder with words of letters and digits", "none")
     return stretched(kept, width)
 
 
 def listed(root: Path | None = None) -> list[Entry]:
-    """Every file and its word."""
+    """Every listed file with its word."""
     folder = data_root(root) / FOLDER
     published, lists = folder / PUBLISHED, sorted(folder.glob("*.tags"))
     if published.is_file():

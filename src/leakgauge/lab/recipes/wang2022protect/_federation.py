@@ -25,10 +25,10 @@ class Curve(FederatedTraining):
     """A federated training that is also looked at after a quarter and a half of its rounds."""
 
     @property
-    def _looked_at_every(self) -> int:
+    def _test_every(self) -> int:
         return max(1, self.federation.rounds // 4)
 
-    def _on_the_way(self, own: Trained) -> dict[str, tuple[float, ...]]:
+    def _earlier_figures(self, own: Trained) -> dict[str, tuple[float, ...]]:
         seen = [r.accuracy for r in own.rounds if r.accuracy is not None]
         return {"accuracy_quarter": (seen[0],), "accuracy_half": (seen[min(1, len(seen) - 1)],)}
 
