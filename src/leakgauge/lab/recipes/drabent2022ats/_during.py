@@ -39,14 +39,14 @@ from leakgauge.types import Batch, Client, Observation, threat_model
 
 MARKS = (0, 10, 25, 50, 100)  # percent of the steps
 DEPTHS = ("shallow", "middle", "deep")  # thirds of the layers with weights
-_TOLD = threat_model("honest-but-curious+labels")
+_THREAT = threat_model("honest-but-curious+labels")
 
 
 @dataclass(frozen=True, kw_only=True)
 class DuringAttack(Measurement):
     """Cosines between the gradient of the attacker's picture and the observed one, at some of the steps of an attack.
 
-    The attack is `inverting-gradients` in one attempt, step for step; with its picture at each mark, not its best one.
+    The attack is `inverting-gradients` with one attempt. The picture at each mark is the current one, not the best.
     """
 
     unit: ClassVar[str] = "pictures"
@@ -102,8 +102,8 @@ class DuringAttack(Measurement):
         batch = Batch(inputs[:, None], labels[:, None])
         seeds = [self.seed + trial for trial in range(len(inputs))]
         update = fedsgd()(model, batch, seeds)
-        facts = facts_about(model, batch, samples.spec, Client(), None, _TOLD.facts)
-        iterates = at_marks(self._attack(), observe(model, update, _TOLD, facts), seeds, watch)
+        facts = facts_about(model, batch, samples.spec, Client(), None, _THREAT.facts)
+        iterates = at_marks(self._attack(), observe(model, update, _THREAT, facts), seeds, watch)
         found: dict[str, tuple[float, ...]] = {}
         for mark, pictures in iterates.items():
             gradients = trial_gradients(model, pictures, labels[:, None], differentiable=False)

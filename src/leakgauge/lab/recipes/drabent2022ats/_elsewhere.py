@@ -1,4 +1,4 @@
-"""Policies where they were not searched: on other data (claim 3), and before the training has begun to matter."""
+"""Policies outside the setting of their search: on other data (claim 3), and in the first rounds of a training."""
 
 from __future__ import annotations
 

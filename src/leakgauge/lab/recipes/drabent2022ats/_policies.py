@@ -1,4 +1,4 @@
-"""Tables 1 and 4: what the policies keep from the attackers (claims 1 and 2), and the same picture by picture."""
+"""Tables 1 and 4: what the policies hide from attackers (claims 1 and 2), and the same picture by picture."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def _on_lenet(column: str, attack: str, quick: str, policies: tuple[str, ...]) -
     for policy in policies:
         for attacker in (PLAIN, THROUGH, AFTERWARDS) if policy else (PLAIN,):
             if (policy, attacker) == (TRIO, THROUGH):
-                continue  # 24 ways that chance can have gone, an attempt for each
+                continue  # 24 possible draws, and an attempt for each
             fast = policy in ("", HYBRID) and attacker != THROUGH
             figures = plain_figures() if policy and attacker == PLAIN else dict(KNOWN)
             cells.append(

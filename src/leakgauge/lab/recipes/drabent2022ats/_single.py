@@ -20,14 +20,14 @@ from leakgauge.lab.reproduce.recipe import Cell, Figures, Measurement, Study, Ta
 from leakgauge.setup.setup import pick_device
 
 CLAIMED = (3, 15, 26, 18, 1)  # claim 6: shift across 9, brightness 9 and 6, contrast 7 and 6
-_SCORED = ((), *((n,) for n in SINGLES))  # pictures as they are come first
+_SCORED = ((), *((n,) for n in SINGLES))  # untransformed pictures come first
 
 
 @dataclass(frozen=True, kw_only=True)
 class OperationScores(Measurement):
     """S_pri of each different operation over the same pictures, and how many of the five lowest are the claimed ones.
 
-    Two that change nothing are among the 29 and cannot be told from pictures as they are.
+    Two of the 29 operations change nothing: their scores equal those of untransformed pictures.
     """
 
     unit: ClassVar[str] = "pictures"

@@ -1,7 +1,7 @@
 """Drabent et al., "[Re] Replication study of Privacy-preserving Collaborative Learning", ReScience C 2022.
 
-Automatic transformation search (Gao et al. 2021), replicated: what policies keep from an attacker, from one who knows
-them, on other data and early in training; what they cost; whether the score that finds them foresees what leaks.
+Automatic transformation search (Gao et al. 2021), replicated: what policies hide from an attacker, also from one who
+knows them, on other data and early in training; what they cost; and whether their score predicts what leaks.
 """
 
 from __future__ import annotations

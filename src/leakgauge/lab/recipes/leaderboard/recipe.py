@@ -80,11 +80,11 @@ class Fixed:
     rounds: int
     server_lr: float
     sigmas: tuple[float, float]  # the least noise, to three digits, that promises _PROMISES; a test holds them to it
-    most: int = 0  # samples of each label that a client holds at most; 0 for its whole share
+    most: int = 0  # at most so many samples of each label per client; 0 for its whole share
     per_round: int = 10
     pictures: bool = True
     left_out: tuple[str, ...] = ()  # defenses that do not fit this data
-    remark: str = ""  # what a reader of the board has to know besides
+    remark: str = ""  # added to the note of the table
 
     @property
     def q(self) -> float:
@@ -115,7 +115,7 @@ FIXED = (
         remark=" Whoever always answers 'below 50K' is right for 76.4 %: a row at that accuracy has learnt nothing.",
     ),
 )
-_LOCAL = Client(batchnorm="train")  # nobody but key-lock has a BatchNorm, and its paper trains it so
+_LOCAL = Client(batchnorm="train")  # only key-lock has a BatchNorm, and its paper uses train mode
 
 
 @dataclass(frozen=True)
@@ -169,7 +169,7 @@ LEFT_OUT = {
 
 
 def defenses(fixed: Fixed) -> tuple[str, ...]:
-    """Every row of a board but the floors: no defense, each that fits at two strengths, new ones at their defaults."""
+    """All rows but the floors: no defense, each fitting defense at two strengths, new ones with their defaults."""
     rows = [UNDEFENDED]
     for name, strengths in STRENGTHS.items():
         if name in fixed.left_out:
@@ -180,12 +180,12 @@ def defenses(fixed: Fixed) -> tuple[str, ...]:
 
 
 def _as_measured(defense: str) -> str:
-    """A lock that each client drew for itself: the boards were measured with it."""
+    """The boards were measured with a lock that each client draws itself."""
     return f"{defense},first_lock=client" if defense.startswith("key-lock:") else defense
 
 
 def _attacked(fixed: Fixed, defense: str) -> list[Cell]:
-    """Each attacker, and its versions who know the defense, where knowing changes anything."""
+    """Each attacker, and with the knowledge of the defense if that changes anything."""
     chain = () if defense == UNDEFENDED else (_as_measured(defense),)
     scores = ("ssim", "ssim_largest", "psnr") if fixed.pictures else ("mse", "mse_smallest")
     figures = dict.fromkeys(("recognised", *scores, "label_accuracy"))

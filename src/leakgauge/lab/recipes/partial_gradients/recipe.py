@@ -33,7 +33,7 @@ Tensors = dict[str, Tensor]
 
 @dataclass(frozen=True, kw_only=True)
 class InferredGradient(Measurement):
-    """One sample per update. Cosine and relative error of the unseen layers, and the cosine that noise would have."""
+    """One sample per update. Cosine and relative error of the unseen layers, and the cosine of a gradient of noise."""
 
     unit: ClassVar[str] = "victims"
 
@@ -67,9 +67,9 @@ class InferredGradient(Measurement):
         )
         setup, defenses = load_setup(scenario, data_root, device), parse_chain(self.defense)
         sent, whole = prepared(setup.model, *defenses), setup.update(defenses, setup.model)
-        told = setup.threat_model
-        facts = facts_about(sent, setup.batch, setup.data, scenario.local, setup.public, told.facts)
-        seen = observe(sent, whole, told, facts, scenario.shared_layers)
+        threat = setup.threat_model
+        facts = facts_about(sent, setup.batch, setup.data, scenario.local, setup.public, threat.facts)
+        seen = observe(sent, whole, threat, facts, scenario.shared_layers)
         found = catalog.build("attacks", self.attack)(seen, scenario.seeds)
         assert found.inputs is not None
         assert found.labels is not None
@@ -83,15 +83,15 @@ class InferredGradient(Measurement):
 
 
 def inferred_figures(true: Tensors, inferred: Tensors, blind: Tensors) -> Figures:
-    """One number per victim each; of the tensors of `true`, which are the unseen ones."""
+    """Three figures with one number per victim, over the tensors of `true`, which are the unseen ones."""
     mine, noise = ({name: tensors[name] for name in true} for tensors in (inferred, blind))
-    apart, size = (
+    difference, size = (
         torch.stack([(t[n] - o[n] if o else t[n]).double().flatten(1).square().sum(1) for n in true]).sum(0).sqrt()
         for t, o in ((true, mine), (true, None))
     )
     return {
         "inferred_cosine": tuple(gradient_similarity(true, mine).tolist()),
-        "inferred_error": tuple((apart / size.clamp_min(1e-300)).tolist()),
+        "inferred_error": tuple((difference / size.clamp_min(1e-300)).tolist()),
         "inferred_cosine_blind": tuple(gradient_similarity(true, noise).tolist()),
     }
 
@@ -106,7 +106,9 @@ def _subsets(layers: tuple[str, ...]) -> list[str]:
     """All, then one alone, growing from either end, and all but one."""
     count = len(layers)
     ends = [f"{end}:{n}" for end in ("first", "last") for n in range(2, count)]
-    all_but_one = ["+".join(kept for kept in layers if kept != left) for left in layers[1:-1]]  # the ends are above
+    all_but_one = [
+        "+".join(kept for kept in layers if kept != left) for left in layers[1:-1]
+    ]  # the first and the last are in `ends`
     return ["all", *layers, *ends, *all_but_one]
 
 
@@ -185,7 +187,7 @@ TABLE_BATCHNORM = Table(
                     trials=50,
                     local=Client(batchnorm="train"),
                     metrics=("psnr_aligned",),
-                    variants="adaptive",  # who knows of the BatchNorm stretches what is found
+                    variants="adaptive",  # an attacker who knows the BatchNorm stretches the result
                 )
             ),
             {"psnr_aligned": None, "psnr_aligned_above(20)": None, "label_accuracy": None},

@@ -1,4 +1,4 @@
-"""How far exact, certified recovery of batches carries: by batch size, data, training and defense. Our own tables."""
+"""Exact, certified recovery of batches: how much of them, by batch size, data, training and defense. Our own tables."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from leakgauge.setup.plan import informed_by, parse_chain
 from leakgauge.setup.setup import load_setup
 from leakgauge.types import UNDEFENDED, Scenario, Training
 
-_SAME = 0.03  # the largest error of any entry up to which a certified sample is a private one
+_SAME = 0.03  # a certified sample with at most this error in every entry is a private one
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +32,7 @@ class PeeledBatches(Measurement):
     batch_size: int
     batches: int = 20
     hidden: int = 1000
-    training: str = ""  # behind the model, such as "rounds=20,optimizer=sgd"
+    training: str = ""  # of the model, such as "rounds=20,optimizer=sgd"
     defense: str = UNDEFENDED
     informed: bool = False  # does the attacker know the defense?
 
@@ -65,7 +65,7 @@ class PeeledBatches(Measurement):
             raise LeakgaugeError(f"peeling gains nothing by knowing {self.defense}")
         truth = setup.behind(defenses)
         trial_run = TrialRun(setup, attack, defenses, setup.threat_model, truth, self.informed, ways[0])
-        shares, whole, strangers, counts, seconds, cpu = [], [], [], [], [], []
+        shares, whole, not_private, counts, seconds, cpu = [], [], [], [], [], []
         for trial in range(self.batches):
             began = time.process_time()
             result = trial_run.of([trial], lambda _: None)
@@ -77,14 +77,14 @@ class PeeledBatches(Measurement):
             samples = truth.inputs.shape[1]
             shares.append(certified / samples)
             whole.append(float(known == samples))
-            strangers.append(float(certified - known))
+            not_private.append(float(certified - known))
             counts.append(float(certified))
             seconds.append(result.seconds)
             watch(trial, self.batches, "", 1.0)
         return {
             "certified": tuple(shares),
             "whole_batches": tuple(whole),
-            "not_private": tuple(strangers),
+            "not_private": tuple(not_private),
             "certificates": tuple(counts),
             "batch_seconds": tuple(seconds),
             "batch_cpu_seconds": tuple(cpu),
@@ -95,8 +95,8 @@ def _private(certified: Tensor, truth: Tensor) -> int:
     """How many distinct private samples (N, *shape) are among the certified ones (K, *shape)."""
     if not len(certified):
         return 0
-    apart = torch.cdist(certified.flatten(1).double(), truth.flatten(1).double(), p=float("inf"))
-    near, who = apart.min(1)
+    errors = torch.cdist(certified.flatten(1).double(), truth.flatten(1).double(), p=float("inf"))
+    near, who = errors.min(1)
     return len(set(who[near <= _SAME].tolist()))
 
 
@@ -111,7 +111,7 @@ _ROWS = {  # row -> data, training of the model
     "CIFAR-10, 50 rounds of SGD": ("cifar10", "rounds=50,optimizer=sgd,lr=0.05"),
     "CIFAR-10, 20 rounds of Adam": ("cifar10", "rounds=20,optimizer=adam,lr=0.01"),
 }
-_PROMISED = ("CIFAR-10", (64, 128))  # the cells with 100 batches: no false certificate among 200
+_PROMISED = ("CIFAR-10", (64, 128))  # the cells with 100 batches: there was no false certificate among 200
 
 
 def _sizes() -> tuple[Cell, ...]:
@@ -169,7 +169,7 @@ _DEFENSES = (
     "sensitivity:gamma=0.2,root=10,probes=1",
 )
 _KNOWN = ("clip:norm=0.1", "dropout:p=0.5", "mixup", "precode")
-_OWN_LOCK = "key-lock:first_lock=client"  # what the row of key-lock was measured with
+_OWN_LOCK = "key-lock:first_lock=client"  # the row of key-lock was measured with this
 _BATCH = 16
 
 

@@ -23,7 +23,7 @@ _CLIENTS = 2
 
 @dataclass(frozen=True, kw_only=True)
 class ExchangeCost(Measurement):
-    """Random updates as large as a CRNN of this width, weighed unequally. In CPU time: other work does not count."""
+    """Random updates as large as a CRNN of this width, with unequal weights. CPU time does not count other work."""
 
     unit: ClassVar[str] = "rounds"
 

@@ -1,4 +1,4 @@
-"""Section 4.2.3: does mixing protect a client from a fellow client?"""
+"""Section 4.2.3: does mixing protect a client from another client?"""
 
 from __future__ import annotations
 

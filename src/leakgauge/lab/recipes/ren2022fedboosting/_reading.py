@@ -73,7 +73,7 @@ class ReaderFederation(Measurement):
 
 
 def _outcomes(share: float, count: int) -> tuple[float, ...]:
-    """A one for every word that was read, a zero for every other."""
+    """One for every word that was read, zero for every other."""
     right = round(share * count)
     return (1.0,) * right + (0.0,) * (count - right)
 
@@ -150,7 +150,7 @@ CKKS = "ckks:largest=4096"  # running variances of BatchNorm go into the hundred
 
 # The published network: 14 rounds of 282 steps for each client.
 WHOLE = Reading(rounds=14, words=20_000, batch_size=64, longest=10, image_width=100, width=64, lr=0.001)
-SMALL = Reading()  # an eighth of its width and words of at most four characters: minutes on one core
+SMALL = Reading()  # an eighth of the width, words of at most four characters: minutes on one core
 _ASKED = ("words_iiit5k", "words_rendered", "first_weight")
 
 

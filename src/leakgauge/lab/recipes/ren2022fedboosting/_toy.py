@@ -1,4 +1,4 @@
-"""Figure 4.2, the two-Gaussians toy, as a table: every aggregator on every case, over many seeds."""
+"""Figure 4.2, the toy of two Gaussians, as a table: every aggregator on every case, over many seeds."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ AGGREGATORS = (
     f"{LEARNED}:every=5",
 )
 _SEEDS = 20
-_trained_once = functools.cache(one_run)  # FedAvg stands beside all the others
-_kept = functools.cache(trained)  # and so does the centralised model
+_trained_once = functools.cache(one_run)  # every aggregator is compared with FedAvg
+_kept = functools.cache(trained)  # and with the centralised model
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -122,7 +122,7 @@ _COLUMNS = {
 
 
 def _study(model: str, data: str, defense: str, clients: int = 3) -> Study:
-    """On a CPU LeNet alone is trained; the others are cells for a GPU, with the thesis' 200 rounds."""
+    """LeNet is trained on a CPU; the others need a GPU, with the thesis' 200 rounds."""
     on_cpu = model == _LENET
     return Study(
         LockedFederation(model=model, data=data, defense=defense, clients=clients, rounds=10 if on_cpu else 200), 3

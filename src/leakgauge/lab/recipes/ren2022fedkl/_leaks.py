@@ -46,7 +46,7 @@ def _rows() -> dict[str, _Row]:
 
 
 def _three_rounds() -> tuple[Cell, ...]:
-    """The client's lock and picture stay while the weights move: an attacker who keeps three updates."""
+    """An attacker with three updates: the lock and the picture of the client stay, the weights change."""
     return tuple(
         Cell(
             f"{act} lock, searched for, three rounds seen",
@@ -226,10 +226,10 @@ def _row_6(method: str, network: str, data: str) -> str:
 def _cells_6() -> tuple[Cell, ...]:
     found = []
     for (method, network, data), (without, locked) in _PRINTED.items():
-        model, act, painted, grnn = _NETWORKS_6[network]
+        model, act, by_grnn, grnn = _NETWORKS_6[network]
         if method == "GGL":
             model = "lenet-dlg"
-        attack, victims = {"DLG": (MATCHING, 50), "GRNN": (grnn, painted), "GGL": ("ggl", 10)}[method]
+        attack, victims = {"DLG": (MATCHING, 50), "GRNN": (grnn, by_grnn), "GGL": ("ggl", 10)}[method]
         quick = {"DLG": f"{MATCHING},steps=60", "GRNN": f"{GRNN},steps=150", "GGL": "ggl:steps=20"}[method]
         for column, defense, printed in (
             ("without", NONE, without),
@@ -271,12 +271,12 @@ _NETWORKS_7 = {  # name -> network, data sets, victims under matching and under 
 
 def _cells_7() -> tuple[Cell, ...]:
     found = []
-    for network, (model, sets, matched, painted, grnn) in _NETWORKS_7.items():
+    for network, (model, sets, matched, by_grnn, grnn) in _NETWORKS_7.items():
         attackers = (
             ("matching", _STEPS, SEARCH, matched),
             ("matching, key not read", _STEPS, None, matched),
-            ("GRNN", grnn, SEARCH, painted),
-            ("GRNN, key not read", grnn, None, painted),
+            ("GRNN", grnn, SEARCH, by_grnn),
+            ("GRNN, key not read", grnn, None, by_grnn),
         )
         for data in sets:
             for shared, given in _SHARED.items():

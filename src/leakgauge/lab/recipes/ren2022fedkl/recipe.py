@@ -1,6 +1,6 @@
 """Ren, "Gradient Leakage and Protection for Federated Learning", thesis, Swansea 2023, chapter 5 (FedKL).
 
-Beside every locked network stands the same one with a plain BatchNorm, and beside every attack the one that knows.
+Every locked network is measured beside the same one with a plain BatchNorm, and every attack beside an informed one.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ class Recognised(Measurement):
     unit: ClassVar[str] = "faces"
 
     model: str
-    attack: str  # or the name of the ceiling: the true faces
+    attack: str  # or `CEILING`: the true faces
     data: str = "lfw"
     victims: int = 50
     batch_size: int = 1  # of them in an update

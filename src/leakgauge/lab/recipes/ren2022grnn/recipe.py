@@ -45,7 +45,7 @@ VERDICTS = {
 
 
 def with_verdict(table: Table) -> Table:
-    """The same table with its verdict behind the note."""
+    """The same table with its verdict added to the note."""
     return dataclasses.replace(table, note=f"{table.note} {VERDICTS[table.id]}")
 
 

@@ -27,7 +27,7 @@ class Compensation(Measurement):
 
     draws: int = 20
     paper_variance: bool = False  # too large by the square of the number of clients
-    keep_below: bool = False  # what lies below the band is kept too, as in the procedure of the text
+    keep_below: bool = False  # also keep what lies below the band, as in the procedure of the text
     entries: int = 15_826  # lenet-dlg on CIFAR-10
     rank: int = 3
     scale: float = 1.7e-4  # of the signal's entries; the released code's noise has 5e-4

@@ -38,7 +38,7 @@ class RootSet(Measurement):
     root: int
     bias: float = 0.1  # of ten labels: even
     model: str = "lenet-cpl"
-    roots: str = "real"  # or made-up or distilled, which take no bias
+    roots: str = "real"  # or made-up or distilled, which have no bias
     packing: str = "balanced"
     slices: int = 10
 
@@ -91,7 +91,7 @@ class RootSet(Measurement):
 
 @dataclass(frozen=True, kw_only=True)
 class NoisedShare(Measurement):
-    """How many of the entries `noised` slices hold, at least and at most: equal risk is not equal size."""
+    """The least and the largest share of entries in `noised` slices: slices of equal risk differ in size."""
 
     unit: ClassVar[str] = "models"
 
@@ -274,7 +274,7 @@ _CLIPPED = {
     "fashion-mnist": ((10.02, 0.077), (12.74, 0.095)),
     "cifar10": ((10.66, 0.048), (13.28, 0.087)),
 }
-_ONLY_COMPENSATES = "@compensated"  # how an attacker uses what it knows
+_ONLY_COMPENSATES = "@compensated"  # how the attacker uses its knowledge
 
 
 def _clipping() -> tuple[Cell, ...]:
@@ -286,7 +286,7 @@ def _clipping() -> tuple[Cell, ...]:
                 quick = 1 if data == "mnist" and more else 0
                 cells.append(Cell(f"{row}, {attacker}", DATA[data], by_dga(data, defense), _LEAK | {}, variant, quick))
             dga = by_dga(data, defense, assume=f"{defense}{_ONLY_COMPENSATES}", variants="adaptive")
-            # In the paper it knows of the noise and not of the bound.
+            # In the paper it knows the noise and not the bound.
             gia = by_gia(data, "adaptive", defense, assume=f"{_THEIRS}{_ONLY_COMPENSATES}")
             printed = _LEAK | {"psnr": psnr, "ssim": ssim}
             cells.append(Cell(f"{row}, only compensates", DATA[data], dga, _LEAK, "adaptive"))

@@ -13,7 +13,7 @@ from leakgauge.lab.recipes.wang2022protect._studies import TABLE_COMPENSATION, T
 from leakgauge.lab.recipes.wang2022protect._table_3 import TABLE_3A, TABLE_3B, TABLE_3C, TABLE_3D, TABLE_3E
 from leakgauge.lab.reproduce.recipe import Cell, Recipe, Table
 
-_ROUNDS = 22  # the first sets everything up
+_ROUNDS = 22  # the first prepares everything
 _DEFENSES = (
     "gaussian:std=0.1",
     "laplace:scale=0.1",

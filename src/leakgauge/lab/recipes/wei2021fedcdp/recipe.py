@@ -36,7 +36,7 @@ class Accounting(Measurement):
         return self.steps
 
     def resized(self, size: int) -> Self:  # noqa: ARG002
-        """Nothing is saved by fewer steps, and they are another promise."""
+        """Fewer steps save no time and are another promise."""
         return self
 
     @property
@@ -93,15 +93,15 @@ TABLE_ACCOUNTING = Table(
 
 
 def _defenses() -> dict[str, str]:
-    """Row -> the defense with all that its promise rests on."""
-    told = f"q={_Q},rounds={_ROUNDS}"
+    """Row -> the defense with all settings behind its promise."""
+    accounted = f"q={_Q},rounds={_ROUNDS}"
     rows = {"no defense": UNDEFENDED}
-    rows |= {f"DP-SGD, epsilon {e}": f"dp-sgd:norm=1,sigma={s},{told}" for e, s in SIGMAS.items()}
-    rows |= {f"DP-SGD, sigma {s}": f"dp-sgd:norm=1,sigma={s},{told}" for s in _BEYOND}
-    rows |= {f"Fed-CDP, epsilon {e}": f"fed-cdp:norm=1,sigma={SIGMAS[e]},{told}" for e in (1, 8, 50)}
-    rows |= {f"Fed-SDP, epsilon {e}": f"fed-sdp:norm=1,sigma={SIGMAS[e]},{told}" for e in (1, 8, 50)}
-    rows["Fed-CDP, C = 4 and sigma = 6 as published"] = f"{_PUBLISHED},noise=tensor,{told}"
-    rows["Fed-CDP, C = 4 and sigma = 6, joint noise"] = f"{_PUBLISHED},{told}"
+    rows |= {f"DP-SGD, epsilon {e}": f"dp-sgd:norm=1,sigma={s},{accounted}" for e, s in SIGMAS.items()}
+    rows |= {f"DP-SGD, sigma {s}": f"dp-sgd:norm=1,sigma={s},{accounted}" for s in _BEYOND}
+    rows |= {f"Fed-CDP, epsilon {e}": f"fed-cdp:norm=1,sigma={SIGMAS[e]},{accounted}" for e in (1, 8, 50)}
+    rows |= {f"Fed-SDP, epsilon {e}": f"fed-sdp:norm=1,sigma={SIGMAS[e]},{accounted}" for e in (1, 8, 50)}
+    rows["Fed-CDP, C = 4 and sigma = 6 as published"] = f"{_PUBLISHED},noise=tensor,{accounted}"
+    rows["Fed-CDP, C = 4 and sigma = 6, joint noise"] = f"{_PUBLISHED},{accounted}"
     return rows
 
 
