@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,8 +19,7 @@ from leakgauge.reading.files import read_json, write_whole
 from leakgauge.types import Interval
 
 FILE = "measured.json"
-
-
+_ORIGIN = {"device": "device", "version": "leakgauge", "commit": "commit", "state": "model state"}  # field -> its key
 _TYPES: Mapping[Any, Any] = {  # as `Entry` declares them
     "str": str,
     "int": int,
@@ -65,17 +64,9 @@ def _entries(table: Table, cell: Cell, runs: Path) -> list[Entry]:
     run, results = cell.run, results_of(cell.run, runs)
     if results is None:
         return []
-    device, version, commit, state = (  # each value once
-        "; ".join(dict.fromkeys(r.environment[key] for r in results))
-        for key in ("device", "leakgauge", "commit", "model state")
-    )
-    origin: dict[str, Any] = {
-        "device": device,
-        "version": version,
-        "commit": commit,
-        "seeds": run.seeds,
-        "state": state,
-    }
+    origin: dict[str, Any] = {  # each value once
+        name: "; ".join(dict.fromkeys(r.environment[key] for r in results)) for name, key in _ORIGIN.items()
+    } | {"seeds": run.seeds}
     found: Callable[[str], Interval]
     if isinstance(run, Study):
         found = partial(compute_figure, figures=figures_of(results))
@@ -89,7 +80,7 @@ def _entries(table: Table, cell: Cell, runs: Path) -> list[Entry]:
         seed = run.scenario.seed
     sample: dict[str, Any] = {"trials": trials, "failed": failed, "seconds": round(seconds, 2), "seed": seed}
     return [
-        Entry(table.id, cell.row, cell.column, name, reported, *astuple(found(name)), **sample, **origin)
+        Entry(table.id, cell.row, cell.column, name, reported, **asdict(found(name)), **sample, **origin)
         for name, reported in cell.reported.items()
     ]
 
@@ -158,5 +149,5 @@ def write(folder: Path, recipe: Recipe, entries: Sequence[Entry]) -> None:
 
 
 def text_of(recipe: Recipe, entries: Sequence[Entry]) -> str:
-    plain = {"recipe": recipe.name, "cells": [dataclasses.asdict(e) for e in entries]}
+    plain = {"recipe": recipe.name, "cells": [asdict(e) for e in entries]}
     return json.dumps(plain, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
