@@ -49,6 +49,15 @@ def adapted(model: nn.Module, spec: DataSpec) -> nn.Module:
     return model
 
 
+def as_written(model: nn.Module) -> tuple[nn.Module, DataSpec | None]:
+    """The model as its author's own training takes it, and what `adapted` knew of its samples; `model` is changed."""
+    if not isinstance(model, Adapted):
+        return model, None
+    spec = vars(model).pop("_leakgauge_spec")
+    model.__class__ = type(model).__bases__[1]
+    return model, spec
+
+
 def output_of(made: Any) -> Any:
     """The tensor that a loss is taken of: the output itself, its logits, or the first of several."""
     if isinstance(made, Tensor):

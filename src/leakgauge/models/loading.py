@@ -107,12 +107,7 @@ def _arguments(what: str, factory: Any, fields: str, data: DataSpec, seed: int) 
 
     A bare **kwargs is not taken as an invitation: it is mostly handed on to something that knows no `seed`.
     """
-    arguments: dict[str, Any] = {}
-    for part in filter(None, fields.split(",")):
-        key, sep, value = part.partition("=")
-        if not sep or not key.strip().isidentifier():
-            raise BadInput(what, allowed="key=value,... behind it", got=repr(part), do="add key=")
-        arguments[key.strip()] = _parse(value.strip())
+    arguments = catalog.arguments(what, fields)
     try:
         signature = inspect.signature(factory)
     except (TypeError, ValueError):  # built-ins without one
@@ -126,17 +121,6 @@ def _arguments(what: str, factory: Any, fields: str, data: DataSpec, seed: int) 
         allowed, do = f"given the arguments of {signature}", "write them as FILE.py:FACTORY:key=value,..."
         raise BadInput(what, allowed=allowed, got=str(error), do=do) from error
     return arguments
-
-
-def _parse(text: str) -> Any:
-    if text.lower() in ("true", "false"):
-        return text.lower() == "true"
-    for kind in (int, float):
-        try:
-            return kind(text)
-        except ValueError:
-            continue
-    return text
 
 
 def _zero_logits(model: nn.Module, data: DataSpec) -> Any:
