@@ -248,10 +248,17 @@ def _nothing() -> None:
     pass
 
 
+def _patch_flower_types(module: Any) -> None:
+    """A name that apps written for Flower 1.27 import, and that 1.41 keeps elsewhere."""
+    if not hasattr(module, "UserConfig"):
+        module.UserConfig = dict
+
+
 _PATCHES: dict[str, tuple[Callable[[], None], Callable[[Any], None]]] = {
     "datasets": (_nothing, _patch_datasets),
     "torchvision": (_before_torchvision, lambda _: None),
     "torchvision.datasets": (_nothing, _patch_torchvision),
+    "flwr.common.typing": (_nothing, _patch_flower_types),
     "evaluate": (_nothing, _patch_evaluate),
     "transformers.models.auto.auto_factory": (_nothing, _patch_auto_models),
     "transformers.models.auto.tokenization_auto": (_nothing, _patch_auto_tokenizers),

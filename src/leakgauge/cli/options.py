@@ -38,7 +38,8 @@ LOCAL = Annotated[
 CLIENT = Annotated[
     str | None,
     typer.Option(
-        "--client", help="The clients' own training: FILE.py:FUNCTION[,lr=0.1,momentum=0.9 ...]; the rest as for --local."
+        "--client",
+        help="The clients' own training: FILE.py:FUNCTION[,lr=0.1,momentum=0.9 ...]; the rest as for --local.",
     ),
 ]
 TRAINING = Annotated[

@@ -20,7 +20,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from leakgauge import catalog
 from leakgauge.engine.randomness import derived_seed
 from leakgauge.errors import BadInput, LeakgaugeError
-from leakgauge.models.adapting import as_written
+from leakgauge.models.adapting import taken_back
 from leakgauge.types import Batch, Client, SharedUpdate
 
 _INPUTS = ("inputs", "input", "x", "img", "image", "images", "pixel_values", "features", "data", "input_ids")
@@ -56,7 +56,7 @@ class Mini(tuple[Any, ...]):
         raise KeyError(f"{key!r}; a mini-batch has {known}")
 
     def get(self, key: str, default: Any = None) -> Any:
-        return self[key] if key in self else default
+        return self[key] if self.__contains__(key) else default
 
     def __contains__(self, key: object) -> bool:
         named = key in self.names or key in _LABELS or (key in _INPUTS and len(self.names) == 1)
@@ -82,7 +82,7 @@ def own_training(model: nn.Module, batch: Batch, local: Client, seeds: Sequence[
 
 
 def _fitted(function: Callable[..., Any], model: nn.Module, one: Batch, local: Client, seed: int) -> nn.Module:
-    worker, spec = as_written(copy.deepcopy(model).train())
+    worker, spec = taken_back(copy.deepcopy(model).train())
     own = spec.decode(one.inputs[0]) if spec is not None and spec.parts else {"": one.inputs[0]}
     pairs = TensorDataset(*own.values(), one.labels[0])
     loader = DataLoader(

@@ -33,13 +33,16 @@ def is_loader(made: Any) -> bool:
     return isinstance(first, DataLoader | Rows)
 
 
-def arrays_of(name: str, made: Any) -> tuple[Any, Any]:
-    """Inputs (an array, or arrays by name) and targets: of a tuple's first loader, or of all in a list."""
+def arrays_of(name: str, made: Any) -> tuple[Any, Any, tuple[int, ...]]:
+    """Inputs (an array, or arrays by name) and targets: of a tuple's first loader, or of all in a list.
+
+    Of a list also how many samples each loader gave, for it is a client's.
+    """
     loaders = made if isinstance(made, list) else [made[0] if isinstance(made, tuple) else made]
     inputs: dict[str, list[Tensor]] = {}
     targets: list[Tensor] = []
-    count = 0
-    for batch in _batches(name, loaders):
+    counts = [0] * len(loaders)
+    for place, batch in _batches(name, loaders):
         named, target = _taken_apart(name, batch)
         if inputs and named.keys() != inputs.keys():
             got = f"{', '.join(named)} after {', '.join(inputs)}"
@@ -47,24 +50,27 @@ def arrays_of(name: str, made: Any) -> tuple[Any, Any]:
         for key, value in named.items():
             inputs.setdefault(key, []).append(value)
         targets.append(target)
-        count += len(target)
-        if count >= MOST:
+        counts[place] += len(target)
+        if sum(counts) >= MOST:
             break
-    if not count:
+    if not sum(counts):
         raise BadInput(f"loader of {name!r}", allowed="one with samples", got="none", do="check its data set")
     arrays = {key: _joined(values, 0)[:MOST] for key, values in inputs.items()}
     labels = _joined(targets, IGNORED)[:MOST]
-    return (arrays[""] if list(arrays) == [""] else arrays), labels
+    each = tuple(counts) if isinstance(made, list) and sum(counts) == len(labels) else ()
+    return (arrays[""] if list(arrays) == [""] else arrays), labels, each
 
 
-def _batches(name: str, loaders: Sequence[Any]) -> Iterator[Any]:
-    for loader in loaders:
+def _batches(name: str, loaders: Sequence[Any]) -> Iterator[tuple[int, Any]]:
+    """Each with the place of its loader."""
+    for place, loader in enumerate(loaders):
         rows = loader if isinstance(loader, DataLoader) else DataLoader(loader, batch_size=_AT_ONCE)
         with torch.random.fork_rng(devices=()), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of workers and pinned memory that this machine may lack
             torch.manual_seed(0)
             try:
-                yield from rows
+                for batch in rows:
+                    yield place, batch
             except BadInput:
                 raise
             except Exception as error:

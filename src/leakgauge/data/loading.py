@@ -195,7 +195,9 @@ def _from_factory(spec: str, split: str | None) -> Dataset:
             return made
         return _half_of(made, split)
     if is_loader(made):
-        made = arrays_of(name, made)
+        inputs, labels, clients = arrays_of(name, made)
+        read = _from_arrays(name, inputs, labels, split)
+        return dataclasses.replace(read, clients=clients) if split is None else read
     if not isinstance(made, (tuple, list)) or len(made) != 2:
         allowed = "(inputs, labels), a DataLoader or a leakgauge.data.Dataset"
         raise BadInput(f"what {spec!r} returns", allowed=allowed, got=type(made).__name__, do="return two arrays")

@@ -136,9 +136,8 @@ def update_of(kind: str, data: Mapping[str, Tensor], sent: Mapping[str, Tensor] 
     if kind == _WEIGHTS:
         return difference(data, shared)
     tensors = {n: t[None] for n, t in data.items() if not is_statistic(n, t)}
-    buffers = {
-        n: (shared[n] + t)[None] for n, t in data.items() if n in shared and is_statistic(n, t) and t.is_floating_point()
-    }
+    statistics = [n for n, t in data.items() if n in shared and is_statistic(n, t) and t.is_floating_point()]
+    buffers = {n: (shared[n] + data[n])[None] for n in statistics}
     return SharedUpdate("weight_delta", tensors, buffers)
 
 

@@ -49,7 +49,7 @@ def adapted(model: nn.Module, spec: DataSpec) -> nn.Module:
     return model
 
 
-def as_written(model: nn.Module) -> tuple[nn.Module, DataSpec | None]:
+def taken_back(model: nn.Module) -> tuple[nn.Module, DataSpec | None]:
     """The model as its author's own training takes it, and what `adapted` knew of its samples; `model` is changed."""
     if not isinstance(model, Adapted):
         return model, None

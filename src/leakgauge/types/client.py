@@ -204,6 +204,11 @@ class Client(Settings):
         return cls.from_text(",".join(["kind=fedavg", f"fit={function}", *words]))
 
     @property
+    def declared(self) -> Client:
+        """What an attacker may know of it: the settings, never the client's own function."""
+        return dataclasses.replace(self, fit="") if self.fit else self
+
+    @property
     def weights_of_classes(self) -> tuple[float, ...]:
         try:
             return tuple(float(word) for word in self.class_weights.split("+") if word)
