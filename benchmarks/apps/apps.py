@@ -46,7 +46,7 @@ def flare(name: str, optimizer: str, local: str, note: str) -> App:
         "CIFAR-10 by 32 of its pictures",
         "model:ModerateCNN",
         f"lr=0.05,momentum=0.9,batch_size=64,epochs=4,schedule=cosine,order=shuffled{local}",
-        FLARE.format(f"/tmp/cifar10_splits/cifar10_{name}_alpha1.0_sites1"),
+        FLARE.format(f"/tmp/cifar10_splits/cifar10_{name}_1sites_alpha1.00_seed0"),
         framework="nvflare",
         nodes=1,
         total=32,
