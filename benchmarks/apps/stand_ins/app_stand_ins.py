@@ -96,17 +96,15 @@ def _instructions(count: int, skip: int) -> dict[str, Any]:
 def _census(count: int, skip: int) -> dict[str, Any]:
     from pathlib import Path
 
-    names = (
-        "age workclass fnlwgt education education.num marital.status occupation relationship race sex capital.gain "
-        "capital.loss hours.per.week native.country income"
-    ).split()
+    names = "age workclass fnlwgt education education.num marital.status occupation relationship race sex"
+    names += " capital.gain capital.loss hours.per.week native.country income"
     lines = (Path(os.environ["LEAKGAUGE_DATA"]) / "adult" / "adult.data").read_text().splitlines()
     rows = [[cell.strip() for cell in line.split(",")] for line in lines if line.count(",") == 14][skip : skip + count]
     columns = list(zip(*rows, strict=True))
     number = {"age", "fnlwgt", "education.num", "capital.gain", "capital.loss", "hours.per.week"}
     return {
         name: [int(cell) for cell in column] if name in number else list(column)
-        for name, column in zip(names, columns, strict=True)
+        for name, column in zip(names.split(), columns, strict=True)
     }
 
 
@@ -120,7 +118,7 @@ _TABLES: dict[str, Callable[[int, int], dict[str, Any]]] = {
 }
 
 
-def _load_dataset(path: str, name: Any = None, split: str | None = None, **_: Any) -> Any:
+def _load_dataset(path: str, *_: Any, split: str | None = None, **__: Any) -> Any:
     import datasets
 
     if path not in _TABLES:

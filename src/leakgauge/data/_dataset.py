@@ -56,9 +56,8 @@ class Dataset:
         if samples not in self.clients:
             return self
         kept = torch.tensor([own == samples for own in self.clients]).repeat_interleave(torch.tensor(self.clients))
-        return dataclasses.replace(
-            self, inputs=self.inputs[kept], labels=self.labels[kept], clients=tuple(n for n in self.clients if n == samples)
-        )
+        alike = tuple(own for own in self.clients if own == samples)
+        return dataclasses.replace(self, inputs=self.inputs[kept], labels=self.labels[kept], clients=alike)
 
     def take(self, indices: Sequence[int] | Tensor) -> tuple[Tensor, Tensor]:
         """Inputs (..., *shape) as float32 in [0, 1] and labels (...), shaped as `indices` is."""
