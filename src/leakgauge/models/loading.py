@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from leakgauge import catalog
 from leakgauge.errors import BadInput, LeakgaugeError, Unreadable
 from leakgauge.models._base import ModelSpec
+from leakgauge.models.adapters import by_model_names, holds_all_that_is_trained
 from leakgauge.models.adapting import adapted
 from leakgauge.models.layers import seeded
 from leakgauge.reading.tensors import read_safetensors, read_torch
@@ -171,7 +172,10 @@ def _load_weights(model: nn.Module, path: str) -> None:
     tensors = load_tensors(path)
     expected = model.state_dict()
     # A count that only old checkpoints lack and that nothing here reads.
+    tensors = by_model_names(tensors, expected)
     missing = [n for n in expected if n not in tensors and not n.endswith("num_batches_tracked")]
+    if holds_all_that_is_trained(model, tensors):  # the frozen rest is as the user's own factory makes it
+        missing = []
     extra = [n for n in tensors if n not in expected]
     wrong = [n for n in tensors if n in expected and tensors[n].shape != expected[n].shape]
     do = "choose the model, its fields and the data it was saved for"
