@@ -115,6 +115,39 @@ APPS = (
         note="num-examples counts batches: give --batch-size",
     ),
     App(
+        "flowertune-llm",
+        "flowertune-llm",
+        "AdamW, lr 5e-5, on LoRA of rank 32; one step",
+        "Alpaca by 24 lines of its form; the 3B Llama in 4 bits by one of 2 layers, 32 wide, in float32; trl 0.8",
+        "truth.py:model",
+        "lr=5e-5,optimizer=adamw,batch_size=16,clip=1.0,order=shuffled",
+        "from omegaconf import OmegaConf\n"
+        "from flowertune_llm.dataset import formatting_prompts_func as form, load_data\n"
+        "from flowertune_llm.dataset import get_tokenizer_and_data_collator_and_propt_formatting as parts\n"
+        "from flowertune_llm.models import get_model\n"
+        'LORA = {"peft_lora_r": 32, "peft_lora_alpha": 64}\n'
+        "def model():\n"
+        '    own = {"name": "", "quantization": 4, "gradient_checkpointing": True, "lora": LORA}\n'
+        "    return get_model(OmegaConf.create(own))\n"
+        "def samples():\n"
+        '    tokenizer, collate, _ = parts("")\n'
+        '    texts = [t for i in range(2) for t in form(load_data(i, 2, "vicgalle/alpaca-gpt4")[:])]\n'
+        '    made = collate([tokenizer(text)["input_ids"] for text in texts])\n'
+        '    labels = made.pop("labels")\n'
+        "    return {k: v.numpy() for k, v in made.items()}, labels.roll(-1, 1).numpy()\n",
+        nodes=2,
+        total=8,
+        config={
+            "strategy.fraction-train": 1.0,
+            "train.training-arguments.max-steps": 1,
+            "train.learning-rate-min": 5e-5,
+            "train.training-arguments.learning-rate": 0.0,
+            "train.training-arguments.gradient-checkpointing": False,
+            "model.gradient-checkpointing": False,
+        },
+        note="the labels of a causal model are its tokens, moved by one inside: the lines do so outside",
+    ),
+    App(
         "opacus",
         "opacus",
         "DP-SGD, momentum 0.9, lr 0.001, noise 1 and 1.5",
