@@ -48,7 +48,7 @@ def flare(name: str, optimizer: str, local: str, note: str) -> App:
         f"advanced/cifar10/pt/cifar10-sim/cifar10_{name}",
         optimizer,
         "CIFAR-10 by 32 of its pictures",
-        "model:ModerateCNN",
+        "model.py:ModerateCNN",
         f"lr=0.05,momentum=0.9,batch_size=64,epochs=4,schedule=cosine,order=shuffled{local}",
         FLARE.format(f"/tmp/cifar10_splits/cifar10_{name}_1sites_alpha1.00_seed0"),
         framework="nvflare",
@@ -195,7 +195,7 @@ APPS = (
         "hello-world/hello-pt",
         "SGD, momentum 0.9, lr 0.01",
         "its own --synthetic_data",
-        "model:SimpleNetwork",
+        "model.py:SimpleNetwork",
         "lr=0.01,momentum=0.9,batch_size=16,epochs=2,order=shuffled",
         "from torchvision.datasets import FakeData\n"
         "from torchvision.transforms import Compose, Normalize, ToTensor\n"

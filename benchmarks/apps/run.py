@@ -85,7 +85,8 @@ def played(app: App, examples: Path, out: Path) -> dict[str, Any]:
     found["app_seconds"] = round(time.monotonic() - began)
     if not found["recorded"]:
         return found | {"error": (out / "app.log").read_text()[-800:]}
-    words = ["audit", "--model", app.model]
+    beside = next((path for path in map(Path, paths[2:]) if (path / "model.py").is_file()), source)
+    words = ["audit", "--model", app.model.replace("model.py:", f"{beside}/model.py:")]
     recorded = [*words, *app.flags, "--recorded", "recorded", "--local", f"kind=fedavg,{app.local}"]
     recorded += ["--data", "truth.py:samples"]
     recorded += ["--batch-size", str(app.samples)] if app.samples else []
