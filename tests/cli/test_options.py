@@ -60,3 +60,9 @@ def test_a_client_of_ones_own_is_short_for_its_settings():
 def test_a_client_that_names_no_function_first_is_refused(text):
     with pytest.raises(BadInput, match="--client"):
         Run(client=text).over(SCENARIO)
+
+
+def test_attackers_know_the_settings_and_never_the_function():
+    given = Run(client="task.py:train,lr=0.1").over(SCENARIO).local
+    assert given.declared == Client(kind="fedavg", lr=0.1)
+    assert given.declared.declared == given.declared

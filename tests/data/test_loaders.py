@@ -6,7 +6,9 @@ import torch
 from torch.utils.data import DataLoader, TensorDataset
 
 from leakgauge.data import loading
+from leakgauge.data._samples import from_samples
 from leakgauge.errors import BadInput
+from leakgauge.types import QUANTITIES, SEVERAL_CLASSES
 
 FACTORIES = """
 import torch
@@ -115,3 +117,11 @@ def test_half_precision_is_read(tmp_path):
     inputs, labels, _ = arrays_of("mine", DataLoader(rows, batch_size=2))
     assert inputs.dtype == np.float32
     assert labels.tolist() == [0, 1, 0, 1]
+
+
+@pytest.mark.parametrize(
+    ("values", "target"), [([[0.0], [1.0], [1.0]], SEVERAL_CLASSES), ([[0.0], [0.5], [1.0]], QUANTITIES)]
+)
+def test_one_yes_or_no_in_a_column_of_its_own_is_a_class(values, target):
+    spec = from_samples("mine", {"": np.zeros((3, 2), np.float32)}, np.array(values, np.float32)).spec
+    assert (spec.target, spec.target_shape) == (target, (1,))

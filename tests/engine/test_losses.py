@@ -1,5 +1,7 @@
 """Losses against torch's own."""
 
+import math
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -61,3 +63,10 @@ def test_an_own_loss_is_called_and_must_be_one_number(tmp_path):
 def test_settings_that_make_no_loss_are_refused(text):
     with pytest.raises(BadInput):
         loss_of(Client.from_text(text))
+
+
+def test_an_own_loss_gets_targets_of_the_type_of_the_output(tmp_path):
+    (tmp_path / "mine.py").write_text("from torch.nn.functional import binary_cross_entropy as loss\n")
+    own = loss_of(Client(kind="fedavg", loss=f"{tmp_path}/mine.py:loss"))
+    output = torch.tensor([[0.25]], dtype=torch.float64)
+    assert own(output, torch.ones(1, 1)).item() == pytest.approx(math.log(4))

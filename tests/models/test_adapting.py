@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from leakgauge.engine.gradients import trial_gradients, working_model
-from leakgauge.models.adapting import Adapted, adapted, output_of
+from leakgauge.models.adapting import Adapted, adapted, output_of, taken_back
 from leakgauge.types import CATEGORIES, MASK, DataSpec, Part
 
 
@@ -141,3 +141,15 @@ def test_a_look_up_keeps_its_slopes_behind_what_moves_the_numbers_about(look_up)
     torch.testing.assert_close(found, expected)
     (slope,) = torch.autograd.grad(found.square().sum(), flat)
     assert (slope != 0).all()
+
+
+def test_a_model_is_taken_back_as_its_author_wrote_it():
+    class Own(torch.nn.Linear):
+        pass
+
+    net = Own(3, 2)
+    spec = DataSpec("rows", (3,), 2, "tabular")
+    found, known = taken_back(adapted(net, spec))
+    assert type(found) is Own
+    assert known == spec
+    assert taken_back(net) == (net, None)
