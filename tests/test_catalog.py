@@ -134,3 +134,10 @@ def test_a_file_that_breaks_on_import_says_how(tmp_path):
 )
 def test_own_code_is_told_from_names(spec, own):
     assert catalog.is_own(spec) is own
+
+
+def test_arguments_behind_an_own_factory_are_read_as_numbers_truth_or_text():
+    found = catalog.arguments("data", "clients=3, rate=0.5,shuffle=true,name=a")
+    assert found == {"clients": 3, "rate": 0.5, "shuffle": True, "name": "a"}
+    with pytest.raises(BadInput, match="key=value"):
+        catalog.arguments("data", "3")

@@ -124,6 +124,28 @@ def own(spec: str) -> Callable[..., Any]:
     return found
 
 
+def arguments(what: str, fields: str) -> dict[str, Any]:
+    """The arguments behind the user's own factory, `key=value,...`."""
+    found: dict[str, Any] = {}
+    for part in filter(None, fields.split(",")):
+        key, sep, value = part.partition("=")
+        if not sep or not key.strip().isidentifier():
+            raise BadInput(what, allowed="key=value,... behind it", got=repr(part), do="add key=")
+        found[key.strip()] = _parse(value.strip())
+    return found
+
+
+def _parse(text: str) -> Any:
+    if text.lower() in ("true", "false"):
+        return text.lower() == "true"
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
+
+
 def _module_of(path: Path) -> ModuleType:
     loader_spec = importlib.util.spec_from_file_location(f"{OWN}{path.stem}", path)
     assert loader_spec is not None

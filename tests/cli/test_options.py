@@ -45,3 +45,24 @@ def test_flags_that_are_fields_of_a_scenario_are_laid_over_it():
     assert given.over(SCENARIO, defenses=()) == changed(
         SCENARIO, trials=9, metrics=("mae", "lpips"), variants="plain", defenses=()
     )
+
+
+def test_a_client_of_ones_own_is_short_for_its_settings():
+    given = Run(client="task.py:train,lr=0.1,momentum=0.9")
+    assert given.over(SCENARIO).local == Client(kind="fedavg", fit="task.py:train", lr=0.1, momentum=0.9)
+    beside = Run(client="task.py:train", local="lr=0.1,momentum=0.9")
+    assert beside.over(SCENARIO).local == given.over(SCENARIO).local
+
+
+@pytest.mark.parametrize(
+    "text", ["train", "lr=0.1,fit=task.py:train", "task.py:train,kind=fedsgd", "task.py:train,fit=a"]
+)
+def test_a_client_that_names_no_function_first_is_refused(text):
+    with pytest.raises(BadInput, match="--client"):
+        Run(client=text).over(SCENARIO)
+
+
+def test_attackers_know_the_settings_and_never_the_function():
+    given = Run(client="task.py:train,lr=0.1").over(SCENARIO).local
+    assert given.declared == Client(kind="fedavg", lr=0.1)
+    assert given.declared.declared == given.declared

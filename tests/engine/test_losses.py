@@ -1,5 +1,7 @@
 """Losses against torch's own."""
 
+import math
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -177,3 +179,10 @@ def test_every_loss_is_the_weighed_mean_over_parts_of_a_batch():
 def test_of_an_own_loss_nobody_knows_what_it_divides_by(tmp_path):
     (tmp_path / "mine.py").write_text("def loss(o, y):\n    return o.mean()\n")
     assert averaged_over(loss_of(Client(loss=f"{tmp_path}/mine.py:loss")), LABELS[None]) is None
+
+
+def test_an_own_loss_gets_targets_of_the_type_of_the_output(tmp_path):
+    (tmp_path / "mine.py").write_text("from torch.nn.functional import binary_cross_entropy as loss\n")
+    own = loss_of(Client(kind="fedavg", loss=f"{tmp_path}/mine.py:loss"))
+    output = torch.tensor([[0.25]], dtype=torch.float64)
+    assert own(output, torch.ones(1, 1)).item() == pytest.approx(math.log(4))

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from leakgauge.engine.gradients import trial_gradients, working_model
-from leakgauge.models.adapting import Adapted, adapted, output_of
+from leakgauge.models.adapting import Adapted, adapted, output_of, taken_back
 from leakgauge.types import CATEGORIES, MASK, DataSpec, Part
 
 
@@ -105,3 +105,15 @@ def test_gradients_side_by_side_equal_plain_autograd_and_have_slopes_in_the_samp
     for name, piece in spec.split(slope).items():
         if "mask" not in name:
             assert (piece != 0).float().mean() > 0.3, name
+
+
+def test_a_model_is_taken_back_as_its_author_wrote_it():
+    class Own(torch.nn.Linear):
+        pass
+
+    net = Own(3, 2)
+    spec = DataSpec("rows", (3,), 2, "tabular")
+    found, known = taken_back(adapted(net, spec))
+    assert type(found) is Own
+    assert known == spec
+    assert taken_back(net) == (net, None)

@@ -127,7 +127,7 @@ class OwnReplay:
 
 def own_replay(observation: Observation) -> OwnReplay:
     """For an update of one sample. Where no rule reads the label, all of them are possible."""
-    local: Client = observation.fact(Fact.LOCAL_TRAINING)
+    local: Client = observation.fact(Fact.LOCAL_TRAINING).declared
     observed = {name: tensor.double() for name, tensor in observation.update.tensors.items()}
     net = working_model(observation.model, local.batchnorm).double()
     largest = max(observed, key=lambda name: observed[name].numel())

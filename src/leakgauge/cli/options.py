@@ -19,7 +19,7 @@ from typing import Annotated, Any, TypeVar, get_type_hints
 
 import typer
 
-from leakgauge.types import SECTIONS, Scenario
+from leakgauge.types import SECTIONS, Client, Scenario
 
 # For commands that take their options one by one.
 JSON = Annotated[bool, typer.Option("--json", help="Print the result as one JSON document on stdout.")]
@@ -34,6 +34,13 @@ DATA = Annotated[str | None, typer.Option("--data", help="NAME, FOLDER, FILE.npz
 BATCH_SIZE = Annotated[int | None, typer.Option("--batch-size", help="Private samples behind one update. Default 1.")]
 LOCAL = Annotated[
     str | None, typer.Option("--local", help="Local training: kind=fedavg,epochs=2,lr=0.01,batchnorm=train ...")
+]
+CLIENT = Annotated[
+    str | None,
+    typer.Option(
+        "--client",
+        help="The clients' own training: FILE.py:FUNCTION[,lr=0.1,momentum=0.9 ...]; the rest as for --local.",
+    ),
 ]
 TRAINING = Annotated[
     str | None, typer.Option("--training", help="Train the global model first: rounds=20,lr=0.01,optimizer=sgd ...")
@@ -159,6 +166,7 @@ class Run(Update):
     threat_model: str | None = flag("NAME, or NAME+labels, NAME+batchnorm for an oracle.")
     metrics: str | None = flag("Scores besides mse, psnr, ssim: 'lpips mae'.")
     trials: TRIALS = None
+    client: CLIENT = None
     adaptive: bool | None = flag(
         "Only attackers who know the defense, or only those who do not. Default: both.", "--adaptive/--plain"
     )
@@ -170,6 +178,11 @@ class Run(Update):
         "Keep the attacked samples as they are, too: for pictures in later reports. Owner only.", default=False
     )
     fresh: bool = flag("Run everything anew, also what is finished in --out.", default=False)
+
+    def over(self, scenario: Scenario, **values: object) -> Scenario:
+        if self.client is None:
+            return super().over(scenario, **values)
+        return super().over(scenario, local=Client.of_own(self.client, self.local), **values)
 
     @property
     def variants(self) -> str | None:

@@ -20,6 +20,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from leakgauge import catalog
 from leakgauge.engine.randomness import derived_seed
 from leakgauge.errors import BadInput, LeakgaugeError
+from leakgauge.models.adapting import taken_back
 from leakgauge.types import Batch, Client, SharedUpdate
 
 _INPUTS = ("inputs", "input", "x", "img", "image", "images", "pixel_values", "features", "data", "input_ids")
@@ -28,23 +29,47 @@ _SYNONYMS = {
     "learning_rate": "lr",
     "local_epochs": "epochs",
     "num_epochs": "epochs",
+    "epoch_num": "epochs",
+    "n_epochs": "epochs",
     "mu": "proximal",
     "proximal_mu": "proximal",
 }
 
 
 class Mini(tuple[Any, ...]):
-    """A mini-batch: `inputs, labels = batch` and `batch["image"]`, `batch["label"]` both work."""
+    """A mini-batch: `inputs, labels = batch`, `batch["image"]`, `batch["label"]` and `net(**batch)` all work."""
+
+    names: tuple[str, ...] = ("",)
+
+    @classmethod
+    def of(cls, inputs: Mapping[str, Tensor], labels: Tensor) -> Mini:
+        made = cls((*inputs.values(), labels))
+        made.names = tuple(inputs)
+        return made
 
     def __getitem__(self, key: Any) -> Any:
         if not isinstance(key, str):
             return super().__getitem__(key)
-        if key in _INPUTS or key in _LABELS:
-            return super().__getitem__(int(key in _LABELS))
-        raise KeyError(f"{key!r}; a mini-batch has {', '.join(_INPUTS)} and {', '.join(_LABELS)}")
+        if key in self.names or key in _LABELS or (key in _INPUTS and len(self.names) == 1):
+            return super().__getitem__(self.names.index(key) if key in self.names else -int(key in _LABELS))
+        known = ", ".join((*filter(None, self.names), *(_INPUTS if len(self.names) == 1 else ()), *_LABELS))
+        raise KeyError(f"{key!r}; a mini-batch has {known}")
+
+    def get(self, key: str, default: Any = None) -> Any:
+        return self[key] if self.__contains__(key) else default
+
+    def __contains__(self, key: object) -> bool:
+        named = key in self.names or key in _LABELS or (key in _INPUTS and len(self.names) == 1)
+        return named if isinstance(key, str) else super().__contains__(key)
 
     def keys(self) -> Iterator[str]:
-        return iter((_INPUTS[0], _LABELS[0]))
+        return iter((*(name or _INPUTS[0] for name in self.names), _LABELS[0]))
+
+    def items(self) -> Iterator[tuple[str, Any]]:
+        return zip(self.keys(), self, strict=True)
+
+    def to(self, device: Any) -> Mini:
+        return Mini.of({n: self[n].to(device) for n in self.names}, self[-1].to(device))
 
 
 def own_training(model: nn.Module, batch: Batch, local: Client, seeds: Sequence[int]) -> SharedUpdate:
@@ -57,14 +82,15 @@ def own_training(model: nn.Module, batch: Batch, local: Client, seeds: Sequence[
 
 
 def _fitted(function: Callable[..., Any], model: nn.Module, one: Batch, local: Client, seed: int) -> nn.Module:
-    worker = copy.deepcopy(model).train()
-    pairs = TensorDataset(one.inputs[0], one.labels[0])
+    worker, spec = taken_back(copy.deepcopy(model).train())
+    own = spec.decode(one.inputs[0]) if spec is not None and spec.parts else {"": one.inputs[0]}
+    pairs = TensorDataset(*own.values(), one.labels[0])
     loader = DataLoader(
         pairs,
         batch_size=local.batch_size or len(pairs),
         shuffle=local.order == "shuffled",
         drop_last=local.drop_last,
-        collate_fn=lambda rows: Mini(torch.stack(column) for column in zip(*rows, strict=True)),
+        collate_fn=lambda rows: _mini(tuple(own), [torch.stack(column) for column in zip(*rows, strict=True)]),
     )
     config = local.as_dict() | {name: getattr(local, name) for name in local.__dataclass_fields__}
     config |= {"device": str(one.inputs.device), "seed": derived_seed(seed, "own training")}
@@ -84,6 +110,10 @@ def _fitted(function: Callable[..., Any], model: nn.Module, one: Batch, local: C
     after = made if isinstance(made, nn.Module) else worker
     _refuse_other_shape(local.fit, model, after)
     return after.to(one.inputs.device)
+
+
+def _mini(names: Sequence[str], columns: Sequence[Tensor]) -> Mini:
+    return Mini.of(dict(zip(names, columns, strict=False)), columns[-1])
 
 
 def _arguments(

@@ -31,6 +31,7 @@ class Dataset:
     labels: Tensor  # (M,), int64
     resample: bool = False  # stored pictures have another resolution than `spec`; `take` resamples them
     origins: Tensor | None = None  # (M,) the photograph that each was cut from; None if no two share one
+    clients: tuple[int, ...] = ()  # samples of each client, one client after another; none if they are not told apart
 
     def __post_init__(self) -> None:
         what = f"data set {self.spec.name!r}"
@@ -49,6 +50,14 @@ class Dataset:
 
     def __len__(self) -> int:
         return len(self.labels)
+
+    def of_clients_with(self, samples: int) -> Dataset:
+        """Those of the clients who hold as many samples; all, where clients are not told apart or none does."""
+        if samples not in self.clients:
+            return self
+        kept = torch.tensor([own == samples for own in self.clients]).repeat_interleave(torch.tensor(self.clients))
+        alike = tuple(own for own in self.clients if own == samples)
+        return dataclasses.replace(self, inputs=self.inputs[kept], labels=self.labels[kept], clients=alike)
 
     def take(self, indices: Sequence[int] | Tensor) -> tuple[Tensor, Tensor]:
         """Inputs (..., *shape) as float32 in [0, 1] and labels (...), shaped as `indices` is."""

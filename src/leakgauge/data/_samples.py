@@ -93,7 +93,7 @@ def _targets(name: str, targets: Array) -> tuple[Tensor, str, int]:
     if not whole and not np.isfinite(targets).all():
         raise BadInput(what, allowed="finite", got="nan or inf", do="remove those samples")
     yes_or_no = bool(np.isin(targets, (0, 1)).all())
-    if targets.ndim > 1 and targets.shape[1] > 1 and yes_or_no and targets.ndim == 2:
+    if targets.ndim == 2 and yes_or_no and (targets.shape[1] > 1 or not whole):  # one yes or no is a float, too
         return torch.from_numpy(targets.astype(np.float32)), SEVERAL_CLASSES, targets.shape[1]
     if not whole:
         outputs = math.prod(targets.shape[1:]) if targets.ndim > 1 else 1

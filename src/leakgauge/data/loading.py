@@ -16,6 +16,7 @@ from torch import Tensor
 
 from leakgauge import catalog
 from leakgauge.data._dataset import IMAGENET_MEAN, IMAGENET_STD, SPLITS, Dataset, half, resized
+from leakgauge.data._loaders import arrays_of, is_loader
 from leakgauge.data._samples import from_samples
 from leakgauge.data.files import SUFFIXES, read_image, stack
 from leakgauge.errors import BadInput, Unreadable
@@ -42,12 +43,12 @@ def load(spec: str, split: str = "test", root: Path | None = None) -> Dataset:
     if name in catalog.find("data"):
         return _known_data(name, option, split, root) if has_option else _read(name, split, root)
     path, has_size, size = spec.partition(":size=")
-    if has_size:
+    if has_size and not catalog.is_own(spec):
         return _from_folder(path, _pixels(size, "FOLDER:size=32", 4, 1024), split)
     if path.endswith(".npz"):
         return _from_npz(Path(path), split)
     if catalog.is_own(spec):
-        return _from_factory(spec, catalog.own(spec), split)
+        return _from_factory(spec, split)
     if "/" in path or Path(path).is_dir():
         return _from_folder(path, _DEFAULT_SIZE, split)
     return _read(spec, split, root)  # refuses an unknown name
@@ -57,10 +58,9 @@ def load_whole(spec: str) -> tuple[Dataset, Dataset | None]:
     """All samples of the user's own arrays in their order, and public ones if a factory knows `split`."""
     if spec.endswith(".npz"):
         return _from_npz(Path(spec), None), None
-    factory = catalog.own(spec)
-    if "split" in inspect.signature(factory).parameters:
-        return _from_factory(spec, factory, "test"), _from_factory(spec, factory, "train")
-    return _from_factory(spec, factory, None), None
+    if "split" in inspect.signature(_factory_of(spec)[0]).parameters:
+        return _from_factory(spec, "test"), _from_factory(spec, "train")
+    return _from_factory(spec, None), None
 
 
 def _read(name: str, split: str, root: Path | None) -> Dataset:
@@ -169,14 +169,23 @@ def _pick(path: Path, arrays: dict[str, Any], keys: tuple[str, ...]) -> Any:
     raise BadInput(f"file {str(path)!r}", allowed=allowed, got=got, do="rename the array")
 
 
-def _from_factory(spec: str, factory: Callable[..., Any], split: str | None) -> Dataset:
-    """What the user's factory returns: a Dataset, or (inputs, labels).
+def _factory_of(spec: str) -> tuple[Callable[..., Any], dict[str, Any]]:
+    """The user's factory and its arguments, `FILE.py:FACTORY[:key=value,...]`."""
+    head, _, rest = spec.partition(":")
+    thing, _, fields = rest.partition(":")
+    return catalog.own(f"{head}:{thing}"), catalog.arguments(f"data {spec!r}", fields)
+
+
+def _from_factory(spec: str, split: str | None) -> Dataset:
+    """What the user's factory returns: a Dataset, (inputs, labels), or what their training loop reads.
 
     A factory with a `split` parameter splits for itself; otherwise half of each class is public. None takes all.
     """
+    factory, arguments = _factory_of(spec)
+    name = spec.split(":")[1]
     try:
         splits_itself = "split" in inspect.signature(factory).parameters
-        made = factory(split=split) if splits_itself else factory()
+        made = factory(**arguments, **({"split": split} if splits_itself else {}))
     except Exception as error:
         got, do = f"{type(error).__name__}: {error}", "mend it, or see --debug"
         raise BadInput(f"data {spec!r}", allowed="a function that can be called", got=got, do=do) from error
@@ -185,10 +194,14 @@ def _from_factory(spec: str, factory: Callable[..., Any], split: str | None) -> 
         if split is None:
             return made
         return _half_of(made, split)
+    if is_loader(made):
+        inputs, labels, clients = arrays_of(name, made)
+        read = _from_arrays(name, inputs, labels, split)
+        return dataclasses.replace(read, clients=clients) if split is None else read
     if not isinstance(made, (tuple, list)) or len(made) != 2:
-        allowed = "(inputs, labels) or a leakgauge.data.Dataset"
+        allowed = "(inputs, labels), a DataLoader or a leakgauge.data.Dataset"
         raise BadInput(f"what {spec!r} returns", allowed=allowed, got=type(made).__name__, do="return two arrays")
-    return _from_arrays(spec.rpartition(":")[2], made[0], made[1], split)
+    return _from_arrays(name, made[0], made[1], split)
 
 
 def _from_arrays(name: str, inputs: Any, labels: Any, split: str | None, classes: int = 0) -> Dataset:

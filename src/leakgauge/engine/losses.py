@@ -195,7 +195,7 @@ def loss_of(local: Client) -> Loss:
 
 
 def _own(name: str, function: Callable[[Any, Any], Any], output: Tensor, targets: Tensor) -> Tensor:
-    loss = function(output, targets)
+    loss = function(output, targets.to(output.dtype) if targets.is_floating_point() else targets)
     if not isinstance(loss, Tensor) or loss.dim():
         got = f"shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else type(loss).__name__
         raise BadInput(f"loss {name!r}", allowed="one number, a mean over the samples", got=got, do="average it")

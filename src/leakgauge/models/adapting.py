@@ -59,3 +59,12 @@ def output_of(made: Any) -> Any:
             return found
     some = made.values() if isinstance(made, dict) else made if isinstance(made, tuple | list) else ()
     return next((value for value in some if isinstance(value, Tensor) and value.is_floating_point()), made)
+
+
+def taken_back(model: nn.Module) -> tuple[nn.Module, DataSpec | None]:
+    """The model as its author's own training takes it, and what `adapted` knew of its samples; `model` is changed."""
+    if not isinstance(model, Adapted):
+        return model, None
+    spec = vars(model).pop("_leakgauge_spec")
+    model.__class__ = type(model).__bases__[1]
+    return model, spec

@@ -14,6 +14,7 @@ from leakgauge import catalog
 from leakgauge.engine.written_out import nothing_computed_again
 from leakgauge.errors import BadInput, LeakgaugeError, Unreadable
 from leakgauge.models._base import ModelSpec
+from leakgauge.models.adapters import by_model_names, holds_all_that_is_trained
 from leakgauge.models.adapting import adapted
 from leakgauge.models.layers import seeded
 from leakgauge.reading.tensors import read_safetensors, read_torch
@@ -108,12 +109,7 @@ def _arguments(what: str, factory: Any, fields: str, data: DataSpec, seed: int) 
 
     A bare **kwargs is not taken as an invitation: it is mostly handed on to something that knows no `seed`.
     """
-    arguments: dict[str, Any] = {}
-    for part in filter(None, fields.split(",")):
-        key, sep, value = part.partition("=")
-        if not sep or not key.strip().isidentifier():
-            raise BadInput(what, allowed="key=value,... behind it", got=repr(part), do="add key=")
-        arguments[key.strip()] = _parse(value.strip())
+    arguments = catalog.arguments(what, fields)
     try:
         signature = inspect.signature(factory)
     except (TypeError, ValueError):  # built-ins without one
@@ -127,17 +123,6 @@ def _arguments(what: str, factory: Any, fields: str, data: DataSpec, seed: int) 
         allowed, do = f"given the arguments of {signature}", "write them as FILE.py:FACTORY:key=value,..."
         raise BadInput(what, allowed=allowed, got=str(error), do=do) from error
     return arguments
-
-
-def _parse(text: str) -> Any:
-    if text.lower() in ("true", "false"):
-        return text.lower() == "true"
-    for kind in (int, float):
-        try:
-            return kind(text)
-        except ValueError:
-            continue
-    return text
 
 
 def _zero_logits(model: nn.Module, data: DataSpec) -> Any:
@@ -188,7 +173,10 @@ def _load_weights(model: nn.Module, path: str) -> None:
     tensors = load_tensors(path)
     expected = model.state_dict()
     # A count that only old checkpoints lack and that nothing here reads.
+    tensors = by_model_names(tensors, expected)
     missing = [n for n in expected if n not in tensors and not n.endswith("num_batches_tracked")]
+    if holds_all_that_is_trained(model, tensors):  # the frozen rest is as the user's own factory makes it
+        missing = []
     extra = [n for n in tensors if n not in expected]
     wrong = [n for n in tensors if n in expected and tensors[n].shape != expected[n].shape]
     do = "choose the model, its fields and the data it was saved for"

@@ -153,6 +153,7 @@ def _scored_clients(
         public = None if public is None else recorded_clients.lent_by(public, batches, scenario.seed)
     else:
         samples, public = load_whole(scenario.data)
+        samples = samples.of_clients_with(scenario.batch_size)
         size, count, spec = scenario.batch_size, len(clients), samples.spec
         fits = len(samples) % size == 0 and len(samples) >= size * count
         allowed = f"{size} samples for each of the {count} clients"
@@ -163,6 +164,8 @@ def _scored_clients(
         rows = [place for place, client in enumerate(clients) if client in readable]
     else:
         assert victims.shared is not None
+        if catalog.is_own(scenario.model):
+            choose_way(model, spec)  # its updates are computed from here on
         rows = recorded_clients.batch_of_each(model, victims.shared, batches, scenario.local).tolist()
     batches = batches.take(rows)
     victims = dataclasses.replace(victims, samples=batches.labels.shape[1], crowd=batches)

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from leakgauge.client.observe import check_update
 from leakgauge.errors import BadInput, Unreadable
+from leakgauge.models.adapters import by_model_names
 from leakgauge.reading.files import read_json, regular
 from leakgauge.reading.sealed import check_digest
 from leakgauge.reading.tensors import read_safetensors
@@ -118,6 +119,7 @@ def tensors_of(entry: Recorded, model: nn.Module) -> SharedUpdate:
     """The update (T = 1), held against the model; zeros only, or what is not finite, is refused."""
     tensors = {n: (t if t.dtype == torch.float64 else t.float())[None] for n, t in _load(entry, entry.update).items()}
     named = dict(model.named_parameters())
+    tensors = by_model_names(tensors, named)
     buffers = {n: tensors.pop(n) for n, _ in model.named_buffers() if n in tensors}
     for name in [n for n in tensors if n in named and not named[n].requires_grad]:
         del tensors[name]  # a frozen one comes with the whole model and shows nothing

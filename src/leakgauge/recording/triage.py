@@ -69,7 +69,10 @@ def _first_layer(observation: Observation) -> list[Clue]:
     if layer is None:
         meaning = "no ratio of a layer's gradients to take; for other closed forms see the next line"
         return [clue("not an nn.Linear on the raw input", meaning, INFO)]
-    gradient = observed_gradient(observation)
+    try:
+        gradient = observed_gradient(observation)
+    except NotApplicable as error:
+        return [clue(f"{layer}, without the sizes of its gradient", str(error), INFO)]
     weight, bias = gradient.get(f"{layer}.weight"), gradient.get(f"{layer}.bias")
     if weight is None or bias is None:
         return [clue(f"{layer}, without weight or bias in the update", "no ratio to take", INFO)]

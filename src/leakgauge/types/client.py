@@ -187,6 +187,27 @@ class Client(Settings):
                 "local: class_weights", allowed="numbers above 0", got=self.class_weights, do="write 1+2+0.5"
             )
 
+    @classmethod
+    def of_own(cls, text: str, beside: str | None = None) -> Client:
+        """The short form of a client that runs its own training: `FILE.py:FUNCTION[,field=value...]`.
+
+        `beside` are further fields, as they are written behind --local.
+        """
+        function, _, rest = text.partition(",")
+        if not _is_own(function) or "=" in function:
+            do = "name the training function first: --client task.py:train,lr=0.1,momentum=0.9"
+            raise BadInput("--client", allowed="FILE.py:FUNCTION[,field=value...]", got=repr(text), do=do)
+        words = [word for part in (rest, beside or "") for word in part.split(",") if word]
+        if twice := [word for word in words if word.partition("=")[0].strip() in ("kind", "fit")]:
+            got, do = repr(twice[0]), "leave it out; a training of one's own shares weights (fedavg)"
+            raise BadInput("--client", allowed="used without kind and fit", got=got, do=do)
+        return cls.from_text(",".join(["kind=fedavg", f"fit={function}", *words]))
+
+    @property
+    def declared(self) -> Client:
+        """What an attacker may know of it: the settings, never the client's own function."""
+        return dataclasses.replace(self, fit="") if self.fit else self
+
     @property
     def weights_of_classes(self) -> tuple[float, ...]:
         try:
