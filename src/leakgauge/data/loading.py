@@ -202,7 +202,11 @@ def _from_arrays(name: str, inputs: Any, labels: Any, split: str | None, classes
         whole = from_samples(name, arrays, _array(name, "labels", labels))
         return whole if split is None else _half_of(whole, split)
     x, y = _array(name, "inputs", inputs), _array(name, "labels", labels)
-    refuse_labels(name, y.shape, not np.issubdtype(y.dtype, np.integer), len(x), y.dtype)
+    if len(y) != len(x) or not len(x):
+        do = "give one class number per sample"
+        raise BadInput(
+            f"labels of {name!r}", allowed=f"{len(x) or 'some'} whole numbers, one per sample", got=len(y), do=do
+        )
     y = y.astype(np.int64)
     if not 0 <= int(y.min()) <= int(y.max()) < _MOST_CLASSES:
         allowed, do = f"0 to {_MOST_CLASSES - 1}", "number the classes from 0"
@@ -211,6 +215,11 @@ def _from_arrays(name: str, inputs: Any, labels: Any, split: str | None, classes
     spec = own_spec(name, x.shape[1:], max(_LEAST_CLASSES, int(y.max()) + 1, classes))
     index = np.arange(len(y)) if split is None else half(y, split)
     return Dataset(spec, torch.from_numpy(x[index]), torch.from_numpy(y[index]))
+
+
+def samples_of(name: str, inputs: Any, labels: Any) -> Dataset:
+    """A batch that is at hand, of any kind."""
+    return _from_arrays(name, inputs, labels, None)
 
 
 def _usual(inputs: Any, labels: Any) -> bool:
@@ -277,28 +286,3 @@ def own_spec(name: str, shape: tuple[int, ...], classes: int) -> DataSpec:
         return DataSpec(name, tuple(shape), classes, "tabular")
     mean, std = ((0.449,), (0.226,)) if shape[0] == 1 else (IMAGENET_MEAN, IMAGENET_STD)
     return DataSpec(name, tuple(shape), classes, "image", mean=mean, std=std)
-
-
-def refuse_labels(name: str, shape: tuple[int, ...], fractions: bool, samples: int, dtype: Any = "numbers") -> None:
-    """One class number for each sample is what can be audited today."""
-    if len(shape) == 1 and not fractions and shape[0] == samples > 0:
-        return
-    do = "give one class number per sample"
-    if fractions or len(shape) > 1:
-        do += "; regression, several labels a sample and labels of sequences cannot be audited yet"
-    allowed, got = f"{samples or 'some'} whole numbers, one per sample", f"{dtype} of shape {tuple(shape)}"
-    raise BadInput(f"labels of {name!r}", allowed=allowed, got=got, do=do)
-
-
-def refuse_kind(name: str, shape: tuple[int, ...], fractions: bool) -> None:
-    """Pictures (1 or 3, H, W) and rows of a table, as fractions, are what can be audited today."""
-    what = f"inputs of {name!r}"
-    if not fractions:
-        do = f"scale bytes to [0, 1]; {_EMBEDDED_TOKENS}"
-        raise BadInput(what, allowed="floats between 0 and 1", got="whole numbers", do=do)
-    if len(shape) == 1 or (len(shape) == 3 and shape[0] in (1, 3)):
-        return
-    do = "reshape them, and back inside the model"
-    if len(shape) == 2:
-        do = f"give series as pictures of shape {(1, *shape)}, and let the model drop the first axis again"
-    raise BadInput(what, allowed="(N, features) or (N, 1 or 3, H, W)", got=("N", *shape), do=do)

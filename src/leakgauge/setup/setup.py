@@ -30,11 +30,22 @@ from leakgauge.generators.loading import PUBLIC, generator_content, load_generat
 from leakgauge.metrics import Metric
 from leakgauge.metrics.scoring import DEFAULT
 from leakgauge.models import load_model
-from leakgauge.models.loading import logits_of
+from leakgauge.models.loading import check_loss, logits_of
 from leakgauge.reading.keys import content_of, key_of, tensors_of
 from leakgauge.setup.plan import parse_chain, split_chain
 from leakgauge.setup.victims import Victims
-from leakgauge.types import ONE_CLASS, Batch, DataSpec, Defense, Fact, Scenario, SharedUpdate, ThreatModel, threat_model
+from leakgauge.types import (
+    ONE_CLASS,
+    SEQUENCE,
+    Batch,
+    DataSpec,
+    Defense,
+    Fact,
+    Scenario,
+    SharedUpdate,
+    ThreatModel,
+    threat_model,
+)
 
 PUBLIC_SAMPLES = 512
 OTHERS, OTHERS_NUMBERS = 2000, 2**26  # samples to compare recoveries with, and what they may hold together
@@ -153,7 +164,7 @@ class Setup:
 
 def _told_apart(scenario: Scenario, spec: DataSpec) -> DataSpec:
     """Own samples need not hold every class that an own model tells apart."""
-    if spec.target != ONE_CLASS or not (
+    if spec.target not in (ONE_CLASS, SEQUENCE) or not (
         catalog.is_own(scenario.model) and (catalog.is_own(scenario.data) or scenario.data.endswith(".npz"))
     ):
         return spec
@@ -172,7 +183,9 @@ def load_setup(
     told = threat_model(scenario.threat_model)
     victims = load(scenario.data, "test", data_root)
     data = _told_apart(scenario, victims.spec)
-    model = load_model(scenario.model, data, scenario.seed, scenario.weights).to(where)
+    model = load_model(scenario.model, data, scenario.seed, scenario.weights)
+    check_loss(model, data, scenario.local, victims.labels)
+    model = model.to(where)
     pool = shares(victims.labels, scenario.partition, scenario.seed)
     clients = max((behind_one(parse_chain(chain)) for chain in scenario.defenses), default=1)
     crowd = draw_victims(

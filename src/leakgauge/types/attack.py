@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, final
 
 from leakgauge.errors import BadInput, HiddenFact, LeakgaugeError, NotApplicable
 from leakgauge.settings import Settings
-from leakgauge.types.client import CROSS_ENTROPY, Batch, DataSpec, take
+from leakgauge.types.client import CROSS_ENTROPY, ONE_CLASS, Batch, DataSpec, take
 from leakgauge.types.knowledge import Fact, Observation
 
 if TYPE_CHECKING:  # what only names things, such as `leakgauge list`, does not wait for torch
@@ -202,10 +202,17 @@ class Attack(Settings):
             raise BadInput(
                 "seeds", allowed=f"{observation.trials}, one per trial", got=len(seeds), do="give one seed per trial"
             )
-        if observation.knows(Fact.LOCAL_TRAINING):
-            loss = observation.fact(Fact.LOCAL_TRAINING).loss
-            if self.losses and loss not in self.losses and not self.baseline:
-                raise NotApplicable(f"{self.name} rests on {' or '.join(self.losses)}, and the clients' loss is {loss}")
+        self.check_loss(observation)
+
+    def check_loss(self, observation: Observation) -> None:
+        """Refuse an observation whose loss, or whose targets, the attack does not hold for."""
+        if not self.losses or self.baseline:
+            return
+        loss = observation.fact(Fact.LOCAL_TRAINING).loss if observation.knows(Fact.LOCAL_TRAINING) else ""
+        if loss and loss not in self.losses:
+            raise NotApplicable(f"{self.name} rests on {' or '.join(self.losses)}, and the clients' loss is {loss}")
+        if observation.knows(Fact.INPUT_SPEC) and observation.fact(Fact.INPUT_SPEC).target != ONE_CLASS:
+            raise NotApplicable(f"{self.name} rests on one class a sample, and targets here are others")
 
 
 def _check_shapes(name: str, result: Reconstruction, trials: int) -> None:
