@@ -52,7 +52,17 @@ def triage(observation: Observation, *, ranks: bool = True) -> tuple[Clue, ...]:
 
 def triage_of(setup: Setup) -> tuple[Clue, ...]:
     """Of the first victim's undefended update, as an attacker of the scenario would see it; of all in a blind audit."""
-    return triage(first_observation(setup, (0,) if setup.scored else range(setup.victims.trials)), ranks=False)
+    seen = first_observation(setup, (0,) if setup.scored else range(setup.victims.trials))
+    return believed(setup, triage(seen, ranks=False))
+
+
+def believed(setup: Setup, clues: Sequence[Clue]) -> tuple[Clue, ...]:
+    """The clues, of which none is wrong where the batch at hand gave this very update by the claimed step."""
+    origin = setup.victims.belonging
+    if origin is None or not origin.sure:
+        return tuple(clues)
+    why = "unusual, but the batch at hand gives this very update by the step that is claimed"
+    return tuple(dataclasses.replace(c, severity=INFO, meaning=why) if c.severity == WRONG else c for c in clues)
 
 
 def first_observation(setup: Setup, trials: Sequence[int] = (0,)) -> Observation:
