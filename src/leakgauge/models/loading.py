@@ -14,10 +14,11 @@ from leakgauge import catalog
 from leakgauge.engine.losses import loss_of
 from leakgauge.errors import BadInput, LeakgaugeError, Unreadable
 from leakgauge.models._base import ModelSpec
-from leakgauge.models.adapting import adapted
+from leakgauge.models.adapting import adapted, as_written
 from leakgauge.models.layers import seeded
 from leakgauge.reading.tensors import read_safetensors, read_torch
 from leakgauge.types import (
+    CATEGORIES,
     CROSS_ENTROPY,
     NLL_ON_LOGITS,
     ONE_CLASS,
@@ -160,11 +161,20 @@ def _zero_logits(model: nn.Module, data: DataSpec) -> Any:
         return model(torch.zeros(1, *data.shape))
 
 
+def _arguments_of(model: nn.Module) -> str:
+    return ", ".join(repr(name) for name in inspect.signature(as_written(model).forward).parameters)
+
+
 def check_forward(what: str, model: nn.Module, data: DataSpec) -> None:
     """One zero sample must give (1, classes) finite logits."""
     try:
         logits = _zero_logits(model, data)
     except Exception as error:
+        if isinstance(error, TypeError) and data.parts and " argument" in str(error):
+            got = f"arrays called {', '.join(repr(part.name) for part in data.parts)}: {error}"
+            do = "call them as the arguments of the model's forward are called"
+            allowed = f"a dictionary with {_arguments_of(model)}"
+            raise BadInput(f"inputs for model {what!r}", allowed=allowed, got=got, do=do) from error
         do = f"take {tuple(data.shape)} samples and return {data.classes} logits (num_classes={data.classes})"
         if len(data.shape) == 3 and data.shape[0] == 1:
             do += "; arrays (M, H, W) are read as grey pictures (M, 1, H, W): a model of series drops that axis"
@@ -180,6 +190,7 @@ def check_forward(what: str, model: nn.Module, data: DataSpec) -> None:
         raise BadInput(f"logits of model {what!r}", allowed="finite", got="nan or infinity", do="check its parameters")
 
 
+TRIED = 256  # samples that go through a model before anything runs
 _FITTING = {  # target -> losses
     ONE_CLASS: (CROSS_ENTROPY, NLL_ON_LOGITS, "nll"),
     SEQUENCE: (CROSS_ENTROPY, "nll"),
@@ -194,8 +205,28 @@ _ARE = {
 }
 
 
-def check_loss(model: nn.Module, data: DataSpec, local: Client, labels: Tensor) -> None:
-    """The client's loss must take the data's targets (M, ...) and what the model makes of samples."""
+def check_samples(model: nn.Module, data: DataSpec, local: Client, samples: tuple[Tensor, Tensor]) -> None:
+    """Some samples (M, *shape) and their targets (M, ...) must go through the model and the client's loss."""
+    inputs, labels = samples
+    if any(part.kind == CATEGORIES for part in data.parts):
+        _check_own_form(model, data, inputs[:TRIED])
+    _check_loss(model, data, local, labels)
+
+
+def _check_own_form(model: nn.Module, data: DataSpec, inputs: Tensor) -> None:
+    """Whole numbers as they are: an embedding that lacks some would not be seen to in the form that is searched."""
+    values = data.decode(inputs)
+    try:
+        with torch.no_grad():
+            model(next(iter(values.values()))) if len(values) == 1 else model(**values)
+    except IndexError as error:
+        largest = ", ".join(f"{p.name or 'inputs'} to {p.size - 1}" for p in data.parts if p.kind == CATEGORIES)
+        do = "check the size of its embeddings, and that --data is what it was made for"
+        raise BadInput("categories", allowed="such as the model knows", got=f"{largest}: {error}", do=do) from error
+
+
+def _check_loss(model: nn.Module, data: DataSpec, local: Client, labels: Tensor) -> None:
+    """The loss must take the targets and what the model makes of samples."""
     fitting = _FITTING[data.target]
     if not catalog.is_own(local.loss):
         if data.target in (SEVERAL_CLASSES, QUANTITIES) and labels.dim() == 2 and data.classes > 1:

@@ -42,7 +42,7 @@ from leakgauge.engine.ways import choose_way, usual_way
 from leakgauge.errors import BadInput
 from leakgauge.models import load_model
 from leakgauge.models.adapting import adapted
-from leakgauge.models.loading import check_forward, check_loss, freeze_unused, logits_of, outputs_on
+from leakgauge.models.loading import TRIED, check_forward, check_samples, freeze_unused, logits_of, outputs_on
 from leakgauge.reading.keys import content_of, key_of, tensors_of
 from leakgauge.recording import recorded_clients
 from leakgauge.recording.belonging import belonging
@@ -134,7 +134,7 @@ def scored_setup(
     else:
         samples, public = load_whole(scenario.data)
         model, spec = _model_and_spec(scenario, samples.spec)
-        check_loss(model, spec, scenario.local, samples.labels)
+        check_samples(model, spec, scenario.local, samples.take(range(min(len(samples), TRIED))))
         update = _read(scenario, model)
         allowed = f"as many samples for each of the {update.trials} clients in the update"
         batches = _in_batches(samples, update.trials, len(samples) % update.trials == 0, allowed)
@@ -227,7 +227,7 @@ def setup_of(
     set_precision(scenario.precision)
     samples = samples_of("your batch", inputs, labels)
     model, spec = _adapted_to(copy.deepcopy(model).cpu().eval(), samples.spec)  # the loop trains its own
-    check_loss(model, spec, scenario.local, samples.labels)
+    check_samples(model, spec, scenario.local, samples.take(range(min(len(samples), TRIED))))
     freeze_unused(model, spec.shape)
     for name, tensor in update.items():
         if not isinstance(tensor, Tensor):

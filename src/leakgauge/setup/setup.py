@@ -30,7 +30,7 @@ from leakgauge.generators.loading import PUBLIC, generator_content, load_generat
 from leakgauge.metrics import Metric
 from leakgauge.metrics.scoring import DEFAULT
 from leakgauge.models import load_model
-from leakgauge.models.loading import check_loss, logits_of
+from leakgauge.models.loading import TRIED, check_samples, logits_of
 from leakgauge.reading.keys import content_of, key_of, tensors_of
 from leakgauge.setup.plan import parse_chain, split_chain
 from leakgauge.setup.victims import Victims
@@ -184,7 +184,7 @@ def load_setup(
     victims = load(scenario.data, "test", data_root)
     data = _told_apart(scenario, victims.spec)
     model = load_model(scenario.model, data, scenario.seed, scenario.weights)
-    check_loss(model, data, scenario.local, victims.labels)
+    check_samples(model, data, scenario.local, victims.take(range(min(len(victims), TRIED))))
     model = model.to(where)
     pool = shares(victims.labels, scenario.partition, scenario.seed)
     clients = max((behind_one(parse_chain(chain)) for chain in scenario.defenses), default=1)
