@@ -25,8 +25,8 @@ from leakgauge.engine.memory import fitting
 from leakgauge.errors import NotApplicable
 from leakgauge.matching.distance import gradient_distance
 from leakgauge.matching.first_layer import LEAST_SQUARES, PARALLEL, FirstLayer, first_layer_of
-from leakgauge.matching.labels import single_label
-from leakgauge.matching.updates import classifier_layer, observed_gradient, without_search
+from leakgauge.matching.labels import one_label
+from leakgauge.matching.updates import observed_gradient, without_search
 from leakgauge.types import Attack, DataSpec, Fact, Observation, Progress, Reconstruction
 
 _TINY = 1e-30
@@ -55,6 +55,7 @@ class Linear(Attack):
     tier: ClassVar[str] = "quick"
     cost: ClassVar[float] = 1.0
     needs: ClassVar[frozenset[Fact]] = frozenset({Fact.INPUT_SPEC, Fact.NUM_SAMPLES, Fact.LOCAL_TRAINING})
+    losses: ClassVar[tuple[str, ...]] = ()  # only the label rests on one
 
     def check(self, observation: Observation) -> None:
         self.problem(observation, ())
@@ -76,7 +77,7 @@ class Linear(Attack):
         data: DataSpec = observation.fact(Fact.INPUT_SPEC)
         samples: int = observation.fact(Fact.NUM_SAMPLES)
         rows = _rows(problem, samples)  # (T, N, in)
-        label = single_label(gradient, classifier_layer(observation)) if samples == 1 else None
+        label = one_label(observation) if samples == 1 else None
         scale, shift = problem.affine
         if problem.fit_scale and label is not None:
             local = observation.fact(Fact.LOCAL_TRAINING)

@@ -14,7 +14,8 @@ from torch import Tensor
 from leakgauge.errors import NotApplicable
 from leakgauge.matching.label_counts import RULES as COUNT_RULES
 from leakgauge.matching.label_counts import chosen_rules
-from leakgauge.matching.last_layer import Clues, clues_of
+from leakgauge.matching.last_layer import Clues, clues_of, refuse_other_targets
+from leakgauge.matching.targets import read_targets
 from leakgauge.matching.updates import classifier_layer, observed_gradient
 from leakgauge.matching.whole_counts import sorted_labels
 from leakgauge.types import CROSS_ENTROPY, NLL_ON_LOGITS, ONE_CLASS, Client, Fact, Observation
@@ -60,6 +61,7 @@ def refuse_uncountable(local: Client, samples: int) -> None:
 
 def inferred_labels(observation: Observation, rule: str = "auto", single: str = "auto") -> Tensor:
     """The labels (T, N) behind each update, in rising order; of one sample by the rule `single`."""
+    refuse_other_targets(observation)
     local: Client = observation.fact(Fact.LOCAL_TRAINING)
     samples: int = observation.fact(Fact.NUM_SAMPLES)
     refuse_uncountable(local, samples)
@@ -70,8 +72,16 @@ def inferred_labels(observation: Observation, rule: str = "auto", single: str = 
     return sorted_labels(counted(clues, rule)[0], clues.samples)
 
 
+def one_label(observation: Observation) -> Tensor | None:
+    """The label (T,) of the one sample behind each update; None where targets are no single class or none is read."""
+    try:
+        return inferred_labels(observation)[:, 0]
+    except NotApplicable:
+        return None
+
+
 def revealed_labels(observation: Observation) -> Tensor | None:
-    """(T, N) if the threat model reveals them."""
+    """(T, N), or as targets are, if the threat model reveals them."""
     return observation.fact(Fact.LABELS) if observation.knows(Fact.LABELS) else None
 
 
@@ -83,9 +93,10 @@ def searched_labels(observation: Observation, source: str, single: str = "auto")
     labels = revealed_labels(observation)
     if labels is not None or source == OPTIMISE:
         return labels
-    if observation.fact(Fact.INPUT_SPEC).target != ONE_CLASS:
-        return None
     try:
+        if observation.fact(Fact.INPUT_SPEC).target != ONE_CLASS:
+            exact = read_targets(observation).exact
+            return None if exact is None else exact.to(next(iter(observation.update.tensors.values())))
         return inferred_labels(observation, single=single)
     except NotApplicable:
         return None
@@ -94,6 +105,8 @@ def searched_labels(observation: Observation, source: str, single: str = "auto")
 def labels_can_be_read(observation: Observation) -> bool:
     """Are the labels revealed, or is the gradient there of a last layer that shows them?"""
     try:
+        if not observation.knows(Fact.LABELS) and observation.fact(Fact.INPUT_SPEC).target != ONE_CLASS:
+            return read_targets(observation).exact is not None
         layer = "" if observation.knows(Fact.LABELS) else classifier_layer(observation)
     except NotApplicable:
         return False

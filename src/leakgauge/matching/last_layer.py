@@ -19,7 +19,25 @@ from leakgauge.errors import NotApplicable
 from leakgauge.matching.shared_precision import shared_precision
 from leakgauge.matching.updates import classifier_layer, observed_gradient
 from leakgauge.models.locked_norm import FIRST_ROUND, SeveralRounds
-from leakgauge.types import CROSS_ENTROPY, Batch, Client, Fact, Observation
+from leakgauge.types import (
+    CROSS_ENTROPY,
+    ONE_CLASS,
+    QUANTITIES,
+    SEQUENCE,
+    SEVERAL_CLASSES,
+    Batch,
+    Client,
+    Fact,
+    Observation,
+)
+
+CANNOT = "labels cannot be read here"
+TARGET_WORDS = {
+    ONE_CLASS: "one class a sample",
+    SEVERAL_CLASSES: "several classes a sample",
+    QUANTITIES: "numbers",
+    SEQUENCE: "labels in a row",
+}
 
 _DUMMIES = 16  # of each kind: black, white, noise
 _PASS = 128  # samples in one forward pass
@@ -85,6 +103,7 @@ class Clues:
 
 def clues_of(observation: Observation, *, public: bool = True) -> Clues:
     """What the observation shows of its last layer; with `public` the probe is public data where it is known."""
+    refuse_other_targets(observation)
     observation = _first_round(observation)
     layer = classifier_layer(observation)
     gradient = observed_gradient(observation)
@@ -114,6 +133,13 @@ def _unsmoothed(clues: Clues, local: Client) -> Clues:
     rows = (clues.rows + share * spread.mT @ probe.features / probe.features.shape[1]) / (1 - share)
     bias = (clues.bias + share * spread.mean(1)) / (1 - share)
     return dataclasses.replace(clues, rows=rows, bias=bias)
+
+
+def refuse_other_targets(observation: Observation) -> None:
+    """For rules that read one class a sample."""
+    target = observation.fact(Fact.INPUT_SPEC).target
+    if target != ONE_CLASS:
+        raise NotApplicable(f"{CANNOT} as one class a sample: targets are {TARGET_WORDS[target]}")
 
 
 def proven_labels(observation: Observation) -> Tensor | None:

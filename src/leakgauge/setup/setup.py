@@ -31,7 +31,7 @@ from leakgauge.generators.loading import PUBLIC, generator_content, load_generat
 from leakgauge.metrics import Metric
 from leakgauge.metrics.scoring import DEFAULT
 from leakgauge.models import load_model
-from leakgauge.models.loading import logits_of
+from leakgauge.models.loading import TRIED, check_samples, logits_of
 from leakgauge.reading.keys import content_of, key_of, tensors_of
 from leakgauge.setup.plan import parse_chain, split_chain
 from leakgauge.setup.victims import Victims
@@ -40,6 +40,7 @@ from leakgauge.types import (
     NLL,
     NLL_ON_LOGITS,
     ONE_CLASS,
+    SEQUENCE,
     Batch,
     Client,
     DataSpec,
@@ -182,7 +183,7 @@ def refuse_raw_logits(model: nn.Module, data: DataSpec, local: Client) -> None:
 
 def _told_apart(scenario: Scenario, spec: DataSpec) -> DataSpec:
     """Own samples need not hold every class that an own model tells apart."""
-    if spec.target != ONE_CLASS or not (
+    if spec.target not in (ONE_CLASS, SEQUENCE) or not (
         catalog.is_own(scenario.model) and (catalog.is_own(scenario.data) or scenario.data.endswith(".npz"))
     ):
         return spec
@@ -201,7 +202,9 @@ def load_setup(
     told = threat_model(scenario.threat_model)
     victims = load(scenario.data, "test", data_root)
     data = _told_apart(scenario, victims.spec)
-    model = load_model(scenario.model, data, scenario.seed, scenario.weights).to(where)
+    model = load_model(scenario.model, data, scenario.seed, scenario.weights)
+    check_samples(model, data, scenario.local, victims.take(range(min(len(victims), TRIED))))
+    model = model.to(where)
     refuse_raw_logits(model, data, scenario.local)
     pool = shares(victims.labels, scenario.partition, scenario.seed)
     clients = max((behind_one(parse_chain(chain)) for chain in scenario.defenses), default=1)

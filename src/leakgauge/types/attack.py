@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, final
 
 from leakgauge.errors import BadInput, HiddenFact, LeakgaugeError, NotApplicable
 from leakgauge.settings import Settings
-from leakgauge.types.client import CROSS_ENTROPY, Batch, DataSpec, take
+from leakgauge.types.client import CROSS_ENTROPY, ONE_CLASS, Batch, DataSpec, take
 from leakgauge.types.knowledge import Fact, Observation
 
 if TYPE_CHECKING:  # what only names things, such as `leakgauge list`, does not wait for torch
@@ -203,14 +203,22 @@ class Attack(Settings):
             raise BadInput(
                 "seeds", allowed=f"{observation.trials}, one per trial", got=len(seeds), do="give one seed per trial"
             )
+        self.check_loss(observation)
+
+    def check_loss(self, observation: Observation) -> None:
+        """Refuse an observation whose loss, or whose targets, the attack does not hold for."""
+        if not self.losses or self.baseline:
+            return
+        rests = f"{self.name} rests on"
         if observation.knows(Fact.LOCAL_TRAINING):
             local = observation.fact(Fact.LOCAL_TRAINING)
-            rests = f"{self.name} rests on {' or '.join(self.losses)}"
-            if self.losses and local.kind_of_loss not in self.losses and not self.baseline:
-                raise NotApplicable(f"{rests}, and the clients' loss is {local.loss}")
+            if local.kind_of_loss not in self.losses:
+                raise NotApplicable(f"{rests} {' or '.join(self.losses)}, and the clients' loss is {local.loss}")
             more = "smoothed labels" if local.label_smoothing else "weights of classes" if local.class_weights else ""
-            if self.losses and more and not self.weighed and not self.baseline:
-                raise NotApplicable(f"{rests} as it is, and the clients' has {more}")
+            if more and not self.weighed:
+                raise NotApplicable(f"{rests} {' or '.join(self.losses)} as it is, and the clients' has {more}")
+        if observation.knows(Fact.INPUT_SPEC) and observation.fact(Fact.INPUT_SPEC).target != ONE_CLASS:
+            raise NotApplicable(f"{rests} one class a sample, and targets here are others")
 
 
 def _check_shapes(name: str, result: Reconstruction, trials: int) -> None:

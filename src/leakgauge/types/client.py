@@ -12,7 +12,7 @@ from leakgauge.errors import BadInput
 from leakgauge.settings import Settings, setting
 
 if TYPE_CHECKING:  # what only names things, such as `leakgauge list`, does not wait for torch
-    from torch import Tensor, nn
+    from torch import Generator, Tensor, nn
 
 PARTITIONS = ("none", "iid", "classes", "dirichlet")
 OPTIMIZERS = ("adam", "sgd", "nesterov")
@@ -89,6 +89,17 @@ class DataSpec:
         widths = [part.width for part in self.parts]
         pieces = torch.split(samples.flatten(samples.dim() - len(self.shape)), widths, -1)
         return {part.name: piece for part, piece in zip(self.parts, pieces, strict=True)}
+
+    def draw_targets(self, size: tuple[int, int], generator: Generator) -> Tensor:
+        """Targets (T, N, ...) drawn by chance, as a loss takes them."""
+        import torch
+
+        shape = (*size, *self.target_shape)
+        if self.target == QUANTITIES:
+            return torch.randn(shape, generator=generator)
+        if self.target == SEVERAL_CLASSES:
+            return torch.randint(2, shape, generator=generator).float()
+        return torch.randint(self.classes, shape, generator=generator)
 
     def decode(self, samples: Tensor) -> dict[str, Tensor]:
         """(..., *shape) -> each input as the model takes it."""
