@@ -330,6 +330,9 @@ def test_own_data_from_a_factory(leakgauge, own):
         "kind": "image",
         "mean": 0,
         "std": 0,
+        "parts": [],
+        "target": "class",
+        "target_shape": [],
     }
     assert outcome.json["summary"][0]["success_rate"]["value"] == 1
 

@@ -116,14 +116,14 @@ def test_a_scenario_says_which_and_the_report_repeats_it():
     scenario = Scenario(
         model="mlp:hidden=8",
         data="digits",
-        attacks=("linear",),
+        attacks=("labels",),
         trials=2,
         shared_layers="first:1",
         threat_model="honest-but-curious",
     )
     report, _ = run_audit(scenario)
     assert report.scenario.as_dict()["shared_layers"] == "first:1"
-    (row,) = (r for r in report.summary if r.attack == "linear")
+    (row,) = (r for r in report.summary if r.attack == "labels")
     assert "not shared" in (row.error or ""), "the label stands in the last layer"
     with pytest.raises(BadInput, match="shared_layers must be text"):
         Scenario(shared_layers=3)

@@ -123,7 +123,7 @@ def test_all_that_is_known_of_several_defenses_has_its_place(scene):
     assert known.width == known.painter.width + 16 == plain.pixels + 1 + 16
     assert (known.unrolled.epochs, known.unrolled.lr) == (3, 0.2)
     assert known.compression == Levels(3, "nearest")
-    assert known.client_gradient.__self__ == Clipping(0.5, "whole", "sample")
+    assert known.client_gradient.func.__self__ == Clipping(0.5, "whole", "sample")
 
 
 def test_of_two_weights_of_smoothness_that_of_the_defense_that_acts_last_counts(scene):

@@ -167,7 +167,7 @@ def test_a_generators_pictures_are_not_told_apart_by_slices(attack):
 def test_with_clipping_the_attacker_knows_the_bound_too(scene):
     defense = Sensitivity(clip=0.5, root=10)
     posed = scene(defense).posed(CPL(), Known(defense, "without noised slices"))
-    assert posed.client_gradient.__self__ == Clipping(0.5, "whole", "sample")
+    assert posed.client_gradient.func.__self__ == Clipping(0.5, "whole", "sample")
     assert known_to(posed)[0].noise_std == 0.05
 
 
@@ -175,7 +175,7 @@ def test_clipping_without_noise_is_known_as_clipping(scene, first_layer):
     defense = Sensitivity(std=0, clip=0.5)
     assert defense.ways(CPL()) == defense.ways(Linear()) == defense.ways(Peeling()) == ("",)
     posed = scene(defense).posed(CPL(), Known(defense))
-    assert posed.client_gradient.__self__ == Clipping(0.5, "whole", "sample")
+    assert posed.client_gradient.func.__self__ == Clipping(0.5, "whole", "sample")
     assert posed.strategy is None
     assert first_layer(defense).combine == "least-squares"
 

@@ -16,7 +16,7 @@ from leakgauge.engine.written_out import nothing_computed_again
 from leakgauge.errors import BadInput, LeakgaugeError, Unreadable
 from leakgauge.models._base import ModelSpec
 from leakgauge.models.adapters import by_model_names, holds_all_that_is_trained
-from leakgauge.models.adapting import adapted, as_written
+from leakgauge.models.adapting import Adapted, adapted, as_written
 from leakgauge.models.layers import seeded
 from leakgauge.reading.tensors import read_safetensors, read_torch
 from leakgauge.types import (
@@ -194,7 +194,7 @@ _ARE = {
 def check_samples(model: nn.Module, data: DataSpec, local: Client, samples: tuple[Tensor, Tensor]) -> None:
     """Some samples (M, *shape) and their targets (M, ...) must go through the model and the client's loss."""
     inputs, labels = samples
-    if any(part.kind == CATEGORIES for part in data.parts):
+    if isinstance(model, Adapted) and any(part.kind == CATEGORIES for part in data.parts):
         _check_own_form(model, data, inputs[:TRIED])
     _check_loss(model, data, local, labels)
 
