@@ -10,7 +10,7 @@ import pytest
 
 @pytest.fixture
 def run(leakgauge, small, tmp_path, monkeypatch):
-    monkeypatch.setattr("leakgauge.lab.identification.WIDTH", 4)
+    monkeypatch.setattr("leakgauge.lab.reidentification.WIDTH", 4)
     assert leakgauge("attack", "linear", *small, "--device", "cpu", "--out", "run", "--keep-private").code == 0
     return tmp_path / "run"
 

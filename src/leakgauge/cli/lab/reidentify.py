@@ -16,8 +16,7 @@ from leakgauge.cli.options import Place, flag, flags_from
 from leakgauge.cli.running import interval
 from leakgauge.errors import BadInput
 from leakgauge.execution.store import Store
-from leakgauge.lab.identification import STEPS
-from leakgauge.lab.reidentification import FinishedRun, ReidentificationReport
+from leakgauge.lab.reidentification import STEPS, FinishedRun, ReidentificationReport
 from leakgauge.lab.reidentification import reidentify as reidentify_runs
 from leakgauge.reading.files import make_folder, regular, write_whole
 from leakgauge.report import from_json

@@ -66,25 +66,25 @@ def reproduce(given: ReproduceFlags) -> int:
     seconds = given.time_budget
     if seconds is not None and not 0 < seconds < float("inf"):
         raise BadInput("--time-budget", allowed="a number of seconds above 0", got=seconds, do="leave it out")
-    shares = _chosen_shares(given)
+    selections = _selections(given)
     if given.listed and given.render:
         raise BadInput("--list", allowed="used without --render", got="both", do="leave one out")
     if given.missing:
-        shares = _only_missing(shares)
+        selections = _only_missing(selections)
     if given.listed:
-        return _list(shares, given.as_json, given.in_queue)
+        return _list(selections, given.as_json, given.in_queue)
     if given.render:
         if given.fresh:
             raise BadInput("--render", allowed="used without --fresh", got="both", do="--render runs nothing")
-        return _render(shares[0], given.as_json)
-    return _run(shares, given)
+        return _render(selections[0], given.as_json)
+    return _run(selections, given)
 
 
 @dataclass(frozen=True)
-class _Share:
+class _Selection:
     """The chosen tables of one recipe, and its folders. A queue may name the same recipe several times."""
 
-    book: Recipe
+    recipe: Recipe
     tables: tuple[Table, ...]
     runs: Path
     out: Path
@@ -94,18 +94,20 @@ class _Share:
         return tuple((piece, self.runs) for piece in pieces_of(self.tables))
 
 
-def _chosen_shares(given: ReproduceFlags) -> tuple[_Share, ...]:
+def _selections(given: ReproduceFlags) -> tuple[_Selection, ...]:
     runs, out = given.runs or RUNS, given.out or RUNS
     if given.queue is not None:
         _refuse_beside_queue(given)
         # In both folders every recipe has its own folder.
         entries = read_queue(given.queue)
-        return tuple(_Share(e.recipe, e.tables, runs / e.recipe.name / "runs", out / e.recipe.name) for e in entries)
+        return tuple(
+            _Selection(e.recipe, e.tables, runs / e.recipe.name / "runs", out / e.recipe.name) for e in entries
+        )
     if given.recipe is None:
         raise BadInput("recipe", allowed="the name of one", got="nothing", do="see 'leakgauge list recipes'")
-    book = get(given.recipe)
-    tables = chosen(book, given.table, given.cell, given.quick, given.trials, given.seeds, given.size)
-    return (_Share(book, tables, given.runs or RUNS / book.name / "runs", given.out or RUNS / book.name),)
+    recipe = get(given.recipe)
+    tables = chosen(recipe, given.table, given.cell, given.quick, given.trials, given.seeds, given.size)
+    return (_Selection(recipe, tables, given.runs or RUNS / recipe.name / "runs", given.out or RUNS / recipe.name),)
 
 
 def _refuse_beside_queue(given: ReproduceFlags) -> None:
@@ -119,35 +121,36 @@ def _refuse_beside_queue(given: ReproduceFlags) -> None:
             )
 
 
-def _only_missing(shares: Sequence[_Share]) -> tuple[_Share, ...]:
-    known = {share.out: measured.read(share.out) for share in shares}
+def _only_missing(selections: Sequence[_Selection]) -> tuple[_Selection, ...]:
+    known = {selection.out: measured.read(selection.out) for selection in selections}
     return tuple(
-        dataclasses.replace(share, tables=measured.without_measured(share.tables, known[share.out])) for share in shares
+        dataclasses.replace(selection, tables=measured.without_measured(selection.tables, known[selection.out]))
+        for selection in selections
     )
 
 
-def _render(share: _Share, as_json: bool) -> int:
-    book, tables, kept, folder = share.book, share.tables, share.runs, share.out
-    _write(book, folder, measured.entries_of(book.tables, kept), tables, kept)
+def _render(selection: _Selection, as_json: bool) -> int:
+    recipe, tables, kept, folder = selection.recipe, selection.tables, selection.runs, selection.out
+    _write(recipe, folder, measured.entries_of(recipe.tables, kept), tables, kept)
     if not (known := measured.read(folder)):
         raise BadInput(
             "--render",
-            allowed=f"used where something of {book.name} was measured",
+            allowed=f"used where something of {recipe.name} was measured",
             got=f"nothing in {str(folder)!r}, and no finished run of full size in {str(kept)!r}",
             do="name the folder by --out; runs of --quick or --trials are shown by the same command again",
         )
-    return _show_results([(share, known)], {}, 0, as_json, in_queue=False)
+    return _show_results([(selection, known)], {}, 0, as_json, in_queue=False)
 
 
-def _run(shares: Sequence[_Share], given: ReproduceFlags) -> int:
+def _run(selections: Sequence[_Selection], given: ReproduceFlags) -> int:
     """Run every piece in order, then write measured.json and the page of each recipe."""
-    jobs = tuple(dict.fromkeys(job for share in shares for job in share.jobs))
+    jobs = tuple(dict.fromkeys(job for selection in selections for job in selection.jobs))
     if not jobs:
         say("leakgauge: nothing to run: --out has all of these cells")
-        _show_results([(share, ()) for share in shares], {}, 0, given.as_json, given.in_queue)
+        _show_results([(selection, ()) for selection in selections], {}, 0, given.as_json, given.in_queue)
         return 0
-    for share in shares:
-        make_folder(share.out)
+    for selection in selections:
+        make_folder(selection.out)
     budget = None if given.time_budget is None else Budget(given.time_budget)
     refused: Counter[str] = Counter()
     interrupted = False
@@ -163,45 +166,45 @@ def _run(shares: Sequence[_Share], given: ReproduceFlags) -> int:
                 fresh=given.fresh,
                 executor=executor,
                 watch=watch,
-                finished=(lambda _: None) if given.as_json else _tables_shown_when_finished(shares),
+                finished=(lambda _: None) if given.as_json else _tables_shown_when_finished(selections),
                 notice=say,
                 budget=budget,
             )
         refused.update(not_run.values())
     except KeyboardInterrupt:
         interrupted = True
-    found = _write_all(shares)
+    found = _write_all(selections)
     code = _show_results(found, refused, 0 if budget is None else budget.left, given.as_json, given.in_queue)
     if interrupted:
         say("leakgauge: interrupted; finished runs are kept, the same command goes on from there")
     return 130 if interrupted else code
 
 
-def _tables_shown_when_finished(shares: Sequence[_Share]) -> Callable[[Job], None]:
+def _tables_shown_when_finished(selections: Sequence[_Selection]) -> Callable[[Job], None]:
     """Prints a table as soon as the last of its pieces is finished."""
     waiting = [
-        (share, table, set(_Share(share.book, (table,), share.runs, share.out).jobs))
-        for share in shares
-        for table in share.tables
+        (selection, table, set(_Selection(selection.recipe, (table,), selection.runs, selection.out).jobs))
+        for selection in selections
+        for table in selection.tables
     ]
 
     def show_finished(job: Job) -> None:
-        for share, table, left in waiting:
+        for selection, table, left in waiting:
             if job in left:
                 left.remove(job)
                 if not left:
-                    show_entries(table, measured.entries_of([table], share.runs))
+                    show_entries(table, measured.entries_of([table], selection.runs))
 
     return show_finished
 
 
-def _write_all(shares: Sequence[_Share]) -> list[tuple[_Share, list[measured.Entry]]]:
-    """What was found for each share; measured.json and the page of each recipe are written once."""
-    found = [(share, measured.entries_of(share.tables, share.runs)) for share in shares]
-    for first in {share.out: share for share in reversed(shares)}.values():
-        own = [(share, entries) for share, entries in found if share.out == first.out]
-        new = [*measured.entries_of(first.book.tables, first.runs), *(e for _, entries in own for e in entries)]
-        _write(first.book, first.out, new, [table for share, _ in own for table in share.tables], first.runs)
+def _write_all(selections: Sequence[_Selection]) -> list[tuple[_Selection, list[measured.Entry]]]:
+    """What was found for each selection; measured.json and the page of each recipe are written once."""
+    found = [(selection, measured.entries_of(selection.tables, selection.runs)) for selection in selections]
+    for first in {selection.out: selection for selection in reversed(selections)}.values():
+        own = [(selection, entries) for selection, entries in found if selection.out == first.out]
+        new = [*measured.entries_of(first.recipe.tables, first.runs), *(e for _, entries in own for e in entries)]
+        _write(first.recipe, first.out, new, [table for selection, _ in own for table in selection.tables], first.runs)
     return found
 
 
@@ -225,22 +228,22 @@ def show_entries(table: Table, entries: Sequence[measured.Entry]) -> None:
     show("")
 
 
-def _write(book: Recipe, folder: Path, new: Sequence[measured.Entry], asked: Sequence[Table], runs: Path) -> None:
+def _write(recipe: Recipe, folder: Path, new: Sequence[measured.Entry], asked: Sequence[Table], runs: Path) -> None:
     """Write the page; the file is read again under a lock, so that cells of other processes are kept."""
     if not new and not folder.is_dir():
         return
     make_folder(folder)
     with claimed(folder / measured.FILE, wait=True, notice=say):
-        entries = measured.merged(measured.read(folder), new, book)
+        entries = measured.merged(measured.read(folder), new, recipe)
         if entries:
-            measured.write(folder, book, entries)
-            rendering.write(folder, book, entries)
-            distribution.write(folder, book, entries)
-            exposed.write(folder, book, asked, entries, runs)
+            measured.write(folder, recipe, entries)
+            rendering.write(folder, recipe, entries)
+            distribution.write(folder, recipe, entries)
+            exposed.write(folder, recipe, asked, entries, runs)
 
 
 def _show_results(
-    found: Sequence[tuple[_Share, Sequence[measured.Entry]]],
+    found: Sequence[tuple[_Selection, Sequence[measured.Entry]]],
     refused: Mapping[str, int],
     not_started: int,
     as_json: bool,
@@ -252,7 +255,7 @@ def _show_results(
     if not_started:
         say(f"leakgauge: {_runs(not_started)} left for lack of time; the same command goes on from there")
     some = any(entries for _, entries in found)
-    if not some and not refused and not not_started and any(share.tables for share, _ in found):
+    if not some and not refused and not not_started and any(selection.tables for selection, _ in found):
         say("leakgauge: no finished run could be read back; check the disk, and give the same command again")
     if as_json:
         rest = {
@@ -260,12 +263,12 @@ def _show_results(
             "left_for_want_of_time": not_started,
         }
         parts = [
-            {"recipe": share.book.name, "cells": [dataclasses.asdict(entry) for entry in entries]}
-            for share, entries in found
+            {"recipe": selection.recipe.name, "cells": [dataclasses.asdict(entry) for entry in entries]}
+            for selection, entries in found
         ]
         show_json({"recipes": parts, **rest} if in_queue else {**parts[0], **rest})
     else:
-        for folder in dict.fromkeys(share.out for share, entries in found if entries):
+        for folder in dict.fromkeys(selection.out for selection, entries in found if entries):
             show(f"Written: {folder / measured.FILE} and {folder / rendering.FILE}")
     return 0 if some or not_started else 2
 
@@ -274,32 +277,34 @@ def _runs(count: int) -> str:
     return f"{count} {'run' if count == 1 else 'runs'}"
 
 
-def _list(shares: Sequence[_Share], as_json: bool, in_queue: bool) -> int:
-    """Every cell, and what they cost: table by table, and all together (tables share runs)."""
+def _list(selections: Sequence[_Selection], as_json: bool, in_queue: bool) -> int:
+    """Every cell, and what they cost: table by table, and all together (tables selection runs)."""
     if not as_json:
-        for share in shares:
+        for selection in selections:
             if in_queue:
-                show(share.book.name)
-            _list_one(share)
+                show(selection.recipe.name)
+            _list_one(selection)
         return 0
     parts = [
         {
-            "recipe": share.book.name,
-            "cost": _costs(share),
-            "cells": [{"cell": each.name_of(one), **_plain(one)} for each in share.tables for one in each.cells],
+            "recipe": selection.recipe.name,
+            "cost": _costs(selection),
+            "cells": [{"cell": each.name_of(one), **_plain(one)} for each in selection.tables for one in each.cells],
         }
-        for share in shares
+        for selection in selections
     ]
     show_json({"recipes": parts} if in_queue else parts[0])
     return 0
 
 
-def _costs(share: _Share) -> dict[str, dict[str, int]]:
-    return {each.id: _cost([each], share.runs) for each in share.tables} | {"all": _cost(share.tables, share.runs)}
+def _costs(selection: _Selection) -> dict[str, dict[str, int]]:
+    return {each.id: _cost([each], selection.runs) for each in selection.tables} | {
+        "all": _cost(selection.tables, selection.runs)
+    }
 
 
-def _list_one(share: _Share) -> None:
-    cells, costs = [(each, one) for each in share.tables for one in each.cells], _costs(share)
+def _list_one(selection: _Selection) -> None:
+    cells, costs = [(each, one) for each in selection.tables for one in each.cells], _costs(selection)
     show_table(
         ["table | row | column", "what runs", "quick"],
         [[each.name_of(one), describe(one.run.pieces[0]), str(one.quick or "")] for each, one in cells],

@@ -13,24 +13,21 @@ from leakgauge import catalog
 from leakgauge.audit.run import Watch
 from leakgauge.client.fedsgd import fedsgd
 from leakgauge.client.observe import facts_about, observe
-from leakgauge.data import load
 from leakgauge.defenses.ats.operations import Triple, applied, draw
 from leakgauge.defenses.ats.scores import privacy_scores
-from leakgauge.engine.precision import set_precision
 from leakgauge.engine.randomness import generator, uniform
 from leakgauge.execution.batching import reconstruct
 from leakgauge.lab.policy_search import BLOCK, candidate
-from leakgauge.lab.recipes.drabent2022ats._set_up import CONVNET, LENET, RESNET, SEMI_TRAINED, semi_trained
-from leakgauge.lab.reproduce.recipe import Cell, Figures, Measurement, Study, Table
+from leakgauge.lab.recipes.drabent2022ats._set_up import CONVNET, LENET, RESNET, SEMI_TRAINED, OnSemiTrained
+from leakgauge.lab.reproduce.recipe import Cell, Figures, Study, Table
 from leakgauge.metrics.psnr import PSNR
-from leakgauge.setup.setup import pick_device
 from leakgauge.types import Batch, Client, DataSpec, threat_model
 
 _THREAT = threat_model("honest-but-curious+labels")
 
 
 @dataclass(frozen=True, kw_only=True)
-class ScoreAndLeak(Measurement):
+class ScoreAndLeak(OnSemiTrained):
     """The score of each policy beside the PSNR that an attack reaches on other pictures under it.
 
     Each policy with each picture is one trial of the attack. PSNR is against the transformed picture, as published.
@@ -38,13 +35,10 @@ class ScoreAndLeak(Measurement):
 
     unit: ClassVar[str] = "policies"
 
-    model: str
     attack: str
-    data: str = "cifar100"
     policies: int = 100
     attacked: int = 2  # pictures, the same for all policies
     scored: int = 100  # other pictures behind a score
-    rounds: int = 0  # of training, on a tenth of the data; the published score has a network trained on that
     rule: str = "search"  # of that training: see `semi_trained`
 
     @property
@@ -59,19 +53,7 @@ class ScoreAndLeak(Measurement):
         return f"{self.attacked} attacked pictures each"
 
     def figures(self, device: str, data_root: Path | None, watch: Watch) -> Figures:
-        set_precision("float32")
-        where = pick_device(device)
-        pictures = load(self.data, "test", data_root)
-        model = semi_trained(
-            self.model,
-            self.data,
-            pictures.spec,
-            self.rounds,
-            rule=self.rule,
-            seed=self.seed,
-            device=where,
-            data_root=data_root,
-        )
+        pictures, model, where = self.loaded(device, data_root, self.rule)
         order = torch.randperm(len(pictures), generator=generator(self.seed, "correlation"))
         triples = [candidate(number, self.seed) for number in range(1, self.policies + 1)]
         own, labels = (t.to(where) for t in pictures.take(order[: self.attacked]))

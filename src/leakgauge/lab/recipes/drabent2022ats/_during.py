@@ -15,11 +15,9 @@ from leakgauge.attacks.inverting_gradients import InvertingGradients, sign_for
 from leakgauge.audit.run import Watch
 from leakgauge.client.fedsgd import fedsgd
 from leakgauge.client.observe import facts_about, observe
-from leakgauge.data import load
 from leakgauge.defenses.ats.operations import applied, draw, parse
 from leakgauge.engine.descent import Descent
 from leakgauge.engine.gradients import trial_gradients
-from leakgauge.engine.precision import set_precision
 from leakgauge.engine.randomness import generator, normal
 from leakgauge.errors import BadInput
 from leakgauge.lab.recipes.drabent2022ats._set_up import (
@@ -30,11 +28,10 @@ from leakgauge.lab.recipes.drabent2022ats._set_up import (
     RANDOM,
     RESNET,
     SEMI_TRAINED,
-    semi_trained,
+    OnSemiTrained,
 )
-from leakgauge.lab.reproduce.recipe import Cell, Figures, Measurement, Study, Table
+from leakgauge.lab.reproduce.recipe import Cell, Figures, Study, Table
 from leakgauge.matching.problem import Matching
-from leakgauge.setup.setup import pick_device
 from leakgauge.types import Batch, Client, Observation, threat_model
 
 MARKS = (0, 10, 25, 50, 100)  # percent of the steps
@@ -43,7 +40,7 @@ _THREAT = threat_model("honest-but-curious+labels")
 
 
 @dataclass(frozen=True, kw_only=True)
-class DuringAttack(Measurement):
+class DuringAttack(OnSemiTrained):
     """Cosines between the gradient of the attacker's picture and the observed one, at some of the steps of an attack.
 
     The attack is `inverting-gradients` with one attempt. The picture at each mark is the current one, not the best.
@@ -51,12 +48,9 @@ class DuringAttack(Measurement):
 
     unit: ClassVar[str] = "pictures"
 
-    model: str
     attack: str
     policy: str = ""
-    data: str = "cifar100"
     pictures: int = 20
-    rounds: int = 0  # of training with the policy, on a tenth of the data
 
     def __post_init__(self) -> None:
         attack = catalog.build("attacks", self.attack)
@@ -81,20 +75,7 @@ class DuringAttack(Measurement):
         return f"after {self.rounds:,} rounds" if self.rounds else "untrained"
 
     def figures(self, device: str, data_root: Path | None, watch: Watch) -> Figures:
-        set_precision("float32")
-        where = pick_device(device)
-        samples = load(self.data, "test", data_root)
-        model = semi_trained(
-            self.model,
-            self.data,
-            samples.spec,
-            self.rounds,
-            rule="published",
-            policy=self.policy,
-            seed=self.seed,
-            device=where,
-            data_root=data_root,
-        )
+        samples, model, where = self.loaded(device, data_root, "published", self.policy)
         order = torch.randperm(len(samples), generator=generator(self.seed, "during"))[: self.pictures]
         inputs, labels = (t.to(where) for t in samples.take(order))
         if self.policy:

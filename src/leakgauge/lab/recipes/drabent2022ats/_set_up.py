@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +13,13 @@ from torch import nn
 
 from leakgauge.data import Dataset, load
 from leakgauge.defenses.ats import undoing
+from leakgauge.engine.precision import set_precision
 from leakgauge.engine.randomness import generator
 from leakgauge.federation.rounds import train
 from leakgauge.lab.policy_search import TRAINING
-from leakgauge.lab.reproduce.recipe import Cell, Run
+from leakgauge.lab.reproduce.recipe import Cell, Measurement, Run
 from leakgauge.models import load_model
+from leakgauge.setup.setup import pick_device
 from leakgauge.types import DataSpec, Scenario, Training
 
 VICTIMS = 100  # the replication: 6
@@ -131,6 +134,30 @@ def on_trained(column: str, policy: str, figures: Printed, *, model: str, data: 
 _LEARNED = 0.1  # of the data
 RULES = ("search", "published")
 SEMI_TRAINED = 50 * 39  # rounds of 128 pictures: 50 epochs of a tenth of CIFAR-100, as the document trains
+
+
+@dataclass(frozen=True, kw_only=True)
+class OnSemiTrained(Measurement):
+    """A measurement on the network that scores belong to: trained on a tenth of the data, untrained without rounds."""
+
+    model: str
+    data: str = "cifar100"
+    rounds: int = 0  # of training, on a tenth of the data
+
+    def loaded(
+        self, device: str, data_root: Path | None, rule: str, policy: str = ""
+    ) -> tuple[Dataset, nn.Module, torch.device]:
+        """The test split, the network and the device. For `rule` see `semi_trained`."""
+        set_precision("float32")
+        where, samples = pick_device(device), load(self.data, "test", data_root)
+        more: dict[str, Any] = {
+            "rule": rule,
+            "policy": policy,
+            "seed": self.seed,
+            "device": where,
+            "data_root": data_root,
+        }
+        return samples, semi_trained(self.model, self.data, samples.spec, self.rounds, **more), where
 
 
 def semi_trained(

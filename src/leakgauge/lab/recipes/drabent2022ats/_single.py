@@ -9,22 +9,19 @@ from typing import ClassVar
 import torch
 
 from leakgauge.audit.run import Watch
-from leakgauge.data import load
 from leakgauge.defenses.ats.operations import OPERATIONS, applied, draw
 from leakgauge.defenses.ats.scores import privacy_scores
-from leakgauge.engine.precision import set_precision
 from leakgauge.engine.randomness import generator, uniform
 from leakgauge.lab.policy_search import BLOCK, SINGLES
-from leakgauge.lab.recipes.drabent2022ats._set_up import DATA, LENET, NAMES, NARROW, RESNET, SEMI_TRAINED, semi_trained
-from leakgauge.lab.reproduce.recipe import Cell, Figures, Measurement, Study, Table
-from leakgauge.setup.setup import pick_device
+from leakgauge.lab.recipes.drabent2022ats._set_up import DATA, LENET, NAMES, NARROW, RESNET, SEMI_TRAINED, OnSemiTrained
+from leakgauge.lab.reproduce.recipe import Cell, Figures, Study, Table
 
 CLAIMED = (3, 15, 26, 18, 1)  # claim 6: shift across 9, brightness 9 and 6, contrast 7 and 6
 _SCORED = ((), *((n,) for n in SINGLES))  # untransformed pictures come first
 
 
 @dataclass(frozen=True, kw_only=True)
-class OperationScores(Measurement):
+class OperationScores(OnSemiTrained):
     """S_pri of each different operation over the same pictures, and how many of the five lowest are the claimed ones.
 
     Two of the 29 operations change nothing: their scores equal those of untransformed pictures.
@@ -32,10 +29,7 @@ class OperationScores(Measurement):
 
     unit: ClassVar[str] = "pictures"
 
-    model: str
-    data: str = "cifar100"
     pictures: int = 100
-    rounds: int = 0  # of training, on a tenth of the data
     rule: str = "search"
 
     @property
@@ -50,19 +44,7 @@ class OperationScores(Measurement):
         return f"after {self.rounds:,} rounds" if self.rounds else "untrained"
 
     def figures(self, device: str, data_root: Path | None, watch: Watch) -> Figures:
-        set_precision("float32")
-        where = pick_device(device)
-        samples = load(self.data, "test", data_root)
-        model = semi_trained(
-            self.model,
-            self.data,
-            samples.spec,
-            self.rounds,
-            rule=self.rule,
-            seed=self.seed,
-            device=where,
-            data_root=data_root,
-        )
+        samples, model, where = self.loaded(device, data_root, self.rule)
         order = torch.randperm(len(samples), generator=generator(self.seed, "single"))[: self.pictures]
         own, labels = (t.to(where) for t in samples.take(order))
         noise = uniform([self.seed], "noise", tuple(own.shape))[0].to(own)

@@ -12,6 +12,7 @@ from leakgauge.types import CROSS_ENTROPY, NLL_ON_LOGITS, Client, Scenario
 
 _LOSSES = {NLL_ON_LOGITS: "NLL on logits", CROSS_ENTROPY: "cross-entropy"}
 _VGG, _LENET, _MODIFIED = "vgg16-mkor", "lenet5-mkor", "mkor-modified"
+_SERVERS = ("mkor", "class-fishing")  # attacks that change the model
 _STRIDED = ":halving=stride"  # the paper's modified networks; the released one has no pooling at all
 
 
@@ -27,7 +28,7 @@ def _attacked(
         attacks=(attack,),
         trials=trials,
         local=local,
-        threat_model=more.pop("threat_model", "malicious-parameters"),
+        threat_model="malicious-parameters" if attack.startswith(_SERVERS) else "honest-but-curious",
         variants="plain",
         **more,
     )
@@ -51,19 +52,11 @@ _CONVENTION = (
     "PSNR takes the range of the pictures seen so far, which is 1 or a little less."
 )
 
-_HONEST = "honest-but-curious"
 _BASELINES_MNIST = tuple(
     Cell(
         f"{name}, {network}",
         _LOSSES[CROSS_ENTROPY],
-        _attacked(
-            model,
-            "mnist",
-            100,
-            CROSS_ENTROPY,
-            attack=attack,
-            threat_model=_HONEST if attack != "class-fishing" else "malicious-parameters",
-        ),
+        _attacked(model, "mnist", 100, CROSS_ENTROPY, attack=attack),
         figures,
     )
     for name, attack, both in (
@@ -111,6 +104,8 @@ TABLE_2 = Table(
 )
 
 _AT_224 = "cifar100:size=224"
+_ON_224, _ON_MODIFIED = (_VGG, _AT_224, 100), (_MODIFIED, "cifar100", 100)
+_EXACT = _figures(1.0, 1.0, 163.6, 156.7)
 TABLE_3 = Table(
     "3",
     "CIFAR-100, every class once, VGG16",
@@ -126,89 +121,46 @@ TABLE_3 = Table(
     "figures in the text. Supports the figures of MKOR under NLL on logits on ten batches, on VGG16 and the released "
     "modified network; contradicts that the one with strides is recovered exactly. Cannot tell about the other attacks "
     "while they have not run.",
-    (
+    tuple(
         Cell(
-            "224 px, 100 of 100 classes",
-            "NLL on logits",
-            _attacked(_VGG, _AT_224, 100, NLL_ON_LOGITS, batch_labels="distinct"),
-            _figures(0.98, 0.87, 33.85, 24.14),
-        ),
-        Cell(
-            "224 px, 100 of 100 classes",
-            "cross-entropy",
-            _attacked(_VGG, _AT_224, 100, CROSS_ENTROPY, batch_labels="distinct"),
-            _UNREPORTED,
-        ),
-        Cell(
-            "224 px, 100 of 100 classes, grey guess",
-            "cross-entropy",
-            _attacked(_VGG, _AT_224, 100, CROSS_ENTROPY, batch_labels="distinct", attack="mkor:mixture=grey"),
-            _UNREPORTED,
-        ),
-        Cell(
-            "224 px, 50 of 100 classes",
-            "cross-entropy",
-            _attacked(_VGG, _AT_224, 50, CROSS_ENTROPY, batch_labels="distinct"),
-            _UNREPORTED,
-        ),
-        Cell(
-            "32 px, 100 of 100 classes",
-            "NLL on logits",
-            _attacked(f"{_VGG}:enlarge=224", "cifar100", 100, NLL_ON_LOGITS, batch_labels="distinct"),
-            _UNREPORTED,
-        ),
-        Cell(
-            "modified, 100 of 100 classes",
-            "NLL on logits",
-            _attacked(_MODIFIED, "cifar100", 100, NLL_ON_LOGITS, batch_labels="distinct"),
-            _figures(1.0, 1.0, 163.6, 156.7),
-            quick=2,
-        ),
-        Cell(
-            "modified, 100 of 100 classes",
-            "cross-entropy",
-            _attacked(_MODIFIED, "cifar100", 100, CROSS_ENTROPY, batch_labels="distinct"),
-            _UNREPORTED,
-            quick=2,
-        ),
-        Cell(
-            "224 px, 100 of 100 classes, as released",
-            "cross-entropy",
-            _attacked(_VGG, _AT_224, 100, CROSS_ENTROPY, batch_labels="distinct", attack="mkor:mixture=none"),
-            _UNREPORTED,
-        ),
-        Cell(
-            "stride 2, 100 of 100 classes",
-            "NLL on logits",
-            _attacked(_VGG + _STRIDED, _AT_224, 100, NLL_ON_LOGITS, batch_labels="distinct"),
-            _figures(1.0, 1.0, 163.6, 156.7),
-        ),
-        Cell(
-            "Inverting Gradients",
-            "cross-entropy",
-            _attacked(
-                _VGG,
-                _AT_224,
-                100,
-                CROSS_ENTROPY,
-                batch_labels="distinct",
-                attack="inverting-gradients",
-                threat_model=_HONEST,
+            row, _LOSSES[loss], _attacked(*victims, loss, batch_labels="distinct", attack=attack), figures, quick=quick
+        )
+        for row, loss, victims, attack, figures, quick in (
+            ("224 px, 100 of 100 classes", NLL_ON_LOGITS, _ON_224, "mkor", _figures(0.98, 0.87, 33.85, 24.14), 0),
+            ("224 px, 100 of 100 classes", CROSS_ENTROPY, _ON_224, "mkor", _UNREPORTED, 0),
+            ("224 px, 100 of 100 classes, grey guess", CROSS_ENTROPY, _ON_224, "mkor:mixture=grey", _UNREPORTED, 0),
+            ("224 px, 50 of 100 classes", CROSS_ENTROPY, (_VGG, _AT_224, 50), "mkor", _UNREPORTED, 0),
+            (
+                "32 px, 100 of 100 classes",
+                NLL_ON_LOGITS,
+                (f"{_VGG}:enlarge=224", "cifar100", 100),
+                "mkor",
+                _UNREPORTED,
+                0,
             ),
-            _figures(0.52, 0.37, 17.51, 11.2),
-        ),
-        Cell(
-            "class fishing",
-            "cross-entropy",
-            _attacked(_VGG, _AT_224, 100, CROSS_ENTROPY, batch_labels="distinct", attack="class-fishing"),
-            _best(0.81, 21.56),
-        ),
+            ("modified, 100 of 100 classes", NLL_ON_LOGITS, _ON_MODIFIED, "mkor", _EXACT, 2),
+            ("modified, 100 of 100 classes", CROSS_ENTROPY, _ON_MODIFIED, "mkor", _UNREPORTED, 2),
+            ("224 px, 100 of 100 classes, as released", CROSS_ENTROPY, _ON_224, "mkor:mixture=none", _UNREPORTED, 0),
+            ("stride 2, 100 of 100 classes", NLL_ON_LOGITS, (_VGG + _STRIDED, _AT_224, 100), "mkor", _EXACT, 0),
+            (
+                "Inverting Gradients",
+                CROSS_ENTROPY,
+                _ON_224,
+                "inverting-gradients",
+                _figures(0.52, 0.37, 17.51, 11.2),
+                0,
+            ),
+            ("class fishing", CROSS_ENTROPY, _ON_224, "class-fishing", _best(0.81, 21.56), 0),
+        )
     ),
     heavy="a batch of 100 at 224 pixels through VGG16 takes the client a minute and a half on two cores.",
 )
 
 _NOISE = "gaussian:std=0.1,relative=true"
 _PHOTOS = "tiny-imagenet:size=224"
+_ON_PHOTOS, _ON_SMALL = (_VGG, _PHOTOS, 200), (_MODIFIED, "tiny-imagenet", 200)
+_ONCE: dict[str, Any] = {"batch_labels": "distinct"}
+_NOISED: dict[str, Any] = {"defenses": (_NOISE,)}
 TABLE_4 = Table(
     "4",
     "photographs, VGG16",
@@ -218,76 +170,41 @@ TABLE_4 = Table(
     "released code is told the true labels; ours counts them from the noisy gradient. "
     "Cannot tell about ImageNet: other pictures, and a fifth of the batch. Supports the order of the rows, and that "
     "noise of 0.1 costs VGG16 little.",
-    (
-        Cell(
-            "every class once",
-            "NLL on logits",
-            _attacked(_VGG, _PHOTOS, 200, NLL_ON_LOGITS, batch_labels="distinct", trials=4),
-            _figures(0.93, 0.48, 30.12, 17.88),
-        ),
-        Cell(
-            "every class once, noise 0.1",
-            "NLL on logits",
-            _attacked(
-                _VGG,
-                _PHOTOS,
-                200,
+    tuple(
+        Cell(row, _LOSSES[loss], _attacked(*victims, loss, trials=4, **more), figures, quick=quick)
+        for row, victims, loss, more, figures, quick in (
+            ("every class once", _ON_PHOTOS, NLL_ON_LOGITS, _ONCE, _figures(0.93, 0.48, 30.12, 17.88), 0),
+            (
+                "every class once, noise 0.1",
+                _ON_PHOTOS,
                 NLL_ON_LOGITS,
-                batch_labels="distinct",
-                trials=4,
-                defenses=("gaussian:std=0.1,relative=true",),
+                _ONCE | _NOISED,
+                _figures(0.92, 0.45, 29.99, 17.50),
+                0,
             ),
-            _figures(0.92, 0.45, 29.99, 17.50),
-        ),
-        Cell(
-            "random",
-            "NLL on logits",
-            _attacked(_VGG, _PHOTOS, 200, NLL_ON_LOGITS, trials=4),
-            _figures(0.90, 0.42, 30.05, 15.05),
-        ),
-        Cell(
-            "half of the classes once",
-            "cross-entropy",
-            _attacked(_VGG, _PHOTOS, 100, CROSS_ENTROPY, batch_labels="distinct", trials=4),
-            _UNREPORTED,
-        ),
-        Cell(
-            "modified, every class once",
-            "NLL on logits",
-            _attacked(f"{_MODIFIED}", "tiny-imagenet", 200, NLL_ON_LOGITS, batch_labels="distinct", trials=4),
-            _figures(1.0, 1.0, None, None),
-            quick=1,
-        ),
-        Cell(
-            "random, noise 0.1",
-            "NLL on logits",
-            _attacked(_VGG, _PHOTOS, 200, NLL_ON_LOGITS, trials=4, defenses=(_NOISE,)),
-            _figures(0.88, 0.41, 26.44, 14.80),
-        ),
-        *(
-            Cell(
-                f"modified, {row}",
-                "NLL on logits",
-                _attacked(_MODIFIED, "tiny-imagenet", 200, NLL_ON_LOGITS, trials=4, **more),
-                figures,
-                quick=1,
-            )
-            for row, more, figures in (
-                (
-                    "every class once, noise 0.1",
-                    {"batch_labels": "distinct", "defenses": (_NOISE,)},
-                    _figures(0.97, 0.80, 31.24, 31.00),
-                ),
-                ("random", {}, _figures(1.0, 0.72, None, None)),
-                ("random, noise 0.1", {"defenses": (_NOISE,)}, _figures(0.88, 0.52, 28.37, 17.63)),
-            )
-        ),
-        Cell(
-            "stride 2, every class once",
-            "NLL on logits",
-            _attacked(_VGG + _STRIDED, _PHOTOS, 200, NLL_ON_LOGITS, batch_labels="distinct", trials=4),
-            _figures(1.0, 1.0, None, None),
-        ),
+            ("random", _ON_PHOTOS, NLL_ON_LOGITS, {}, _figures(0.90, 0.42, 30.05, 15.05), 0),
+            ("half of the classes once", (_VGG, _PHOTOS, 100), CROSS_ENTROPY, _ONCE, _UNREPORTED, 0),
+            ("modified, every class once", _ON_SMALL, NLL_ON_LOGITS, _ONCE, _figures(1.0, 1.0, None, None), 1),
+            ("random, noise 0.1", _ON_PHOTOS, NLL_ON_LOGITS, _NOISED, _figures(0.88, 0.41, 26.44, 14.80), 0),
+            (
+                "modified, every class once, noise 0.1",
+                _ON_SMALL,
+                NLL_ON_LOGITS,
+                _ONCE | _NOISED,
+                _figures(0.97, 0.80, 31.24, 31.00),
+                1,
+            ),
+            ("modified, random", _ON_SMALL, NLL_ON_LOGITS, {}, _figures(1.0, 0.72, None, None), 1),
+            ("modified, random, noise 0.1", _ON_SMALL, NLL_ON_LOGITS, _NOISED, _figures(0.88, 0.52, 28.37, 17.63), 1),
+            (
+                "stride 2, every class once",
+                (_VGG + _STRIDED, _PHOTOS, 200),
+                NLL_ON_LOGITS,
+                _ONCE,
+                _figures(1.0, 1.0, None, None),
+                0,
+            ),
+        )
     ),
     heavy="a batch of 200 at 224 pixels through VGG16 takes the client minutes on two cores.",
 )
