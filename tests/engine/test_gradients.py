@@ -19,10 +19,10 @@ from leakgauge.engine.gradients import (
     trial_gradients,
     working_model,
 )
-from leakgauge.engine.losses import cross_entropy, nll_on_logits
+from leakgauge.engine.losses import cross_entropy, loss_of, nll_on_logits
 from leakgauge.engine.ways import second_derivatives
 from leakgauge.models import load_model
-from leakgauge.types import DataSpec
+from leakgauge.types import Client, DataSpec
 
 GREY8 = DataSpec("grey", (1, 8, 8), 4, "image")
 COLOUR32 = DataSpec("colour", (3, 32, 32), 3, "image")
@@ -256,6 +256,22 @@ def test_parts_add_up(monkeypatch, looped, at_once):
     whole = trial_gradients(worker, inputs, labels)
     for name, part in client_gradients(worker, inputs, labels).items():
         assert not part.requires_grad
+        torch.testing.assert_close(part, whole[name].detach(), rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("at_once", [2, 3])
+@pytest.mark.parametrize("text", ["class_weights=1+2+0.5+3", "label_smoothing=0.2,class_weights=1+2+3+4", ""])
+def test_parts_of_sequences_and_under_weights_count_for_what_is_in_them(monkeypatch, text, at_once):
+    worker = working_model(nn.Sequential(nn.Linear(5, 4)).double(), "eval")
+    monkeypatch.setattr(module, "fitting", lambda *_: at_once)
+    g = torch.Generator().manual_seed(5)
+    inputs = torch.rand(2, 7, 3, 5, generator=g, dtype=torch.float64)
+    labels = torch.randint(4, (2, 7, 3), generator=g)
+    labels[0, :4] = -100  # whole parts in which nothing counts
+    labels[1, ::2, 1:] = -100
+    loss = loss_of(Client.from_text(text))
+    whole = trial_gradients(worker, inputs, labels, loss_of=loss)
+    for name, part in client_gradients(worker, inputs, labels, loss).items():
         torch.testing.assert_close(part, whole[name].detach(), rtol=1e-10, atol=1e-12)
 
 

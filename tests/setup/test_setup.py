@@ -16,7 +16,7 @@ from leakgauge.generators.saving import Origin, save_generator
 from leakgauge.models import load_model
 from leakgauge.setup import setup as setup
 from leakgauge.setup.setup import decoys_for, environment, load_setup, pick_device
-from leakgauge.types import Batch, Partition, Scenario, Training
+from leakgauge.types import Batch, Client, Partition, Scenario, Training
 
 TINY = Scenario(data="digits", model="mlp:hidden=8", trials=3, batch_size=2, seed=5)
 
@@ -365,3 +365,26 @@ def test_a_generator_is_tried_before_anything_runs_and_its_contents_are_in_the_k
     write((1, 8, 8), 1)
     assert key(attacks=(spec,)) != first
     assert key(attacks=("ggl",)) == key()
+
+
+ENDS_IN_LOG_SOFTMAX = """
+from torch import nn
+
+def make(input_shape, num_classes):
+    size = input_shape[0] * input_shape[1] * input_shape[2]
+    return nn.Sequential(nn.Flatten(), nn.Linear(size, 16), nn.Tanh(), nn.Linear(16, num_classes), nn.LogSoftmax(1))
+"""
+
+
+def test_nll_is_cross_entropy_in_two_parts_and_refused_of_a_model_without_the_first(tmp_path):
+    (tmp_path / "net.py").write_text(ENDS_IN_LOG_SOFTMAX)
+    local = Client(loss="nll")
+    with pytest.raises(BadInput, match="ends in log_softmax"):
+        load_setup(Scenario(data="digits", model="mlp", local=local), None, "cpu")
+    own = f"{tmp_path}/net.py:make"
+    scenario = Scenario(data="digits", model=own, local=local, attacks=("linear", "labels"), trials=3)
+    report, _ = run_audit(scenario)
+    assert [f.error for f in report.findings if f.attack in scenario.attacks] == [None] * 6
+    linear = [f.scores["psnr"] for f in report.findings if f.attack == "linear"]
+    assert min(linear) > 60
+    assert [f.labels_proven for f in report.findings if f.attack == "labels"] == [1] * 3

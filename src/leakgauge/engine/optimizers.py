@@ -98,14 +98,16 @@ def _sgd(
     rule: Optimizer, weight: Tensor, gradient: Tensor, memory: Memory, number: int, lr: float
 ) -> tuple[Tensor, Memory]:
     local = rule.local
-    direction = gradient + local.weight_decay * weight if local.weight_decay else gradient
     if not local.momentum:
+        direction = gradient + local.weight_decay * weight if local.weight_decay else gradient
         return weight - lr * direction, {}
-    velocity = direction
+    direction = torch.add(gradient, weight, alpha=local.weight_decay) if local.weight_decay else gradient
+    velocity = direction  # below every sum is one pass over memory, of which a step has little else
     if number > 1:
-        velocity = local.momentum * memory["momentum"] + (1 - local.dampening) * direction
-    step = direction + local.momentum * velocity if local.nesterov else velocity
-    return weight - lr * step, {"momentum": velocity}
+        fresh = (1 - local.dampening) * direction if local.dampening else direction
+        velocity = torch.add(fresh, memory["momentum"], alpha=local.momentum)
+    step = torch.add(direction, velocity, alpha=local.momentum) if local.nesterov else velocity
+    return torch.sub(weight, step, alpha=lr), {"momentum": velocity}
 
 
 def _adam(
@@ -116,11 +118,16 @@ def _adam(
         weight = weight * (1 - lr * local.weight_decay)
     elif local.weight_decay:
         gradient = gradient + local.weight_decay * weight
-    mean, squares = (1 - local.beta1) * gradient, (1 - local.beta2) * gradient.square()
     if number > 1:
-        mean, squares = mean + local.beta1 * memory["momentum"], squares + local.beta2 * memory["squares"]
-    step = mean / (1 - local.beta1**number) / rule.root(squares / (1 - local.beta2**number))
-    return weight - lr * step, {"momentum": mean, "squares": squares}
+        mean = torch.lerp(memory["momentum"], gradient, 1 - local.beta1)
+        squares = torch.addcmul(local.beta2 * memory["squares"], gradient, gradient, value=1 - local.beta2)
+    else:
+        mean, squares = (1 - local.beta1) * gradient, (1 - local.beta2) * gradient.square()
+    under = rule.root(squares / (1 - local.beta2**number))
+    return torch.addcdiv(weight, mean, under, value=-lr / (1 - local.beta1**number)), {
+        "momentum": mean,
+        "squares": squares,
+    }
 
 
 def _rmsprop(

@@ -171,7 +171,7 @@ class Client(Settings):
     control: str = setting("", "file of SCAFFOLD's server minus own control variate, by parameter name")
     precision: str = setting("float32", "of the passes through the model (autocast)", choices=NUMBER_TYPES)
     shared_as: str = setting("float32", "type of the numbers that are sent", choices=NUMBER_TYPES)
-    trained: str = setting("all", "layers that are trained, others are frozen: first:2, last:1 or names with +")
+    trained: str = setting("all", "layers that are trained, others are frozen: first:2, last:1, or names with + and *")
     label_smoothing: float = setting(0.0, "share of each label that is spread over all classes", low=0, high=1)
     class_weights: str = setting("", "weights of the classes in the loss, with + between them: 1+2+0.5")
     fit: str = setting("", "own training, FILE.py:FUNCTION, called with model, data and these settings")
