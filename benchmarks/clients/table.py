@@ -121,7 +121,8 @@ def work(asked: argparse.Namespace, part: int, parts: int) -> None:
         draft = file.with_suffix(".part")
         draft.write_text(json.dumps(row, indent=1), encoding="utf-8")
         draft.replace(file)
-        print(f"{cell.file[:-5]}: {row['psnr']['value']:.1f} dB, {row['seconds']:.1f} s", flush=True)
+        sys.stdout.write(f"{cell.file[:-5]}: {row['psnr']['value']:.1f} dB, {row['seconds']:.1f} s\n")
+        sys.stdout.flush()
 
 
 def measured(cell: Cell, victims: int, asked: argparse.Namespace) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -32,7 +33,7 @@ from leakgauge.engine.randomness import normal
 from leakgauge.errors import NotApplicable
 from leakgauge.matching.first_layer import LEAST_SQUARES, FirstLayer, PeeledLayer
 from leakgauge.matching.noise import JOINT_SUM, UPDATE, Noise, noise_in_gradient
-from leakgauge.matching.problem import Latent, Likely, Matching
+from leakgauge.matching.problem import ClientGradient, Latent, Likely, Matching
 from leakgauge.types import Attack, Batch, Client, Fact, Observation, SharedUpdate, Step, TamperingServer
 
 SAMPLE, CLIENT = UNITS = ("sample", "client")
@@ -65,7 +66,8 @@ class Clipping:
         """The problem with each sample of a guess clipped likewise, or with a distance that leaves lengths open."""
         unit = self.length(problem.observation) if isinstance(problem, Likely) else problem.length_unit
         if self.unit == SAMPLE:
-            return problem.replace(client_gradient=self.mean, length_unit=unit)
+            own = partial(self.mean, each_of=problem.client_gradient)
+            return problem.replace(client_gradient=own, length_unit=unit)
         distance = self._distance(problem.distances)
         return problem if distance is None else problem.replace(distance=distance, length_unit=unit)
 
@@ -75,7 +77,11 @@ class Clipping:
 
     def length(self, observation: Observation) -> float:
         """What to measure distances in: the bound, as a length of the matched gradient, or 1 if that is shorter."""
-        return min(1.0, self.norm * (noise_in_gradient(UPDATE, observation) if self.unit == CLIENT else 1.0))
+        if self.unit != CLIENT:
+            return min(1.0, self.norm)
+        if observation.fact(Fact.LOCAL_TRAINING).adaptive:
+            return 1.0  # signs are matched, and have no length
+        return min(1.0, self.norm * noise_in_gradient(UPDATE, observation))
 
     def numbers_per_row(self, observation: Observation) -> int:
         """What a search holds more if each sample of its guess has a gradient of its own."""
@@ -91,12 +97,13 @@ class Clipping:
         targets: Tensor,
         weights: Mapping[str, Tensor] | None = None,
         buffers: Mapping[str, Tensor] | None = None,
+        each_of: ClientGradient = trial_gradients,
     ) -> dict[str, Tensor]:
         """The mean over samples of their clipped gradients, (A, *parameter), differentiable as `trial_gradients` is."""
         rows, samples = inputs.shape[:2]
         own = None if weights is None else {n: w.repeat_interleave(samples, 0) for n, w in weights.items()}
         masks = {n: b.repeat_interleave(samples, 0) for n, b in (buffers or {}).items()}
-        each = trial_gradients(model, inputs.flatten(0, 1)[:, None], targets.flatten(0, 1)[:, None], own, masks)
+        each = each_of(model, inputs.flatten(0, 1)[:, None], targets.flatten(0, 1)[:, None], own, masks)
         squares = {n: (g * g).flatten(1).sum(1) for n, g in each.items()}
         if self.scope == WHOLE:
             squares = dict.fromkeys(each, torch.stack(list(squares.values())).sum(0))
