@@ -131,9 +131,7 @@ def measured(cell: Cell, victims: int, asked: argparse.Namespace) -> dict[str, A
     batch = _moved(draw_victims(samples, victims, 1, SEED), asked.device)
     net, seeds = load_model(MODELS[cell.model], samples.spec, SEED).to(asked.device), tuple(range(victims))
     update = client_step(local)(net, batch, seeds)
-    seen = observe(
-        net, update, threat_model("honest-but-curious"), facts_about(net, batch, samples.spec, local, None)
-    )
+    seen = observe(net, update, threat_model("honest-but-curious"), facts_about(net, batch, samples.spec, local, None))
     rule, attacks = criterion_of(samples.spec), dict[str, Any]()
     for name in asked.attacks:
         spec = ATTACKS[name].format(**BUDGETS["smoke" if asked.smoke else "full"])

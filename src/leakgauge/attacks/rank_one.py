@@ -49,6 +49,7 @@ _ROWS = 8
 _ALIKE = 1e-6  # from which cosine, beside one, two samples go in alike
 _PARALLEL = 1e-7  # how far two of length one may be apart, in float64
 _ROUNDS = 30  # of the power method, where noise lies over the product
+_CLEARLY = 0.5  # of a misfit: another sample is that much nearer to the update
 
 
 @dataclass(frozen=True)
@@ -103,8 +104,16 @@ def _from_cells(
     factors = factors_in(least, most, (back[0].flatten(1), back[1].flatten(1)), ends.amin(0), ends.amax(0))
     if not bool((factors.known > 0).any()):
         raise NotApplicable("rank-one needs sizes of gradients, and this step is all signs: its rate is too small")
-    samples = found.map.sample(factors.entered).reshape(-1, *observation.fact(Fact.INPUT_SPEC).shape)
+    shape, entered = observation.fact(Fact.INPUT_SPEC).shape, factors.entered.to(found.map.slope)
+    samples = found.map.sample(entered).reshape(-1, *shape)
     labels, misfit = replay.labelled(samples)
+    others = _at_length(found, entered, replay, shape, scaled=False)[0].reshape(
+        samples.shape
+    )  # the bias may say little
+    other_labels, other_misfit = replay.labelled(others)
+    better = other_misfit < _CLEARLY * misfit  # of signs it tells little between two that are both off
+    samples = torch.where(better.view(-1, *[1] * len(shape)), others, samples)
+    labels, misfit = torch.where(better, other_labels, labels), torch.minimum(misfit, other_misfit)
     answer = Answer(samples, labels, misfit, torch.zeros_like(misfit))
     notes = tuple(
         f"read off {found.name} by the sizes that rounding leaves of one step: {float(share):.0%} of the numbers are held"

@@ -46,6 +46,7 @@ from leakgauge.types import (
 )
 
 _LONG, _LONG_ON_GPU = 2**26, 2**31  # numbers on a replayed path from which one step's graph is kept at a time
+_EARLY = 3.0  # z = 0 is this far before the middle of the way: nobody loses by a search that may also stay at its start
 _SMOOTH, _SMOOTH_BY_DIRECTION = 3e-3, 1e-3  # weights of total variation where only signs are known
 Rows = list[Tensor]
 Distance = OwnDistance
@@ -240,11 +241,11 @@ class Matching:
     def weights_in(self, z: Tensor, moved: Gradients | None) -> dict[str, Tensor] | None:
         """The weights (A, *parameter) that the gradient of a guess is taken at; None for those that are public.
 
-        The last number in z says how far along the way they lie: z = 0 is its middle, and both ends are far out.
+        The last number in z says how far along the way they lie; z = 0 is near its start, and both ends are far out.
         """
         if moved is None or self.unrolled is not None or self.noise is not None:  # noise would lead off the way
             return None
-        along, start = torch.sigmoid(z[:, -1]), parameters_of(self.model)
+        along, start = torch.sigmoid(z[:, -1] - _EARLY), parameters_of(self.model)
         return {
             name: p + beside(along, moved[name]) * moved[name] if name in moved else p.expand(len(z), *p.shape)
             for name, p in start.items()
@@ -303,11 +304,7 @@ class Matching:
         return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
 
     def simulated_with_graph(
-        self,
-        inputs: Tensor,
-        targets: Tensor,
-        masks: Mapping[str, Tensor],
-        weights: Mapping[str, Tensor] | None = None,
+        self, inputs: Tensor, targets: Tensor, masks: Mapping[str, Tensor], weights: Mapping[str, Tensor] | None = None
     ) -> dict[str, Tensor]:
         """What clients with these samples would share; a gradient is that of `weights` if there are some."""
         clients = self.clients
