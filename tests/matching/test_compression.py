@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import pytest
 import torch
 
-from leakgauge.matching.compression import Compression, beside, compressed_distance
+from leakgauge.matching.compression import Cells, Compression, beside, compressed_distance
 
 
 @dataclass(frozen=True)
@@ -50,3 +50,15 @@ def test_a_distance_of_an_attacks_own_sees_the_nearest_gradient():
 
 def test_one_number_per_row_stands_beside_its_tensor():
     assert beside(torch.ones(4), torch.zeros(4, 2, 3)).shape == (4, 1, 1)
+
+
+def test_cells_cost_nothing_inside_and_the_more_the_farther_outside():
+    least, most = torch.tensor([[-1.0, 0.5, -torch.inf]]), torch.tensor([[-0.5, torch.inf, torch.inf]])
+    rule, shared = Cells(lambda *_: (least, most)), {"w": torch.zeros(1, 3)}
+    for distance in ("l2", "cosine", "relative-l1"):
+        measured = compressed_distance(rule, shared, distance)
+        inside, near, far = (
+            float(measured({"w": torch.tensor([w])})) for w in ([-0.7, 3, -9], [-0.4, 3, -9], [0.4, -3, -9])
+        )
+        assert abs(inside) < 1e-6
+        assert inside < near < far

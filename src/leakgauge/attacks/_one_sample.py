@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from leakgauge.client.chain import client_step
-from leakgauge.client.fedavg import local_steps
+from leakgauge.client.gradient_behind import gradient_scale
 from leakgauge.engine.gradients import working_model
 from leakgauge.engine.memory import fitting
 from leakgauge.errors import NotApplicable
@@ -138,7 +138,8 @@ def own_replay(observation: Observation) -> OwnReplay:
     observed = {name: tensor.double() for name, tensor in observation.update.tensors.items()}
     net = working_model(observation.model, local.batchnorm).double()
     largest = max(observed, key=lambda name: observed[name].numel())
-    limit = _ARITHMETIC + _ROUNDINGS * precision_of(observation, largest)
+    rounding = 0.0 if local.adaptive else precision_of(observation, largest)  # of signs there is nothing to certify
+    limit = _ARITHMETIC + _ROUNDINGS * rounding
     if observation.fact(Fact.INPUT_SPEC).target != ONE_CLASS:
         targets, no_label = _targets(observation, net), torch.zeros(observation.trials, 1, dtype=torch.long)
         no_label = no_label.to(observed[largest].device)
@@ -186,7 +187,7 @@ def precision_of(observation: Observation, name: str) -> float:
         return shared
     local: Client = observation.fact(Fact.LOCAL_TRAINING)
     weight = observation.model.get_parameter(name).detach()
-    steps = local_steps(observation.fact(Fact.NUM_SAMPLES), local)
+    scale = -gradient_scale(local, observation.fact(Fact.NUM_SAMPLES))
     gradient = observed_gradient(observation)[name].double().square().mean().sqrt()
-    moved = float(weight.double().square().mean().sqrt() / (local.lr * steps * gradient).clamp_min(_TINY))
+    moved = float(weight.double().square().mean().sqrt() / (scale * gradient).clamp_min(_TINY))
     return shared + torch.finfo(tensor.dtype).eps * moved

@@ -28,6 +28,8 @@ from leakgauge.matching.attempts import AVERAGED, SCHEDULES, Minimise, SearchAtt
 from leakgauge.matching.labels import SOURCES, searched_labels
 from leakgauge.matching.priors import mean_variation
 from leakgauge.matching.problem import Matching, matching_of, units_of_data
+from leakgauge.matching.replays import AUTO, REPLAYS, SURROGATE, UNROLLED, chosen_replay
+from leakgauge.matching.replays import HELP as REPLAY_HELP
 from leakgauge.matching.updates import example_input
 from leakgauge.models.structure import has_kinks
 from leakgauge.settings import setting
@@ -50,25 +52,27 @@ class InputSearch(SearchAttack):
     lr: float = setting(0.1, "step length in standard deviations of the data", above=0)
     boxed: bool = setting(True, "keep pixels in their range")
     labels: str = setting("infer", "where hidden labels come from: the last layer or the search", choices=SOURCES)
+    replay: str = setting(AUTO, REPLAY_HELP, choices=REPLAYS)
     assumed_steps: int | None = setting(None, "local steps to unroll, on all samples; as known unless given", low=1)
     assumed_lr: float | None = setting(None, "local learning rate to unroll with; as known unless given", above=0)
 
     def posed(self, observation: Observation, distance: str, variation: float) -> Matching:
         """Inputs in standard deviations of the data; the distance without the prior ranks points.
 
-        Local steps are replayed, as known or as the attacker assumes them.
+        Local steps are accounted for as `replay` says, as known or as the attacker assumes them.
         """
         local: Client = observation.fact(Fact.LOCAL_TRAINING)
         assumed: dict[str, Any] = {} if self.assumed_lr is None else {"lr": self.assumed_lr}
         if self.assumed_steps is not None:
             assumed |= {"epochs": self.assumed_steps, "batch_size": 0}
+        replay = chosen_replay(self.replay, observation)
         return matching_of(
             observation,
             searched_labels(observation, self.labels),
             distance=distance,
             prior=smooth,
-            # A sign has no slope to replay.
-            unrolled=None if local.kind == "fedsgd" or local.adaptive else dataclasses.replace(local, **assumed),
+            unrolled=dataclasses.replace(local, **assumed) if replay == UNROLLED else None,
+            surrogate=replay == SURROGATE,
             variation=variation,
             by_direction=distance == "cosine" or not self.distances,
             searches_labels=True,

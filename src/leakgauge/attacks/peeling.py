@@ -40,6 +40,7 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from leakgauge.client.fedavg import local_steps
+from leakgauge.client.gradient_behind import gradient_scale
 from leakgauge.engine.batchnorm import uses_batch_statistics
 from leakgauge.engine.gradients import working_model
 from leakgauge.errors import NotApplicable
@@ -161,9 +162,10 @@ def first_layer_rows(observation: Observation) -> tuple[BehindFirstLayer, list[R
     grid = shared_precision(observation.update.tensors[f"{layer}.{part}"] for part in ("weight", "bias"))
     coarse = 0.0
     if local.kind == "fedavg":
-        grid = dataclasses.replace(grid, spacing=grid.spacing / local.lr)
+        rate = -gradient_scale(local, samples)
+        grid = dataclasses.replace(grid, spacing=grid.spacing / rate)
         before = observation.model.get_submodule(layer).get_parameter("bias").detach()
-        coarse = shared_precision([before]).relative * float(before.abs().max()) / local.lr
+        coarse = shared_precision([before]).relative * float(before.abs().max()) / rate
     precision, known = grid.relative, None
     if grid.is_coarse:  # one rounding is half a step at most; `rounding` multiplies by what adding up in float32 does
         precision, coarse, known = grid.relative / (2 * _ROUNDING), coarse + grid.spacing / 2, grid

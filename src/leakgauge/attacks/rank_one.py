@@ -26,10 +26,12 @@ import torch
 from torch import Tensor
 
 from leakgauge.attacks._one_sample import MENTIONED, SURE, Answer, OneSample, OwnReplay, best_answer, own_replay
+from leakgauge.attacks._product_in_cells import factors_in
+from leakgauge.client.gradient_behind import Bounds
 from leakgauge.errors import NotApplicable
 from leakgauge.matching.last_layer import CANNOT
 from leakgauge.matching.probing import InputMap, Probing, as_product, probing_of
-from leakgauge.matching.updates import observed_gradient
+from leakgauge.matching.updates import observed_gradient, read_gradient
 from leakgauge.types import DataSpec, Fact, Observation, Progress, Reconstruction
 
 _LENGTHS = 24  # tried for each sign
@@ -48,6 +50,7 @@ _ROWS = 8
 _ALIKE = 1e-6  # from which cosine, beside one, two samples go in alike
 _PARALLEL = 1e-7  # how far two of length one may be apart, in float64
 _ROUNDS = 30  # of the power method, where noise lies over the product
+_CLEARLY = 0.5  # of a misfit: another sample is that much nearer to the update
 
 
 @dataclass(frozen=True)
@@ -69,6 +72,8 @@ class RankOne(OneSample):
         began = time.perf_counter()
         data: DataSpec = observation.fact(Fact.INPUT_SPEC)
         found, replay = found_map(observation), own_replay(observation)
+        if (cells := read_gradient(observation).cells) is not None:
+            return _from_cells(observation, found, cells, replay, began)
         gradient = {name: tensor.double() for name, tensor in observed_gradient(observation).items()}
         entered, residual = found.direction(gradient)  # (T, in), (T,)
 
@@ -86,6 +91,39 @@ class RankOne(OneSample):
         proven = (best.misfit <= replay.limit) & (error <= SURE) & (found.map.share == 1)
         notes = tuple(_note(found, best, residual, proven, trial) for trial in range(len(seeds)))
         return dataclasses.replace(best.claimed(observation, began, proven, residual), notes=notes)
+
+
+def _from_cells(
+    observation: Observation, found: FirstMap, cells: Bounds, replay: OwnReplay, began: float
+) -> Reconstruction:
+    """The sample from bounds on the first map's gradient, as one step of an adaptive optimiser leaves them."""
+    if found.returned is None:
+        raise NotApplicable("rank-one needs a bias beside the first map where an optimiser hides sizes; use dlg")
+    shared = read_gradient(observation).tensors
+    least, most = (as_product(t, found.inputs_last) for t in cells(found.name, shared[found.name]))
+    back = cells(found.returned, shared[found.returned])
+    numbers = torch.zeros(found.map.numbers).to(found.map.slope)
+    ends = torch.stack((found.map.values(numbers), found.map.values(numbers + 1)))
+    factors = factors_in(least, most, (back[0].flatten(1), back[1].flatten(1)), ends.amin(0), ends.amax(0))
+    if not bool((factors.known > 0).any()):
+        raise NotApplicable("rank-one needs sizes of gradients, and this step is all signs: its rate is too small")
+    shape, entered = observation.fact(Fact.INPUT_SPEC).shape, factors.entered.to(found.map.slope)
+    samples = found.map.sample(entered).reshape(-1, *shape)
+    labels, misfit = replay.labelled(samples)
+    others = _at_length(found, entered, replay, shape, scaled=False)[0].reshape(
+        samples.shape
+    )  # the bias may say little
+    other_labels, other_misfit = replay.labelled(others)
+    better = other_misfit < _CLEARLY * misfit  # of signs it tells little between two that are both off
+    samples = torch.where(better.view(-1, *[1] * len(shape)), others, samples)
+    labels, misfit = torch.where(better, other_labels, labels), torch.minimum(misfit, other_misfit)
+    answer = Answer(samples, labels, misfit, torch.zeros_like(misfit))
+    notes = tuple(
+        f"read off {found.name} by the sizes that rounding leaves of one step: {float(share):.0%} of the numbers are held"
+        for share in factors.known
+    )
+    none = torch.zeros_like(misfit, dtype=torch.bool)
+    return dataclasses.replace(answer.claimed(observation, began, none, factors.residual), notes=notes)
 
 
 def found_map(observation: Observation) -> FirstMap:

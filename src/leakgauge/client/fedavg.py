@@ -85,11 +85,13 @@ def trained(
     gradient_of: PartGradient,
     *,
     control: Mapping[str, Tensor] | None = None,
-    softness: float = 0.0,
     on_step: Callable[[Mapping[str, Tensor]], None] | None = None,
     low_memory: bool = False,
+    apart: bool = False,
 ) -> Weights:
     """The weights (T, *parameter) of all trials after their local steps, from `before` (*parameter).
+
+    With `apart` the trials start from weights of their own (T, *parameter).
 
     `epochs` are the samples (T, N, ...) as each epoch visits them, repeated if there are fewer than epochs.
 
@@ -97,9 +99,9 @@ def trained(
     time. `on_step` gets the gradient that each step took.
     """
     trials, samples = epochs[0].inputs.shape[:2]
-    weights: Weights = {n: p.expand(trials, *p.shape) for n, p in before.items()}
+    weights: Weights = {n: p if apart else p.expand(trials, *p.shape) for n, p in before.items()}
     memory: Weights = {}
-    rule = Optimizer(local, softness)
+    rule = Optimizer(local)
     for number, step in enumerate(local_plan(samples, local)):
         seen = epochs[step.epoch % len(epochs)]
 

@@ -77,7 +77,11 @@ class Clipping:
 
     def length(self, observation: Observation) -> float:
         """What to measure distances in: the bound, as a length of the matched gradient, or 1 if that is shorter."""
-        return min(1.0, self.norm * (noise_in_gradient(UPDATE, observation) if self.unit == CLIENT else 1.0))
+        if self.unit != CLIENT:
+            return min(1.0, self.norm)
+        if observation.fact(Fact.LOCAL_TRAINING).adaptive:
+            return 1.0  # signs are matched, and have no length
+        return min(1.0, self.norm * noise_in_gradient(UPDATE, observation))
 
     def numbers_per_row(self, observation: Observation) -> int:
         """What a search holds more if each sample of its guess has a gradient of its own."""

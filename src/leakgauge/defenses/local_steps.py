@@ -25,8 +25,10 @@ import torch
 from torch import nn
 
 from leakgauge.client.fedavg import local_steps
+from leakgauge.client.gradient_behind import gradient_scale
 from leakgauge.defenses._families import FitsRows, joined
 from leakgauge.engine.randomness import derived_seed
+from leakgauge.matching.compression import Signs
 from leakgauge.matching.problem import Matching
 from leakgauge.settings import setting
 from leakgauge.types import Batch, Client, Fact, Observation, SharedUpdate, Step
@@ -69,17 +71,34 @@ class LocalSteps(FitsRows):
         return self.steps == 1
 
     def informs_matching(self, problem: Matching, observation: Observation, way: str) -> Matching:  # noqa: ARG002
-        """All steps replayed; both sides are mean gradients along the client's path."""
+        """All steps replayed. With plain steps both sides are mean gradients along the client's path.
+
+        A client that trains again begins with a fresh optimiser. Where that divides by sizes there is nothing to
+        replay: signs are matched as they are.
+        """
         local: Client = observation.fact(Fact.LOCAL_TRAINING)
+        if local.adaptive:
+            return problem.replace(compression=problem.compression and Signs())
+        if local.kind == "fedavg" and not _is_plain(local):
+            scale = self.steps * gradient_scale(local, problem.shape[0] // problem.clients)
+            shared = {name: observation.update.tensors[name] for name in problem.observed}
+            unit = problem.length_unit if problem.unrolled is not None else problem.length_unit * -scale
+            return problem.replace(observed=shared, unrolled=local, repeats=self.steps, moved=None, length_unit=unit)
         single = local.kind == "fedsgd"
         epochs, lr = (self.steps, self.lr) if single else (self.steps * local.epochs, local.lr)
         training = dataclasses.replace(local, kind="fedavg", epochs=epochs, lr=lr)
         scale = 1.0
         if observation.update.kind == "weight_delta":
             scale = -1.0 / (training.lr * local_steps(problem.shape[0] // problem.clients, training))
-        shared = observation.update.tensors
-        observed = {name: shared[name] * scale for name in problem.observed}
-        return problem.replace(observed=observed, unrolled=training, mean_of_steps=True)
+        observed = {name: observation.update.tensors[name] * scale for name in problem.observed}
+        return problem.replace(observed=observed, unrolled=training, mean_of_steps=True, moved=None)
+
+
+def _is_plain(local: Client) -> bool:
+    """Is a weight difference the sum of the gradients times the rate, also if the training is gone through again?"""
+    usual = Client(kind="fedavg")
+    rules = ("optimizer", "momentum", "weight_decay", "schedule", "accumulate", "clip", "proximal", "control")
+    return all(getattr(local, name) == getattr(usual, name) for name in rules)
 
 
 def _move(worker: nn.Module, update: SharedUpdate, rate: float) -> None:

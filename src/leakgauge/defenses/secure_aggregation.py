@@ -26,10 +26,11 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from leakgauge.client.fedavg import local_steps
+from leakgauge.client.gradient_behind import gradient_scale
 from leakgauge.defenses._families import FitsRows
 from leakgauge.engine.randomness import generator
 from leakgauge.errors import NotApplicable
+from leakgauge.matching.compression import Signs
 from leakgauge.matching.problem import Matching
 from leakgauge.settings import setting
 from leakgauge.types import Client, Fact, Observation, SharedUpdate
@@ -89,11 +90,13 @@ def with_clients(problem: Matching, observation: Observation, clients: int) -> M
     samples = problem.shape[0]
     if samples % clients:
         raise NotApplicable(f"clients={clients} needs as many samples of each, not {samples} in all; leave it out")
-    observed = problem.observed
-    if problem.unrolled is None and observation.update.kind == "weight_delta":
-        local: Client = observation.fact(Fact.LOCAL_TRAINING)
-        factor = local_steps(samples, local) / local_steps(samples // clients, local)
-        observed = {name: factor * tensor for name, tensor in observed.items()}
+    local: Client = observation.fact(Fact.LOCAL_TRAINING)
+    if problem.unrolled is not None or observation.update.kind == "gradient":
+        return problem.replace(clients=clients)
+    if local.adaptive:  # a mean of signs: sizes cannot be read off it
+        return problem.replace(clients=clients, compression=problem.compression and Signs())
+    factor = gradient_scale(local, samples) / gradient_scale(local, samples // clients)
+    observed = {name: factor * tensor for name, tensor in problem.observed.items()}
     return problem.replace(observed=observed, clients=clients)
 
 

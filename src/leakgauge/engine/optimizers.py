@@ -59,9 +59,6 @@ class Optimizer:
     """A client's update rule with its settings; what it remembers is handed in and out."""
 
     local: Client
-    softness: float = (
-        0.0  # of adaptive rules, in root mean squares of a tensor: a replay needs slopes where signs have none
-    )
 
     def __call__(
         self, weights: Tensors, gradients: Tensors, memory: Tensors, number: int, lr: float
@@ -82,11 +79,7 @@ class Optimizer:
 
     def root(self, squares: Tensor) -> Tensor:
         """Of (T, *parameter): what a gradient is divided by."""
-        under = squares.clamp_min(_TINY)
-        if self.softness:
-            mean = squares.flatten(1).mean(1) if squares.dim() > 1 else squares
-            under = under + self.softness**2 * mean.detach().view(-1, *[1] * (squares.dim() - 1))
-        return under.sqrt() + self.eps
+        return squares.clamp_min(_TINY).sqrt() + self.eps
 
 
 Memory = dict[str, Tensor]

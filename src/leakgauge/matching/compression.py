@@ -62,6 +62,30 @@ class Signs(Compression):
         return compared
 
 
+@dataclass(frozen=True)
+class Cells(Compression):
+    """Of every entry the least and the largest value that it may have, infinite where it has no such bound.
+
+    Large entries most often have one bound alone, and small ones two that are close: a tensor is measured in units of
+    a guess's mean magnitude here too, and beyond that by logarithm, so that small entries have their say.
+    """
+
+    bounds: Callable[[str, Tensor], tuple[Tensor, Tensor]]  # (name, what was shared) -> least, largest
+
+    def against(self, observed: Named, distance: str) -> Callable[[Named], Compared]:  # noqa: ARG002
+        cells = {name: self.bounds(name, sent) for name, sent in observed.items()}
+
+        def compared(gradients: Named) -> Compared:
+            mine, theirs = {}, {}
+            for name, (least, most) in cells.items():
+                gradient = gradients[name]
+                unit = beside(gradient.detach().flatten(1).abs().mean(1).clamp_min(_TINY), gradient)
+                mine[name], theirs[name] = (torch.asinh(g / unit) for g in (gradient, gradient.clamp(least, most)))
+            return mine, theirs
+
+        return compared
+
+
 def compressed_distance(
     compression: Compression, observed: Named, distance: str | OwnDistance, known: Named | None = None
 ) -> Callable[[Named], Tensor]:

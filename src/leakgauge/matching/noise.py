@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from leakgauge.client.fedavg import local_steps, mini_batches
+from leakgauge.client.gradient_behind import gradient_scale, step_scales
 from leakgauge.engine.gradients import parameters_of
+from leakgauge.engine.optimizers import local_plan
 from leakgauge.types import Client, Fact, Observation
 
 # What it was added to: the update, the sum of the samples' gradients, or that sum with tensors clipped apart.
@@ -26,14 +27,20 @@ def noise_in_gradient(on: str, observation: Observation, clients: int = 1) -> fl
     """By how much noise added to `on` shrinks or grows on its way into the mean gradient that is matched.
 
     "sum" is drawn anew at each local step and divided by the step's samples; a weight difference averages over steps.
-    "joint-sum" is larger by the root of the number of tensors. "update" is divided by rate times steps. Where the mean
-    of several clients is seen, it is what one of them has.
+    "joint-sum" is larger by the root of the number of tensors. "update" is divided by how far the optimiser goes for a
+    unit of gradient. Where the mean of several clients is seen, it is what one of them has. Refused of optimisers that
+    divide by sizes.
     """
     local: Client = observation.fact(Fact.LOCAL_TRAINING)
     samples: int = observation.fact(Fact.NUM_SAMPLES) // clients
-    steps = 1 if observation.update.kind == "gradient" else local_steps(samples, local)
+    moved = observation.update.kind != "gradient"
     if on == UPDATE:
-        return 1.0 if observation.update.kind == "gradient" else 1 / (local.lr * steps)
-    parts = [samples] if local.kind == "fedsgd" else [p.stop - p.start for p in mini_batches(samples, local)]
+        return -1 / gradient_scale(local, samples) if moved else 1.0
     joint = math.sqrt(len(parameters_of(observation.model))) if on == JOINT_SUM else 1.0
-    return joint * math.sqrt(sum(1 / size**2 for size in parts)) / steps
+    if local.kind == "fedsgd" or not moved:
+        return joint / samples
+    variance = 0.0  # of the sum of all steps
+    for step, scale in zip(local_plan(samples, local), step_scales(local, samples), strict=True):
+        own = scale / len(step.parts)  # for a unit of each mini-batch's gradient
+        variance += sum((own / (part.stop - part.start)) ** 2 for part in step.parts)
+    return -joint * math.sqrt(variance) / gradient_scale(local, samples)

@@ -21,15 +21,16 @@ import torch
 from torch import Tensor, nn
 
 from leakgauge.client.fedavg import control_of, local_steps, trained
+from leakgauge.client.gradient_behind import EXACT
 from leakgauge.engine.batchnorm import uses_batch_statistics
 from leakgauge.engine.driving import Evaluate
 from leakgauge.engine.gradients import parameters_of, runs_one_by_one, trial_gradients, working_model
 from leakgauge.engine.losses import loss_of
 from leakgauge.errors import BadInput
-from leakgauge.matching.compression import Compression, OwnDistance, Signs, compressed_distance
+from leakgauge.matching.compression import Cells, Compression, OwnDistance, Signs, beside, compressed_distance
 from leakgauge.matching.distance import distance_between, rows_of
 from leakgauge.matching.noise import Noise
-from leakgauge.matching.updates import observed_gradient
+from leakgauge.matching.updates import observed_gradient, read_gradient
 from leakgauge.types import (
     CROSS_ENTROPY,
     ONE_CLASS,
@@ -45,6 +46,7 @@ from leakgauge.types import (
 )
 
 _LONG, _LONG_ON_GPU = 2**26, 2**31  # numbers on a replayed path from which one step's graph is kept at a time
+_EARLY = 3.0  # z = 0 is this far before the middle of the way: nobody loses by a search that may also stay at its start
 _SMOOTH, _SMOOTH_BY_DIRECTION = 3e-3, 1e-3  # weights of total variation where only signs are known
 Rows = list[Tensor]
 Distance = OwnDistance
@@ -117,7 +119,8 @@ class Matching:
     strategy: Strategy | None = None
     # What the client did, as far as it is known.
     unrolled: Client | None = None  # local steps to replay; None for a single gradient
-    softness: float = 0.0  # of the signs that an adaptive optimiser makes of gradients; see `Optimizer`
+    repeats: int = 1  # times that the local training begins anew from where it was, before anything is shared
+    moved: Gradients | None = None  # how the weights moved: the gradient is that of a point on the way, searched too
     mean_of_steps: bool = False  # what is observed is the mean gradient of these steps, not the weight difference
     client_gradient: ClientGradient = trial_gradients  # of one client, or of one of its steps
     transforms: tuple[Transform, ...] = ()  # what was done to the gradient afterwards, in this order
@@ -186,7 +189,7 @@ class Matching:
 
     @property
     def width(self) -> int:
-        return self.visible + sum(math.prod(shape) for shape in self.hidden.values())
+        return self.visible + sum(math.prod(s) for s in self.hidden.values()) + (self.moved is not None)
 
     @property
     def visible(self) -> int:
@@ -235,9 +238,23 @@ class Matching:
 
     def buffers_in(self, z: Tensor) -> dict[str, Tensor]:
         """The hidden buffers in z, which holds their differences from the public model's: name -> (A, *buffer)."""
-        parts = torch.split(z[:, self.visible :], [math.prod(shape) for shape in self.hidden.values()], 1)
+        sizes = [math.prod(shape) for shape in self.hidden.values()]
+        parts = torch.split(z[:, self.visible : self.visible + sum(sizes)], sizes, 1)
         moved = {name: self.hidden_unit * part for name, part in zip(self.hidden, parts, strict=True)}
         return {name: self.model.get_buffer(name) + moved[name].reshape(-1, *s) for name, s in self.hidden.items()}
+
+    def weights_in(self, z: Tensor, moved: Gradients | None) -> dict[str, Tensor] | None:
+        """The weights (A, *parameter) that the gradient of a guess is taken at; None for those that are public.
+
+        The last number in z says how far along the way they lie; z = 0 is near its start, and both ends are far out.
+        """
+        if moved is None or self.unrolled is not None or self.noise is not None:  # noise would lead off the way
+            return None
+        along, start = torch.sigmoid(z[:, -1] - _EARLY), parameters_of(self.model)
+        return {
+            name: p + beside(along, moved[name]) * moved[name] if name in moved else p.expand(len(z), *p.shape)
+            for name, p in start.items()
+        }
 
     def boxed(self, z: Tensor) -> Tensor:
         """The inputs in z back into [0, 1]; label logits and buffers are free."""
@@ -291,39 +308,48 @@ class Matching:
             parts.append({name: tensor.detach() for name, tensor in shared.items()})
         return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
 
-    def simulated_with_graph(self, inputs: Tensor, targets: Tensor, masks: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """What clients with these samples would share."""
+    def simulated_with_graph(
+        self, inputs: Tensor, targets: Tensor, masks: Mapping[str, Tensor], weights: Mapping[str, Tensor] | None = None
+    ) -> dict[str, Tensor]:
+        """What clients with these samples would share; a gradient is that of `weights` if there are some."""
         clients = self.clients
         if clients == 1 or (self.unrolled is None and not uses_batch_statistics(self.model)):
-            return self._of_single_clients(inputs, targets, masks)
+            return self._of_single_clients(inputs, targets, masks, weights)
+        if weights is not None:
+            weights = {name: weight.repeat_interleave(clients, 0) for name, weight in weights.items()}
         own = {name: mask.repeat_interleave(clients, 0) for name, mask in masks.items()}
         apart = [t.reshape(len(t) * clients, -1, *t.shape[2:]) for t in (inputs, targets)]  # (A x m, N / m, ...)
-        each = self._of_single_clients(apart[0], apart[1], own)
+        each = self._of_single_clients(apart[0], apart[1], own, weights)
         return {n: t.reshape(-1, clients, *t.shape[1:]).mean(1) for n, t in each.items()}
 
-    def _of_single_clients(self, inputs: Tensor, targets: Tensor, masks: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    def _of_single_clients(
+        self, inputs: Tensor, targets: Tensor, masks: Mapping[str, Tensor], weights: Mapping[str, Tensor] | None
+    ) -> dict[str, Tensor]:
         if self.unrolled is None:
-            return self.client_gradient(self.model, inputs, targets, None, masks)
-        before = parameters_of(self.model)
+            return self.client_gradient(self.model, inputs, targets, weights, masks)
+        local, before = self.unrolled, parameters_of(self.model)
         along: list[Mapping[str, Tensor]] = []
 
         def gradient_of(inputs: Tensor, targets: Tensor, weights: dict[str, Tensor], _: int) -> Mapping[str, Tensor]:
             return self.client_gradient(self.model, inputs, targets, weights, masks)
 
-        numbers = sum(p.numel() for p in before.values()) * local_steps(inputs.shape[1], self.unrolled) * len(inputs)
-        weights = trained(
-            before,
-            [Batch(inputs, targets)],
-            self.unrolled,
-            gradient_of,
-            control=control_of(self.unrolled, before),
-            softness=self.softness,
-            on_step=along.append if self.mean_of_steps else None,
-            low_memory=not self.mean_of_steps and numbers > (_LONG_ON_GPU if inputs.is_cuda else _LONG),
-        )
+        steps = self.repeats * local_steps(inputs.shape[1], local)
+        numbers = sum(p.numel() for p in before.values()) * steps * len(inputs)
+        after: Mapping[str, Tensor] = before
+        for _ in range(self.repeats):
+            after = trained(
+                after,
+                [Batch(inputs, targets)],
+                local,
+                gradient_of,
+                control=control_of(local, before),
+                on_step=along.append if self.mean_of_steps else None,
+                low_memory=not self.mean_of_steps and numbers > (_LONG_ON_GPU if inputs.is_cuda else _LONG),
+                apart=after is not before,
+            )
         if self.mean_of_steps:
             return {n: sum((step[n] for step in along[1:]), along[0][n]) / len(along) for n in before}
-        return {n: w - before[n] for n, w in weights.items()}
+        return {n: w - before[n] for n, w in after.items()}
 
 
 @dataclass(frozen=True)
@@ -386,6 +412,7 @@ def _measure(members: Sequence[Matching], whose: Tensor, trials: Tensor) -> Call
     labels = None if first.labels is None else first.labels[trials]
     observed = _weighed(_of_rows(first.observed, trials), weights)
     masks = _of_rows(first.masks, trials)
+    moved = None if first.moved is None else _of_rows(first.moved, trials)
     groups = []  # the rows of each member among all
     for number, member in enumerate(members):
         rows = (whose == number).nonzero()[:, 0] if len(members) > 1 else torch.arange(len(whose), device=whose.device)
@@ -401,7 +428,7 @@ def _measure(members: Sequence[Matching], whose: Tensor, trials: Tensor) -> Call
         targets = labels if logits is None else first.targets_of(logits)
         assert targets is not None
         buffers = masks | first.buffers_in(z) if first.hidden else masks
-        simulated = first.simulated_with_graph(inputs, targets, buffers)
+        simulated = first.simulated_with_graph(inputs, targets, buffers, first.weights_in(z, moved))
         for transform in first.transforms:
             simulated = transform(simulated, observed, trials)
         shared = _weighed(simulated, weights)
@@ -424,10 +451,14 @@ def matching_of(
     distance: str | Distance,
     prior: Prior = no_prior,
     unrolled: Client | None = None,
+    surrogate: bool = False,
     kind: type[Matching] = Matching,
     **more: Any,
 ) -> Matching:
-    """What the observation asks; with `unrolled` the weight difference itself is matched, else a gradient."""
+    """What the observation asks; with `unrolled` the weight difference itself is matched, else a gradient.
+
+    With `surrogate` the gradient is taken at a point between the weights before and after, which is searched for.
+    """
     data: DataSpec = observation.fact(Fact.INPUT_SPEC)
     local: Client = observation.fact(Fact.LOCAL_TRAINING)
     if local.loss != CROSS_ENTROPY or local.label_smoothing or local.class_weights:
@@ -444,11 +475,16 @@ def matching_of(
         distance=distance,
         prior=prior,
         unrolled=unrolled,
+        moved=dict(observation.update.tensors) if surrogate and not unrolled else None,
         **more,
     )
     if unrolled or observation.update.kind == "gradient" or not local.adaptive:
         return made
-    return made.smoother(_SMOOTH_BY_DIRECTION if made.by_direction else _SMOOTH).replace(compression=Signs())
+    found = read_gradient(observation)
+    if found.quality == EXACT:
+        return made
+    known = Signs() if found.cells is None else Cells(found.cells)
+    return made.smoother(_SMOOTH_BY_DIRECTION if made.by_direction else _SMOOTH).replace(compression=known)
 
 
 def units_of_data(observation: Observation) -> dict[str, Any]:

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from leakgauge.client.chain import client_step
-from leakgauge.client.fedavg import local_steps
+from leakgauge.client.gradient_behind import gradient_scale
 from leakgauge.client.summed import behind_one, seen_step
 from leakgauge.engine.randomness import derived_seed, generator
 from leakgauge.errors import BadInput, LeakgaugeError, NotApplicable
@@ -147,8 +147,8 @@ def _mistakes(observation: Observation, local: Client) -> list[tuple[str, float]
     found = [("the opposite sign", -1.0)]
     if samples > 1 and local.kind == "fedsgd":  # of a weight difference the rate is wrong far more often
         found.append((f"a sum over the {samples} samples (divide by {samples})", 1 / samples))
-    if local.kind == "fedavg":
-        found.append(("a gradient (say --local kind=fedsgd)", -local.lr * local_steps(samples, local)))
+    if local.kind == "fedavg" and not local.adaptive:
+        found.append(("a gradient (say --local kind=fedsgd)", gradient_scale(local, samples)))
     return found
 
 

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import pad
 
-from leakgauge.client.fedavg import local_steps
+from leakgauge.client.gradient_behind import gradient_scale
 from leakgauge.engine.batchnorm import uses_batch_statistics
 from leakgauge.errors import NotApplicable
 from leakgauge.matching.labels import inferred_labels
@@ -84,7 +84,7 @@ def coarseness(size: Tensor, local: Client, samples: int) -> float:
     """How far off an entry of the gradient may be because weights of this size were rounded before the difference."""
     if local.kind == "fedsgd":
         return 0.0
-    return float(size) * torch.finfo(size.dtype).eps / (local.lr * local_steps(samples, local))
+    return float(size) * torch.finfo(size.dtype).eps / -gradient_scale(local, samples)
 
 
 def expected_alone(samples: int, bins: int) -> float:
