@@ -119,7 +119,7 @@ def _from_cells(
     labels, misfit = torch.where(better, other_labels, labels), torch.minimum(misfit, other_misfit)
     answer = Answer(samples, labels, misfit, torch.zeros_like(misfit))
     notes = tuple(
-        f"read off {found.name} by the sizes that rounding leaves of one step: {float(share):.0%} of the numbers are held"
+        f"read off {found.name} by the sizes that rounding leaves of one step: {float(share):.0%} of the numbers held"
         for share in factors.known
     )
     none = torch.zeros_like(misfit, dtype=torch.bool)

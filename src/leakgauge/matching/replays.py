@@ -9,8 +9,9 @@ surrogate  the average gradient of the way is matched at one point of the line b
            The cost is that of one step, whoever met.
 average    the same at the weights before.
 
-Where we depart from SME: the place is a logistic function of what is searched, so that it stays inside; it begins at
-random near the start, which is 1 to 5 dB better where the first steps move the weights most; and optimisers other than plain SGD are read first (see `gradient_behind`).
+Where we depart from SME: the place is a logistic function of what is searched, so that it stays inside. It begins at
+random near the start, which is 1 to 5 dB better where the first steps move the weights most. Optimisers other than
+plain SGD are read first (see `gradient_behind`).
 """
 
 from __future__ import annotations
