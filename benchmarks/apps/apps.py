@@ -55,6 +55,7 @@ def flare(name: str, optimizer: str, local: str, note: str) -> App:
         nodes=1,
         total=32,
         config={"n_clients": 1, "num_rounds": 1, "num_workers": 0, "alpha": 1.0},
+        attacks="labels inverting-gradients:steps=10",
         note=note,
     )
 
