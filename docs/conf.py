@@ -24,7 +24,7 @@ from leakgauge.cli.audit import DEFAULT_DEFENSES, TEMPLATE
 from leakgauge.cli.commands import every, loaded
 from leakgauge.federation.poisoning import Poison
 from leakgauge.lab import recipes
-from leakgauge.lab.recipes import _measured
+from leakgauge.lab.reproduce import measured
 from leakgauge.lab.words.training import Reading
 from leakgauge.metrics.criterion import CRITERIA
 from leakgauge.setup.capability import INFORMED, NO_HELP, NO_RULE, capabilities, capability
@@ -312,7 +312,7 @@ def _criterion() -> str:
 def _two_gaussians() -> str:
     """The measured toy: points gained over FedAvg, and the first client's weight over another's."""
     folder = Path(__file__).parents[1] / "results" / "ren2022fedboosting"
-    found = {(e.row, e.column, e.statistic): e for e in _measured.read(folder) if e.table == "4.2"}
+    found = {(e.row, e.column, e.statistic): e for e in measured.read(folder) if e.table == "4.2"}
     cases = list(dict.fromkeys(case for _, case, _ in found))
     rows = []
     for aggregator in dict.fromkeys(row for row, _, _ in found):

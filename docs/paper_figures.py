@@ -11,9 +11,9 @@ from pathlib import Path
 
 from leakgauge.errors import BadInput
 from leakgauge.lab import recipes
-from leakgauge.lab.recipes import _measured
-from leakgauge.lab.recipes._rendering import figure
-from leakgauge.lab.recipes._statistics import written
+from leakgauge.lab.reproduce import measured
+from leakgauge.lab.reproduce.rendering import figure
+from leakgauge.lab.reproduce.statistics import written
 
 _PLACE = re.compile(r"\{\{(.+?)\}\}")
 NOT_MEASURED = "not measured yet"
@@ -37,7 +37,7 @@ def figure_at(place: str) -> str:
         raise BadInput(
             "a figure", allowed=f"one of a cell of {name}", got=place, do=f"see leakgauge lab reproduce {name} --list"
         )
-    entries = _measured.read(Path(__file__).parents[1] / "results" / name)
+    entries = measured.read(Path(__file__).parents[1] / "results" / name)
     entry = next((e for e in entries if e.place == (table, row, column, statistic)), None)
     if entry is None:
         return f"{written(statistic, cell.reported[statistic])}, {NOT_MEASURED}"

@@ -18,6 +18,7 @@ from pathlib import Path
 from types import NoneType
 from typing import Any
 
+from leakgauge.settings import Settings
 from leakgauge.types import REPORT_SCHEMA, AuditReport, Interval, Summary
 from leakgauge.types.plain import fields_of
 
@@ -59,7 +60,12 @@ def _of_dataclass(kind: Any, parts: dict[str, Any]) -> dict[str, Any]:
     if kind is Summary:  # a row holds its metrics beside its other keys, each named with its reduction
         del properties["metrics"]
         whole["additionalProperties"] = _of(Interval, parts)
-    return whole | {"properties": properties, "required": list(properties)}
+    return whole | {"properties": properties, "required": _always_there(kind, properties)}
+
+
+def _always_there(kind: Any, properties: Mapping[str, Any]) -> list[str]:
+    """All keys, but for settings that are left out at their defaults."""
+    return list(kind().as_dict()) if issubclass(kind, Settings) else list(properties)
 
 
 def _of(kind: Any, parts: dict[str, Any]) -> dict[str, Any]:

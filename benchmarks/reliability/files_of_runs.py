@@ -24,8 +24,8 @@ from leakgauge.data.loading import load
 from leakgauge.execution.store import Store
 from leakgauge.federation import rounds
 from leakgauge.lab import policy_search, recipes
-from leakgauge.lab.recipes import _measured, _running
-from leakgauge.lab.recipes._recipe import pieces_of
+from leakgauge.lab.reproduce import measured, running
+from leakgauge.lab.reproduce.recipe import pieces_of
 from leakgauge.models import load_model
 from leakgauge.reading.sealed import DIGEST, sealed, with_digest
 from leakgauge.recording.recorded_folder import Origin, left_out, private_of, read_folder, tensors_of
@@ -236,13 +236,13 @@ def piece() -> Any:
 
 def make_piece(folder: Path) -> None:
     (folder / "runs").mkdir()
-    _running.save(piece(), folder / "runs", _running.Result((), {"device": "cpu"}, 1.0, {"a": (1.0,)}))
+    running.save(piece(), folder / "runs", running.Result((), {"device": "cpu"}, 1.0, {"a": (1.0,)}))
     os.rename(next((folder / "runs").iterdir()), folder / "piece.json")
 
 
 def read_piece(folder: Path) -> object:
-    os.replace(folder / "piece.json", _running._path(piece(), folder / "runs"))
-    return _running.load(piece(), folder / "runs")
+    os.replace(folder / "piece.json", running._path(piece(), folder / "runs"))
+    return running.load(piece(), folder / "runs")
 
 
 def make_state(folder: Path) -> None:
@@ -276,7 +276,7 @@ READERS: tuple[Reader, ...] = (
     Reader("run-index", "one/index.sqlite", make_run, read_store, json_traps),
     Reader("policy-search", "search.json", make_search, read_search, json_traps),
     Reader("policy-scores", "scores/000000.json", make_search, read_search, scores_traps),
-    Reader("recipe-measured", "measured.json", make_measured, _measured.read, json_traps),
+    Reader("recipe-measured", "measured.json", make_measured, measured.read, json_traps),
     Reader("recipe-run", "piece.json", make_piece, read_piece, json_traps),
     Reader("training-state", "state/state.safetensors", make_state, trained, safetensors_traps),
     Reader("training-kept", "kept.training", kept_training, kept_training, safetensors_traps),

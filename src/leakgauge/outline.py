@@ -88,7 +88,7 @@ def instance(module: str, name: str) -> Outline:
 
 def _path_of(module: str) -> Path:
     path = _ROOT.joinpath(*module.split(".")[1:])
-    return path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+    return path / "__init__.py" if (path / "__init__.py").is_file() else path.with_suffix(".py")
 
 
 @dataclass(frozen=True)

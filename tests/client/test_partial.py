@@ -1,5 +1,6 @@
 """Only some layers are shared: their tensors pass, the others do not, and attacks that need those say so."""
 
+import copy
 import dataclasses
 
 import pytest
@@ -15,6 +16,8 @@ from leakgauge.data import draw_victims, load, public_batch
 from leakgauge.errors import BadInput, LeakgaugeError, NotApplicable
 from leakgauge.matching.problem import inside
 from leakgauge.models import load_model
+from leakgauge.recording.own_update import setup_for
+from leakgauge.setup.setup import load_setup
 from leakgauge.types import Client, Scenario, TamperingServer, threat_model
 
 SPEC = load("digits").spec
@@ -126,3 +129,98 @@ def test_a_scenario_says_which_and_the_report_repeats_it():
         Scenario(shared_layers=3)
     with pytest.raises(BadInput, match="shared layers must be one of"):
         run_audit(dataclasses.replace(scenario, shared_layers="fc9"))
+
+
+# --- what a client trains -------------------------------------------------------------------------------------------
+
+ADAPTED = '''
+import torch
+from torch import nn
+
+class Low(nn.Module):
+    """A frozen linear layer with a trained correction of rank 2."""
+
+    def __init__(self, inputs, outputs):
+        super().__init__()
+        self.base, self.bias = nn.Linear(inputs, outputs), 0
+        self.lora_a = nn.Parameter(torch.randn(inputs, 2) / 8)
+        self.lora_b = nn.Parameter(torch.randn(2, outputs) / 8)
+
+    def forward(self, x):
+        return self.base(x) + x @ self.lora_a @ self.lora_b
+
+class Net(nn.Module):
+    def __init__(self, num_classes):
+        super().__init__()
+        self.first, self.second = Low(64, 12), Low(12, 8)
+        self.head = nn.Linear(8, num_classes)
+
+    def forward(self, x):
+        return self.head(torch.tanh(self.second(torch.tanh(self.first(x.flatten(1))))))
+'''
+
+
+@pytest.mark.parametrize("steps", ["", "kind=fedavg,epochs=2,lr=0.5,momentum=0.9,"])
+@pytest.mark.parametrize(
+    ("trained", "expected"),
+    [
+        ("last:1", ["head.weight", "head.bias"]),
+        ("*lora_*", ["first.lora_a", "first.lora_b", "second.lora_a", "second.lora_b"]),
+        ("*lora_b+head", ["first.lora_b", "second.lora_b", "head.weight", "head.bias"]),
+    ],
+)
+def test_only_what_is_trained_moves_and_is_shared(tmp_path, trained, expected, steps):
+    (tmp_path / "net.py").write_text(ADAPTED)
+    local = Client.from_text(f"{steps}trained={trained}")
+    setup = load_setup(Scenario(data="digits", model=f"{tmp_path}/net.py:Net", local=local, trials=2), None, "cpu")
+    update = setup.update((), setup.model)
+    assert list(update.tensors) == expected
+    whole = load_setup(Scenario(data="digits", model=f"{tmp_path}/net.py:Net", trials=2), None, "cpu")
+    if not steps:
+        for name, gradient in whole.update((), whole.model).tensors.items():
+            if name in expected:
+                torch.testing.assert_close(update.tensors[name], gradient)
+        return
+    for trial in range(2):  # torch's own optimiser on these parameters alone
+        worker = copy.deepcopy(whole.model)
+        named = {n: p for n, p in worker.named_parameters() if n in expected}
+        optimiser = torch.optim.SGD(named.values(), lr=0.5, momentum=0.9)
+        for _ in range(2):
+            optimiser.zero_grad()
+            logits = worker(setup.batch.inputs[trial])
+            torch.nn.functional.cross_entropy(logits, setup.batch.labels[trial]).backward()
+            optimiser.step()
+        for name, p in named.items():
+            torch.testing.assert_close(update.tensors[name][trial], p.detach() - whole.model.get_parameter(name))
+
+
+def test_a_head_that_is_trained_alone_gives_its_labels_away_and_no_picture(tmp_path):
+    scenario = Scenario(data="digits", model="mlp", local=Client(trained="last:1"), attacks=("idlg:steps=5",), trials=4)
+    report, _ = run_audit(scenario, out=tmp_path)
+    labels = [f.labels_proven for f in report.findings if f.attack.startswith("idlg")]
+    assert labels == [1] * 4
+    setup = load_setup(scenario, None, "cpu")
+    facts = setup.facts(setup.model, setup.batch)
+    observation = observe(setup.model, setup.update((), setup.model), setup.threat_model, facts)
+    with pytest.raises(NotApplicable, match="frozen or not shared"):
+        catalog.build("attacks", "linear")(observation, (0,) * 4)
+
+
+@pytest.mark.parametrize("trained", ["last:9", "first:0", "heads", "*lora*"])
+def test_training_what_does_not_exist_is_refused(trained):
+    with pytest.raises(BadInput, match="local: trained"):
+        load_setup(Scenario(data="digits", local=Client(trained=trained)), None, "cpu")
+
+
+def test_an_update_of_frozen_layers_is_refused(tmp_path):
+    update = fedsgd()(LENET, draw_victims(load("digits"), 1, 1, 0), (0,))
+    torch.save({n: t[0] for n, t in update.tensors.items()}, tmp_path / "update.pt")
+    scenario = Scenario(
+        model="lenet-dlg:filters=4",
+        update=str(tmp_path / "update.pt"),
+        blind=True,
+        local=Client(trained="last:1"),
+        data="digits",
+    )
+    with pytest.raises(BadInput, match="frozen"):
+        setup_for(scenario, None, "cpu")

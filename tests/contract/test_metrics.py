@@ -9,13 +9,22 @@ from torch import Tensor
 from leakgauge import catalog
 from leakgauge.errors import BadInput, MissingExtra
 from leakgauge.metrics import Metric
-from leakgauge.types import DataSpec
+from leakgauge.types import CATEGORIES, DataSpec, Part
 
 METRICS = catalog.find("metrics")
-KINDS = {"image": DataSpec("pictures", (3, 16, 16), 4, "image"), "tabular": DataSpec("table", (24,), 2, "tabular")}
+PARTS = (Part("numbers", (12,)), Part("words", (4,), CATEGORIES, 3))
+KINDS = {
+    "image": DataSpec("pictures", (3, 16, 16), 4, "image"),
+    "tabular": DataSpec("table", (24,), 2, "tabular"),
+    "tokens": DataSpec("text", (24,), 2, "tokens", parts=PARTS),
+    "series": DataSpec("series", (2, 40), 2, "series"),
+    "other": DataSpec("volumes", (2, 3, 4, 5), 2, "other"),
+}
 OF_THE_RECORD = ("detail",)  # counted from the record's own thumbnail, so that the best value differs by record
 NOISE = (0.02, 0.1, 0.4)
-every_use = pytest.mark.parametrize(("name", "kind"), [(n, k) for n, m in METRICS.items() for k in m.applies_to])
+every_use = pytest.mark.parametrize(
+    ("name", "kind"), [(n, k) for n, m in METRICS.items() for k in KINDS if m.fits(KINDS[k])]
+)
 
 
 def measure(metric: Metric, truth: Tensor, recon: Tensor, data: DataSpec) -> Tensor:

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from leakgauge.errors import BadInput
-from leakgauge.lab.recipes import _measured
-from leakgauge.lab.recipes._rendering import figure
+from leakgauge.lab.reproduce import measured
+from leakgauge.lab.reproduce.rendering import figure
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -23,14 +23,14 @@ def pages():
 
 
 def test_a_figure_is_the_measured_one(pages):
-    entries = _measured.read(DOCS.parent / "results" / "wei2020cpl")
+    entries = measured.read(DOCS.parent / "results" / "wei2020cpl")
     entry = next(e for e in entries if e.place == ("2", "CPL", "CIFAR-10", "asr"))
     text = pages.filled("before {{wei2020cpl; 2; CPL; CIFAR-10; asr}} after")
     assert text == f"before {figure(entry)}, n = {entry.trials} after"
 
 
 def test_a_figure_that_waits_says_so(pages, monkeypatch):
-    monkeypatch.setattr(pages._measured, "read", lambda _: [])
+    monkeypatch.setattr(pages.measured, "read", lambda _: [])
     assert pages.figure_at("wei2020cpl; 2; CPL; CIFAR-10; asr") == "0.973, not measured yet"
 
 

@@ -58,7 +58,7 @@ def test_a_search_that_would_begin_at_random_begins_smoother(scene, init, as_if)
     made = scene(BatchNormOnly(), local=TRAIN)
     knowing, plain = DLG(init=init), DLG(init=as_if)
     posed, other = made.posed(knowing, Known(BatchNormOnly())), made.posed(plain)
-    begun = [a._start(p, None, made.seeds, 0, None) for a, p in ((knowing, posed), (plain, other))]
+    begun = [a.start(p, made.seeds)(made.seeds, 0) for a, p in ((knowing, posed), (plain, other))]
     assert torch.equal(*begun)
 
 

@@ -1,5 +1,7 @@
 """METHODS D7: nothing leaves longer than the bound, per sample or per client, and directions stay."""
 
+import dataclasses
+
 import pytest
 import torch
 from torch import nn
@@ -11,6 +13,7 @@ from leakgauge.attacks.inverting_gradients import InvertingGradients
 from leakgauge.attacks.linear import Linear
 from leakgauge.attacks.random_guess import RandomGuess
 from leakgauge.client.chain import chain, client_step
+from leakgauge.client.observe import facts_about, observe
 from leakgauge.data import draw_victims, load
 from leakgauge.defenses import _clipping
 from leakgauge.defenses._clipping import Clipping, clipped
@@ -18,10 +21,11 @@ from leakgauge.defenses.clip import Clip
 from leakgauge.defenses.prune import Prune
 from leakgauge.engine.gradients import trial_gradients
 from leakgauge.errors import BadInput, NotApplicable
+from leakgauge.matching.problem import matching_of
 from leakgauge.models import load_model
 from leakgauge.servers.imprint import Imprint
 from leakgauge.setup.plan import informed_by
-from leakgauge.types import Client, Known
+from leakgauge.types import Batch, Client, Known, threat_model
 
 SEEDS = (5, 6)
 ROWS = {
@@ -162,8 +166,28 @@ def test_who_knows_replays_what_was_clipped_sample_by_sample(scene):
     assert defense.ways(DLG()) == defense.ways(InvertingGradients()) == ("",)
     for attack in (DLG(), InvertingGradients()):
         posed = scene(defense).posed(attack, Known(defense))
-        assert posed.client_gradient.__self__ == Clipping(0.1, "layer", "sample")
+        assert posed.client_gradient.func.__self__ == Clipping(0.1, "layer", "sample")
         assert posed.distance == attack.distance
+
+
+@pytest.mark.parametrize("steps", ["", "kind=fedavg,epochs=2,lr=0.5,"])
+@pytest.mark.parametrize("loss", ["label_smoothing=0.2", "loss=nll-on-logits", "loss=mse"])
+def test_what_is_replayed_is_the_clients_own_loss(model, victims, loss, steps):
+    local, defense, data = Client.from_text(steps + loss), Clip(0.05), load("digits").spec
+    if "mse" in loss:
+        data, labels = dataclasses.replace(data, target="classes"), torch.eye(10)[victims.labels]
+        victims = Batch(victims.inputs, labels)
+    update = chain(client_step(local), defense)(model, victims, SEEDS)
+    facts = facts_about(model, victims, data, local, None)
+    seen = observe(model, update, threat_model("honest-but-curious"), facts)
+    posed = matching_of(seen, victims.labels, distance="l2", unrolled=local if steps else None)
+    informed = defense.informs(posed, seen, "")
+    for name, tensor in informed.simulated(victims.inputs, victims.labels).items():
+        torch.testing.assert_close(tensor, update.tensors[name], rtol=1e-4, atol=1e-7)
+    other = defense.informs(posed.replace(client_gradient=trial_gradients), seen, "")
+    if "mse" not in loss:
+        wrong = other.simulated(victims.inputs, victims.labels)
+        assert not torch.allclose(wrong["fc2.bias"], update.tensors["fc2.bias"], rtol=1e-2)
 
 
 @pytest.mark.parametrize(

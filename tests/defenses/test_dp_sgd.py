@@ -95,7 +95,7 @@ def test_the_attacker_knows_the_noise_on_the_sum_and_the_bound(scene, first_laye
     posed = scene(defense).posed(DLG(), Known(defense))
     assert posed.noise == Noise(0.01, "sum", "l2")
     assert with_likelihood(posed)[0].distance == "l2"
-    assert posed.client_gradient.__self__ == Clipping(0.5, "whole", "sample")
+    assert posed.client_gradient.func.__self__ == Clipping(0.5, "whole", "sample")
     assert posed.variation > 0
     known = first_layer(defense)
     assert (known.combine, known.fit_scale) == ("least-squares", False)
@@ -108,7 +108,11 @@ def test_an_attack_on_directions_is_played_with_the_clipping_alone_and_smoother_
     replaying, smoothing = (made.posed(attack, Known(DPSGD(), way)) for way in ways)
     assert ways == ("clipping alone", "smoother")
     assert smoothing.variation > replaying.variation == attack.tv
-    assert replaying.client_gradient.__self__ == smoothing.client_gradient.__self__ == Clipping(1.0, "whole", "sample")
+    assert (
+        replaying.client_gradient.func.__self__
+        == smoothing.client_gradient.func.__self__
+        == Clipping(1.0, "whole", "sample")
+    )
 
 
 def test_without_noise_it_is_known_as_clipping(scene):
@@ -116,7 +120,9 @@ def test_without_noise_it_is_known_as_clipping(scene):
     for attack in (DLG(), InvertingGradients()):
         assert silent.ways(attack) == Clip(0.5).ways(attack) == ("",)
         one, other = (made.posed(attack, Known(d)) for d in (silent, Clip(0.5)))
-        assert one.client_gradient.__self__ == other.client_gradient.__self__ == Clipping(0.5, "whole", "sample")
+        assert (
+            one.client_gradient.func.__self__ == other.client_gradient.func.__self__ == Clipping(0.5, "whole", "sample")
+        )
         assert (one.variation, one.noise, one.distance) == (other.variation, other.noise, other.distance)
 
 

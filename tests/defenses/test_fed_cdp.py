@@ -92,7 +92,7 @@ def test_the_attacker_knows_the_bound_of_each_tensor_and_what_the_noise_was_adde
     assert defense.ways(DLG()) == ("",)
     posed = scene(defense).posed(DLG(), Known(defense))
     assert posed.noise == Noise(0.01, on, "l2")
-    assert posed.client_gradient.__self__ == Clipping(0.5, "layer", "sample")
+    assert posed.client_gradient.func.__self__ == Clipping(0.5, "layer", "sample")
 
 
 def test_the_attacker_of_a_clipped_update_leaves_its_scale_open_and_weighs_its_noise(scene):

@@ -10,6 +10,7 @@ from leakgauge.engine.gradients import one_by_one, trial_gradients, working_mode
 from leakgauge.engine.layerwise import fits, layerwise_gradients
 from leakgauge.engine.losses import cross_entropy
 from leakgauge.engine.ways import choose_way, second_derivatives
+from leakgauge.types import DataSpec
 
 CLASSES = 4
 PICTURE, SERIES, ROW = (2, 6, 6), (2, 8), (12,)
@@ -188,7 +189,7 @@ def prepared(name: str, batchnorm: str) -> tuple[nn.Module, str, Tensor, Tensor]
     torch.manual_seed(len(name))
     shape, build = ZOO[name]
     network = lively(build())
-    way = choose_way(network, shape, CLASSES)
+    way = choose_way(network, DataSpec("zoo", shape, CLASSES, "other"))
     inputs = torch.rand(2, 3, *shape, dtype=torch.float64)
     return working_model(network, batchnorm).double(), way, inputs, torch.randint(CLASSES, (2, 3))
 
@@ -250,11 +251,9 @@ def test_second_derivatives_layer_by_layer_are_those_of_the_loop(name: str, batc
 
 
 @pytest.mark.parametrize("name", sorted(ZOO))
-def test_every_kind_of_layer_but_recurrent_ones_runs_side_by_side(name: str) -> None:
+def test_every_kind_of_layer_runs_side_by_side(name: str) -> None:
     _, way, _, _ = prepared(name, "eval")
-    kind = {"lstm": "LSTM", "gru": "GRU", "rnn": "RNN"}.get(name)
-    expected = "side by side" if kind is None else f"one after another, because layer '0.body' ({kind}) cannot"
-    assert way.startswith(expected)
+    assert way.startswith("side by side")
 
 
 class OutOfReach(nn.Module):
@@ -276,7 +275,7 @@ def test_a_layer_whose_gradients_are_right_and_their_derivatives_wrong_runs_one_
     model = working_model(network, "eval").double()
     for name, slow in one_by_one(model, inputs, targets).items():
         torch.testing.assert_close(trial_gradients(model, inputs, targets)[name], slow)
-    way = choose_way(network, ROW, CLASSES)
+    way = choose_way(network, DataSpec("zoo", ROW, CLASSES, "other"))
     assert way.startswith("one after another, because the derivatives of its gradients, which a search follows")
     model = working_model(network, "eval").double()
     found, slow = (

@@ -7,6 +7,9 @@ from torch import nn
 from leakgauge.engine.gradients import one_by_one, trial_gradients, working_model
 from leakgauge.engine.ways import choose_way, usual_way
 from leakgauge.errors import BadInput
+from leakgauge.types import DataSpec
+
+ROW = DataSpec("rows", (12,), 4, "tabular")
 
 
 class Branching(nn.Module):
@@ -45,12 +48,12 @@ class OnlyOnce(nn.Module):
 
 
 def test_an_ordinary_model_runs_side_by_side():
-    assert choose_way(Outer(nn.Identity()), (12,), 4) == "side by side"
+    assert choose_way(Outer(nn.Identity()), ROW) == "side by side"
 
 
 def test_a_layer_that_branches_is_named_and_the_trials_run_one_after_another():
     model = Outer(Branching())
-    said = choose_way(model, (12,), 4)
+    said = choose_way(model, ROW)
     assert said.startswith("one after another, because layer 'middle.odd' (Branching) cannot run side by side")
     worker = working_model(model, "eval")  # copies made later know it too
     x, y = torch.randn(3, 1, 12), torch.tensor([[0], [1], [3]])
@@ -61,7 +64,7 @@ def test_a_layer_that_branches_is_named_and_the_trials_run_one_after_another():
 
 def test_trials_with_their_own_weights_run_one_after_another_too():
     model = Outer(Branching())
-    choose_way(model, (12,), 4)
+    choose_way(model, ROW)
     worker = working_model(model, "eval")
     x, y = torch.randn(2, 1, 12), torch.tensor([[0], [1]])
     weights = {n: torch.stack([p.detach(), p.detach() + 0.1]) for n, p in worker.named_parameters()}
@@ -78,7 +81,7 @@ def test_trials_with_their_own_weights_run_one_after_another_too():
 
 def test_a_layer_without_a_second_derivative_is_refused_by_its_path():
     with pytest.raises(BadInput, match=r"layer 'middle.odd' \(OnlyOnce\).*no second derivative here"):
-        choose_way(Outer(OnlyOnce()), (12,), 4)
+        choose_way(Outer(OnlyOnce()), ROW)
 
 
 def test_attention_can_be_differentiated_twice():
@@ -87,7 +90,7 @@ def test_attention_can_be_differentiated_twice():
             rows = x.reshape(-1, 1, 3, 2)
             return nn.functional.scaled_dot_product_attention(rows, rows, rows).reshape(x.shape)
 
-    assert choose_way(Outer(Attends()), (12,), 4) == "side by side"
+    assert choose_way(Outer(Attends()), ROW) == "side by side"
 
 
 def test_wide_convolutions_on_the_cpu_run_one_after_another():

@@ -157,6 +157,7 @@ def same_text(then: str, now: str) -> bool:
     """The same words, and numbers that agree to four digits or to one unit of their last decimal."""
     if then == now:
         return True
+    then, now = (text.replace("−", "-") for text in (then, now))  # a page's minus
     if _NUMBER.sub("#", then) != _NUMBER.sub("#", now):
         return False
     return all(_same_written(a, b) for a, b in zip(_NUMBER.findall(then), _NUMBER.findall(now), strict=True))

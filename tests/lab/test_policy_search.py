@@ -99,7 +99,7 @@ def test_a_precision_that_scores_do_not_have_is_refused():
 def test_a_policy_met_again_under_other_numbers_has_the_scores_it_would_be_given(tmp_path, monkeypatch):
     """Against the slow way, which scores every candidate."""
     search = dataclasses.replace(SEARCH, candidates=8 * BLOCK, model="lenet-dlg")
-    firsts = policy_search._firsts(search)
+    firsts = policy_search._first_equals(search)
     assert all(effect(candidate(n, 0)) == effect(candidate(first, 0)) for n, first in enumerate(firsts))
     again = [n for n, first in enumerate(firsts) if n != first]
     assert again
@@ -108,7 +108,7 @@ def test_a_policy_met_again_under_other_numbers_has_the_scores_it_would_be_given
     monkeypatch.setattr(policy_search._Bench, "score", lambda self, ts: asked.extend(ts) or score(self, ts))
     fast = search_policies(search, tmp_path / "fast", device="cpu")
     assert len(asked) == search.candidates + 1 - len(again)
-    monkeypatch.setattr(policy_search, "_firsts", lambda search: list(range(search.count + 1)))
+    monkeypatch.setattr(policy_search, "_first_equals", lambda search: list(range(search.count + 1)))
     slow = search_policies(search, tmp_path / "slow", device="cpu")
     assert (
         [row.policy for row in fast]
@@ -147,5 +147,5 @@ def test_a_search_of_triples_is_described_as_before_there_were_single_operations
 
 
 def test_a_fifth_of_the_published_number_of_triples_need_not_be_scored():
-    firsts = policy_search._firsts(Search("mlp", "digits"))
+    firsts = policy_search._first_equals(Search("mlp", "digits"))
     assert sum(n != first for n, first in enumerate(firsts)) > 1500 // 6

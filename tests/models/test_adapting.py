@@ -107,42 +107,6 @@ def test_gradients_side_by_side_equal_plain_autograd_and_have_slopes_in_the_samp
             assert (piece != 0).float().mean() > 0.3, name
 
 
-@pytest.mark.parametrize(
-    "look_up",
-    [
-        lambda words, e: e(words),
-        lambda words, e: e(words.unsqueeze(-1)).squeeze(-2),
-        lambda words, e: e(words.transpose(0, 1)).transpose(0, 1),
-        lambda words, e: torch.stack([e(column) for column in words.unbind(1)], 1),
-        lambda words, e: e(words.view(-1)).view(*words.shape, -1),
-        lambda words, e: torch.cat([e(part) for part in words.split(1, dim=1)], 1),
-        lambda words, e: e(words.long().contiguous()),
-        lambda words, e: F.one_hot(words, e.num_embeddings).float() @ e.weight,
-        lambda words, e: e(words.flatten()).unflatten(0, words.shape),
-        lambda words, e: e(words[..., :]),
-    ],
-)
-def test_a_look_up_keeps_its_slopes_behind_what_moves_the_numbers_about(look_up):
-    class Own(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.e = nn.Embedding(5, 3)
-
-        def forward(self, words):
-            return look_up(words, self.e).sum(1)
-
-    torch.manual_seed(0)
-    spec = DataSpec("t", (15,), 3, "tokens", parts=(Part("words", (3,), CATEGORIES, 5),))
-    model = Own()
-    words = torch.tensor([[0, 1, 4], [2, 2, 3]])
-    expected = model(words)
-    flat = spec.parts[0].encode(words).requires_grad_()
-    found = adapted(model, spec)(flat)
-    torch.testing.assert_close(found, expected)
-    (slope,) = torch.autograd.grad(found.square().sum(), flat)
-    assert (slope != 0).all()
-
-
 def test_a_model_is_taken_back_as_its_author_wrote_it():
     class Own(torch.nn.Linear):
         pass

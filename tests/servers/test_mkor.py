@@ -293,7 +293,7 @@ def test_a_louder_server_is_heard_through_noise():
     errors = []
     for server in (MKOR(), MKOR().louder()):
         sent = server.prepare(model, data)
-        update = Gaussian(std=0.1).wrap(fedsgd("eval", NLL_ON_LOGITS))(sent, batch, [0])
+        update = Gaussian(std=0.1).wrap(fedsgd(Client(loss=NLL_ON_LOGITS)))(sent, batch, [0])
         facts = facts_about(sent, batch, data, Client(loss=NLL_ON_LOGITS), None)
         result = server(observe(sent, update, threat_model("malicious-parameters"), facts), [0])
         errors.append(float((result.inputs[0, 0] - batch.inputs[0, 1]).abs().mean()))

@@ -90,7 +90,7 @@ def classes_found(paths: int, seed: int) -> tuple[int, float]:
     sent = server.prepare(model, TABLE)
     local = Client(loss=NLL_ON_LOGITS)
     update = dataclasses.replace(
-        fedsgd("eval", NLL_ON_LOGITS)(sent, batch, [0]), tensors=gradient_of(sent, batch, seed)
+        fedsgd(Client(loss=NLL_ON_LOGITS))(sent, batch, [0]), tensors=gradient_of(sent, batch, seed)
     )
     seen = observe(sent, update, threat_model("malicious-parameters"), facts_about(sent, batch, TABLE, local, None))
     error = (server(seen, [0]).inputs - batch.inputs).abs().amax(2)[0]
@@ -115,7 +115,7 @@ def test_without_dropout_several_paths_give_the_same(more):
         sent = server.prepare(model, data)
         local = Client(loss=NLL_ON_LOGITS)
         facts = facts_about(sent, batch, data, local, None)
-        update = fedsgd("eval", NLL_ON_LOGITS)(sent, batch, [0])
+        update = fedsgd(Client(loss=NLL_ON_LOGITS))(sent, batch, [0])
         results.append(server(observe(sent, update, threat_model("malicious-parameters"), facts), [0]).inputs)
     torch.testing.assert_close(results[0], results[1], rtol=1e-6, atol=1e-6)
     torch.testing.assert_close(results[0][0, 2], batch.inputs[0, 0], rtol=1e-6, atol=1e-6)

@@ -26,7 +26,7 @@ def recovered(server: MKOR, model: nn.Module, data: DataSpec, inputs: Tensor, mo
     public = known if known.inputs.shape[2:] == inputs.shape[1:] else None
     sent = server.prepare(model, data, public)
     local = Client(loss=NLL_ON_LOGITS, batchnorm=mode)
-    update = fedsgd(mode, NLL_ON_LOGITS)(sent, batch, [0])
+    update = fedsgd(Client(loss=NLL_ON_LOGITS, batchnorm=mode))(sent, batch, [0])
     facts = facts_about(sent, batch, data, local, public)
     return server(observe(sent, update, threat_model("malicious-parameters"), facts), [0]).inputs[0]
 

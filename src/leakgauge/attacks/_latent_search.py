@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from leakgauge.engine.gradients import trial_gradients
+from leakgauge.engine.losses import loss_of
 from leakgauge.engine.randomness import normal
 from leakgauge.errors import NotApplicable
 from leakgauge.generators.generator import Generator
@@ -126,10 +127,10 @@ def _mean_over_tensors(named: str) -> Distance:
 def _usual_norms(problem: Matching, painter: Latents, seeds: Sequence[int]) -> Tensor:
     """(T, S): how long the gradients of pictures from the generator are, each trial with its own label."""
     z = normal(seeds, "probes", (_PROBES, painter.width)).to(problem.like)
-    lengths = []
+    lengths, loss = [], loss_of(problem.observation.fact(Fact.LOCAL_TRAINING))
     with torch.no_grad():
         for probe in range(_PROBES):
-            gradients = trial_gradients(problem.model, painter(z[:, probe], None)[0], painter.labels)
+            gradients = trial_gradients(problem.model, painter(z[:, probe], None)[0], painter.labels, loss_of=loss)
             lengths.append(norms({name: g.detach() for name, g in gradients.items()}))
     return torch.stack(lengths, 1)
 

@@ -20,8 +20,9 @@ from leakgauge.engine.gradients import working_model
 from leakgauge.engine.memory import fitting
 from leakgauge.errors import NotApplicable
 from leakgauge.matching.labels import revealed_labels, single_label
+from leakgauge.matching.targets import read_targets
 from leakgauge.matching.updates import classifier_layer, observed_gradient
-from leakgauge.types import Attack, Batch, Client, Fact, Observation, Reconstruction
+from leakgauge.types import ONE_CLASS, Attack, Batch, Client, Fact, Observation, Reconstruction
 
 SURE = 0.02  # expected error of a number up to which a sample counts as proven
 MENTIONED = 1e-3  # share of the gradient that is not explained from which a note says so
@@ -56,7 +57,7 @@ class Answer:
         like = next(iter(observation.update.tensors.values()))
         return Reconstruction(
             self.samples[:, None].to(like),
-            self.labels[:, None],
+            self.labels[:, None] if observation.fact(Fact.INPUT_SPEC).target == ONE_CLASS else None,
             self.misfit.to(like),
             0 * ones,
             ones,
@@ -87,6 +88,9 @@ class OwnReplay:
     observed: dict[str, Tensor]  # name -> (T, *parameter), float64, as it was shared
     labels: Tensor  # (T, L), those that are possible
     limit: float  # the misfit up to which an update is the same but for rounding
+    targets: Callable[[Tensor, Tensor], Tensor] | None = None  # (samples (T, K, *shape), labels (T, K)) -> what the
+    # loss gets, (T, K, *target), where that is no label; infinitely far off where nobody knows it
+    known: bool = True
 
     def misfit(self, samples: Tensor, labels: Tensor, scaled: bool = False) -> Tensor:
         """(T, K): how far the update of samples (T, K, *shape) with labels (T, K) is off, relative to the observed.
@@ -94,6 +98,8 @@ class OwnReplay:
         With `scaled` at the factor that fits best: a client that clips an update keeps its direction only.
         """
         trials, tried = labels.shape
+        if not self.known:
+            return torch.full((trials, tried), torch.inf, device=samples.device, dtype=samples.dtype)
         per_row = _COPIES * sum(t[0].numel() * t.element_size() for t in self.observed.values())
         at_once = max(1, fitting(per_row * trials, samples.device))
         step = client_step(self.local)
@@ -102,7 +108,8 @@ class OwnReplay:
         for begin in range(0, tried, at_once):
             inputs, own = samples[:, begin : begin + at_once], labels[:, begin : begin + at_once]
             many = own.shape[1]
-            rows = Batch(inputs.flatten(0, 1)[:, None], own.flatten()[:, None])
+            given = own if self.targets is None else self.targets(inputs, own)
+            rows = Batch(inputs.flatten(0, 1)[:, None], given.flatten(0, 1)[:, None])
             made = step(self.net, rows, tuple(range(trials * many))).tensors
             mine = {name: made[name].detach().reshape(trials, many, -1) for name in self.observed}
             factor = self._factor(mine) if scaled else torch.ones_like(own, dtype=samples.dtype)
@@ -132,6 +139,10 @@ def own_replay(observation: Observation) -> OwnReplay:
     net = working_model(observation.model, local.batchnorm).double()
     largest = max(observed, key=lambda name: observed[name].numel())
     limit = _ARITHMETIC + _ROUNDINGS * precision_of(observation, largest)
+    if observation.fact(Fact.INPUT_SPEC).target != ONE_CLASS:
+        targets, no_label = _targets(observation, net), torch.zeros(observation.trials, 1, dtype=torch.long)
+        no_label = no_label.to(observed[largest].device)
+        return OwnReplay(net, local, observed, no_label, limit, targets, targets is not None)
     labels = revealed_labels(observation)
     if labels is None:
         try:
@@ -140,6 +151,29 @@ def own_replay(observation: Observation) -> OwnReplay:
             classes = torch.arange(observation.fact(Fact.INPUT_SPEC).classes, device=observed[largest].device)
             labels = classes.expand(observation.trials, -1)
     return OwnReplay(net, local, observed, labels, limit)
+
+
+def _targets(observation: Observation, net: nn.Module) -> Callable[[Tensor, Tensor], Tensor] | None:
+    """What the loss gets of one sample that has no label: as revealed, as the last bias says, or off the outputs."""
+    exact = revealed_labels(observation)
+    try:
+        read = None if exact is not None else read_targets(observation)
+    except NotApplicable:
+        return None
+    if read is not None and read.residual is not None:
+        off, shape = read.residual, observation.fact(Fact.INPUT_SPEC).target_shape
+
+        def behind(samples: Tensor, _: Tensor) -> Tensor:
+            with torch.no_grad():
+                made = net(samples.flatten(0, 1)).reshape(*samples.shape[:2], -1)
+            targets: Tensor = made - off[:, None]
+            return targets.reshape(*samples.shape[:2], *shape)
+
+        return behind
+    exact = read.exact if read is not None else exact
+    if exact is None:
+        return None
+    return lambda samples, labels: exact.to(samples).expand(-1, labels.shape[1], *exact.shape[2:])
 
 
 def precision_of(observation: Observation, name: str) -> float:

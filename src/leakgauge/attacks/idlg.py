@@ -21,8 +21,9 @@ from leakgauge.matching.gradient_matching import GradientMatching
 from leakgauge.matching.labels import INFER, RULES, inferred_labels, searched_labels
 from leakgauge.matching.last_layer import proven_labels
 from leakgauge.matching.problem import Matching
+from leakgauge.matching.targets import read_targets
 from leakgauge.settings import setting
-from leakgauge.types import Fact, Observation, Progress, Reconstruction
+from leakgauge.types import ONE_CLASS, Fact, Observation, Progress, Reconstruction
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,10 @@ class IDLG(GradientMatching):
     def check(self, observation: Observation) -> None:
         alone = observation.fact(Fact.NUM_SAMPLES) == 1
         if alone and self.labels == INFER and not observation.knows(Fact.LABELS):
-            inferred_labels(observation, single=self.rule)  # refuses and says why
+            if observation.fact(Fact.INPUT_SPEC).target != ONE_CLASS:
+                read_targets(observation)
+            else:
+                inferred_labels(observation, single=self.rule)  # refuses and says why
 
     def labels_of(self, observation: Observation) -> Tensor | None:
         self.check(observation)

@@ -20,12 +20,13 @@ import torch
 from torch import Tensor, nn
 
 from leakgauge.engine.gradients import trial_gradients, working_model
+from leakgauge.engine.losses import Loss, cross_entropy, loss_of
 from leakgauge.engine.memory import fitting
 from leakgauge.errors import NotApplicable
 from leakgauge.matching.distance import gradient_distance
 from leakgauge.matching.first_layer import LEAST_SQUARES, PARALLEL, FirstLayer, first_layer_of
-from leakgauge.matching.labels import single_label
-from leakgauge.matching.updates import classifier_layer, observed_gradient, without_search
+from leakgauge.matching.labels import one_label
+from leakgauge.matching.updates import observed_gradient, without_search
 from leakgauge.types import Attack, DataSpec, Fact, Observation, Progress, Reconstruction
 
 _TINY = 1e-30
@@ -45,6 +46,7 @@ class Linear(Attack):
     """
 
     name: ClassVar[str] = "linear"
+    weighed: ClassVar[bool] = True
     summary: ClassVar[str] = (
         "divide the first linear layer's weight gradient by its bias gradient (exact for one sample)"
     )
@@ -53,6 +55,7 @@ class Linear(Attack):
     tier: ClassVar[str] = "quick"
     cost: ClassVar[float] = 1.0
     needs: ClassVar[frozenset[Fact]] = frozenset({Fact.INPUT_SPEC, Fact.NUM_SAMPLES, Fact.LOCAL_TRAINING})
+    losses: ClassVar[tuple[str, ...]] = ()  # only the label rests on one
 
     def check(self, observation: Observation) -> None:
         self.problem(observation, ())
@@ -74,11 +77,12 @@ class Linear(Attack):
         data: DataSpec = observation.fact(Fact.INPUT_SPEC)
         samples: int = observation.fact(Fact.NUM_SAMPLES)
         rows = _rows(problem, samples)  # (T, N, in)
-        label = single_label(gradient, classifier_layer(observation)) if samples == 1 else None
+        label = one_label(observation) if samples == 1 else None
         scale, shift = problem.affine
         if problem.fit_scale and label is not None:
-            worker = working_model(observation.model, observation.fact(Fact.LOCAL_TRAINING).batchnorm)
-            factor = best_factor(worker, dict(gradient), rows[:, 0], problem.affine, data.shape, label)
+            local = observation.fact(Fact.LOCAL_TRAINING)
+            worker, loss = working_model(observation.model, local.batchnorm), loss_of(local)
+            factor = best_factor(worker, dict(gradient), rows[:, 0], problem.affine, data.shape, label, loss)
             rows = rows * factor[:, None, None]
         inputs = ((rows - shift) / scale).reshape(len(rows), samples, *data.shape)
         inputs = inputs if problem.undo is None else problem.undo(inputs)
@@ -144,6 +148,7 @@ def best_factor(
     affine: tuple[Tensor, Tensor],  # (scale, shift): it enters as scale * input + shift
     shape: tuple[int, ...],  # of an input
     labels: Tensor,  # (T,)
+    loss: Loss = cross_entropy,
 ) -> Tensor:
     """The factor (T,) for `directions` under which the model's gradient points where the observed one does.
 
@@ -164,7 +169,7 @@ def best_factor(
             entering = directions[:, None] * some[..., None]  # (T, K, d)
             inputs = ((entering - shift) / scale).reshape(-1, 1, *shape)
             targets = labels.repeat_interleave(some.shape[1])[:, None]
-            mine = {n: g.detach() for n, g in trial_gradients(model, inputs, targets).items()}
+            mine = {n: g.detach() for n, g in trial_gradients(model, inputs, targets, loss_of=loss).items()}
             theirs = {n: g.repeat_interleave(some.shape[1], 0) for n, g in observed.items()}
             costs.append(gradient_distance(mine, theirs, "cosine-each").view_as(some))
         best = torch.cat(costs, 1).argmin(1)

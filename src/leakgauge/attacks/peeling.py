@@ -150,7 +150,7 @@ def first_layer_rows(observation: Observation) -> tuple[BehindFirstLayer, list[R
     net = working_model(observation.model, local.batchnorm).double().requires_grad_(False)
     if uses_batch_statistics(net):
         raise NotApplicable("peeling needs samples that do not change one another, and BatchNorm is in train mode")
-    behind = BehindFirstLayer(net, layer, shape, samples, local.loss, linear_behind_relu(net, layer, shape))
+    behind = BehindFirstLayer(net, layer, shape, samples, local.kind_of_loss, linear_behind_relu(net, layer, shape))
     if not behind.rectified():
         raise NotApplicable(f"peeling needs a ReLU right behind {layer!r}: its zeros tell samples apart; use linear")
     gradient = observed_gradient(observation)

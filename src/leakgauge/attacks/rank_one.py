@@ -27,6 +27,7 @@ from torch import Tensor
 
 from leakgauge.attacks._one_sample import MENTIONED, SURE, Answer, OneSample, OwnReplay, best_answer, own_replay
 from leakgauge.errors import NotApplicable
+from leakgauge.matching.last_layer import CANNOT
 from leakgauge.matching.probing import InputMap, Probing, as_product, probing_of
 from leakgauge.matching.updates import observed_gradient
 from leakgauge.types import DataSpec, Fact, Observation, Progress, Reconstruction
@@ -74,6 +75,8 @@ class RankOne(OneSample):
         def answer(scaled: bool) -> Answer:
             samples, off = found.map.sample(entered), torch.zeros_like(entered[:, 0])
             if found.returned is None:
+                if not replay.known:
+                    raise NotApplicable(f"rank-one needs a bias beside {found.name!r}: {CANNOT}, so no length fits")
                 samples, off = _at_length(found, entered, replay, data.shape, scaled)
             samples = samples.reshape(-1, *data.shape)
             return Answer(samples, *replay.labelled(samples, scaled), off)
@@ -170,7 +173,9 @@ def _lengths(found: FirstMap, directions: Tensor, sign: float) -> Tensor:
 
 def _note(found: FirstMap, answer: Answer, residual: Tensor, proven: Tensor, trial: int) -> str:
     length = "length by the known network" if found.returned is None else f"length by {found.returned}"
-    note = f"read off {found.name}, {length}; the client's update of it is off by {float(answer.misfit[trial]):.1g}"
+    note, off = f"read off {found.name}, {length}", float(answer.misfit[trial])
+    replayed = f"the client's update of it is off by {off:.1g}"
+    note += f"; {CANNOT}, so no update is compared" if off == torch.inf else f"; {replayed}"
     if (left := float(residual[trial])) > MENTIONED:
         note += f"; {left:.2g} of the gradient is no product: noise, compression or another batch size"
     return note + ("; certified" if proven[trial] else "; not certified")

@@ -34,6 +34,7 @@ from leakgauge.engine.gradients import working_model
 from leakgauge.engine.losses import cross_entropy
 from leakgauge.errors import NotApplicable
 from leakgauge.matching.updates import example_input, observed_gradient, without_search
+from leakgauge.models.adapting import OUTPUT_NAMES, as_written, takes_apart
 from leakgauge.models.layers import Normalize
 from leakgauge.types import Attack, DataSpec, Fact, Observation, Progress, Reconstruction
 
@@ -227,8 +228,10 @@ def chain_of(model: nn.Module, example: Tensor) -> list[Link]:
 
     `NotApplicable`, naming the layer, where one has no rule here or where the network is no plain chain.
     """
+    if takes_apart(model):
+        raise NotApplicable(f"rgap starts where a sample enters, and this network's samples are taken apart; {_ELSE}")
     try:
-        graph = _Tracer().trace(model)
+        graph = _Tracer().trace(as_written(model))
     except (fx.proxy.TraceError, TypeError, RuntimeError) as error:
         said = str(error).partition("\n")[0]
         raise NotApplicable(f"rgap cannot follow this network's own forward ({said}); {_ELSE}") from error
@@ -311,6 +314,12 @@ class _Tracer(fx.Tracer):
 
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:  # noqa: ARG002
         return next(m.children(), None) is None
+
+    def create_arg(self, a: Any) -> Any:
+        """Of an object that a network returns its logits are the output."""
+        named = {} if isinstance(a, fx.Proxy | fx.Node | Tensor | dict) else getattr(a, "__dict__", {})
+        logits = (named[name] for name in OUTPUT_NAMES if isinstance(named.get(name), fx.Proxy))
+        return super().create_arg(next(logits, a))
 
 
 def _layer(model: nn.Module, node: fx.Node) -> tuple[str, nn.Module]:

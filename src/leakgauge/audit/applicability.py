@@ -101,6 +101,7 @@ def why_not(attack: Attack, observation: Observation) -> str:
     if missing:
         return f"it needs {', '.join(missing)}, which is not known here"
     try:
+        attack.check_loss(observation)
         attack.check(observation)
     except (NotApplicable, HiddenFact) as error:
         return str(error)

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 import leakgauge
 from leakgauge import catalog
+from leakgauge.client.partial import freeze_others
 from leakgauge.data import Dataset, load
 from leakgauge.engine.precision import dtype_of, set_precision
 from leakgauge.errors import BadInput, NotApplicable, Unreadable
@@ -144,6 +145,7 @@ def train_federation(
     train, test = load(scenario.data, "train", data_root), load(scenario.data, "test", data_root)
     clients = clients_of(train, scenario.partition, federation.most, scenario.seed)
     start = load_model(scenario.model, train.spec, scenario.seed, scenario.weights).to(where, dtype)
+    freeze_others(start, scenario.local.trained)
     planned = _configurations(scenario, federation, baseline)
     running = _federations(scenario, planned, start, train, clients)
     if centralised:  # on the samples that the federation's aggregator leaves to training

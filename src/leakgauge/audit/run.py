@@ -30,7 +30,7 @@ from leakgauge.reading.keys import key_of
 from leakgauge.recording.belonging import origin_of
 from leakgauge.recording.own_update import setup_for
 from leakgauge.recording.sanity import refuse_wrong, sanity
-from leakgauge.recording.triage import first_observation, triage_of
+from leakgauge.recording.triage import believed, first_observation, triage_of
 from leakgauge.setup.plan import Cell, configurations, parse_chain, plan
 from leakgauge.setup.setup import Setup, environment
 from leakgauge.setup.suites import SECONDS, in_suite
@@ -103,7 +103,8 @@ def _first_look(setup: Setup, triaged: bool, notice: Callable[[str], None]) -> t
     doubts: Sequence[Clue] = clues
     if setup.victims.shared is not None:
         refuse_wrong(clues)
-        doubts = clues if triaged else sanity(first_observation(setup, range(setup.victims.trials)))
+        seen = first_observation(setup, range(setup.victims.trials))
+        doubts = clues if triaged else believed(setup, sanity(seen))
     for clue in doubts:
         if clue.severity == WRONG or (clue.severity == EXPOSED and triaged):
             notice(f"{clue.what}: {clue.value}: {clue.meaning}")

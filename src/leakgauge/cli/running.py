@@ -21,6 +21,7 @@ from leakgauge.execution.local import Workers, memory_from_text
 from leakgauge.execution.ray import OnRay
 from leakgauge.execution.ray_cluster import connected
 from leakgauge.execution.scheduler import Transport
+from leakgauge.metrics import has_categories
 from leakgauge.reading.keys import key_of
 from leakgauge.report import to_summary, write
 from leakgauge.report.blind_page import HEADS, client_rows
@@ -182,8 +183,11 @@ def _refusal(report: AuditReport) -> str | None:
 def show_summary(report: AuditReport) -> None:
     """The table attack x defense, floors included."""
     first, digits, title = ("psnr", 1, "PSNR dB [95 %]") if report.data.kind == "image" else ("mse", 5, "MSE [95 %]")
-    named = [m for m in report.scenario.metrics if m not in ("psnr", "ssim", "mse")]
-    scores = {first: digits, "ssim": 2} | {m: 1 if m.startswith("psnr") else 2 for m in named}
+    named = [m for m in report.scenario.metrics if m not in ("psnr", "ssim", "mse", "cells")]
+    second, other = "ssim", "SSIM [95 %]"
+    if has_categories(report.data):
+        first, digits, title, second, other = "cells", 2, "values right [95 %]", "mse", title
+    scores = {first: digits, second: 5 if second == "mse" else 2} | {m: 1 if m.startswith("psnr") else 2 for m in named}
     columns = {f"{m}_mean_per_image": places for m, places in scores.items()} | {LABELS: 2}
     rows, decoys = [], decoys_in(report.findings)
     for row in report.summary:
@@ -198,7 +202,7 @@ def show_summary(report: AuditReport) -> None:
         style = "floor" if is_floor(row.attack) else style
         rows.append([row.attack, row.defense, style, *values, recovered, f"{row.seconds:.0f} s"])
     more = [f"{heading(m)[0]} [95 %]" for m in named]
-    heads = ["attack", "defense", "attacker", title, "SSIM [95 %]", *more, "labels [95 %]", "recovered", "time"]
+    heads = ["attack", "defense", "attacker", title, other, *more, "labels [95 %]", "recovered", "time"]
     show_table(heads, rows)
 
 

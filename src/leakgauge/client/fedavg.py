@@ -8,7 +8,7 @@ gradient before the optimiser sees it.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
@@ -19,10 +19,10 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from leakgauge.client.own_training import own_training
 from leakgauge.engine.checkpointing import checkpointed
 from leakgauge.engine.gradients import parameters_of, trial_gradients, working_model
-from leakgauge.engine.losses import loss_of
+from leakgauge.engine.losses import Loss, loss_of
 from leakgauge.engine.optimizers import LocalStep, Optimizer, clipped, local_plan, torch_optimizer
 from leakgauge.engine.penalties import collecting
-from leakgauge.engine.precision import autocast, rounded_to
+from leakgauge.engine.precision import autocast, in_precision, outside_autocast, rounded_to
 from leakgauge.engine.randomness import generator
 from leakgauge.errors import BadInput, Unreadable
 from leakgauge.reading.tensors import read_safetensors, read_torch
@@ -137,9 +137,10 @@ def _side_by_side(model: nn.Module, batch: Batch, local: Client, seeds: Sequence
     before, loss = parameters_of(worker), loss_of(local)
 
     def gradient_of(inputs: Tensor, labels: Tensor, weights: Weights, _: int) -> dict[str, Tensor]:
-        with autocast(local.precision, inputs.device):
-            found = trial_gradients(worker, inputs, labels, weights, loss_of=loss, differentiable=False)
-        return {n: g.detach() for n, g in found.items()}
+        def gradients(loss: Loss) -> dict[str, Tensor]:
+            return trial_gradients(worker, inputs, labels, weights, loss_of=loss, differentiable=False)
+
+        return {n: g.detach() for n, g in in_precision(local.precision, inputs.device, loss, gradients).items()}
 
     orders = list(epochs_of(batch, local, seeds)) if seeds else [batch]
     weights = trained(before, orders, local, gradient_of, control=control_of(local, before))
@@ -171,7 +172,7 @@ def _train_alone(worker: nn.Module, batch: Batch, local: Client, seeds: Sequence
             seen = epochs[step.epoch]
             with collecting() as penalties, autocast(local.precision, batch.inputs.device):
                 value = loss(worker(seen.inputs[0, part]), seen.labels[0, part])
-            (sum(penalties, value) / step.accumulated).backward()  # type: ignore[no-untyped-call]
+            _add_gradients(sum(penalties, value) / step.accumulated, moving.values(), local.precision)
         for name, parameter in moving.items():
             assert parameter.grad is not None
             if local.proximal:
@@ -183,6 +184,19 @@ def _train_alone(worker: nn.Module, batch: Batch, local: Client, seeds: Sequence
         for group in optimiser.param_groups:
             group["lr"] = step.lr
         optimiser.step()
+
+
+def _add_gradients(loss: Tensor, parameters: Iterable[nn.Parameter], precision: str) -> None:
+    own = list(parameters)
+
+    def gradients(loss_of: Loss) -> dict[str, Tensor]:
+        with outside_autocast(loss.device):
+            found = torch.autograd.grad(loss_of(loss, loss), own, retain_graph=precision == "float16")
+        return {str(i): g for i, g in enumerate(found)}
+
+    found = in_precision(precision, loss.device, lambda value, _: value, gradients)
+    for parameter, g in zip(own, found.values(), strict=True):
+        parameter.grad = g if parameter.grad is None else parameter.grad + g
 
 
 def moved_by(model: nn.Module, trained: Sequence[nn.Module]) -> SharedUpdate:

@@ -8,7 +8,7 @@ from torch import nn
 
 from leakgauge.engine.gradients import client_gradients, working_model
 from leakgauge.engine.losses import loss_of
-from leakgauge.engine.precision import autocast, rounded_to
+from leakgauge.engine.precision import in_precision, rounded_to
 from leakgauge.types import Batch, Client, SharedUpdate, Step
 
 
@@ -19,8 +19,12 @@ def fedsgd(local: Client | None = None) -> Step:
 
     def step(model: nn.Module, batch: Batch, seeds: Sequence[int]) -> SharedUpdate:  # noqa: ARG001
         worker = working_model(model, training.batchnorm)
-        with autocast(training.precision, batch.inputs.device):
-            gradient = client_gradients(worker, batch.inputs, batch.labels, loss_of(training))
+        gradient = in_precision(
+            training.precision,
+            batch.inputs.device,
+            loss_of(training),
+            lambda loss: client_gradients(worker, batch.inputs, batch.labels, loss),
+        )
         return SharedUpdate("gradient", {n: rounded_to(g, training.shared_as) for n, g in gradient.items()})
 
     return step

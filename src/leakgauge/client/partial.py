@@ -1,13 +1,14 @@
-"""Partial updates: the client shares, or the attacker sees, only the tensors of some layers.
+"""Partial updates: the client trains or shares, or the attacker sees, only the tensors of some layers.
 
 A layer is a module with parameters of its own; its tensors travel together. `first:2` and `last:1` count layers in the
 order in which the model lists them, `all` is every one; otherwise names of layers or tensors with + between them, as in
-`conv1+fc`.
+`conv1+fc`. A name with `*` stands for all tensors that it fits: `*lora_*+head`.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import fnmatch
 import re
 
 from torch import nn
@@ -30,7 +31,7 @@ def layers_of(model: nn.Module) -> dict[str, list[str]]:
     return found
 
 
-def shared_names(model: nn.Module, which: str) -> list[str]:
+def shared_names(model: nn.Module, which: str, what: str = "shared layers") -> list[str]:
     """The tensors that `which` means, in the model's order."""
     layers = layers_of(model)
     tensors = [name for names in layers.values() for name in names]
@@ -40,7 +41,7 @@ def shared_names(model: nn.Module, which: str) -> list[str]:
         count = int(counted[2])
         if not 1 <= count <= len(layers):
             raise BadInput(
-                "shared layers",
+                what,
                 allowed=f"1 to {len(layers)} of this model's layers",
                 got=repr(which),
                 do=f"for example {counted[1]}:1",
@@ -50,10 +51,21 @@ def shared_names(model: nn.Module, which: str) -> list[str]:
     kept: set[str] = set()
     for word in which.split(SEPARATOR):
         inside = {name for name in tensors if name == word or name.startswith(f"{word}.")}
+        if "*" in word:
+            inside = set(fnmatch.filter(tensors, word))
         if not inside:
-            raise unknown_name("shared layers", word, [ALL, "first:1", "last:1", *layers, *tensors])
+            raise unknown_name(what, word, [ALL, "first:1", "last:1", *layers, *tensors])
         kept |= inside
     return [name for name in tensors if name in kept]
+
+
+def freeze_others(model: nn.Module, which: str) -> nn.Module:
+    """The model itself, whose clients train only the tensors that `which` means; what was frozen before stays so."""
+    if which != ALL:
+        trained = set(shared_names(model, which, "local: trained"))
+        for name, parameter in model.named_parameters():
+            parameter.requires_grad_(name in trained)
+    return model
 
 
 def only_shared(update: SharedUpdate, model: nn.Module, which: str) -> SharedUpdate:

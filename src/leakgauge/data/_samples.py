@@ -20,18 +20,20 @@ from leakgauge.types import CATEGORIES, MASK, NUMBERS, ONE_CLASS, QUANTITIES, SE
 
 MOST_CLASSES = 100_000  # a larger label is a mistake, and would ask for a huge last layer
 LARGEST = 2**22  # numbers in one flat sample
-IGNORED = -100  # a position of a sequence that counts for nothing
+IGNORED = -100  # a position of a sequence that counts for nothing; so does -1
 _TOKENS = 4  # whole numbers in a row from which they are taken for a text
 Array = np.ndarray[Any, np.dtype[Any]]
 
 
 def from_samples(name: str, arrays: Mapping[str, Array], targets: Array) -> Dataset:
     """All samples, flat and from 0 to 1. Arrays by the names of the model's arguments, one alone under ""."""
-    parts = tuple(_part(name, key, array) for key, array in arrays.items())
     count = {len(array) for array in (*arrays.values(), targets)}
     if len(count) != 1:
         got = ", ".join(f"{key or 'inputs'}: {len(a)}" for key, a in (*arrays.items(), ("targets", targets)))
         raise BadInput(f"data {name!r}", allowed="as many rows in every array", got=got, do="give one row per sample")
+    if not count or 0 in count:
+        raise BadInput(f"data {name!r}", allowed="samples in every array", got="none", do="return some")
+    parts = tuple(_part(name, key, array) for key, array in arrays.items())
     width = sum(part.width for part in parts)
     if width > LARGEST:
         do = "use fewer places or values; each place counts once for each value it may have"
@@ -63,7 +65,8 @@ def _part(name: str, key: str, array: Array) -> Part:
             raise BadInput(what, allowed=f"whole numbers from 0 to {MOST_CLASSES - 1}", got="others", do=do)
         return Part(key, shape, CATEGORIES, most + 1)
     if not np.issubdtype(array.dtype, np.floating):
-        raise BadInput(what, allowed="numbers", got=str(array.dtype), do="convert them first")
+        do = "number words and categories from 0, as the model takes them"
+        raise BadInput(what, allowed="numbers", got=str(array.dtype), do=do)
     if not np.isfinite(array).all():
         raise BadInput(what, allowed="finite", got="nan or inf", do="remove or fill those samples")
     low, high = float(array.min()), float(array.max())
@@ -99,7 +102,7 @@ def _targets(name: str, targets: Array) -> tuple[Tensor, str, int]:
         outputs = math.prod(targets.shape[1:]) if targets.ndim > 1 else 1
         return torch.from_numpy(targets.astype(np.float32)), QUANTITIES, outputs
     low, high = int(targets.min()), int(targets.max())
-    if not (low >= 0 or (targets.ndim > 1 and low == IGNORED)) or high >= MOST_CLASSES:
+    if not (low >= 0 or (targets.ndim > 1 and low in (IGNORED, -1))) or high >= MOST_CLASSES:
         raise BadInput(what, allowed=f"0 to {MOST_CLASSES - 1}", got="others", do="number the classes from 0")
     kind = ONE_CLASS if targets.ndim == 1 else SEQUENCE
     return torch.from_numpy(targets.astype(np.int64)), kind, max(2, high + 1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -209,13 +209,18 @@ def _from_arrays(name: str, inputs: Any, labels: Any, split: str | None, classes
 
     There are as many classes as the largest label asks for, or `classes` if that is more.
     """
+    _refuse_unequal(name, inputs if isinstance(inputs, dict) else {"": inputs})
     if not _usual(inputs, labels):
         named = inputs if isinstance(inputs, dict) else {"": inputs}
         arrays = {key: _array(name, f"input {key!r}" if key else "inputs", value) for key, value in named.items()}
         whole = from_samples(name, arrays, _array(name, "labels", labels))
         return whole if split is None else _half_of(whole, split)
     x, y = _array(name, "inputs", inputs), _array(name, "labels", labels)
-    refuse_labels(name, y.shape, not np.issubdtype(y.dtype, np.integer), len(x), y.dtype)
+    if len(y) != len(x) or not len(x):
+        do = "give one class number per sample"
+        raise BadInput(
+            f"labels of {name!r}", allowed=f"{len(x) or 'some'} whole numbers, one per sample", got=len(y), do=do
+        )
     y = y.astype(np.int64)
     if not 0 <= int(y.min()) <= int(y.max()) < _MOST_CLASSES:
         allowed, do = f"0 to {_MOST_CLASSES - 1}", "number the classes from 0"
@@ -226,18 +231,25 @@ def _from_arrays(name: str, inputs: Any, labels: Any, split: str | None, classes
     return Dataset(spec, torch.from_numpy(x[index]), torch.from_numpy(y[index]))
 
 
+def samples_of(name: str, inputs: Any, labels: Any) -> Dataset:
+    """A batch that is at hand, of any kind."""
+    return _from_arrays(name, inputs, labels, None)
+
+
 def _usual(inputs: Any, labels: Any) -> bool:
     """Pictures or rows from 0 to 1 with one class each? They keep their shape; all else becomes flat."""
     if isinstance(inputs, dict):
         return False
-    x, y = (np.asarray(v.detach().cpu() if isinstance(v, Tensor) else v) for v in (inputs, labels))
+    x, y = _array("", "inputs", inputs), _array("", "labels", labels)
     if y.ndim != 1 or not np.issubdtype(y.dtype, np.integer):
         return False
     if x.dtype == np.uint8:
         return x.ndim in (3, 4)
     fitting = x.ndim in (2, 3) or (x.ndim == 4 and (x.shape[1] in (1, 3) or x.shape[3] in (1, 3)))
-    if not np.issubdtype(x.dtype, np.floating) or not fitting:
-        return x.dtype == bool or x.dtype.hasobject or not np.issubdtype(x.dtype, np.integer)
+    if x.dtype.kind in "US" or not np.issubdtype(x.dtype, np.floating) or not fitting:
+        return x.dtype.kind not in "US" and (
+            x.dtype == bool or x.dtype.hasobject or not np.issubdtype(x.dtype, np.integer)
+        )
     return not x.size or not np.isfinite(x).all() or bool(x.min() >= 0 and x.max() <= 1)
 
 
@@ -252,16 +264,47 @@ def _array(name: str, what: str, values: Any) -> NDArray[Any]:
     if isinstance(values, Tensor):
         values = values.detach().cpu().numpy()
     parts = values.values() if isinstance(values, dict) else values if isinstance(values, (tuple, list)) else ()
-    several = any(isinstance(part, (Tensor, np.ndarray)) for part in parts)
+    several = any(isinstance(part, (Tensor, np.ndarray)) for part in parts) and not _stackable(parts)
     try:
-        array = None if several else np.asarray(values)
-    except ValueError:  # rows of several lengths
+        array = None if several else np.asarray(_stacked(values))
+    except ValueError:
         array = None
     if array is None or array.ndim == 0 or array.dtype.hasobject:
         do = "put several inputs into one array that the model takes apart" if several else "convert it first"
         got = f"{type(values).__name__} of {len(values)}" if several else type(values).__name__
         raise BadInput(f"{what} of {name!r}", allowed="one array of numbers", got=got, do=do)
     return array
+
+
+def _refuse_unequal(name: str, inputs: Mapping[str, Any]) -> None:
+    """Samples of unequal length need to be padded, and a mask beside them that says which places are used."""
+    if not inputs:
+        raise BadInput(f"inputs of {name!r}", allowed="at least one array", got="none", do="name the model's arguments")
+    for key, values in inputs.items():
+        if not isinstance(values, (list, tuple)) or not all(
+            isinstance(v, (list, tuple, Tensor, np.ndarray)) for v in values
+        ):
+            continue
+        lengths = {len(v) if isinstance(v, (list, tuple)) else (v.shape[0] if v.ndim else 1) for v in values}
+        if len(lengths) > 1:
+            what = f"input {key!r} of {name!r}" if key else f"inputs of {name!r}"
+            do = (
+                f"pad them to {max(lengths)} and give a dictionary by the model's argument names: the padded array, and"
+            )
+            do += " one of 0 and 1 whose name contains 'mask', such as attention_mask"
+            got = f"lengths from {min(lengths)} to {max(lengths)}"
+            raise BadInput(what, allowed="as long as one another", got=got, do=do)
+
+
+def _stackable(parts: Any) -> bool:
+    """Samples in a list, each an array of the same shape?"""
+    return len({tuple(getattr(part, "shape", ())) for part in parts}) == 1 and len(list(parts)) > 3
+
+
+def _stacked(values: Any) -> Any:
+    if isinstance(values, (list, tuple)) and values and all(isinstance(v, Tensor) for v in values):
+        return np.stack([v.detach().cpu().numpy() for v in values])
+    return values
 
 
 def _channels_first(name: str, x: NDArray[Any]) -> NDArray[Any]:
@@ -290,28 +333,3 @@ def own_spec(name: str, shape: tuple[int, ...], classes: int) -> DataSpec:
         return DataSpec(name, tuple(shape), classes, "tabular")
     mean, std = ((0.449,), (0.226,)) if shape[0] == 1 else (IMAGENET_MEAN, IMAGENET_STD)
     return DataSpec(name, tuple(shape), classes, "image", mean=mean, std=std)
-
-
-def refuse_labels(name: str, shape: tuple[int, ...], fractions: bool, samples: int, dtype: Any = "numbers") -> None:
-    """One class number for each sample is what can be audited today."""
-    if len(shape) == 1 and not fractions and shape[0] == samples > 0:
-        return
-    do = "give one class number per sample"
-    if fractions or len(shape) > 1:
-        do += "; regression, several labels a sample and labels of sequences cannot be audited yet"
-    allowed, got = f"{samples or 'some'} whole numbers, one per sample", f"{dtype} of shape {tuple(shape)}"
-    raise BadInput(f"labels of {name!r}", allowed=allowed, got=got, do=do)
-
-
-def refuse_kind(name: str, shape: tuple[int, ...], fractions: bool) -> None:
-    """Pictures (1 or 3, H, W) and rows of a table, as fractions, are what can be audited today."""
-    what = f"inputs of {name!r}"
-    if not fractions:
-        do = f"scale bytes to [0, 1]; {_EMBEDDED_TOKENS}"
-        raise BadInput(what, allowed="floats between 0 and 1", got="whole numbers", do=do)
-    if len(shape) == 1 or (len(shape) == 3 and shape[0] in (1, 3)):
-        return
-    do = "reshape them, and back inside the model"
-    if len(shape) == 2:
-        do = f"give series as pictures of shape {(1, *shape)}, and let the model drop the first axis again"
-    raise BadInput(what, allowed="(N, features) or (N, 1 or 3, H, W)", got=("N", *shape), do=do)

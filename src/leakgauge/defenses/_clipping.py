@@ -17,6 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -26,13 +27,14 @@ from leakgauge.client.chain import ClientStep
 from leakgauge.client.fedavg import control_of, epochs_of, trained
 from leakgauge.defenses._families import SolvesPeeled, against_noise
 from leakgauge.engine.gradients import client_gradients, kept_bytes, parameters_of, trial_gradients, working_model
-from leakgauge.engine.losses import loss_of
+from leakgauge.engine.losses import Loss, loss_of
 from leakgauge.engine.memory import fitting
+from leakgauge.engine.precision import in_precision
 from leakgauge.engine.randomness import normal
 from leakgauge.errors import NotApplicable
 from leakgauge.matching.first_layer import LEAST_SQUARES, FirstLayer, PeeledLayer
 from leakgauge.matching.noise import JOINT_SUM, UPDATE, Noise, noise_in_gradient
-from leakgauge.matching.problem import Latent, Likely, Matching
+from leakgauge.matching.problem import ClientGradient, Latent, Likely, Matching
 from leakgauge.types import Attack, Batch, Client, Fact, Observation, SharedUpdate, Step, TamperingServer
 
 SAMPLE, CLIENT = UNITS = ("sample", "client")
@@ -65,7 +67,7 @@ class Clipping:
         """The problem with each sample of a guess clipped likewise, or with a distance that leaves lengths open."""
         unit = self.length(problem.observation) if isinstance(problem, Likely) else problem.length_unit
         if self.unit == SAMPLE:
-            return problem.replace(client_gradient=self.mean, length_unit=unit)
+            return problem.replace(client_gradient=partial(self.mean, each=problem.client_gradient), length_unit=unit)
         distance = self._distance(problem.distances)
         return problem if distance is None else problem.replace(distance=distance, length_unit=unit)
 
@@ -91,17 +93,18 @@ class Clipping:
         targets: Tensor,
         weights: Mapping[str, Tensor] | None = None,
         buffers: Mapping[str, Tensor] | None = None,
+        each: ClientGradient = trial_gradients,  # of a client with one sample
     ) -> dict[str, Tensor]:
         """The mean over samples of their clipped gradients, (A, *parameter), differentiable as `trial_gradients` is."""
         rows, samples = inputs.shape[:2]
         own = None if weights is None else {n: w.repeat_interleave(samples, 0) for n, w in weights.items()}
         masks = {n: b.repeat_interleave(samples, 0) for n, b in (buffers or {}).items()}
-        each = trial_gradients(model, inputs.flatten(0, 1)[:, None], targets.flatten(0, 1)[:, None], own, masks)
-        squares = {n: (g * g).flatten(1).sum(1) for n, g in each.items()}
+        found = each(model, inputs.flatten(0, 1)[:, None], targets.flatten(0, 1)[:, None], own, masks)
+        squares = {n: (g * g).flatten(1).sum(1) for n, g in found.items()}
         if self.scope == WHOLE:
-            squares = dict.fromkeys(each, torch.stack(list(squares.values())).sum(0))
+            squares = dict.fromkeys(found, torch.stack(list(squares.values())).sum(0))
         factors = {n: (self.norm / (s + _TINY).sqrt()).clamp(max=1.0) for n, s in squares.items()}
-        short = {n: g * factors[n].view(-1, *[1] * (g.dim() - 1)) for n, g in each.items()}
+        short = {n: g * factors[n].view(-1, *[1] * (g.dim() - 1)) for n, g in found.items()}
         return {n: g.reshape(rows, samples, *g.shape[1:]).mean(1) for n, g in short.items()}
 
     def _distance(self, distances: tuple[str, ...]) -> str | None:
@@ -191,15 +194,22 @@ class SampleRule:
 
     def _trained(self, local: Client, model: nn.Module, batch: Batch, seeds: Sequence[int]) -> SharedUpdate:
         worker, loss = working_model(model, local.batchnorm), loss_of(local)
+
+        def cast(inputs: Tensor, gradients_of: Callable[[Loss], Rows]) -> Rows:
+            return {n: g.detach() for n, g in in_precision(local.precision, inputs.device, loss, gradients_of).items()}
+
         if local.kind == "fedsgd":
-            gradient = self._step(worker, lambda x, y, *_: client_gradients(worker, x, y, loss), batch, seeds)
-            return SharedUpdate("gradient", gradient)
+
+            def alone(inputs: Tensor, labels: Tensor, *_: object) -> Rows:
+                return cast(inputs, lambda loss: client_gradients(worker, inputs, labels, loss))
+
+            return SharedUpdate("gradient", self._step(worker, alone, batch, seeds))
         before = parameters_of(worker)
 
         def private(inputs: Tensor, labels: Tensor, weights: Rows, number: int) -> Rows:
             def of_own_weights(inputs: Tensor, labels: Tensor, _: Sequence[int], samples: int) -> Rows:
                 own = {n: w.repeat_interleave(samples, 0) for n, w in weights.items()}
-                return {n: g.detach() for n, g in trial_gradients(worker, inputs, labels, own, loss_of=loss).items()}
+                return cast(inputs, lambda loss: trial_gradients(worker, inputs, labels, own, loss_of=loss))
 
             return self._step(worker, of_own_weights, Batch(inputs, labels), seeds, number)
 
@@ -232,7 +242,7 @@ class SampleRule:
             inputs, labels = batch.inputs[:, begin : begin + size], batch.labels[:, begin : begin + size]
             some = labels.shape[1]
             repeated = [seed for seed in seeds for _ in range(some)]
-            rows = each(inputs.flatten(0, 1)[:, None], labels.flatten()[:, None], repeated, some)
+            rows = each(inputs.flatten(0, 1)[:, None], labels.flatten(0, 1)[:, None], repeated, some)
             for name, g in clipped(rows, self.clipping.norm, self.clipping.scope).items():
                 part = g.reshape(trials, some, *g.shape[1:]).sum(1)
                 total[name] = part if begin == 0 else total[name] + part

@@ -72,6 +72,7 @@ def use_batch_statistics(model: nn.Module) -> None:
             module.running_mean = module.running_var = module.num_batches_tracked = None
 
 
+_SHORT = (torch.bfloat16, torch.float16)
 _LAYER = ("input", "normalized_shape", "weight", "bias", "eps", "cudnn_enable")
 _BATCH = ("input", "running_mean", "running_var", "weight", "bias", "training", "momentum", "eps")
 _INSTANCE = (*_BATCH[:5], "use_input_stats", "momentum", "eps")
@@ -100,10 +101,14 @@ class WrittenOutNorms(TorchFunctionMode):
             return func(*args, **(kwargs or {}))
         named = dict(zip(names, args, strict=False)) | (kwargs or {})
         weight, bias = named.get("weight"), named.get("bias")
+        entered: Tensor = named["input"]
+        if entered.dtype in _SHORT:  # under autocast: torch computes such a layer in float32 as well
+            named["input"] = entered.float()
         normal: Tensor = func(**(named | {"weight": None, "bias": None}))
         if names is not _LAYER:  # per channel, the channels on axis 1
             shape = (-1, *[1] * (normal.dim() - 2))
             weight, bias = (None if part is None else part.view(shape) for part in (weight, bias))
         if weight is not None:
             normal = normal * weight
-        return normal if bias is None else normal + bias
+        normal = normal if bias is None else normal + bias
+        return normal.to(entered.dtype) if entered.dtype in _SHORT else normal

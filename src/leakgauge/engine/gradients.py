@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from weakref import WeakSet
 
 import torch
@@ -18,9 +19,11 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from leakgauge.engine.batchnorm import WrittenOutNorms, fix_statistics, use_batch_statistics, uses_batch_statistics
 from leakgauge.engine.layerwise import fits, has_convolution, layerwise_gradients
-from leakgauge.engine.losses import LOSSES, Loss, cross_entropy
+from leakgauge.engine.losses import Loss, averaged_over, cross_entropy
 from leakgauge.engine.memory import fitting
 from leakgauge.engine.penalties import collecting
+from leakgauge.engine.precision import outside_autocast
+from leakgauge.engine.written_out import WrittenOut, nothing_computed_again, recurrent_written_out, without_stale_graphs
 
 _MOST = 2**30  # bytes of a client's activations at once if trials run one by one: more is no faster
 _LOOPED: WeakSet[nn.Module] = WeakSet()  # models with trials that cannot run side by side
@@ -31,6 +34,7 @@ def working_model(model: nn.Module, batchnorm: str) -> nn.Module:
 
     With `batchnorm="train"` BatchNorm layers normalise by the statistics of the batch at hand.
     """
+    without_stale_graphs(model)
     copied = copy.deepcopy(model).eval()
     on_gpu = next(copied.parameters()).is_cuda
     if batchnorm == "train":
@@ -62,14 +66,16 @@ def trial_gradients(
     """Mean-loss gradients by parameter name: (T, *parameter).
 
     Convolutions run layer by layer on a GPU. On a CPU wide ones run trial by trial: one trial fills the cores, and its
-    activations fit the cache. Everything else runs under vmap.
+    activations fit the cache. A client under autocast rounds where torch rounds, which no other way does. Everything
+    else runs under vmap.
 
     `model` must come from `working_model`. The result is differentiable in `inputs`, soft `targets` and `weights`,
     unless that is not wanted, which saves memory and time where a loop over trials or over layers is taken.
     """
     own = dict(buffers or {})
     shared, on_cpu = weights is None and not own, inputs.device.type == "cpu"
-    if model in _LOOPED or (shared and on_cpu and has_convolution(model, wide=True)):
+    rounds_as_a_client = not differentiable and torch.is_autocast_enabled(inputs.device.type)
+    if model in _LOOPED or rounds_as_a_client or (shared and on_cpu and has_convolution(model, wide=True)):
         return one_by_one(model, inputs, targets, weights, own, loss_of, differentiable)
     if shared and not on_cpu and has_convolution(model) and fits(model):
         layerwise = layerwise_gradients(model, inputs, targets, loss_of, differentiable=differentiable)
@@ -77,7 +83,7 @@ def trial_gradients(
             return layerwise
 
     def loss(parameters: Mapping[str, Tensor], own: Mapping[str, Tensor], x: Tensor, y: Tensor) -> Tensor:
-        with collecting() as penalties, WrittenOutNorms():
+        with collecting() as penalties, WrittenOutNorms(), WrittenOut(), nothing_computed_again():
             logits = functional_call(model, {**parameters, **own}, (x,))
         return sum(penalties, loss_of(logits, y))
 
@@ -115,13 +121,22 @@ def one_by_one(
             own_weights = named if weights is None else {n: weights[n][t] for n in named}
             mine = {n: w if w.requires_grad else w.detach().requires_grad_() for n, w in own_weights.items()}
             own = {n: b[t] for n, b in (buffers or {}).items()}
-            with collecting() as penalties:
-                logits = model(x) if weights is None and not own else functional_call(model, {**mine, **own}, (x,))
+            as_it_is = weights is None and not own
+            with collecting() as penalties, nothing_computed_again(), _for_device(x):
+                logits = model(x) if as_it_is else functional_call(model, {**mine, **own}, (x,))
             loss = sum(penalties, loss_of(logits, y))
-            rows.append(torch.autograd.grad(loss, list(mine.values()), create_graph=differentiable))
+            with outside_autocast(x.device):
+                found = torch.autograd.grad(
+                    loss, list(mine.values()), create_graph=differentiable, materialize_grads=True
+                )
+            rows.append(found)
     if len(rows) == 1:  # a view: the gradient of a large model is not copied
         return {name: g[None] for name, g in zip(named, rows[0], strict=True)}
     return {name: torch.stack([row[i] for row in rows]) for i, name in enumerate(named)}
+
+
+def _for_device(x: Tensor) -> AbstractContextManager[object]:
+    return recurrent_written_out() if x.is_cuda else nullcontext()
 
 
 def client_gradients(
@@ -129,21 +144,27 @@ def client_gradients(
 ) -> dict[str, Tensor]:
     """`trial_gradients`, detached, with the samples of a trial in as many parts as memory asks for.
 
-    A mean loss is the weighted mean over parts. Where BatchNorm or the loss looks at the whole batch, that stays whole.
+    A mean loss is the mean over parts, weighed by what counts in each. Where BatchNorm or the loss looks at the whole
+    batch, that stays whole.
     """
     samples = size = inputs.shape[1]
-    if not uses_batch_statistics(model) and loss_of in LOSSES.values():
+    whole = None if uses_batch_statistics(model) else averaged_over(loss_of, targets)
+    if whole is not None:
         kept, looped = kept_bytes(model, inputs[0, :1]), runs_one_by_one(model)
         size = fitting(kept if looped else kept * len(inputs), inputs.device)
         size = min(size, max(1, _MOST // kept)) if looped else size
     total: dict[str, Tensor] = {}
     for x, y in zip(torch.split(inputs, size, 1), torch.split(targets, size, 1), strict=True):
         found = trial_gradients(model, x, y, loss_of=loss_of, differentiable=False)
-        if (share := x.shape[1] / samples) == 1:
+        if x.shape[1] == samples:
             return {name: g.detach() for name, g in found.items()}
-        for name, g in found.items():
-            part = g.detach()
-            total[name] = total[name].add_(part, alpha=share) if name in total else part.mul_(share)
+        counted = averaged_over(loss_of, y)
+        assert whole is not None
+        assert counted is not None
+        for name, g in found.items():  # a part in which nothing counts has no mean
+            share = (counted / whole).view(-1, *[1] * (g.dim() - 1)).to(g)
+            part = torch.where(share > 0, share * g.detach(), 0)
+            total[name] = total[name].add_(part) if name in total else part
     return total
 
 

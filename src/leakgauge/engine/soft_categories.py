@@ -11,12 +11,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
+
+from leakgauge.engine.written_out import embedding_bag
 
 _T = torch.Tensor
 _SAME = (_T.long, _T.int, _T.to, _T.clone, _T.contiguous, _T.detach, _T.type, torch.clone, torch.detach)
@@ -51,6 +54,9 @@ class SoftCategories(TorchFunctionMode):
         given = kwargs or {}
         if func in (F.embedding, torch.embedding):
             return self._looked_up(func, args, given)
+        if func is F.embedding_bag and args and self._of(args[0]) is not None:
+            bags = partial(embedding_bag, look_up=self._row_of_each)(*args, **given)
+            return func(*args, **given) if bags is None else bags
         if func in (F.one_hot, getattr(torch._C._nn, "one_hot", None)) and (soft := self._of(args[0])) is not None:
             found = func(*args, **given)
             return F.pad(soft.shares, (0, found.shape[-1] - soft.shares.shape[-1]))
@@ -77,6 +83,10 @@ class SoftCategories(TorchFunctionMode):
             return soft.shares[..., : len(rows)] @ rows
         places = torch.arange(size, device=weight.device) + soft.offset[..., None]
         return (soft.shares[..., None] * weight[places.clamp(max=len(weight) - 1)]).sum(-2)
+
+    def _row_of_each(self, numbers: Tensor, weight: Tensor) -> Tensor:
+        found: Tensor = self._looked_up(F.embedding, (numbers, weight), {})
+        return found
 
     def _follow(
         self,

@@ -1,1 +1,1 @@
-"""What reproduces papers and nothing else needs. It imports the rest; the rest never imports it."""
+"""Code that reproduces papers. It imports the rest of the package; the rest never imports it."""

@@ -1,7 +1,7 @@
 """How speed and memory grow: victim-steps per second with more victims, larger networks, batches and pictures.
 
-The step is that of `bench`. Each point is timed in a process of its own, so that its memory is its own too: on a CPU
-the most that the process held, less what it held before the victims came; on a GPU what torch had given out.
+The step is that of `bench`. Each point runs in its own process, so that its memory can be measured: on a CPU the peak
+memory of the process minus its memory before the victims were made, on a GPU the memory that torch allocated.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from leakgauge.types import DataSpec
 
 @dataclass(frozen=True)
 class Point:
-    """So many victims at once, of a network, a batch and a picture's side."""
+    """One measurement: so many victims at once, with this network, batch size and side of a picture."""
 
-    grows: str  # what grows along the points that this one is among
+    grows: str  # the quantity that grows in this series: victims, network, batch or side
     model: str
     victims: int
     batch: int = 1
@@ -39,7 +39,7 @@ class Point:
 
 @dataclass(frozen=True)
 class GrowthRow:
-    """Keys are the stable ones of `bench --growth --json`; no rate where it did not fit into memory."""
+    """One row of `bench --growth --json`, whose keys are stable. No rate if the point did not fit into memory."""
 
     grows: str
     model: str
@@ -60,31 +60,31 @@ _NETWORKS = ("lenet-dlg", "lenet-cpl", "mlp", "resnet20-4", "convnet", "resnet18
 
 
 def points(device: torch.device) -> list[Point]:
-    """What is timed there. Large networks on a CPU have few victims: they run one after another anyway."""
+    """The points for this device. On a CPU victims of large networks are few: they run one after another."""
     gpu = device.type == "cuda"
-    few = 64 if gpu else 4
+    victims = 64 if gpu else 4
     return [
         *(Point("victims", "lenet-dlg", n) for n in (1, 10, 100, 1000, 10_000)),
-        *(Point("network", model, few) for model in _NETWORKS),
-        *(Point("batch", "lenet-dlg", 4 * few, batch=n) for n in (1, 4, 16, 64)),
-        *(Point("side", "resnet18", few // 4, side=n) for n in (32, 64, 128, 224)),
+        *(Point("network", model, victims) for model in _NETWORKS),
+        *(Point("batch", "lenet-dlg", 4 * victims, batch=n) for n in (1, 4, 16, 64)),
+        *(Point("side", "resnet18", victims // 4, side=n) for n in (32, 64, 128, 224)),
     ]
 
 
 def measure_growth(
     point: Point, device: torch.device, seconds: float, precision: str = "float32", seed: int = 0
 ) -> GrowthRow:
-    """One point, in a process of its own."""
+    """Measure one point in its own process."""
     check(seconds, point.victims)
     context = multiprocessing.get_context("spawn")
-    mine, theirs = context.Pipe(duplex=False)
-    process = context.Process(target=_answer, args=(theirs, point, str(device), seconds, precision, seed))
+    receiver, sender = context.Pipe(duplex=False)
+    process = context.Process(target=_measure_and_send, args=(sender, point, str(device), seconds, precision, seed))
     with safe_children():
         process.start()
-    theirs.close()
+    sender.close()
     try:
-        row: GrowthRow | str = mine.recv()
-    except EOFError:  # killed, most likely for its memory
+        row: GrowthRow | str = receiver.recv()
+    except EOFError:  # the process was killed, most likely for its memory
         process.join()
         return row_of(point, device, precision, 0, None, None)
     process.join()
@@ -93,7 +93,7 @@ def measure_growth(
     return row
 
 
-def _answer(pipe: multiprocessing.connection.Connection, point: Point, *how: str | float) -> None:
+def _measure_and_send(pipe: multiprocessing.connection.Connection, point: Point, *how: str | float) -> None:
     try:
         pipe.send(time_here(point, *how))  # type: ignore[arg-type]
     except LeakgaugeError as error:
@@ -101,20 +101,20 @@ def _answer(pipe: multiprocessing.connection.Connection, point: Point, *how: str
 
 
 def time_here(point: Point, device_name: str, seconds: float, precision: str, seed: int = 0) -> GrowthRow:
-    """One point, in this process."""
+    """Measure one point in this process."""
     device = torch.device(device_name)
     set_precision(precision)
     data = DataSpec("bench", (3, point.side, point.side), CLASSES, "image", (0.5,) * 3, (0.25,) * 3)
     model = working_model(load_model(point.model, data, seed).to(device, dtype_of(precision)).eval(), "eval")
     parameters = sum(p.numel() for p in model.parameters())
-    before = _held(device)
+    before = _memory(device)
     try:
         speed = _speed(point, data, model, device, seconds, dtype_of(precision), seed)
     except (RuntimeError, MemoryError) as error:
         if not is_out_of_memory(error):
             raise
         return row_of(point, device, precision, parameters, None, None)
-    return row_of(point, device, precision, parameters, speed, max(0, _most_held(device) - before) // point.victims)
+    return row_of(point, device, precision, parameters, speed, max(0, _peak_memory(device) - before) // point.victims)
 
 
 def _speed(
@@ -147,13 +147,13 @@ def row_of(
     return GrowthRow(point.grows, *where, device.type, precision, speed, each)
 
 
-def _held(device: torch.device) -> int:
+def _memory(device: torch.device) -> int:
     if device.type == "cuda":
         return torch.cuda.memory_allocated(device)
-    return _most_held(device)
+    return _peak_memory(device)
 
 
-def _most_held(device: torch.device) -> int:
+def _peak_memory(device: torch.device) -> int:
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
     most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

@@ -1,9 +1,9 @@
-"""A classifier of people, to ask who is on a recovered picture.
+"""A classifier that names the person on a recovered picture.
 
 Small enough to be trained on a laptop in a few minutes: six convolutions on 32 x 32 pixels. It is trained on the train
 split alone, and victims come from the test split, so it has never seen a victim's picture, only others of the same
 person. Brightness and contrast are taken out of each picture first, because many updates hide them; a little noise in
-training keeps it from giving up on recoveries that are not clean.
+training teaches it to read recoveries that are not clean.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ WIDTH = 24  # channels of the first convolution
 BATCH = 64
 STEPS = 900  # about 75 passes over 750 faces
 _RATE, _DECAY, _SMOOTHING = 2e-3, 1e-2, 0.1  # of AdamW, and of the labels
-_TURN, _ZOOM, _SHIFT, _NOISE = 0.15, 0.15, 0.15, 0.1  # the most that a training picture is changed
+_TURN, _ZOOM, _SHIFT, _NOISE = 0.15, 0.15, 0.15, 0.1  # largest changes of a training picture
 _CHUNK = 256
 
 
 class Standardize(nn.Module):
-    """Each picture by itself to mean 0 and spread 1, at 32 x 32 pixels."""
+    """Scales each picture to 32 x 32 pixels, mean 0 and deviation 1."""
 
     def forward(self, x: Tensor) -> Tensor:
         if x.shape[-2:] != (SIDE, SIDE):
@@ -42,7 +42,7 @@ class Standardize(nn.Module):
 
 @dataclass(frozen=True, eq=False)
 class Identifier:
-    """A trained classifier and how it came about."""
+    """A trained classifier, and how it was trained."""
 
     network: nn.Module
     samples: int  # pictures it was trained on
@@ -62,7 +62,7 @@ class Identifier:
 
 
 def train_identifier(samples: Dataset, seed: int, device: torch.device, steps: int = STEPS) -> Identifier:
-    """Trained on all of `samples`, whose labels are the people; the same seed gives the same classifier."""
+    """Train on all of `samples`, whose labels are the people; the same seed gives the same classifier."""
     if samples.spec.kind != "image":
         raise BadInput("data to identify", allowed="pictures", got=f"the table {samples.spec.name!r}", do="use faces")
     check_steps(steps)
@@ -92,15 +92,15 @@ def _network(data: DataSpec) -> nn.Sequential:
     """3 x [2 x (conv k3, BatchNorm, ReLU), maxpool2], then one dense layer."""
     layers: list[tuple[str, nn.Module]] = [("standardize", Standardize())]
     channels = data.shape[0]
-    for setup, out in enumerate((WIDTH, 2 * WIDTH, 4 * WIDTH), start=1):
+    for block, out in enumerate((WIDTH, 2 * WIDTH, 4 * WIDTH), start=1):
         for half in ("a", "b"):
             layers += [
-                (f"conv{setup}{half}", nn.Conv2d(channels, out, 3, padding=1, bias=False)),
-                (f"bn{setup}{half}", nn.BatchNorm2d(out)),
-                (f"act{setup}{half}", activation("relu")),
+                (f"conv{block}{half}", nn.Conv2d(channels, out, 3, padding=1, bias=False)),
+                (f"bn{block}{half}", nn.BatchNorm2d(out)),
+                (f"act{block}{half}", activation("relu")),
             ]
             channels = out
-        layers.append((f"pool{setup}", nn.MaxPool2d(2)))
+        layers.append((f"pool{block}", nn.MaxPool2d(2)))
     features = channels * (SIDE // 8) ** 2
     return named(*layers, ("flatten", nn.Flatten()), ("fc", nn.Linear(features, data.classes)))
 

@@ -1,10 +1,10 @@
-"""Federated training where every client keeps a lock of its own: what does a client get, and what does someone without?
+"""Federated training in which every client keeps its own lock: the accuracy with that lock, and without it.
 
 FedKL's protocol (Ren 2023, section 5.2.4). The server makes the model, the first lock in it, and hands it out. Each
 client draws a key, puts it and its lock into the model, trains, and sends everything but its lock, which it keeps for
 the next round. The server averages weights and BatchNorm's buffers, and tests with random keys in the first lock, the
-only one it has. On a model without a lock this is plain federated averaging, to compare with, and with one client it is
-centralised training. A model whose lock nobody published has every client draw a first lock of its own.
+only one it has. Without a lock this is plain federated averaging, and with one client it is centralised training. If
+the lock of the model is not public, every client draws its own first lock.
 """
 
 from __future__ import annotations
@@ -54,10 +54,10 @@ class LockedAccuracy:
 
     own: tuple[float, ...]  # with the client's own key and lock
     other_key: tuple[float, ...]  # with its lock and a random key
-    server: float  # with a random key and the first lock, all that a server has; or a fresh one, if clients drew theirs
-    server_each: tuple[float, ...]  # the same with each of the random keys, whose mean that is
+    server: float  # mean over random keys in the first lock, which is all a server has, or in a fresh one
+    server_each: tuple[float, ...]  # the same for each of the random keys
     lock_share: float  # numbers in the lock, as a share of all numbers that are trained
-    round_seconds: float  # median; the first round, which sets everything up, is left out if there are others
+    round_seconds: float  # median; the first round, which prepares everything, is left out if there are others
 
 
 def train_locked(
@@ -79,11 +79,11 @@ def train_locked(
             states.append(worker.state_dict())
         shared.load_state_dict(_mean(states))
         seconds.append(time.perf_counter() - began)
-    strange = _first_locks(lock, [-1 - seed - 1000 * k for k in range(how.random_keys if lock else 1)], how.init)
-    tried = tuple(accuracy(_with(shared, each), test) for each in strange)
+    others = _first_locks(lock, [-1 - seed - 1000 * k for k in range(how.random_keys if lock else 1)], how.init)
+    tried = tuple(accuracy(_with(shared, each), test) for each in others)
     return LockedAccuracy(
         own=tuple(accuracy(_with(shared, own), test) for own in locks),
-        other_key=tuple(accuracy(_with(shared, {**own, **_key_of(strange[0])}), test) for own in locks),
+        other_key=tuple(accuracy(_with(shared, {**own, **_key_of(others[0])}), test) for own in locks),
         server=fmean(tried),
         server_each=tried,
         lock_share=_lock_share(shared, lock),
@@ -92,7 +92,7 @@ def train_locked(
 
 
 def _first_locks(lock: LockedNorm | None, seeds: Sequence[int], init: str) -> list[Lock]:
-    """A key for each seed, in the lock that the server made or else in one of its own."""
+    """A lock for each seed: a drawn key, with the server's scale and shift if they are public, else with drawn ones."""
     if lock is None:
         return [{} for _ in seeds]
     drawn = draw_locks(seeds, lock, init)
@@ -115,11 +115,11 @@ def _key_of(lock: Lock) -> Lock:
 
 def _with(model: nn.Module, lock: Lock) -> nn.Module:
     """A copy with this lock in its locked layer."""
-    opened = copy.deepcopy(model)
-    for layer in locks_in(opened).values():
+    copied = copy.deepcopy(model)
+    for layer in locks_in(copied).values():
         for part, values in lock.items():
             setattr(layer, part, values.clone())
-    return opened
+    return copied
 
 
 def _trained(

@@ -4,11 +4,11 @@ FOLDER/search.json      what is searched: model, data, sizes, seed; a folder bel
 FOLDER/scores/N.json    the scores of one block of candidates
 FOLDER/policies.json    the best, once all blocks are there
 
-A block that is there is not scored again, so a killed search goes on where it stopped, and several processes can share
-a folder: each takes the blocks that no other is working on. A candidate's number alone decides what it is.
+A finished block is not scored again: a killed search resumes where it stopped, and several processes can share a
+folder, each locking the block that it works on. A candidate follows from its number and the seed.
 
-Many triples are one policy under other numbers, because operations repeat in the list: a fifth of 1,500. Each policy is
-scored once, and its scores are copied.
+The list repeats some operations, so several triples can be the same policy: a fifth of 1,500. Each policy is scored
+once, and its scores are copied.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ from leakgauge.types import Training
 
 BLOCK = 10  # candidates that are scored together
 _TRAINED_ON = 0.1  # of the data, as published
-_LOSS = 85 / 63  # the published threshold over the best score there is with as many classes as its batches have
+_LOSS = 85 / 63  # the published threshold, over the best possible score for the classes of its batches
 SINGLES = tuple(n for n in range(COUNT) if OPERATIONS.index(OPERATIONS[n]) == n)  # each different operation once
-TRAINING = Training(rounds=300, optimizer="adam", lr=0.001)  # enough to tell pictures apart, not to know them by heart
+TRAINING = Training(rounds=300, optimizer="adam", lr=0.001)  # enough to distinguish pictures, too few to memorise them
 
 
 @dataclass(frozen=True)
 class Search:
-    """What is searched, and how much of it. The defaults are the published sizes."""
+    """The settings of a search. The defaults are the published sizes."""
 
     model: str
     data: str
@@ -74,22 +74,22 @@ class Search:
 
     @property
     def count(self) -> int:
-        """Candidates beside untransformed pictures."""
+        """The number of candidates, without the untransformed pictures."""
         return len(SINGLES) if self.single else self.candidates
 
     @property
     def blocks(self) -> list[range]:
-        """The candidates' numbers; number 0 stands for pictures as they are."""
+        """The candidates' numbers; number 0 stands for untransformed pictures."""
         return [range(b, min(b + BLOCK, self.count + 1)) for b in range(0, self.count + 1, BLOCK)]
 
     def candidate(self, number: int) -> Triple:
-        """What the number stands for."""
+        """The triple with this number."""
         if self.single:
             return (SINGLES[number - 1],) if number else ()
         return candidate(number, self.seed)
 
     def as_dict(self) -> dict[str, Any]:
-        """What is searched; a kind of search that is left out is not there, as before there was one."""
+        """All settings; `single` only if it is set, so that folders written before this option still fit."""
         return {k: v for k, v in dataclasses.asdict(self).items() if k != "single" or v}
 
 
@@ -103,7 +103,7 @@ class Scored:
 
 
 def candidate(number: int, seed: int) -> Triple:
-    """Three draws from the fifty operations or none; the order counts, repeats are allowed. Number 0 has none."""
+    """Three draws, each from the fifty operations or none, in order; repeats are allowed. Number 0 has no operation."""
     if number == 0:
         return ()
     drawn = torch.randint(COUNT + 1, (LENGTH,), generator=generator(seed, f"candidate/{number}")).tolist()
@@ -119,20 +119,20 @@ def search_policies(
     watch: Callable[[int, int], None] = lambda _, __: None,
     notice: Callable[[str], None] = lambda _: None,
 ) -> list[Scored]:
-    """Score what is not in `folder` yet; gives untransformed pictures and all candidates with their scores, in order.
+    """Score what is not in `folder` yet; returns the scores of untransformed pictures and of all candidates, in order.
 
-    `watch` hears of candidates scored and candidates in all. An interrupt leaves the finished blocks in place.
+    `watch` gets the number of scored candidates and that of all. An interrupt leaves the finished blocks in place.
     """
     where = pick_device(device)
     set_precision("float32")
-    samples = _samples_for(search, data_root)  # what is refused leaves nothing behind
+    samples = _samples_for(search, data_root)  # checked before the folder is made
     untrained = load_model(search.model, samples.spec, search.seed, None).to(where)
-    _belongs(search, folder)
+    _check_folder(search, folder)
     missing = [block for block in search.blocks if _read(folder, block, notice) is None]
     if missing:
         bench = _Bench.set_up(search, samples, untrained)
-        same_as = _firsts(search)
-        for wait in (False, True):  # first what nobody works on, then what another process has or had
+        same_as = _first_equals(search)
+        for wait in (False, True):  # first the blocks that are free, then those that another process locked
             for block in [b for b in missing if _read(folder, b) is None]:
                 with claimed(_path(folder, block), wait=wait, notice=notice) as mine:
                     if mine and _read(folder, block) is None:
@@ -144,34 +144,34 @@ def search_policies(
     return scored
 
 
-def _firsts(search: Search) -> list[int]:
-    """For every candidate the first one with the same effect, itself if there is none before."""
-    met: dict[Any, int] = {}
-    return [met.setdefault(effect(search.candidate(n)), n) for n in range(search.count + 1)]
+def _first_equals(search: Search) -> list[int]:
+    """For every candidate the number of the first one with the same effect, which may be its own."""
+    first: dict[Any, int] = {}
+    return [first.setdefault(effect(search.candidate(n)), n) for n in range(search.count + 1)]
 
 
 def _block_scores(bench: _Bench, folder: Path, block: range, same_as: Sequence[int]) -> list[Scored]:
-    """Scores of a block; what an earlier block that is there has scored under other numbers is copied from it."""
+    """Scores of a block; the scores of a policy that an earlier finished block has are copied."""
     search = bench.search
     known: dict[int, Scored] = {}
     for number in block:
-        home = search.blocks[same_as[number] // BLOCK]
-        if home.start < block.start and same_as[number] not in known:
-            rows = _read(folder, home) or []  # empty while another process has it: then it is scored here
-            known |= dict(zip(home, rows, strict=False))
-    asked = list(dict.fromkeys(same_as[n] for n in block if same_as[n] not in known))
-    known |= dict(zip(asked, bench.score([search.candidate(n) for n in asked]) if asked else (), strict=True))
+        earlier = search.blocks[same_as[number] // BLOCK]
+        if earlier.start < block.start and same_as[number] not in known:
+            rows = _read(folder, earlier) or []  # empty while another process works on it: then it is scored here
+            known |= dict(zip(earlier, rows, strict=False))
+    missing = list(dict.fromkeys(same_as[n] for n in block if same_as[n] not in known))
+    known |= dict(zip(missing, bench.score([search.candidate(n) for n in missing]) if missing else (), strict=True))
     return [dataclasses.replace(known[same_as[n]], policy=written([search.candidate(n)])) for n in block]
 
 
 def best_of(search: Search, scored: Sequence[Scored]) -> tuple[float, list[Scored]]:
-    """As `ranked`; single operations are compared by privacy alone, unless an accuracy score is asked for."""
+    """As `ranked`; single operations are compared by privacy alone, unless a least accuracy is given."""
     lowest = min(row.accuracy for row in scored)
     return ranked(scored, lowest if search.single and search.least_accuracy is None else search.least_accuracy)
 
 
 def ranked(scored: Sequence[Scored], least_accuracy: float | None) -> tuple[float, list[Scored]]:
-    """The accuracy score that is asked for, and who reaches it, the most private first; equal policies once."""
+    """The least accuracy score, and the candidates that reach it, the most private first; equal policies once."""
     least = _LOSS * scored[0].accuracy if least_accuracy is None else least_accuracy
     kept = {row.policy: row for row in scored if row.accuracy >= least and row.policy}
     return least, sorted(kept.values(), key=lambda row: (row.privacy, row.policy))
@@ -184,7 +184,7 @@ class _Bench:
     search: Search
     untrained: nn.Module
     trained: nn.Module
-    noise: Tensor  # (P, C, H, W), where the way to each picture begins
+    noise: Tensor  # (P, C, H, W), where the path to each picture begins
     pictures: Tensor
     labels: Tensor
     batches: tuple[tuple[Tensor, Tensor], ...]
@@ -206,19 +206,19 @@ class _Bench:
         )
 
     def score(self, triples: Sequence[Triple]) -> list[Scored]:
-        """All candidates of a block, and all their pictures, in one pass each."""
-        ways = [self._seen(self.pictures, triple) for triple in triples]
+        """Score all candidates of a block: one pass for privacy, one for accuracy."""
+        seen = [self._transformed(self.pictures, triple) for triple in triples]
         set_precision(self.search.precision)
-        private = privacy_scores(self.trained, self.noise, torch.stack(ways), self.labels)
+        private = privacy_scores(self.trained, self.noise, torch.stack(seen), self.labels)
         set_precision("float32")  # the smallest eigenvalues count most
         accurate = accuracy_scores(
-            self.untrained, [(self._seen(x, triple), y) for triple in triples for x, y in self.batches]
+            self.untrained, [(self._transformed(x, triple), y) for triple in triples for x, y in self.batches]
         )
         means = zip(private.mean(1), accurate.view(len(triples), -1).mean(1), strict=True)
         return [Scored(written([t]), float(p), float(a)) for t, (p, a) in zip(triples, means, strict=True)]
 
-    def _seen(self, pictures: Tensor, triple: Triple) -> Tensor:
-        """As training would see them."""
+    def _transformed(self, pictures: Tensor, triple: Triple) -> Tensor:
+        """The pictures after the policy, as a training would see them."""
         drawn = draw([triple], [self.search.seed], len(pictures), as_released=self.search.as_released)
         return applied(pictures, drawn.to(pictures.device))
 
@@ -245,8 +245,8 @@ def _shares(search: Search, samples: int) -> tuple[int, int]:
     return learned, max(search.pictures, search.batches * search.batch_size)
 
 
-def _belongs(search: Search, folder: Path) -> None:
-    """The folder is this search's, or becomes it."""
+def _check_folder(search: Search, folder: Path) -> None:
+    """Write `search.json`, or check that the folder belongs to this search."""
     make_folder(folder)
     make_folder(folder / "scores")
     wanted = json.loads(json.dumps({"version": leakgauge.__version__, **search.as_dict()}))
@@ -272,29 +272,29 @@ def _path(folder: Path, block: range) -> Path:
     return folder / "scores" / f"{block.start:06d}.json"
 
 
-def _block_of(folder: Path, block: range) -> str:
-    """Whose scores these are: of this search, from here to there."""
+def _key_of_block(folder: Path, block: range) -> str:
+    """The key of a block: this search and this range of candidates."""
     return f"{key_of(search=read_json(folder / 'search.json'))} {block.start} {block.stop}"
 
 
 def _write(folder: Path, block: range, rows: Sequence[Scored]) -> None:
-    write_whole(_path(folder, block), sealed(_block_of(folder, block), [dataclasses.asdict(r) for r in rows]))
+    write_whole(_path(folder, block), sealed(_key_of_block(folder, block), [dataclasses.asdict(r) for r in rows]))
 
 
 def _read(folder: Path, block: range, notice: Callable[[str], None] = lambda _: None) -> list[Scored] | None:
-    """A finished block; None if it is not there, or cannot be believed: `notice` is told, and it is scored again."""
+    """A finished block; None if there is none, or if its file is damaged: then `notice` is called."""
     if not _path(folder, block).exists():
         return None
     try:
-        rows = [Scored(**row) for row in opened(_path(folder, block), _block_of(folder, block))]
+        rows = [Scored(**row) for row in opened(_path(folder, block), _key_of_block(folder, block))]
     except (Unreadable, TypeError) as error:
         notice(f"{_path(folder, block)} is damaged ({error}): its policies are scored again")
         return None
-    return rows if len(rows) == len(block) and all(map(_sound, rows)) else None
+    return rows if len(rows) == len(block) and all(map(_is_valid, rows)) else None
 
 
 def _finished(folder: Path, block: range) -> list[Scored]:
-    """A block that was scored before or just now."""
+    """The scores of a block that must be there by now."""
     rows = _read(folder, block)
     if rows is None:
         raise BadInput(
@@ -306,5 +306,5 @@ def _finished(folder: Path, block: range) -> list[Scored]:
     return rows
 
 
-def _sound(row: Scored) -> bool:
+def _is_valid(row: Scored) -> bool:
     return isinstance(row.policy, str) and type(row.privacy) is type(row.accuracy) is float

@@ -1,7 +1,7 @@
-"""From a finished run to the question who can be recognised on what its attacks recovered.
+"""Who can be recognised on the pictures that the attacks of a finished run recovered?
 
-Beside each attack stand the ceiling (the true pictures), the floors that every run has (the mean of public pictures, a
-guess from noise), and chance. Identity is the label, so the numbers mean what they say where the classes are people.
+Each attack is compared with a ceiling (the true pictures), with the floors that every run has (the mean of public
+pictures, a guess from noise) and with chance. The label is the identity, so the classes have to be people.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ CEILING = "true pictures"
 
 @dataclass(frozen=True)
 class FinishedRun:
-    """What an audit left behind."""
+    """The report and the pictures of a finished audit."""
 
     name: str
     report: AuditReport
@@ -50,7 +50,7 @@ class ReidentificationRow:
 
 @dataclass(frozen=True)
 class ReidentificationReport:
-    """The rows, and how good the classifier is on pictures that no attack has touched."""
+    """The rows, and how good the classifier is on true pictures that it has not seen."""
 
     data: str
     people: int
@@ -72,9 +72,9 @@ def reidentify(
     steps: int = STEPS,
     data_root: Path | None = None,
     device: str = "auto",
-    told: Callable[[str], None] = lambda _: None,
+    notice: Callable[[str], None] = lambda _: None,
 ) -> ReidentificationReport:
-    """Train one classifier on the public part of the data, then show it what every attack of every run recovered."""
+    """Train one classifier on the public part of the data, and let it name the pictures that each attack recovered."""
     where = pick_device(device)
     names = dict.fromkeys(run.report.scenario.data for run in runs)
     if len(names) != 1:
@@ -85,10 +85,10 @@ def reidentify(
     if runs[0].report.data.kind != "image":
         raise BadInput(f"data {data!r}", allowed="pictures", got="a table", do="attack faces: --data lfw")
     test = load(data, "test", data_root)
-    truths = [_labels(run, test) for run in runs]  # before the training: a mistake should not cost minutes
+    truths = [_labels_of_victims(run, test) for run in runs]  # checked before the training, which takes minutes
     train = load(data, "train", data_root)
     check_steps(steps)
-    told(f"training the classifier on {len(train)} pictures ...")
+    notice(f"training the classifier on {len(train)} pictures ...")
     identifier = train_identifier(train, seed, where, steps)
     rows = [row for run, labels in zip(runs, truths, strict=True) for row in _rows(run, labels, identifier)]
     return ReidentificationReport(
@@ -102,8 +102,8 @@ def reidentify(
     )
 
 
-def _labels(run: FinishedRun, test: Dataset) -> Tensor:
-    """(T, N) who was attacked, drawn anew as the run drew them; refused if those are not the pictures it kept."""
+def _labels_of_victims(run: FinishedRun, test: Dataset) -> Tensor:
+    """(T, N) labels of the victims, drawn again as the run drew them; refused if the run kept other pictures."""
     scenario: Scenario = run.report.scenario
     pool = shares(test.labels, scenario.partition, scenario.seed)
     batch = draw_victims(test, scenario.trials, scenario.batch_size, scenario.seed, scenario.batch_labels, pool)
@@ -111,7 +111,7 @@ def _labels(run: FinishedRun, test: Dataset) -> Tensor:
     if kept.shape != batch.inputs.shape or not torch.allclose(kept.float(), batch.inputs, atol=1e-5):
         raise BadInput(
             f"run {run.name!r}",
-            allowed=f"of victims that data {scenario.data!r} has now",
+            allowed=f"a run on the victims that data {scenario.data!r} has now",
             got="other pictures",
             do="give the --data-root of that run, or run it again",
         )
@@ -119,23 +119,23 @@ def _labels(run: FinishedRun, test: Dataset) -> Tensor:
 
 
 def _rows(run: FinishedRun, labels: Tensor, identifier: Identifier) -> list[ReidentificationRow]:
-    """The ceiling first, then every cell of the run in the order of its table."""
+    """The ceiling first, then every table cell of the run in its order."""
     records = labels.numel()
     none_failed = torch.zeros(records, dtype=torch.bool)
-    asked = [(CEILING, "none", False, run.pictures.true, none_failed)]
+    cells = [(CEILING, "none", False, run.pictures.true, none_failed)]
     for summary in run.report.summary:
         cell = (summary.attack, summary.defense, summary.adaptive)
         found = [f for f in run.report.findings if (f.attack, f.defense, f.adaptive) == cell]
         if any(f.is_decoy for f in found):
-            continue  # a decoy is another picture of the same person, and one that the classifier was trained on
+            continue  # a decoy shows the same person, and the classifier was trained on it
         shown = run.pictures.recovered.get(cell_name(*cell))
         if shown is None and (not summary.error or summary.error.startswith(NOT_APPLICABLE)):
             continue  # an attack on labels or properties has no pictures to show, and one that does not fit made none
         whole = {f.trial for f in found if _is_whole(f)}
         failed = torch.tensor([t not in whole for t in range(len(labels))]).repeat_interleave(labels.shape[1])
-        asked.append((*cell, torch.zeros_like(run.pictures.true) if shown is None else shown, failed))
+        cells.append((*cell, torch.zeros_like(run.pictures.true) if shown is None else shown, failed))
     rows = []
-    for attack, defense, adaptive, shown, failed in asked:
+    for attack, defense, adaptive, shown, failed in cells:
         scores = identifier.scores(shown.flatten(0, 1).float())
         hits = hit_rates(scores, labels.flatten(), failed)
         rows.append(ReidentificationRow(run.name, attack, defense, adaptive, int(failed.sum()), hits))

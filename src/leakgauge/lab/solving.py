@@ -1,9 +1,9 @@
-"""How soon victims are solved: CPL one victim after another as published, and all of them in the engine.
+"""Time until victims are solved: CPL on one victim after another, as published, and on all of them in the engine.
 
 Both start at random on the same untrained network and count a victim as solved when its gradient distance falls below
-the threshold. The loop is `torch.optim.LBFGS` with full steps of 20 iterations, one victim and one attempt at a time, a
-new start when an attempt fails; the engine runs all victims side by side, ends each when it is solved and gives up
-attempts that do not move. The loop is timed on a few victims and scaled to all of them.
+the threshold. The loop is `torch.optim.LBFGS` with full steps of 20 iterations, one victim and one attempt at a time,
+with a new start after a failed attempt. The engine runs all victims side by side, stops each one when it is solved and
+gives up attempts that make no progress. The loop is timed on a few victims and scaled to all of them.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ ATTEMPTS, STEPS, THRESHOLD = 3, 300, 1e-4
 
 @dataclass(frozen=True)
 class SolvingRow:
-    """Seconds for all victims both ways, and how many were solved."""
+    """Seconds that the loop and the engine take for all victims, and how many each of them solved."""
 
     model: str
     victims: int
@@ -50,7 +50,7 @@ class SolvingRow:
 
 
 def measure_solving(device: torch.device, victims: int = 100, loop_victims: int = 8, seed: int = 0) -> SolvingRow:
-    """Time both ways on photographs of the package."""
+    """Time the loop and the engine on photographs of the package."""
     if not 1 <= loop_victims <= victims:
         raise BadInput("loop victims", allowed=f"1 to {victims}", got=loop_victims, do="time fewer in the loop")
     set_precision("float32")
@@ -62,7 +62,8 @@ def measure_solving(device: torch.device, victims: int = 100, loop_victims: int 
     facts = facts_about(model, batch, data.spec, Client(), None)
     seen = observe(model, update, threat_model("honest-but-curious"), facts)
     attack = CPL(init=START, steps=STEPS, restarts=ATTEMPTS, absolute_threshold=THRESHOLD)
-    attack.with_fields(steps=1, restarts=1)(seen.take([0]), [0])  # type: ignore[misc]  # warm both ways up alike
+    # One step of each before the clock starts.
+    attack.with_fields(steps=1, restarts=1)(seen.take([0]), [0])  # type: ignore[misc]
     _loop(model, update, batch, 0, steps=1)
 
     began = time.perf_counter()
@@ -87,7 +88,7 @@ def measure_solving(device: torch.device, victims: int = 100, loop_victims: int 
 
 
 def _loop(model: nn.Module, update: SharedUpdate, batch: Batch, victim: int, steps: int) -> bool:
-    """One victim as published code attacks it; another start when an attempt fails. Was it solved?"""
+    """Attack one victim as published code does, with a new start after a failed attempt; true if it was solved."""
     names, parameters = zip(*model.named_parameters(), strict=True)
     observed = [update.tensors[name][victim] for name in names]
     like = observed[0]

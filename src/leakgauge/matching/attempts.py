@@ -124,7 +124,7 @@ def reported(problem: Matching, z: Tensor) -> tuple[Tensor, Tensor | None]:
         inputs, labels = problem.finish(z[:, : problem.visible])
         return inputs.detach(), labels
     inputs, logits = problem.split(z)
-    return inputs.detach(), problem.labels if logits is None else problem.named(logits)
+    return inputs.detach(), problem.known_labels if logits is None else problem.named(logits)
 
 
 def one_row_each(found: Minimum, best: Tensor, rows: int) -> Minimum:

@@ -128,7 +128,7 @@ class GradientMatching(SearchAttack):
 
     def start(self, problem: Matching, seeds: tuple[int, ...]) -> Start:
         """Inputs as the attack begins them and label logits at N(0, 1), as a flat vector: (A, D)."""
-        observation, labels = problem.observation, problem.labels
+        observation, labels = problem.observation, problem.known_labels
         public = observation.fact(Fact.PUBLIC_DATA) if observation.knows(Fact.PUBLIC_DATA) else None
         init = problem.begin if problem.begin and self.init == "random" else self.init
 

@@ -19,7 +19,25 @@ from leakgauge.errors import NotApplicable
 from leakgauge.matching.shared_precision import shared_precision
 from leakgauge.matching.updates import classifier_layer, observed_gradient
 from leakgauge.models.locked_norm import FIRST_ROUND, SeveralRounds
-from leakgauge.types import CROSS_ENTROPY, Batch, Fact, Observation
+from leakgauge.types import (
+    CROSS_ENTROPY,
+    ONE_CLASS,
+    QUANTITIES,
+    SEQUENCE,
+    SEVERAL_CLASSES,
+    Batch,
+    Client,
+    Fact,
+    Observation,
+)
+
+CANNOT = "labels cannot be read here"
+TARGET_WORDS = {
+    ONE_CLASS: "one class a sample",
+    SEVERAL_CLASSES: "several classes a sample",
+    QUANTITIES: "numbers",
+    SEQUENCE: "labels in a row",
+}
 
 _DUMMIES = 16  # of each kind: black, white, noise
 _PASS = 128  # samples in one forward pass
@@ -85,6 +103,7 @@ class Clues:
 
 def clues_of(observation: Observation, *, public: bool = True) -> Clues:
     """What the observation shows of its last layer; with `public` the probe is public data where it is known."""
+    refuse_other_targets(observation)
     observation = _first_round(observation)
     layer = classifier_layer(observation)
     gradient = observed_gradient(observation)
@@ -97,24 +116,53 @@ def clues_of(observation: Observation, *, public: bool = True) -> Clues:
         rows = bias[..., None]
         constant, nothing = torch.ones_like(probe.features[..., :1]), 0 * probe.weight[..., :1]
         probe = dataclasses.replace(probe, features=constant, weight=nothing)
-    return make_clues(rows, bias, observation.fact(Fact.NUM_SAMPLES), probe)
+    clues = make_clues(rows, bias, observation.fact(Fact.NUM_SAMPLES), probe)
+    return _unsmoothed(clues, observation.fact(Fact.LOCAL_TRAINING))
+
+
+def _unsmoothed(clues: Clues, local: Client) -> Clues:
+    """As labels without smoothing would show them, if the samples of the batch are like those of the probe.
+
+    With a share s of every label spread over C classes row c is mean((p_c - (1 - s) y_c - s / C) h). The mean of
+    (p_c - y_c) h is that plus s mean((1 / C - p_c) h), all over 1 - s.
+    """
+    share, probe = local.label_smoothing, clues.probe
+    if not share:
+        return clues
+    spread = 1 / probe.predictions.shape[2] - probe.predictions  # (1 or T, S, C)
+    rows = (clues.rows + share * spread.mT @ probe.features / probe.features.shape[1]) / (1 - share)
+    bias = (clues.bias + share * spread.mean(1)) / (1 - share)
+    return dataclasses.replace(clues, rows=rows, bias=bias)
+
+
+def refuse_other_targets(observation: Observation) -> None:
+    """For rules that read one class a sample."""
+    target = observation.fact(Fact.INPUT_SPEC).target
+    if target != ONE_CLASS:
+        raise NotApplicable(f"{CANNOT} as one class a sample: targets are {TARGET_WORDS[target]}")
 
 
 def proven_labels(observation: Observation) -> Tensor | None:
     """How many labels the update proves to be there, without statistics (T,); None where it cannot be read.
 
-    Under cross-entropy an entry of the bias gradient is negative only if its label is in the batch. A class counts
-    where its entry is negative by more than noise or rounding could make it; a batch of N proves N labels at most.
+    Under cross-entropy an entry of the bias gradient is negative only if its label is in the batch, also with weights
+    of classes; with smoothed labels only if it is below minus the share that each class gets. A class counts where its
+    entry is below by more than noise or rounding could make it; a batch of N proves N labels at most.
     """
+    local: Client = observation.fact(Fact.LOCAL_TRAINING)
+    if local.kind_of_loss != CROSS_ENTROPY or (local.label_smoothing and local.class_weights):
+        return None
     try:
         clues = clues_of(observation)
+        bias = observed_gradient(_first_round(observation)).get(f"{classifier_layer(_first_round(observation))}.bias")
     except NotApplicable:
         return None
-    if not clues.has_bias or observation.fact(Fact.LOCAL_TRAINING).loss != CROSS_ENTROPY:
+    if bias is None:
         return None
+    bias = bias.double() + local.label_smoothing / bias.shape[1]
     step = shared_precision(observation.update.tensors.values()).relative  # a client may also have computed in it
-    rounding = max(_ROUNDING, step) * clues.bias.abs().amax(1)
-    surely = clues.bias < -torch.maximum(_DEVIATIONS * clues.noise, rounding)[:, None]
+    rounding = max(_ROUNDING, step) * bias.abs().amax(1)
+    surely = bias < -torch.maximum(_DEVIATIONS * clues.noise, rounding)[:, None]
     return surely.sum(1).clamp_max(clues.samples)
 
 

@@ -211,6 +211,11 @@ class Matching:
         """The labels that were found; None where targets are no single class."""
         return logits.argmax(-1) if self.target == ONE_CLASS else None
 
+    @property
+    def known_labels(self) -> Tensor | None:
+        """The labels (T, N) that are no part of the search; None where targets are no single class."""
+        return self.labels if self.target == ONE_CLASS else None
+
     def split(self, z: Tensor, trials: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
         """(A, D) -> inputs (A, N, *sample) and logits (A, N, C) or None; rows are all trials in order by default."""
         if self.painter is not None:

@@ -7,6 +7,7 @@ those. Of what it returns the logits are taken.
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 from torch import Tensor, nn
@@ -14,7 +15,7 @@ from torch import Tensor, nn
 from leakgauge.engine.soft_categories import SoftCategories
 from leakgauge.types import CATEGORIES, MASK, DataSpec
 
-_NAMES = ("logits", "prediction_logits", "output", "out", "pred", "predictions")
+OUTPUT_NAMES = ("logits", "prediction_logits", "output", "out", "pred", "predictions")
 
 
 class Adapted(nn.Module):
@@ -49,11 +50,25 @@ def adapted(model: nn.Module, spec: DataSpec) -> nn.Module:
     return model
 
 
+def as_written(model: nn.Module) -> nn.Module:
+    """The user's own model without what takes samples apart before it, for those who read how it is written."""
+    if not isinstance(model, Adapted):
+        return model
+    bare = copy.copy(model)
+    bare.__class__ = type(model).__mro__[2]  # behind the class that `adapted` made, and `Adapted`
+    return bare
+
+
+def takes_apart(model: nn.Module) -> bool:
+    """Does something stand between a sample as attacks search it and the model's first layer?"""
+    return isinstance(model, Adapted) and bool(model._leakgauge_spec.parts)
+
+
 def output_of(made: Any) -> Any:
     """The tensor that a loss is taken of: the output itself, its logits, or the first of several."""
     if isinstance(made, Tensor):
         return made
-    for name in _NAMES:
+    for name in OUTPUT_NAMES:
         found = made.get(name) if isinstance(made, dict) else getattr(made, name, None)
         if isinstance(found, Tensor):
             return found

@@ -11,13 +11,25 @@ import torch
 from torch import Tensor, nn
 
 from leakgauge import catalog
+from leakgauge.engine.losses import loss_of
+from leakgauge.engine.written_out import nothing_computed_again
 from leakgauge.errors import BadInput, LeakgaugeError, Unreadable
 from leakgauge.models._base import ModelSpec
 from leakgauge.models.adapters import by_model_names, holds_all_that_is_trained
-from leakgauge.models.adapting import adapted
+from leakgauge.models.adapting import adapted, as_written
 from leakgauge.models.layers import seeded
 from leakgauge.reading.tensors import read_safetensors, read_torch
-from leakgauge.types import ONE_CLASS, DataSpec
+from leakgauge.types import (
+    CATEGORIES,
+    CROSS_ENTROPY,
+    NLL_ON_LOGITS,
+    ONE_CLASS,
+    QUANTITIES,
+    SEQUENCE,
+    SEVERAL_CLASSES,
+    Client,
+    DataSpec,
+)
 
 _WRAPPERS = ("state_dict", "model_state_dict", "model")  # keys that training scripts put around the tensors
 _SAVE = "save model.state_dict() as .safetensors or with torch.save"
@@ -31,24 +43,29 @@ def load_model(spec: str, data: DataSpec, seed: int, weights: str | None = None)
     """
     if catalog.is_own(spec):
         model = adapted(_own_model(spec, data, seed), data)
-        _check_forward(spec, model, data)  # also fills in lazy layers, before a checkpoint is held against them
+        check_forward(spec, model, data)  # also fills in lazy layers, before a checkpoint is held against them
         freeze_unused(model, data.shape)
     else:
         model = catalog.build("models", spec).build(data, seed)
     if weights is not None:
         _load_weights(model, weights)
-        _check_forward(f"{spec} with weights {weights}", model, data)
+        check_forward(f"{spec} with weights {weights}", model, data)
     return model
 
 
 def logits_of(spec: str, data: DataSpec, seed: int) -> int:
     """How many classes the user's own model has on samples of this shape."""
-    model = adapted(_own_model(spec, data, seed), data)
+    return outputs_on(adapted(_own_model(spec, data, seed), data), data)
+
+
+def outputs_on(model: nn.Module, data: DataSpec) -> int:
+    """How many classes a model has that takes these samples."""
     try:
         logits = _zero_logits(model, data)
     except Exception:  # the check of its forward pass reports it
         return data.classes
-    return int(logits.shape[1]) if isinstance(logits, Tensor) and logits.dim() == 2 else data.classes
+    whole = isinstance(logits, Tensor) and logits.dim() == 2 + (data.target == SEQUENCE) * len(data.target_shape)
+    return int(logits.shape[-1]) if whole else data.classes
 
 
 def freeze_unused(model: nn.Module, shape: Sequence[int]) -> None:
@@ -56,7 +73,7 @@ def freeze_unused(model: nn.Module, shape: Sequence[int]) -> None:
     trainable = [p for p in model.parameters() if p.requires_grad]
     if not trainable:
         return
-    with seeded(0), torch.enable_grad():
+    with seeded(0), torch.enable_grad(), nothing_computed_again():
         logits = model(torch.rand(1, *shape).to(trainable[0]))
         found = torch.autograd.grad(logits.sum(), trainable, allow_unused=True) if logits.requires_grad else ()
     for parameter, gradient in zip(trainable, found, strict=False):
@@ -130,11 +147,20 @@ def _zero_logits(model: nn.Module, data: DataSpec) -> Any:
         return model(torch.zeros(1, *data.shape))
 
 
-def _check_forward(what: str, model: nn.Module, data: DataSpec) -> None:
+def _arguments_of(model: nn.Module) -> str:
+    return ", ".join(repr(name) for name in inspect.signature(as_written(model).forward).parameters)
+
+
+def check_forward(what: str, model: nn.Module, data: DataSpec) -> None:
     """One zero sample must give (1, classes) finite logits."""
     try:
         logits = _zero_logits(model, data)
     except Exception as error:
+        if isinstance(error, TypeError) and data.parts and " argument" in str(error):
+            got = f"arrays called {', '.join(repr(part.name) for part in data.parts)}: {error}"
+            do = "call them as the arguments of the model's forward are called"
+            allowed = f"a dictionary with {_arguments_of(model)}"
+            raise BadInput(f"inputs for model {what!r}", allowed=allowed, got=got, do=do) from error
         do = f"take {tuple(data.shape)} samples and return {data.classes} logits (num_classes={data.classes})"
         if len(data.shape) == 3 and data.shape[0] == 1:
             do += "; arrays (M, H, W) are read as grey pictures (M, 1, H, W): a model of series drops that axis"
@@ -148,6 +174,78 @@ def _check_forward(what: str, model: nn.Module, data: DataSpec) -> None:
         raise BadInput(f"output of model {what!r}", allowed="a tensor of floats, (1, ...)", got=got, do=do)
     if not bool(torch.isfinite(logits).all()):
         raise BadInput(f"logits of model {what!r}", allowed="finite", got="nan or infinity", do="check its parameters")
+
+
+TRIED = 256  # samples that go through a model before anything runs
+_FITTING = {  # target -> losses
+    ONE_CLASS: (CROSS_ENTROPY, NLL_ON_LOGITS, "nll"),
+    SEQUENCE: (CROSS_ENTROPY, "nll", "ctc"),
+    SEVERAL_CLASSES: ("bce", "mse", "l1", "huber"),
+    QUANTITIES: ("mse", "l1", "huber"),
+}
+_ARE = {
+    ONE_CLASS: "one class a sample",
+    SEQUENCE: "labels in a row",
+    SEVERAL_CLASSES: "several classes a sample",
+    QUANTITIES: "numbers",
+}
+
+
+def check_samples(model: nn.Module, data: DataSpec, local: Client, samples: tuple[Tensor, Tensor]) -> None:
+    """Some samples (M, *shape) and their targets (M, ...) must go through the model and the client's loss."""
+    inputs, labels = samples
+    if any(part.kind == CATEGORIES for part in data.parts):
+        _check_own_form(model, data, inputs[:TRIED])
+    _check_loss(model, data, local, labels)
+
+
+def _check_own_form(model: nn.Module, data: DataSpec, inputs: Tensor) -> None:
+    """Whole numbers as they are: an embedding that lacks some would not be seen to in the form that is searched."""
+    values = data.decode(inputs)
+    try:
+        with torch.no_grad():
+            model(next(iter(values.values()))) if len(values) == 1 else model(**values)
+    except IndexError as error:
+        largest = ", ".join(f"{p.name or 'inputs'} to {p.size - 1}" for p in data.parts if p.kind == CATEGORIES)
+        do = "check the size of its embeddings, and that --data is what it was made for"
+        raise BadInput("categories", allowed="such as the model knows", got=f"{largest}: {error}", do=do) from error
+
+
+def _check_loss(model: nn.Module, data: DataSpec, local: Client, labels: Tensor) -> None:
+    """The loss must take the targets and what the model makes of samples."""
+    fitting = _FITTING[data.target]
+    if not catalog.is_own(local.loss):
+        if data.target in (SEVERAL_CLASSES, QUANTITIES) and labels.dim() == 2 and data.classes > 1:
+            inside, sums = bool(((labels >= 0) & (labels <= 1)).all()), labels.sum(1)
+            if inside and torch.allclose(sums, torch.ones_like(sums), atol=1e-4):
+                fitting = (*fitting, CROSS_ENTROPY)  # shares of classes
+            fitting = (*fitting, "bce") if inside and "bce" not in fitting else fitting
+        if local.loss not in fitting:
+            allowed = f"one for {_ARE[data.target]}: {', '.join(fitting)} or FILE.py:FUNCTION"
+            raise BadInput("local: loss", allowed=allowed, got=local.loss, do=f"add --local loss={fitting[0]}")
+        if data.target == ONE_CLASS:
+            return  # its output has been looked at
+    with torch.no_grad(), seeded(0):
+        output = model(torch.rand(2, *data.shape).to(next(model.parameters())))
+    targets, shape = labels[:2], tuple(output.shape)
+    wanted = tuple(targets.shape) if len(targets) == 2 else (2, *labels.shape[1:])
+    fits = shape in (wanted, (*wanted, 1))
+    if data.target == SEQUENCE or local.loss == CROSS_ENTROPY:
+        fits = (shape[:-1] == wanted and shape[-1] >= data.classes) or (data.target != SEQUENCE and shape == wanted)
+    if not fits and not catalog.is_own(local.loss):
+        do = "return one number for each number of a target"
+        if data.target == SEQUENCE:
+            do = "return logits with the classes last, (N, places, classes), or write the loss as FILE.py:FUNCTION"
+        allowed = f"beside targets of shape {wanted}" + f" with {data.classes} labels" * (data.target == SEQUENCE)
+        raise BadInput("output of the model", allowed=allowed, got=f"shape {shape} of 2 samples", do=do)
+    if catalog.is_own(local.loss):
+        try:
+            loss_of(local)(output[: len(targets)], targets.to(output.device))
+        except LeakgaugeError:
+            raise
+        except Exception as error:
+            allowed, got = f"takes output {shape} and targets {wanted}", f"{type(error).__name__}: {error}"
+            raise BadInput(f"loss {local.loss!r}", allowed=allowed, got=got, do="mend the function") from error
 
 
 def refuse_output(of: str, logits: Any, samples: int, classes: int | None = None) -> None:

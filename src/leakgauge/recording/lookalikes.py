@@ -62,13 +62,12 @@ def _pooled(batch: Batch, pools: Sequence[Batch], g: torch.Generator) -> list[Te
     if not pools:
         return []
     inputs = torch.cat([pool.inputs[0] for pool in pools]).to(batch.inputs)
-    labels = torch.cat([pool.labels[0] for pool in pools]).to(batch.labels)
-    places = {label: (labels == label).nonzero()[:, 0] for label in set(batch.labels[0].tolist())}
+    labels, own = torch.cat([pool.classes[0] for pool in pools]).to(batch.inputs.device), batch.classes[0].tolist()
+    places = {label: (labels == label).nonzero()[:, 0] for label in set(own)}
     if not all(len(p) for p in places.values()):
         return []
     drawn = [
-        torch.stack([places[y][torch.randint(len(places[y]), (), generator=g)] for y in batch.labels[0].tolist()])
-        for _ in range(_POOLED)
+        torch.stack([places[y][torch.randint(len(places[y]), (), generator=g)] for y in own]) for _ in range(_POOLED)
     ]
     return [inputs[rows][None] for rows in drawn]
 
@@ -92,7 +91,9 @@ def _blurred(noise: Tensor) -> Tensor:
 def _unrelated(x: Tensor, data: DataSpec, g: torch.Generator) -> list[Tensor]:
     """Embedded photographs in the shape of the samples (1, N, C, H, W); of a table's rows (1, N, F) mixed features."""
     if data.kind != "image":
-        return [x[:, :, torch.randperm(x.shape[2], generator=g).to(x.device)] for _ in range(_UNRELATED)]
+        flat = x.flatten(2)
+        orders = [torch.randperm(flat.shape[2], generator=g).to(x.device) for _ in range(_UNRELATED)]
+        return [flat[:, :, order].view_as(x) for order in orders]
     samples, (channels, height, width) = x.shape[1], x.shape[2:]
     pictures = load("photos32")
     found = []

@@ -35,13 +35,15 @@ from leakgauge import catalog
 from leakgauge.client.chain import prepared
 from leakgauge.client.naming import by_own_names, shared_as
 from leakgauge.client.observe import check_update
+from leakgauge.client.partial import freeze_others
 from leakgauge.data import Dataset, load, public_batch
-from leakgauge.data.loading import load_whole, own_spec, refuse_kind, refuse_labels
+from leakgauge.data.loading import load_whole, samples_of
 from leakgauge.engine.precision import dtype_of, set_precision
 from leakgauge.engine.ways import choose_way, usual_way
 from leakgauge.errors import BadInput
 from leakgauge.models import load_model
-from leakgauge.models.loading import freeze_unused, logits_of, refuse_output
+from leakgauge.models.adapting import adapted
+from leakgauge.models.loading import TRIED, check_forward, check_samples, freeze_unused, logits_of, outputs_on
 from leakgauge.reading.keys import content_of, key_of, tensors_of
 from leakgauge.recording import recorded_clients
 from leakgauge.recording.belonging import belonging
@@ -50,9 +52,28 @@ from leakgauge.recording.sanity import refuse_unmarked
 from leakgauge.recording.saved_update import read_update, refuse_zeros
 from leakgauge.recording.triage import first_observation
 from leakgauge.setup.plan import parse_chain
-from leakgauge.setup.setup import PUBLIC_SAMPLES, Setup, initial_state, load_setup, metrics_for, pick_device, to_device
+from leakgauge.setup.setup import (
+    PUBLIC_SAMPLES,
+    Setup,
+    initial_state,
+    load_setup,
+    metrics_for,
+    pick_device,
+    refuse_raw_logits,
+    to_device,
+)
 from leakgauge.setup.victims import Victims
-from leakgauge.types import UNDEFENDED, Batch, DataSpec, Defense, Scenario, SharedUpdate, threat_model
+from leakgauge.types import (
+    ONE_CLASS,
+    SEQUENCE,
+    UNDEFENDED,
+    Batch,
+    DataSpec,
+    Defense,
+    Scenario,
+    SharedUpdate,
+    threat_model,
+)
 
 IN_PYTHON = "given-in-python"  # the name of a model or batch that no file holds
 Lent = tuple[Batch | None, Batch | None]  # (1, K) each: for the attacker, and to compare recoveries with
@@ -123,6 +144,7 @@ def scored_setup(
     else:
         samples, public = load_whole(scenario.data)
         model, spec = _model_and_spec(scenario, samples.spec)
+        check_samples(model, spec, scenario.local, samples.take(range(min(len(samples), TRIED))))
         update = _read(scenario, model)
         allowed = f"as many samples for each of the {update.trials} clients in the update"
         batches = _in_batches(samples, update.trials, len(samples) % update.trials == 0, allowed)
@@ -209,13 +231,18 @@ def blind_setup(
 
 
 def setup_of(
-    model: nn.Module, update: Mapping[str, Tensor], inputs: Tensor, labels: Tensor, scenario: Scenario, device: str
+    model: nn.Module, update: Mapping[str, Tensor], inputs: Any, labels: Any, scenario: Scenario, device: str
 ) -> Setup:
-    """The same from what a training loop holds: one client's update and its batch (N, *shape), (N,)."""
+    """The same from what a training loop holds: one client's update and its batch, N rows in every array.
+
+    Several inputs are a dictionary by the names of the model's arguments.
+    """
     set_precision(scenario.precision)
-    model = copy.deepcopy(model).eval()  # the loop goes on training its own
-    spec = _spec_of(model, inputs, labels)
+    samples = samples_of("your batch", inputs, labels)
+    model, spec = _adapted_to(copy.deepcopy(model).cpu().eval(), samples.spec)  # the loop trains its own
+    check_samples(model, spec, scenario.local, samples.take(range(min(len(samples), TRIED))))
     freeze_unused(model, spec.shape)
+    freeze_others(model, scenario.local.trained)
     for name, tensor in update.items():
         if not isinstance(tensor, Tensor):
             got = f"{type(tensor).__name__} for {name!r}"
@@ -227,10 +254,9 @@ def setup_of(
     check_update(trained, shared, scenario.shared_layers)
     do = "take it before the weights are loaded back, and check that the client trained on something"
     refuse_zeros(shared, "update", do)
-    samples = Dataset(spec, inputs.detach().float().cpu(), labels.detach().long().cpu())
-    batch = Batch(samples.inputs[None], samples.labels[None])
-    scenario = dataclasses.replace(scenario, trials=1, batch_size=len(inputs))
-    return setup_from(scenario, model, Victims(len(inputs), batch, shared), spec, (None, None), pick_device(device))
+    batch = Batch(*samples.take(torch.arange(len(samples))[None]))
+    scenario = dataclasses.replace(scenario, trials=1, batch_size=len(samples))
+    return setup_from(scenario, model, Victims(len(samples), batch, shared), spec, (None, None), pick_device(device))
 
 
 def setup_from(
@@ -305,14 +331,16 @@ def _public_samples(scenario: Scenario, data_root: Path | None) -> tuple[Dataset
 
 def _model_and_spec(scenario: Scenario, spec: DataSpec) -> tuple[nn.Module, DataSpec]:
     """A batch need not hold every class: an own model has one output for each."""
-    if catalog.is_own(scenario.model):
+    if catalog.is_own(scenario.model) and spec.target in (ONE_CLASS, SEQUENCE):
         classes = logits_of(scenario.model, spec, scenario.seed)
         if classes < spec.classes:
             allowed = f"0 to {classes - 1}, as the model has {classes} outputs"
             do = "check that --model is the model this batch belongs to"
             raise BadInput("labels in data", allowed=allowed, got="larger ones", do=do)
         spec = dataclasses.replace(spec, classes=classes)
-    return load_model(scenario.model, spec, scenario.seed, scenario.weights), spec
+    model = load_model(scenario.model, spec, scenario.seed, scenario.weights)
+    refuse_raw_logits(model, spec, scenario.local)
+    return freeze_others(model, scenario.local.trained), spec
 
 
 def _read(scenario: Scenario, model: nn.Module) -> SharedUpdate:
@@ -358,15 +386,14 @@ def refuse_what_a_file_fixes(scenario: Scenario) -> None:
         raise BadInput("threat_model", allowed=allowed, got=repr(model), do=do)
 
 
-def _spec_of(model: nn.Module, inputs: Any, labels: Any) -> DataSpec:
-    """What the samples of a training loop are, refused where the audit cannot take their kind yet."""
-    for given in (inputs, labels):
-        if not isinstance(given, Tensor):
-            do = "put several inputs into one tensor that the model takes apart"
-            raise BadInput("inputs and labels", allowed="one tensor each", got=type(given).__name__, do=do)
-    refuse_kind("your batch", tuple(inputs.shape[1:]), inputs.is_floating_point())
-    refuse_labels("your batch", tuple(labels.shape), labels.is_floating_point(), len(inputs))
-    with torch.no_grad():
-        logits = model(inputs[:1].to(next(model.parameters())))
-    refuse_output("of your model", logits, 1)
-    return own_spec("your batch", tuple(inputs.shape[1:]), int(logits.shape[1]))
+def _adapted_to(model: nn.Module, spec: DataSpec) -> tuple[nn.Module, DataSpec]:
+    """The model, which takes samples as attacks search them; a batch need not hold every class that it tells apart."""
+    model = adapted(model, spec)
+    classes = outputs_on(model, spec)
+    if spec.target in (ONE_CLASS, SEQUENCE) and classes < spec.classes:
+        allowed = f"0 to {classes - 1}, as the model has {classes} outputs"
+        raise BadInput("labels", allowed=allowed, got="larger ones", do="check that the model is this batch's")
+    if spec.target in (ONE_CLASS, SEQUENCE):
+        spec = dataclasses.replace(spec, classes=classes)
+    check_forward("your model", model, spec)
+    return model, spec

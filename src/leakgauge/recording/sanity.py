@@ -27,7 +27,17 @@ from leakgauge.client.summed import behind_one, seen_step
 from leakgauge.engine.randomness import derived_seed, generator
 from leakgauge.errors import BadInput, LeakgaugeError, NotApplicable
 from leakgauge.matching.last_layer import Clues, clues_of
-from leakgauge.types import CROSS_ENTROPY, Batch, Client, DataSpec, Defense, Fact, Observation, SharedUpdate
+from leakgauge.types import (
+    CROSS_ENTROPY,
+    NLL_ON_LOGITS,
+    Batch,
+    Client,
+    DataSpec,
+    Defense,
+    Fact,
+    Observation,
+    SharedUpdate,
+)
 from leakgauge.types.triage import CAUTION, INFO, WRONG, Clue
 
 _NOISY = 1e-3  # columns of the last layer may miss zero by this share of their entries; rounding is far below it
@@ -59,6 +69,8 @@ def sanity(observation: Observation) -> list[Clue]:
     """One clue on the loss, one on sign and scale; no result where the last layer cannot be read."""
     local: Client = observation.fact(Fact.LOCAL_TRAINING)
     untested = partial(Clue, "claims", "sign and scale", "not tested", severity=INFO)
+    if local.loss not in (CROSS_ENTROPY, NLL_ON_LOGITS):
+        return [untested(f"nothing is known of what {local.loss} leaves in the last bias")]
     try:
         clues = clues_of(observation)
     except NotApplicable as error:
@@ -66,7 +78,7 @@ def sanity(observation: Observation) -> list[Clue]:
     if not clues.has_bias:
         return [untested("the last layer has no bias to read them off")]
     loss = _loss(clues, local)
-    if local.loss != CROSS_ENTROPY or loss.severity == WRONG:
+    if local.kind_of_loss != CROSS_ENTROPY or loss.severity == WRONG:
         return [loss]
     return [loss, _claims(observation, clues, local, clean=loss.severity == INFO)]
 
@@ -87,7 +99,7 @@ def noise_share(clues: Clues) -> float:
 def _loss(clues: Clues, local: Client) -> Clue:
     clue = partial(Clue, "loss", "loss")
     noise, total = noise_share(clues), float(clues.bias.sum(1).mean())
-    plain = local.loss == CROSS_ENTROPY
+    plain = local.kind_of_loss == CROSS_ENTROPY
     seen = f"entries of the last bias add up to {total:.2g}"
     if abs(total + 1) <= _ROUND:
         meaning = "as they do for a loss that forgets the softmax (nll-on-logits)"
@@ -202,7 +214,7 @@ def _made_up(observation: Observation, defenses: Sequence[Defense]) -> list[Obse
     samples: int = observation.fact(Fact.NUM_SAMPLES)
     g, like = generator(0, "made-up batches"), next(observation.model.parameters())
     inputs = torch.rand((_MADE_UP, samples, *data.shape), generator=g).to(like)
-    labels = torch.randint(data.classes, (_MADE_UP, samples), generator=g).to(like.device)
+    labels = data.draw_targets((_MADE_UP, samples), g).to(like.device)
     step = seen_step(client_step(observation.fact(Fact.LOCAL_TRAINING)), *defenses)
     shared = step(observation.model, Batch(inputs, labels), [derived_seed(0, f"made up/{k}") for k in range(_MADE_UP)])
     kept = {name: t.detach() for name, t in shared.tensors.items() if name in observation.update.tensors}

@@ -24,13 +24,14 @@ from leakgauge.client.fedavg import local_steps
 from leakgauge.client.observe import observe
 from leakgauge.engine.gradients import working_model
 from leakgauge.errors import NotApplicable
-from leakgauge.matching.last_layer import clues_of
+from leakgauge.matching.last_layer import CANNOT, clues_of
+from leakgauge.matching.targets import read_targets
 from leakgauge.matching.updates import example_input, observed_gradient
 from leakgauge.models.structure import first_linear
 from leakgauge.recording.sanity import sanity
 from leakgauge.setup.plan import parse_chain
 from leakgauge.setup.setup import Setup
-from leakgauge.types import UNDEFENDED, Client, DataSpec, Fact, Observation
+from leakgauge.types import CROSS_ENTROPY, NLL_ON_LOGITS, ONE_CLASS, UNDEFENDED, Client, DataSpec, Fact, Observation
 from leakgauge.types.triage import CAUTION, EXPOSED, INFO, WRONG, Clue
 
 _COUNTED = 1024  # numbers in a sample up to which ranks are counted without being asked: a second or less
@@ -51,7 +52,17 @@ def triage(observation: Observation, *, ranks: bool = True) -> tuple[Clue, ...]:
 
 def triage_of(setup: Setup) -> tuple[Clue, ...]:
     """Of the first victim's undefended update, as an attacker of the scenario would see it; of all in a blind audit."""
-    return triage(first_observation(setup, (0,) if setup.scored else range(setup.victims.trials)), ranks=False)
+    seen = first_observation(setup, (0,) if setup.scored else range(setup.victims.trials))
+    return believed(setup, triage(seen, ranks=False))
+
+
+def believed(setup: Setup, clues: Sequence[Clue]) -> tuple[Clue, ...]:
+    """The clues, of which none is wrong where the batch at hand gave this very update by the claimed step."""
+    origin = setup.victims.belonging
+    if origin is None or not origin.sure:
+        return tuple(clues)
+    why = "unusual, but the batch at hand gives this very update by the step that is claimed"
+    return tuple(dataclasses.replace(c, severity=INFO, meaning=why) if c.severity == WRONG else c for c in clues)
 
 
 def first_observation(setup: Setup, trials: Sequence[int] = (0,)) -> Observation:
@@ -84,7 +95,7 @@ def _first_layer(observation: Observation) -> list[Clue]:
     if samples == 1:
         return [clue(size, "its weight gradient over its bias gradient is the input: linear", EXPOSED)]
     still = working_model(observation.model, local.batchnorm).double().requires_grad_(False)
-    if not BehindFirstLayer(still, layer, data.shape, samples, local.loss).rectified():
+    if not BehindFirstLayer(still, layer, data.shape, samples, local.kind_of_loss).rectified():
         return [clue(size, "ratios are mixtures of the samples (linear); no ReLU tells them apart", CAUTION)]
     if local.kind == "fedavg" and local_steps(samples, local) > 1:
         meaning = "a ReLU follows, but several local steps are mixed: ratios are mixtures of the samples"
@@ -159,7 +170,14 @@ def _patch_embedding(alone: Observation) -> tuple[str, float]:
 
 def _labels(observation: Observation) -> list[Clue]:
     clue = partial(Clue, "labels", "labels")
+    data: DataSpec = observation.fact(Fact.INPUT_SPEC)
     try:
+        if data.target != ONE_CLASS:
+            read = read_targets(observation)
+            meaning = "read off the last layer's bias, without a search (attack labels)"
+            return [clue(read.words[0], meaning, EXPOSED if bool(read.sure.any()) else CAUTION)]
+        if (loss := observation.fact(Fact.LOCAL_TRAINING).loss) not in (CROSS_ENTROPY, NLL_ON_LOGITS):
+            return [clue("not readable", f"{CANNOT}: the rules rest on cross-entropy, and the loss is {loss}", INFO)]
         clues = clues_of(observation)
     except NotApplicable as error:
         return [clue("not readable", str(error), INFO)]

@@ -14,12 +14,14 @@ from leakgauge.report.html import rendered
 from leakgauge.report.json import scenario_toml
 from leakgauge.report.numbers import NOTHING, counted
 from leakgauge.report.pictures import claimed, data_uri
+from leakgauge.report.samples import panels
 from leakgauge.report.subject import client_name, title_of, was
 from leakgauge.types import AuditReport, Finding, Pictures
 from leakgauge.verdict.summary import headline
 
 HEADS = ("attack", "attacker", "client", "proven right", "labels", "labels proven", "own objective")
 _SHOWN = 64  # pictures of one attack
+_RECORDS = 8  # or records that are none
 _LABELS = 16  # of one client, in the table
 
 
@@ -27,7 +29,9 @@ def to_blind_page(report: AuditReport, pictures: Pictures | None = None) -> str:
     """The same report and pictures give the same bytes."""
     proven = report.verdict.proven
     assert proven is not None
+    most = _SHOWN if report.data.kind == "image" else _RECORDS
     figures = {} if pictures is None else _figures(report, pictures)
+    image = report.data.kind == "image"
     page = {
         "title": title_of(report),
         "verdict": report.verdict,
@@ -40,8 +44,12 @@ def to_blind_page(report: AuditReport, pictures: Pictures | None = None) -> str:
         "clues": report.triage,
         "heads": HEADS,
         "rows": client_rows(report),
-        "drawn": [(name, [(place, data_uri(p)) for place, p in shown[:_SHOWN]]) for name, shown in figures.items()],
-        "left": {name: max(0, len(shown) - _SHOWN) for name, shown in figures.items()},
+        "image": image,
+        "drawn": [
+            (name, [(place, data_uri(p) if image else panels(None, p, report.data)) for place, p in shown[:most]])
+            for name, shown in figures.items()
+        ],
+        "left": {name: max(0, len(shown) - most) for name, shown in figures.items()},
         "not_run": [*skipped_lines(report), *errors(report)],
         "flags": report.flags,
         "toml": scenario_toml(report.scenario),
@@ -83,9 +91,7 @@ def label_words(labels: Sequence[int | None] | None) -> str:
 
 
 def _figures(report: AuditReport, pictures: Pictures) -> dict[str, list[tuple[str, Tensor]]]:
-    """Every picture that an attack claims, and whose it is."""
-    if report.data.kind != "image":
-        return {}
+    """Every record that an attack claims, and whose it is."""
     found = {}
     for name, recovered in pictures.recovered.items():
         first = recovered[:, : report.scenario.batch_size]

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from leakgauge.metrics.criterion import Criterion, gain
 from leakgauge.report.axis import DASHES, Chart, Charts, Frame, Line, Tick, floor_dash, look
 from leakgauge.report.cells import Cell, baselines, by_defense, criterion
-from leakgauge.report.numbers import percent
+from leakgauge.report.numbers import heading, percent
 from leakgauge.types import AuditReport
 from leakgauge.verdict.credible import is_credible
 
@@ -102,7 +102,7 @@ def plot(curves: Curves) -> Charts:
         FRAME,
         x_ticks=tuple(Tick(x(t), f"{t:g}") for t in ticks),
         y_ticks=tuple(Tick(FRAME.y(share), percent(share)) for share in (0.0, 0.5, 1.0)),
-        x_name=f"{rule.metric.upper()} threshold",
+        x_name=f"{heading(rule.metric)[0]} threshold",
         bar=x(rule.threshold),
-        bar_text=f"{rule.metric.upper()} {rule.symbol} {rule.threshold:g}",
+        bar_text=f"{heading(rule.metric)[0]} {rule.symbol} {rule.threshold:g}",
     )

@@ -1,4 +1,4 @@
-"""True beside recovered, the most exposed first: pictures for images, numbers for tables; as many as fit on a page."""
+"""True beside recovered, the most exposed first: pictures for images, else what `report.samples` makes of a record."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ from torch import Tensor
 
 from leakgauge.metrics.criterion import Criterion
 from leakgauge.report.cells import Cell, Record, baselines, by_defense, criterion, ranked
-from leakgauge.report.numbers import number
+from leakgauge.report.numbers import heading, number
 from leakgauge.report.objectives import SmallCurve, small_curve
 from leakgauge.report.pictures import SHOWN_SIDE, data_uri
-from leakgauge.types import AuditReport, Finding, Pictures
+from leakgauge.report.samples import Panel, panels
+from leakgauge.types import ONE_CLASS, AuditReport, DataSpec, Finding, Pictures
 
 _GUESSES = 4
-_FEATURES = 12
+_NOTES = 6  # of an attack on targets
 _FRAME_SIDE = 64  # px, of a picture on the way
 _MORE_ROWS = 20  # of a table, between the best and the worst recovered one
 PAIRS_PER_CELL = 12
@@ -32,7 +33,7 @@ _PNG, _MARKUP = 120, 1000  # bytes: the head of a PNG, and the words and the cur
 
 @dataclass(frozen=True)
 class Item:
-    """One record: two pictures, or for a table its features."""
+    """One record: two pictures, or the panels of its inputs."""
 
     place: str  # "trial 3" or "trial 3, record 1"
     rank: str  # "2 of 48": its place from the most exposed to the least
@@ -44,7 +45,7 @@ class Item:
     true: str = ""  # data URI
     recovered: str = ""
     film: tuple[tuple[str, str], ...] = ()  # data URI and step of pictures on the way, where they were kept
-    values: tuple[tuple[str, str], ...] = ()  # (true, recovered) of each feature
+    panels: tuple[Panel, ...] = ()  # of a record that is no picture
 
 
 @dataclass(frozen=True)
@@ -106,12 +107,14 @@ def _exhibit(report: AuditReport, pictures: Pictures | None, cell: Cell, room: A
     if pictures is None:
         return Exhibit(cell, note=f"{failed} The samples were not kept with this report.".strip())
     if cell.name not in pictures.recovered:
-        return Exhibit(cell, note=f"{failed} This attack claims no records, so there is nothing to show.".strip())
+        notes = dict.fromkeys(f"trial {f.trial}: {f.note}" for f in cell.findings if f.note)
+        read = f" It says: {'; '.join([*notes][:_NOTES])}." if notes and report.data.target != ONE_CLASS else ""
+        return Exhibit(cell, note=f"{failed} This attack claims no records, so there is nothing to show.{read}".strip())
     recovered, true, rule = pictures.recovered[cell.name], pictures.true, criterion(report)  # (T, N, *shape)
     # A trial may be scored but not stored, for instance in a run that resumed on another machine.
     trials, records = min(len(true), len(recovered)), min(true.shape[1], recovered.shape[1])
     stored = [r for r in ranked(cell, rule) if r.trial < trials and r.record < records]
-    hall = _Hall(cell, stored, true, recovered, pictures.film.get(cell.name), rule, room.side)
+    hall = _Hall(cell, stored, true, recovered, pictures.film.get(cell.name), rule, room.side, report.data)
     if report.data.kind == "image":
         first, more = _chosen(len(stored), room)
         shown, folded = (tuple(hall.pair(k) for k in picks) for picks in (first, more))
@@ -145,6 +148,7 @@ class _Hall:
     film: Tensor | None  # (T, F, N, *shape)
     rule: Criterion
     side: int
+    data: DataSpec
 
     def pair(self, k: int) -> Item:
         r = self.stored[k]
@@ -155,10 +159,9 @@ class _Hall:
 
     def features(self, k: int, title: str) -> Item:
         r, metric = self.stored[k], self.rule.metric
-        rows = (x[r.trial, r.record].flatten()[:_FEATURES].tolist() for x in (self.true, self.recovered))
-        values = tuple((f"{a:.3f}", f"{b:.3f}") for a, b in zip(*rows, strict=True))
-        scores = ((metric.upper(), number(metric, r.scores.get(metric))),)
-        return self._item(k, title=title, scores=scores, values=values)
+        shown = panels(self.true[r.trial, r.record], self.recovered[r.trial, r.record], self.data)
+        scores = ((heading(metric)[0], number(metric, r.scores.get(metric))),)
+        return self._item(k, title=title, scores=scores, panels=shown)
 
     def _item(self, k: int, **shown: Any) -> Item:
         r, cell, met = self.stored[k], self.cell, self.rule.met(self.stored[k].scores)

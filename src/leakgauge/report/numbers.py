@@ -14,6 +14,7 @@ _NAMES = {
     "ssim": "SSIM",
     "ssim_uniform7": "SSIM, 7 × 7 window",
     "mse": "MSE",
+    "cells": "Values right",
     "lpips": "LPIPS",
     "psnr_aligned": "aligned PSNR, dB",
     "ssim_aligned": "aligned SSIM",
@@ -28,7 +29,7 @@ def number(metric: str, value: float | None) -> str:
         return NOTHING
     if math.isinf(value):
         return "∞" if value > 0 else "−∞"
-    if "accuracy" in metric or metric.startswith("asr_"):
+    if "accuracy" in metric or metric.startswith("asr_") or base(metric) == "cells":
         return percent(value)
     return _DIGITS.get(base(metric), "{:.3g}").format(value).replace("-", "−")
 

@@ -14,7 +14,8 @@ from leakgauge.report.html import rendered
 from leakgauge.report.numbers import counted, number, percent
 from leakgauge.report.rows import most_exposed_of
 from leakgauge.report.subject import in_python, kind_of_update, title_of, told, was
-from leakgauge.types import UNDEFENDED, AuditReport, ConfigurationVerdict, Flag, threat_model
+from leakgauge.types import ONE_CLASS, UNDEFENDED, AuditReport, ConfigurationVerdict, Flag, threat_model
+from leakgauge.types.triage import INFO
 from leakgauge.verdict.flags import NO_BETTER_THAN_CONTROL
 from leakgauge.verdict.roles import attack_rows
 from leakgauge.verdict.summary import in_a_row, state_of, under_test
@@ -102,6 +103,7 @@ def to_officer(report: AuditReport) -> str:
         "doubts": doubts(report),
         "next": next_steps(report, state),
         "where": report.environment,
+        "targets": _targets_read(report),
         "gate": verdict.gate,
         "interrupted": report.interrupted,
     }
@@ -180,6 +182,16 @@ def next_steps(report: AuditReport, state: str) -> list[str]:
     if state == "unknown":
         lines.append("Ask for a defense with an accounted guarantee, or for stronger and longer attacks.")
     return lines
+
+
+def _targets_read(report: AuditReport) -> str:
+    """Of targets that are no single class; what they are is private and not said here."""
+    clue = next((c for c in report.triage if c.id == "labels"), None)
+    if report.data.target == ONE_CLASS or clue is None:
+        return ""
+    if clue.severity == INFO:
+        return "What records are said to be (their targets) cannot be read off the last layer here."
+    return "Something of what records are said to be (their targets) can be read off the last layer without a search."
 
 
 def _state(report: AuditReport) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from leakgauge.metrics import has_categories
 from leakgauge.metrics.criterion import gain
 from leakgauge.report.cells import LABELS, Cell, baselines, by_defense, criterion
 from leakgauge.report.numbers import NOTHING, base, bounds, counted, duration, heading, number, percent, rate_bounds
@@ -126,8 +127,9 @@ def _metrics(report: AuditReport) -> list[str]:
     """Those of this kind of data first, then any that we do not know; MSE of images is in the JSON."""
     present = dict.fromkeys(m for row in report.summary for m in row.metrics)
     order = _ORDER.get(report.data.kind, _ORDER["tabular"])
+    order = ("cells", *order) if has_categories(report.data) else order
     known = [m for name in order for m in present if base(m) == name]
-    more = [m for m in present if base(m) not in {*order, "mse", "psnr", "ssim", "detail", _SOLVED, _RIGHT}]
+    more = [m for m in present if base(m) not in {*order, "mse", "psnr", "ssim", "detail", "cells", _SOLVED, _RIGHT}]
     return known + more
 
 
@@ -228,6 +230,8 @@ def _spent(row: Summary) -> Value:
 
 def _compared(report: AuditReport) -> tuple[str, ...]:
     """The scores that are shown of one record or one floor; the first decides."""
+    if has_categories(report.data):
+        return ("cells", "mse")
     return ("ssim", "psnr") if report.data.kind == "image" else ("mse",)
 
 

@@ -4,7 +4,19 @@ from __future__ import annotations
 
 from leakgauge.recording.own_update import IN_PYTHON
 from leakgauge.report.numbers import counted
-from leakgauge.types import ORACLES, AuditReport, Fact, Scenario, threat_model
+from leakgauge.types import (
+    CATEGORIES,
+    ONE_CLASS,
+    ORACLES,
+    QUANTITIES,
+    SEQUENCE,
+    SEVERAL_CLASSES,
+    AuditReport,
+    DataSpec,
+    Fact,
+    Scenario,
+    threat_model,
+)
 
 SIMULATED, GIVEN, RECORDED = "simulated", "given", "recorded"
 _FACTS = {
@@ -69,7 +81,7 @@ def attacked(report: AuditReport) -> list[tuple[str, str]]:
     s, d = report.scenario, report.data
     simulated, given = kind_of_update(s) == SIMULATED, in_python(s)
     weights = report.environment.get("model state") or s.weights or "freshly initialised from the seed"
-    kind = f"({d.kind}, {' × '.join(map(str, d.shape))}, {d.classes} classes)"
+    kind = f"({d.kind}, {_shape(d)}, {_targets(d)})"
     labels = f" (labels within a batch: {s.batch_labels})" if simulated else ""
     trials = f"{counted('victim', s.trials)} per cell" if simulated else counted("update", s.trials)
     return [
@@ -88,6 +100,28 @@ def attacked(report: AuditReport) -> list[tuple[str, str]]:
         ("Trials", trials),
         ("Seed", str(s.seed)),
     ]
+
+
+def _shape(data: DataSpec) -> str:
+    """Of a sample as the model takes it: "3 × 32 × 32", "numbers 4, words 8 of 40 values"."""
+    said = []
+    for part in data.parts:
+        size = f" of {part.size} values" if part.kind == CATEGORIES else ""
+        said.append(f"{part.name} {_by(part.shape) or 'one'}{size}".strip())
+    return ", ".join(said) or _by(data.shape)
+
+
+def _by(shape: tuple[int, ...]) -> str:
+    return " × ".join(map(str, shape))
+
+
+def _targets(data: DataSpec) -> str:
+    if data.target == QUANTITIES:
+        return f"targets are {_by(data.target_shape) or 'one'} number{'' if data.classes == 1 else 's'}"
+    if data.target == SEVERAL_CLASSES:
+        return f"any of {data.classes} classes"
+    places = f" at each of {_by(data.target_shape)} places" if data.target == SEQUENCE else ""
+    return f"{data.classes} classes{places}"
 
 
 def clients(scenario: Scenario) -> str:
@@ -134,6 +168,11 @@ def not_told(report: AuditReport) -> list[str]:
 
 
 def labels_sentence(report: AuditReport) -> str:
-    if Fact.LABELS.value in report.facts:
+    given = Fact.LABELS.value in report.facts
+    if report.data.target != ONE_CLASS:
+        held = "given to the attacker" if given else "not given: an attack searched them with the samples"
+        read = "" if given else " Where the last layer shows something of them, the attack labels says what it read."
+        return f"Targets are no single class, so no label is scored. They were {held}.{read}"
+    if given:
         return "The true labels were given to the attacker, so recovered labels prove nothing."
     return "The true labels were not given: an attack that uses labels had to infer them."

@@ -66,7 +66,11 @@ def claim(candidates: Candidates, observation: Observation, notes: Iterable[str]
 def _labels(observation: Observation) -> Tensor | None:
     """The labels (T, N) by the rules of cross-entropy, where the last layer can be read."""
     try:
-        return inferred_labels(observation) if observation.fact(Fact.LOCAL_TRAINING).loss == CROSS_ENTROPY else None
+        return (
+            inferred_labels(observation)
+            if observation.fact(Fact.LOCAL_TRAINING).kind_of_loss == CROSS_ENTROPY
+            else None
+        )
     except NotApplicable:
         return None
 
@@ -104,7 +108,7 @@ def explained(
     """
     if uses_batch_statistics(net):
         return None
-    loss: str = observation.fact(Fact.LOCAL_TRAINING).loss
+    loss: str = observation.fact(Fact.LOCAL_TRAINING).kind_of_loss
     try:
         slopes = torch.cat([_slopes(net, *one, loss) for one in passes])
     except (RuntimeError, NotImplementedError):

@@ -18,6 +18,7 @@ import leakgauge
 from leakgauge import catalog
 from leakgauge.client.chain import client_step, prepared
 from leakgauge.client.observe import facts_about
+from leakgauge.client.partial import freeze_others
 from leakgauge.client.partition import shares
 from leakgauge.client.summed import behind_one, seen_step
 from leakgauge.data import Dataset, draw_others, draw_victims, load, public_batch
@@ -30,15 +31,31 @@ from leakgauge.generators.loading import PUBLIC, generator_content, load_generat
 from leakgauge.metrics import Metric
 from leakgauge.metrics.scoring import DEFAULT
 from leakgauge.models import load_model
-from leakgauge.models.loading import logits_of
+from leakgauge.models.loading import TRIED, check_samples, logits_of
 from leakgauge.reading.keys import content_of, key_of, tensors_of
 from leakgauge.setup.plan import parse_chain, split_chain
 from leakgauge.setup.victims import Victims
-from leakgauge.types import ONE_CLASS, Batch, DataSpec, Defense, Fact, Scenario, SharedUpdate, ThreatModel, threat_model
+from leakgauge.types import (
+    CROSS_ENTROPY,
+    NLL,
+    NLL_ON_LOGITS,
+    ONE_CLASS,
+    SEQUENCE,
+    Batch,
+    Client,
+    DataSpec,
+    Defense,
+    Fact,
+    Scenario,
+    SharedUpdate,
+    ThreatModel,
+    threat_model,
+)
 
 PUBLIC_SAMPLES = 512
 OTHERS, OTHERS_NUMBERS = 2000, 2**26  # samples to compare recoveries with, and what they may hold together
 ACCURACY_SAMPLES = 1000  # enough for two digits of a trained model's accuracy
+_ROUNDING = 1e-3  # of the logarithm of probabilities that add up to 1
 _MODELS = 4  # trained ones that are kept for the next scenario
 _KEPT: dict[tuple[object, ...], dict[str, Tensor]] = {}
 
@@ -151,9 +168,22 @@ class Setup:
         return decoys_for(self.behind(defenses), self.public, self.scenario.seeds)
 
 
+def refuse_raw_logits(model: nn.Module, data: DataSpec, local: Client) -> None:
+    """The loss `nll` is cross-entropy in two parts: a model without the first part has another loss."""
+    if local.loss != NLL:
+        return
+    like = next(model.parameters())
+    with torch.no_grad():
+        total = torch.logsumexp(model.eval()(torch.zeros(1, *data.shape).to(like)).float(), -1)
+    if float(total.abs().max()) > _ROUNDING:
+        allowed = f"{NLL} where the model ends in log_softmax"
+        do = f"say loss={NLL_ON_LOGITS}, or loss={CROSS_ENTROPY} if the loss has the softmax"
+        raise BadInput("local: loss", allowed=allowed, got="a model that does not", do=do)
+
+
 def _told_apart(scenario: Scenario, spec: DataSpec) -> DataSpec:
     """Own samples need not hold every class that an own model tells apart."""
-    if spec.target != ONE_CLASS or not (
+    if spec.target not in (ONE_CLASS, SEQUENCE) or not (
         catalog.is_own(scenario.model) and (catalog.is_own(scenario.data) or scenario.data.endswith(".npz"))
     ):
         return spec
@@ -172,7 +202,10 @@ def load_setup(
     told = threat_model(scenario.threat_model)
     victims = load(scenario.data, "test", data_root)
     data = _told_apart(scenario, victims.spec)
-    model = load_model(scenario.model, data, scenario.seed, scenario.weights).to(where)
+    model = load_model(scenario.model, data, scenario.seed, scenario.weights)
+    check_samples(model, data, scenario.local, victims.take(range(min(len(victims), TRIED))))
+    model = model.to(where)
+    refuse_raw_logits(model, data, scenario.local)
     pool = shares(victims.labels, scenario.partition, scenario.seed)
     clients = max((behind_one(parse_chain(chain)) for chain in scenario.defenses), default=1)
     crowd = draw_victims(
@@ -195,6 +228,7 @@ def load_setup(
             model = _trained(model, train_split, scenario, data_root)
             state = _trained_state(model, victims, scenario)
     set_precision(scenario.precision)
+    freeze_others(model, scenario.local.trained)  # behind the training, in which the whole model took part
     model, crowd = model.to(dtype), to_device(crowd, where, dtype)
     engine = choose_way(model, data) if catalog.is_own(scenario.model) else usual_way(model)
     depends = _unrelated_left_out(scenario)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, final
 
 from leakgauge.errors import BadInput, HiddenFact, LeakgaugeError, NotApplicable
 from leakgauge.settings import Settings
-from leakgauge.types.client import CROSS_ENTROPY, Batch, DataSpec, take
+from leakgauge.types.client import CROSS_ENTROPY, ONE_CLASS, Batch, DataSpec, take
 from leakgauge.types.knowledge import Fact, Observation
 
 if TYPE_CHECKING:  # what only names things, such as `leakgauge list`, does not wait for torch
@@ -136,6 +136,7 @@ class Attack(Settings):
     kind: ClassVar[type] = Observation  # of the problem; of an observation as it is no defense has anything to say
     baseline: ClassVar[bool] = False  # True for floors that ignore the update
     losses: ClassVar[tuple[str, ...]] = (CROSS_ENTROPY,)  # the client's under which it holds; none for all
+    weighed: ClassVar[bool] = False  # True where it holds under label smoothing and class weights as well
     decoy: ClassVar[bool] = False  # True where a picture may come from the prior alone: a decoy is attacked beside it
     # How an audit that names no attacks plays it; see `leakgauge.setup.suites`.
     tier: ClassVar[str] = ""  # the shortest suite that plays it, and with it the longer ones; none unless given
@@ -202,10 +203,22 @@ class Attack(Settings):
             raise BadInput(
                 "seeds", allowed=f"{observation.trials}, one per trial", got=len(seeds), do="give one seed per trial"
             )
+        self.check_loss(observation)
+
+    def check_loss(self, observation: Observation) -> None:
+        """Refuse an observation whose loss, or whose targets, the attack does not hold for."""
+        if not self.losses or self.baseline:
+            return
+        rests = f"{self.name} rests on"
         if observation.knows(Fact.LOCAL_TRAINING):
-            loss = observation.fact(Fact.LOCAL_TRAINING).loss
-            if self.losses and loss not in self.losses and not self.baseline:
-                raise NotApplicable(f"{self.name} rests on {' or '.join(self.losses)}, and the clients' loss is {loss}")
+            local = observation.fact(Fact.LOCAL_TRAINING)
+            if local.kind_of_loss not in self.losses:
+                raise NotApplicable(f"{rests} {' or '.join(self.losses)}, and the clients' loss is {local.loss}")
+            more = "smoothed labels" if local.label_smoothing else "weights of classes" if local.class_weights else ""
+            if more and not self.weighed:
+                raise NotApplicable(f"{rests} {' or '.join(self.losses)} as it is, and the clients' has {more}")
+        if observation.knows(Fact.INPUT_SPEC) and observation.fact(Fact.INPUT_SPEC).target != ONE_CLASS:
+            raise NotApplicable(f"{rests} one class a sample, and targets here are others")
 
 
 def _check_shapes(name: str, result: Reconstruction, trials: int) -> None:

@@ -12,15 +12,15 @@ from leakgauge.errors import BadInput
 from leakgauge.settings import Settings, setting
 
 if TYPE_CHECKING:  # what only names things, such as `leakgauge list`, does not wait for torch
-    from torch import Tensor, nn
+    from torch import Generator, Tensor, nn
 
 PARTITIONS = ("none", "iid", "classes", "dirichlet")
 OPTIMIZERS = ("adam", "sgd", "nesterov")
 LOCAL_OPTIMIZERS = ("sgd", "adam", "adamw", "rmsprop", "adagrad")
 SCHEDULES = ("constant", "linear", "cosine", "step", "exponential")
 NUMBER_TYPES = ("float32", "bfloat16", "float16")
-CROSS_ENTROPY, NLL_ON_LOGITS = "cross-entropy", "nll-on-logits"
-LOSSES = (CROSS_ENTROPY, NLL_ON_LOGITS, "nll", "bce", "mse", "l1", "huber")
+CROSS_ENTROPY, NLL_ON_LOGITS, NLL = "cross-entropy", "nll-on-logits", "nll"
+LOSSES = (CROSS_ENTROPY, NLL_ON_LOGITS, NLL, "bce", "mse", "l1", "huber", "ctc")
 
 
 NUMBERS, CATEGORIES, MASK = PART_KINDS = ("numbers", "categories", "mask")
@@ -38,8 +38,8 @@ class Part:
     shape: tuple[int, ...]  # as the model takes it
     kind: str = NUMBERS  # or "categories": whole numbers; or "mask": whether a place is used
     size: int = 0  # of categories: how many values there are
-    low: float = 0.0  # range of numbers
-    high: float = 1.0
+    low: float = 0.0  # of the numbers' range
+    high: float = 1.0  # of the same
 
     @property
     def width(self) -> int:
@@ -80,7 +80,7 @@ class DataSpec:
     std: tuple[float, ...] = ()  # of the same channels
     parts: tuple[Part, ...] = ()  # what the model takes instead of `shape`; none if it takes just that
     target: str = ONE_CLASS  # a label, several labels, numbers, or a sequence of labels
-    target_shape: tuple[int, ...] = ()  # of one sample's target, beside a single label
+    target_shape: tuple[int, ...] = ()  # of one sample's target; none for a single label
 
     def split(self, samples: Tensor) -> dict[str, Tensor]:
         """(..., *shape) -> the flat numbers of each part (..., width)."""
@@ -89,6 +89,17 @@ class DataSpec:
         widths = [part.width for part in self.parts]
         pieces = torch.split(samples.flatten(samples.dim() - len(self.shape)), widths, -1)
         return {part.name: piece for part, piece in zip(self.parts, pieces, strict=True)}
+
+    def draw_targets(self, size: tuple[int, int], generator: Generator) -> Tensor:
+        """Targets (T, N, ...) drawn by chance, as a loss takes them."""
+        import torch
+
+        shape = (*size, *self.target_shape)
+        if self.target == QUANTITIES:
+            return torch.randn(shape, generator=generator)
+        if self.target == SEVERAL_CLASSES:
+            return torch.randint(2, shape, generator=generator).float()
+        return torch.randint(self.classes, shape, generator=generator)
 
     def decode(self, samples: Tensor) -> dict[str, Tensor]:
         """(..., *shape) -> each input as the model takes it."""
@@ -219,6 +230,11 @@ class Client(Settings):
     def adaptive(self) -> bool:
         """Is every entry of the gradient divided by its own size?"""
         return self.optimizer != "sgd"
+
+    @property
+    def kind_of_loss(self) -> str:
+        """The loss; cross-entropy where it stands in two parts, one of them at the end of the model."""
+        return CROSS_ENTROPY if self.loss == NLL else self.loss
 
     def _changed(self, field: str) -> bool:
         return bool(getattr(self, field) != type(self).__dataclass_fields__[field].default)

@@ -30,7 +30,7 @@ def test_prints_the_stable_keys_and_keeps_them_beside_the_run(leakgauge, run):
 def test_shows_ceiling_floors_and_chance_and_says_what_identity_is(leakgauge, run, tmp_path):
     outcome = leakgauge("lab", "reidentify", "run", "run", "--steps", 2, "--out", "elsewhere")
     assert outcome.code == 0, outcome.err
-    for word in ("true pictures", "mean-image", "chance", "top-5", "Identity is the label here"):
+    for word in ("true pictures", "mean-image", "chance", "top-5", "The label is the identity here"):
         assert word in outcome.out
     assert (tmp_path / "elsewhere" / "reidentification.json").is_file()
     assert not (run / "reidentification.json").exists()

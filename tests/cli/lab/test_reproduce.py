@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from leakgauge.lab import recipes
-from leakgauge.lab.recipes import _running
-from leakgauge.lab.recipes._budget import Budget
-from leakgauge.lab.recipes._queue import read_queue
-from leakgauge.lab.recipes._recipe import Cell, Recipe, Run, Study, Table
-from leakgauge.lab.recipes._training import FederatedTraining
+from leakgauge.lab.reproduce import running
+from leakgauge.lab.reproduce.budget import Budget
+from leakgauge.lab.reproduce.queue_file import read_queue
+from leakgauge.lab.reproduce.recipe import Cell, Recipe, Run, Study, Table
+from leakgauge.lab.reproduce.training import FederatedTraining
 from leakgauge.types import Federation, Partition, Scenario
 
 
@@ -96,7 +96,7 @@ def test_two_processes_can_share_a_runs_folder(reproduce, tmp_path, monkeypatch)
     """The second finds the first one's runs and writes the cells of both."""
     both = ("--runs", "shared")
     reproduce("small", "--table", 1, *both, "--out", "one")
-    monkeypatch.setattr(_running, "run_audit", lambda *_, **__: pytest.fail("ran again"))
+    monkeypatch.setattr(running, "run_audit", lambda *_, **__: pytest.fail("ran again"))
     outcome = reproduce("small", "--table", 1, *both, "--out", "two")
     assert outcome.code == 0
     assert (tmp_path / "one" / "measured.json").read_text() == (tmp_path / "two" / "measured.json").read_text()
@@ -146,14 +146,14 @@ def test_mistakes_are_one_line(reproduce, one_line, tmp_path, arguments, said):
 
 
 def test_an_interrupt_keeps_finished_runs(reproduce, tmp_path, monkeypatch):
-    real = _running.run_one
+    real = running.run_one
 
     def interrupted(scenario, *rest):
         if scenario.data == "lfw":
             raise KeyboardInterrupt
         return real(scenario, *rest)
 
-    monkeypatch.setattr(_running, "run_one", interrupted)
+    monkeypatch.setattr(running, "run_one", interrupted)
     outcome = reproduce("small")
     assert outcome.code == 130
     assert "interrupted" in outcome.err
@@ -197,13 +197,13 @@ def test_a_time_budget_says_what_was_left_and_the_next_command_goes_on(reproduce
     outcome = reproduce("small", "--table", 1, "--time-budget", 100, "--json")
     assert outcome.code == 0
     assert outcome.json["left_for_want_of_time"] == 1
-    assert "1 run left for want of time" in outcome.err
+    assert "1 run left for lack of time" in outcome.err
 
 
 def test_enough_time_leaves_nothing(reproduce):
     outcome = reproduce("small", "--table", 1, "--time-budget", 100, "--json")
     assert (outcome.json["left_for_want_of_time"], len(outcome.json["cells"])) == (0, 1)
-    assert "want of time" not in outcome.err
+    assert "lack of time" not in outcome.err
 
 
 @pytest.mark.parametrize("bad", ["0", "-1", "nan", "inf", "soon"])
@@ -213,7 +213,7 @@ def test_a_time_budget_is_a_number_of_seconds(reproduce, one_line, bad):
 
 def test_missing_leaves_out_what_is_measured_as_well(reproduce, tmp_path, monkeypatch):
     assert reproduce("small", "--table", 1).code == 0
-    monkeypatch.setattr(_running, "run_audit", lambda *_, **__: pytest.fail("ran again"))
+    monkeypatch.setattr(running, "run_audit", lambda *_, **__: pytest.fail("ran again"))
     again = ("small", "--table", 1, "--missing", "--runs", "elsewhere")
     outcome = reproduce(*again)
     assert outcome.code == 0
@@ -237,8 +237,8 @@ def queue(tmp_path, reproduce):
 
 def test_a_queue_runs_its_lines_in_order_each_recipe_in_its_folder(queue, tmp_path, monkeypatch):
     order = []
-    real = _running.run_one
-    monkeypatch.setattr(_running, "run_one", lambda piece, *rest: order.append(piece) or real(piece, *rest))
+    real = running.run_one
+    monkeypatch.setattr(running, "run_one", lambda piece, *rest: order.append(piece) or real(piece, *rest))
     lines = ("# worth most", "small | 1 | linear | * | trials=3", "", "small | 1 | * | digits  # all of it")
     outcome = queue(*lines, more=("--runs", "kept", "--out", "written", "--json"))
     assert outcome.code == 0

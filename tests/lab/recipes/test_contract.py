@@ -9,11 +9,11 @@ import pytest
 from leakgauge import catalog
 from leakgauge.errors import BadInput
 from leakgauge.lab import recipes
-from leakgauge.lab.recipes import _distribution, _exposed, _measured, _rendering
-from leakgauge.lab.recipes._figures import FIGURES
-from leakgauge.lab.recipes._recipe import Run, Study, chosen, scenarios_of
-from leakgauge.lab.recipes._running import describe
-from leakgauge.lab.recipes._statistics import parse
+from leakgauge.lab.reproduce import distribution, exposed, measured, rendering
+from leakgauge.lab.reproduce.figures import FIGURES
+from leakgauge.lab.reproduce.recipe import Run, Study, chosen, scenarios_of
+from leakgauge.lab.reproduce.running import describe
+from leakgauge.lab.reproduce.statistics import parse
 from leakgauge.matching.gradient_matching import GradientMatching
 from leakgauge.models import load_model
 from leakgauge.setup.plan import plan
@@ -45,14 +45,14 @@ def test_recipes_are_found_and_named_after_their_folder():
 def test_committed_readme_is_what_the_committed_measurements_give(recipe):
     """If this fails: `leakgauge lab reproduce NAME --out results/NAME --render`."""
     folder = FOLDER / recipe.name
-    entries = _measured.read(folder)
+    entries = measured.read(folder)
     assert entries, "measure at least the quick cells"
-    assert _measured.merged(entries, [], recipe) == entries
-    assert (folder / "README.md").read_text(encoding="utf-8") == _rendering.render(recipe, entries)
+    assert measured.merged(entries, [], recipe) == entries
+    assert (folder / "README.md").read_text(encoding="utf-8") == rendering.render(recipe, entries)
     for table in recipe.tables:
-        if picture := _distribution.draw(table, entries):
-            assert (folder / _distribution.file_of(table)).read_text(encoding="utf-8") == picture
-            assert (folder / _exposed.file_of(table)).is_file()
+        if picture := distribution.draw(table, entries):
+            assert (folder / distribution.file_of(table)).read_text(encoding="utf-8") == picture
+            assert (folder / exposed.file_of(table)).is_file()
 
 
 def test_places_are_unique_and_every_table_says_how_to_read_it(recipe):

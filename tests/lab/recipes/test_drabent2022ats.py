@@ -16,13 +16,10 @@ from leakgauge.engine.gradients import trial_gradients
 from leakgauge.errors import BadInput
 from leakgauge.lab.policy_search import SINGLES
 from leakgauge.lab.recipes import get
-from leakgauge.lab.recipes._recipe import Run, pieces_of
-from leakgauge.lab.recipes._running import run_one
 from leakgauge.lab.recipes.drabent2022ats._accuracy import PolicyTraining
 from leakgauge.lab.recipes.drabent2022ats._correlation import ScoreAndLeak
 from leakgauge.lab.recipes.drabent2022ats._during import DEPTHS, MARKS, DuringAttack, at_marks, by_depth
 from leakgauge.lab.recipes.drabent2022ats._pictures import ExposedPictures, between_classes, contrast, edges
-from leakgauge.lab.recipes.drabent2022ats._semi_trained import semi_trained
 from leakgauge.lab.recipes.drabent2022ats._set_up import (
     AFTERWARDS,
     ATTACKERS,
@@ -37,9 +34,12 @@ from leakgauge.lab.recipes.drabent2022ats._set_up import (
     WAYS,
     attacked,
     named,
+    semi_trained,
     training,
 )
 from leakgauge.lab.recipes.drabent2022ats._single import CLAIMED, OperationScores
+from leakgauge.lab.reproduce.recipe import Run, pieces_of
+from leakgauge.lab.reproduce.running import run_one
 from leakgauge.matching.distance import gradient_distance
 from leakgauge.models import load_model
 from leakgauge.setup.plan import plan

@@ -4,10 +4,10 @@ import dataclasses
 
 import pytest
 
-from leakgauge.lab.recipes._figures import compute_figure
 from leakgauge.lab.recipes.ren2022fedboosting._exchange import ExchangeCost
 from leakgauge.lab.recipes.ren2022fedboosting._reading import ReaderFederation
 from leakgauge.lab.recipes.ren2022fedboosting._toy import PublishedToy, ToyFederations
+from leakgauge.lab.reproduce.figures import compute_figure
 from leakgauge.lab.words.training import Reading
 
 TINY = Reading(rounds=2, words=20, tested=4, batch_size=10, longest=3, image_width=48, width=2)

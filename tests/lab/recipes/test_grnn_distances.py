@@ -6,8 +6,7 @@ import torch
 from leakgauge.errors import BadInput
 from leakgauge.lab.recipes.ren2022grnn import _batches
 from leakgauge.lab.recipes.ren2022grnn._distances import Distances, image_distances
-from leakgauge.lab.recipes.ren2022grnn._verdicts import VERDICTS
-from leakgauge.lab.recipes.ren2022grnn.recipe import RECIPE
+from leakgauge.lab.recipes.ren2022grnn.recipe import RECIPE, VERDICTS
 from leakgauge.metrics.psnr import psnr_from_fedkl
 
 

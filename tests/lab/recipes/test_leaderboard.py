@@ -8,12 +8,11 @@ import pytest
 
 from leakgauge import catalog
 from leakgauge.defenses.dp_sgd import DPSGD
-from leakgauge.lab.recipes._measured import Entry
-from leakgauge.lab.recipes._recipe import Study, chosen
 from leakgauge.lab.recipes.leaderboard._board import INFORMED, TRAINING, dominated_by, render, rows_of, standing
-from leakgauge.lab.recipes.leaderboard._floor import Floor
-from leakgauge.lab.recipes.leaderboard.recipe import DELTA, FIXED, FLOORS, LEFT_OUT, RECIPE, STRENGTHS, defenses
-from leakgauge.lab.recipes.wei2021fedcdp._accounting import plain_epsilon
+from leakgauge.lab.recipes.leaderboard.recipe import DELTA, FIXED, FLOORS, LEFT_OUT, RECIPE, STRENGTHS, Floor, defenses
+from leakgauge.lab.recipes.wei2021fedcdp.recipe import plain_epsilon
+from leakgauge.lab.reproduce.measured import Entry
+from leakgauge.lab.reproduce.recipe import Study, chosen
 from leakgauge.setup.plan import parse_chain
 from leakgauge.types import UNDEFENDED
 

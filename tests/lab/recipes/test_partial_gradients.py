@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from leakgauge.lab.recipes.partial_gradients._inferred import InferredGradient, inferred_figures
+from leakgauge.lab.recipes.partial_gradients.recipe import InferredGradient, inferred_figures
 
 
 def test_the_true_gradient_is_inferred_without_error_and_its_opposite_is_not():

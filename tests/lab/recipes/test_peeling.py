@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from leakgauge.errors import LeakgaugeError
-from leakgauge.lab.recipes.peeling._batches import PeeledBatches, _private
+from leakgauge.lab.recipes.peeling.recipe import PeeledBatches, _private
 
 
 def test_counts_certificates_and_checks_each_against_the_private_samples():

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from leakgauge.lab.recipes._running import run_one
-from leakgauge.lab.recipes.wang2022protect._compensation import Compensation
 from leakgauge.lab.recipes.wang2022protect._federation import Curve
-from leakgauge.lab.recipes.wang2022protect._roots import NoisedShare, RootSet
+from leakgauge.lab.recipes.wang2022protect._studies import Compensation
+from leakgauge.lab.recipes.wang2022protect._table_3 import NoisedShare, RootSet
+from leakgauge.lab.reproduce.running import run_one
 from leakgauge.types import Federation, Partition
 
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from leakgauge.lab.recipes._running import run_one
-from leakgauge.lab.recipes.wei2021fedcdp._accounting import Accounting
-from leakgauge.lab.recipes.wei2021fedcdp.recipe import SIGMAS
+from leakgauge.lab.recipes.wei2021fedcdp.recipe import SIGMAS, Accounting
+from leakgauge.lab.reproduce.running import run_one
 
 
 def epsilon(**more) -> float:

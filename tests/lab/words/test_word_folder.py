@@ -4,7 +4,7 @@ import pytest
 from PIL import Image
 
 from leakgauge.errors import BadInput
-from leakgauge.lab.words.word_folder import proportional, spelled, stretched, words_in
+from leakgauge.lab.words.word_folder import proportional, readable, stretched, words_in
 
 
 @pytest.fixture
@@ -29,9 +29,9 @@ def test_every_kind_of_list(folder, name):
     entries = words_in(folder)
     assert [word for _, word in entries] == ["Tiredness", "It's", "7UP"]
     assert all(path.is_file() for path, _ in entries)
-    assert [word for _, word in spelled(entries, 12)] == ["Tiredness", "7UP"]
-    assert [word for _, word in spelled(entries, 8)] == ["7UP"]
-    assert [word for _, word in spelled(entries, 12, 4)] == ["Tiredness"]
+    assert [word for _, word in readable(entries, 12)] == ["Tiredness", "7UP"]
+    assert [word for _, word in readable(entries, 8)] == ["7UP"]
+    assert [word for _, word in readable(entries, 12, 4)] == ["Tiredness"]
 
 
 def test_pictures_are_stretched_or_keep_their_proportions(folder):

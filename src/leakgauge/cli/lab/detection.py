@@ -1,16 +1,15 @@
-"""`leakgauge lab detection`: how often `inspect` finds each tampering server, and how often it cries wolf."""
+"""`leakgauge lab detection`: how often `inspect` finds each tampering server, and how often it raises a false alarm."""
 
 from __future__ import annotations
 
 import dataclasses
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
-
-import typer
 
 from leakgauge.checks.thresholds import Thresholds
 from leakgauge.cli import options
 from leakgauge.cli.console import say, show, show_json, show_table, watching
+from leakgauge.cli.options import flag, flags_from
 from leakgauge.errors import BadInput
 from leakgauge.lab.detection.arms_race import Point, race
 from leakgauge.lab.detection.cases import clean_cases, tampered_cases
@@ -20,34 +19,39 @@ from leakgauge.setup.setup import environment, pick_device
 from leakgauge.types import Interval
 
 
-def detection(
-    clean: Annotated[int, typer.Option("--clean", help="Clean models: fresh, trained, pruned, quantised.")] = 200,
-    per_server: Annotated[int, typer.Option("--per-server", help="Models of each tampering server.")] = 50,
-    arms_race: Annotated[
-        int, typer.Option("--arms-race", help="Seeds for MKOR hiding by noise; 0 leaves that out.")
-    ] = 0,
-    seed: options.SEED = None,
-    device: options.DEVICE = "auto",
-    out: Annotated[Path | None, typer.Option("--out", help="Folder for table, plot and numbers.")] = None,
-    as_json: options.JSON = False,
-) -> None:
-    """Measure `leakgauge inspect` on models of our own: true and false alarms, on embedded data.
+@dataclass(frozen=True, kw_only=True)
+class DetectionFlags:
+    """The options of `leakgauge lab detection`."""
+
+    clean: int = flag("Clean models: fresh, trained, pruned, quantised.", default=200)
+    per_server: int = flag("Models of each tampering server.", default=50)
+    arms_race: int = flag("Seeds for MKOR hiding by noise; 0 leaves that out.", default=0)
+    seed: options.SEED = None
+    device: options.DEVICE = "auto"
+    out: Path | None = flag("Folder for table, plot and numbers.")
+    as_json: options.JSON = False
+
+
+@flags_from(DetectionFlags)
+def detection(given: DetectionFlags) -> int:
+    """Measure `leakgauge inspect` on our own models: true and false alarms, on embedded data.
 
     Thresholds are chosen on one half of the models and rates are reported on the other.
 
     Example: `leakgauge lab detection --clean 40 --per-server 8`
     """
+    clean, per_server, arms_race, device = given.clean, given.per_server, given.arms_race, given.device
     for name, value, least in (("--clean", clean, 4), ("--per-server", per_server, 2), ("--arms-race", arms_race, 0)):
         if value < least:
             raise BadInput(name, allowed=f"at least {least}", got=value, do="choose a value in that range")
-    where, first = pick_device(device), 0 if seed is None else seed
+    where, first = pick_device(device), given.seed or 0
     cases = [*clean_cases(clean, first), *tampered_cases(per_server, first)]
-    with watching() as told:
-        scored = score_all(cases, watch=lambda n, of: told(n - 1, of, "inspecting models", 1.0))
+    with watching() as watch:
+        scored = score_all(cases, watch=lambda n, of: watch(n - 1, of, "inspecting models", 1.0))
         points: tuple[Point, ...] = ()
         if arms_race:
             seeds = range(first, first + arms_race)
-            points = tuple(race(seeds, device=device, watch=lambda n, of: told(n - 1, of, "arms race", 1.0)))
+            points = tuple(race(seeds, device=device, watch=lambda n, of: watch(n - 1, of, "arms race", 1.0)))
     choosing, reporting = halves(scored)
     chosen = chosen_thresholds(choosing)
     study = Study(
@@ -60,7 +64,7 @@ def detection(
         environment(where),
         tuple(by_check(scored, Thresholds())),
     )
-    if as_json:
+    if given.as_json:
         show_json(as_dict(study))
     else:
         rows = [
@@ -74,9 +78,10 @@ def detection(
             if getattr(chosen, f.name) != getattr(Thresholds(), f.name)
         }
         show("Thresholds chosen: " + ", ".join(f"{name} {value:.3g}" for name, value in moved.items()))
-    if out is not None:
-        for path in write_study(study, out).values():
+    if given.out is not None:
+        for path in write_study(study, given.out).values():
             say(f"written: {path}")
+    return 0
 
 
 def _share(interval: Interval) -> str:

@@ -3,70 +3,59 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
 
-import typer
-
-from leakgauge.cli import options
 from leakgauge.cli.console import say, show, show_json, show_table, watching
+from leakgauge.cli.options import Common, flag, flags_from
 from leakgauge.lab.words.comparing import AGGREGATORS, Run, Study, compare
 from leakgauge.lab.words.rendering import RENDERERS
 from leakgauge.lab.words.training import Reading
 from leakgauge.reading.files import make_folder, write_whole
 
 
-def read_words(
-    aggregator: Annotated[
-        list[str] | None,
-        typer.Option("--aggregator", help="NAME[:field=value,...], centralised; repeat. Default: three."),
-    ] = None,
-    encryption: Annotated[
-        str, typer.Option("--encryption", help="Add updates encrypted: none, paillier or ckks, with :field=value,...")
-    ] = "none",
-    training: Annotated[
-        str, typer.Option("--training", help="field=value,...: rounds, words, batch_size, width and so on.")
-    ] = "",
-    fonts: Annotated[
-        Path | None, typer.Option("--fonts", help="Folder of fonts to draw with. Default: those of matplotlib.")
-    ] = None,
-    words: Annotated[
-        list[Path] | None,
-        typer.Option("--words", help="Folder of word pictures with a list of what they say, to test on too; repeat."),
-    ] = None,
-    data_root: options.DATA_ROOT = None,
-    seed: options.SEED = None,
-    device: options.DEVICE = "auto",
-    out: Annotated[Path | None, typer.Option("--out", help="Folder for the numbers.")] = None,
-    as_json: options.JSON = False,
-) -> None:
+@dataclass(frozen=True, kw_only=True)
+class WordsFlags(Common):
+    """The options of `leakgauge lab read-words`."""
+
+    aggregator: list[str] | None = flag("NAME[:field=value,...], centralised; repeat. Default: three.")
+    encryption: str = flag("Add updates encrypted: none, paillier or ckks, with :field=value,...", default="none")
+    training: str = flag("field=value,...: rounds, words, batch_size, width and so on.", default="")
+    fonts: Path | None = flag("Folder of fonts to draw with. Default: those of matplotlib.")
+    words: list[Path] | None = flag("Folder of word pictures with a list of their words, to test on too; repeat.")
+    out: Path | None = flag("Folder for the numbers.")
+
+
+@flags_from(WordsFlags)
+def read_words(given: WordsFlags) -> int:
     """Two clients draw words each in its own way and train one recogniser (CRNN); compare aggregators on it.
 
     Example: `leakgauge lab read-words --aggregator fedavg --aggregator fedboosting --training rounds=10`
     """
-    how = Reading.from_text(training)
+    how, out = Reading.from_text(given.training), given.out
     if out is not None:
         make_folder(out)
-    with watching() as told:
+    with watching() as watch:
         study = compare(
-            aggregator or AGGREGATORS,
-            encryption,
+            given.aggregator or AGGREGATORS,
+            given.encryption,
             how,
-            seed=0 if seed is None else seed,
-            device=device,
-            data_root=data_root,
-            fonts=fonts,
-            folders=words or (),
-            watch=lambda n, of: told(n, of, "rounds of training", 0.0),
+            seed=given.seed or 0,
+            device=given.device,
+            data_root=given.data_root,
+            fonts=given.fonts,
+            folders=given.words or (),
+            watch=lambda n, of: watch(n, of, "rounds of training", 0.0),
         )
     if out is not None:
         write_whole(out / "read-words.json", (json.dumps(study.as_dict(), indent=1) + "\n").encode())
-    if as_json:
+    if given.as_json:
         show_json(study.as_dict())
     else:
         _show(study)
     if out is not None:
         say(f"written: {out / 'read-words.json'}")
+    return 0
 
 
 def _show(study: Study) -> None:

@@ -1,8 +1,9 @@
-"""`leakgauge lab reidentify RUN`: who can be recognised on what the attacks of a finished run recovered?"""
+"""`leakgauge lab reidentify RUN`: who can be recognised on the pictures that a finished run recovered?"""
 
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -11,6 +12,7 @@ import typer
 
 from leakgauge.cli import options
 from leakgauge.cli.console import say, show, show_json, show_table
+from leakgauge.cli.options import Place, flag, flags_from
 from leakgauge.cli.running import interval
 from leakgauge.errors import BadInput
 from leakgauge.execution.store import Store
@@ -24,34 +26,39 @@ from leakgauge.types import Interval, Rate
 FILE = "reidentification.json"
 
 
-def reidentify(
+@dataclass(frozen=True, kw_only=True)
+class ReidentifyFlags(Place):
+    """The options of `leakgauge lab reidentify`."""
+
     folders: Annotated[
         list[Path],
         typer.Argument(help="Folders of runs on the same data, as printed by audit or attack.", show_default=False),
-    ],
-    steps: Annotated[int, typer.Option("--steps", help="Training steps of the classifier.")] = STEPS,
-    seed: Annotated[int, typer.Option("--seed", help="Seed of the classifier.")] = 0,
-    device: options.DEVICE = "auto",
-    data_root: options.DATA_ROOT = None,
-    out: Annotated[
-        Path | None, typer.Option("--out", help=f"Folder for {FILE}. Default: that of the first run.")
-    ] = None,
-    as_json: options.JSON = False,
-) -> None:
+    ]
+    steps: int = flag("Training steps of the classifier.", default=STEPS)
+    seed: int = flag("Seed of the classifier.", default=0)
+    out: Path | None = flag(f"Folder for {FILE}. Default: that of the first run.")
+    as_json: options.JSON = False
+
+
+@flags_from(ReidentifyFlags)
+def reidentify(given: ReidentifyFlags) -> int:
     """Train a classifier of people on public pictures and ask it who is on the recovered ones: top-1, 3 and 5.
 
     Example: `leakgauge lab reidentify faces` after `leakgauge attack cpl --data lfw --out faces --keep-private`
     """
-    runs = [_read(folder) for folder in folders]
-    folder = out or folders[0]
+    runs = [_read(folder) for folder in given.folders]
+    folder = given.out or given.folders[0]
     make_folder(folder)
-    report = reidentify_runs(runs, seed=seed, steps=steps, data_root=data_root, device=device, told=say)
+    report = reidentify_runs(
+        runs, seed=given.seed, steps=given.steps, data_root=given.data_root, device=given.device, notice=say
+    )
     write_whole(folder / FILE, json.dumps(report.as_dict(), indent=2, allow_nan=False).encode())
-    if as_json:
+    if given.as_json:
         show_json(report.as_dict())
     else:
         _show(report)
     say(f"written: {folder / FILE}")
+    return 0
 
 
 def _read(folder: Path) -> FinishedRun:
@@ -76,7 +83,7 @@ def _read(folder: Path) -> FinishedRun:
 
 
 def _refuse(folder: Path, damage: str) -> None:
-    """Pictures that are not there would count as people who were not known again."""
+    """Missing pictures would count as people who were not recognised."""
     raise BadInput(
         f"run {str(folder)!r}",
         allowed="a folder with all of its pictures",
@@ -110,7 +117,7 @@ def _show(report: ReidentificationReport) -> None:
         "Every record counts; failed ones are misses."
     )
     if report.data.partition(":")[0] != "lfw":
-        show("Identity is the label here: unless the classes are people, this is how well their class can be told.")
+        show("The label is the identity here: unless the classes are people, this is how well the class is recognised.")
 
 
 def _share(rate: Rate) -> str:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,111 +13,76 @@ import typer
 
 from leakgauge.cli import options
 from leakgauge.cli.console import say, show, show_json, show_table, watching
+from leakgauge.cli.options import Place, flag, flags_from
 from leakgauge.cli.running import RUNS, executing
 from leakgauge.errors import BadInput
 from leakgauge.execution.locks import claimed
-from leakgauge.lab.recipes import _distribution, _exposed, _measured, _rendering, get
-from leakgauge.lab.recipes._budget import Budget
-from leakgauge.lab.recipes._queue import Entry, read_queue
-from leakgauge.lab.recipes._recipe import Cell, Recipe, Run, Table, chosen, most_evaluations, pieces_of, scenarios_of
-from leakgauge.lab.recipes._running import Job, describe, load, run_jobs
-from leakgauge.lab.recipes._statistics import heading, written
+from leakgauge.lab.recipes import get
+from leakgauge.lab.reproduce import distribution, exposed, measured, rendering
+from leakgauge.lab.reproduce.budget import Budget
+from leakgauge.lab.reproduce.queue_file import read_queue
+from leakgauge.lab.reproduce.recipe import Cell, Recipe, Run, Table, chosen, most_evaluations, pieces_of, scenarios_of
+from leakgauge.lab.reproduce.running import Job, describe, load, run_jobs
+from leakgauge.lab.reproduce.statistics import heading, written
 from leakgauge.reading.files import make_folder
 
 
-def reproduce(
+@dataclass(frozen=True, kw_only=True)
+class ReproduceFlags(Place):
+    """The options of `leakgauge lab reproduce`."""
+
     recipe: Annotated[
         str | None, typer.Argument(help="Its name; see 'leakgauge list recipes'.", show_default=False)
-    ] = None,
-    table: Annotated[str | None, typer.Option("--table", help="Only this table: 2.")] = None,
-    cell: Annotated[
-        str | None, typer.Option("--cell", help="Only cells whose 'table | row | column' fits: '2 | * | MNIST'.")
-    ] = None,
-    queue: Annotated[
-        Path | None,
-        typer.Option(
-            "--queue", help="In place of a recipe: a file of lines 'RECIPE | table | row | column', in order."
-        ),
-    ] = None,
-    quick: Annotated[
-        bool, typer.Option("--quick", help="A few victims of the smallest cells: a minute or so.")
-    ] = False,
-    trials: Annotated[int | None, typer.Option("--trials", min=1, help="Victims per seed, for every cell.")] = None,
-    size: Annotated[
-        int | None,
-        typer.Option("--size", min=1, help="For cells without victims: the rounds, or whatever else they count."),
-    ] = None,
-    seeds: Annotated[int | None, typer.Option("--seeds", min=1, help="Base seeds that are pooled.")] = None,
-    missing: Annotated[
-        bool, typer.Option("--missing", help="Leave out cells that --out has, measured on as many victims or rounds.")
-    ] = False,
-    time_budget: Annotated[
-        float | None, typer.Option("--time-budget", help="Seconds after which nothing new is begun.")
-    ] = None,
-    listed: Annotated[bool, typer.Option("--list", help="Show the cells and what they cost; run nothing.")] = False,
-    render: Annotated[
-        bool, typer.Option("--render", help="Write the tables anew from measured.json and finished runs; run nothing.")
-    ] = False,
-    runs: Annotated[
-        Path | None,
-        typer.Option(
-            "--runs", help="Folder of finished runs. Default leakgauge-runs/RECIPE/runs; see docs for --queue."
-        ),
-    ] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option("--out", help="Folder for measured.json and README.md. Default leakgauge-runs/RECIPE."),
-    ] = None,
-    device: options.DEVICE = "auto",
-    data_root: options.DATA_ROOT = None,
-    fresh: Annotated[bool, typer.Option("--fresh", help="Run everything anew, also what is in --runs.")] = False,
-    on: options.ON = None,
-    gpus_per_task: options.GPUS_PER_TASK = None,
-    as_json: options.JSON = False,
-) -> int:
+    ] = None
+    table: str | None = flag("Only this table: 2.")
+    cell: str | None = flag("Only cells whose 'table | row | column' fits: '2 | * | MNIST'.")
+    queue: Path | None = flag("Instead of a recipe: a file of lines 'RECIPE | table | row | column', in order.")
+    quick: bool = flag("A few victims of the smallest cells: a minute or so.", default=False)
+    trials: int | None = flag("Victims per seed, for every cell.", min=1)
+    size: int | None = flag("For cells without victims: the rounds, or whatever else they count.", min=1)
+    seeds: int | None = flag("Base seeds that are pooled.", min=1)
+    missing: bool = flag("Leave out cells that --out has, measured on as many victims or rounds.", default=False)
+    time_budget: float | None = flag("Seconds after which nothing new is started.")
+    listed: bool = flag("Show the cells and what they cost; run nothing.", "--list", default=False)
+    render: bool = flag("Write the tables anew from measured.json and finished runs; run nothing.", default=False)
+    runs: Path | None = flag("Folder of finished runs. Default leakgauge-runs/RECIPE/runs; see docs for --queue.")
+    out: Path | None = flag("Folder for measured.json and README.md. Default leakgauge-runs/RECIPE.")
+    fresh: bool = flag("Run everything anew, also what is in --runs.", default=False)
+    on: options.ON = None
+    gpus_per_task: options.GPUS_PER_TASK = None
+    as_json: options.JSON = False
+
+    @property
+    def in_queue(self) -> bool:
+        return self.queue is not None
+
+
+@flags_from(ReproduceFlags)
+def reproduce(given: ReproduceFlags) -> int:
     """Measure a paper's tables again: its figure stands beside ours.
 
     Example: `leakgauge lab reproduce wei2020cpl --quick`
     """
-    if time_budget is not None and not 0 < time_budget < float("inf"):
-        raise BadInput("--time-budget", allowed="a number of seconds above 0", got=time_budget, do="leave it out")
-    if queue is not None:
-        _refuse_beside_queue(
-            recipe=recipe, table=table, cell=cell, quick=quick, trials=trials, size=size, seeds=seeds, render=render
-        )
-        shares = _shares_of(read_queue(queue), runs or RUNS, out or RUNS)
-    elif recipe is None:
-        raise BadInput("recipe", allowed="the name of one", got="nothing", do="see 'leakgauge list recipes'")
-    else:
-        book = get(recipe)
-        tables = chosen(book, table, cell, quick, trials, seeds, size)
-        shares = (_Share(book, tables, runs or RUNS / book.name / "runs", out or RUNS / book.name),)
-    if listed and render:
+    seconds = given.time_budget
+    if seconds is not None and not 0 < seconds < float("inf"):
+        raise BadInput("--time-budget", allowed="a number of seconds above 0", got=seconds, do="leave it out")
+    shares = _chosen_shares(given)
+    if given.listed and given.render:
         raise BadInput("--list", allowed="used without --render", got="both", do="leave one out")
-    if missing:
-        shares = _what_is_missing(shares)
-    if listed:
-        return _list(shares, as_json, in_queue=queue is not None)
-    if render:
-        if fresh:
+    if given.missing:
+        shares = _only_missing(shares)
+    if given.listed:
+        return _list(shares, given.as_json, given.in_queue)
+    if given.render:
+        if given.fresh:
             raise BadInput("--render", allowed="used without --fresh", got="both", do="--render runs nothing")
-        return _render(shares[0], as_json)
-    return _run(
-        shares,
-        device=device,
-        data_root=data_root,
-        fresh=fresh,
-        on=on,
-        gpus_per_task=gpus_per_task,
-        budget=None if time_budget is None else Budget(time_budget),
-        as_json=as_json,
-        in_queue=queue is not None,
-    )
+        return _render(shares[0], given.as_json)
+    return _run(shares, given)
 
 
 @dataclass(frozen=True)
 class _Share:
-    """What is asked of one recipe, and its folders. A queue may ask the same recipe several times."""
+    """The chosen tables of one recipe, and its folders. A queue may name the same recipe several times."""
 
     book: Recipe
     tables: tuple[Table, ...]
@@ -128,9 +94,23 @@ class _Share:
         return tuple((piece, self.runs) for piece in pieces_of(self.tables))
 
 
-def _refuse_beside_queue(**given: Any) -> None:
-    for name, value in given.items():
-        if value:
+def _chosen_shares(given: ReproduceFlags) -> tuple[_Share, ...]:
+    runs, out = given.runs or RUNS, given.out or RUNS
+    if given.queue is not None:
+        _refuse_beside_queue(given)
+        # In both folders every recipe has its own folder.
+        entries = read_queue(given.queue)
+        return tuple(_Share(e.recipe, e.tables, runs / e.recipe.name / "runs", out / e.recipe.name) for e in entries)
+    if given.recipe is None:
+        raise BadInput("recipe", allowed="the name of one", got="nothing", do="see 'leakgauge list recipes'")
+    book = get(given.recipe)
+    tables = chosen(book, given.table, given.cell, given.quick, given.trials, given.seeds, given.size)
+    return (_Share(book, tables, given.runs or RUNS / book.name / "runs", given.out or RUNS / book.name),)
+
+
+def _refuse_beside_queue(given: ReproduceFlags) -> None:
+    for name in ("recipe", "table", "cell", "quick", "trials", "size", "seeds", "render"):
+        if getattr(given, name):
             raise BadInput(
                 "--queue",
                 allowed="used without a recipe and what chooses among its cells",
@@ -139,99 +119,94 @@ def _refuse_beside_queue(**given: Any) -> None:
             )
 
 
-def _shares_of(entries: Sequence[Entry], runs: Path, out: Path) -> tuple[_Share, ...]:
-    """Each line of a queue; in both folders every recipe has a folder of its own."""
-    return tuple(_Share(e.recipe, e.tables, runs / e.recipe.name / "runs", out / e.recipe.name) for e in entries)
-
-
-def _what_is_missing(shares: Sequence[_Share]) -> tuple[_Share, ...]:
-    known = {share.out: _measured.read(share.out) for share in shares}
+def _only_missing(shares: Sequence[_Share]) -> tuple[_Share, ...]:
+    known = {share.out: measured.read(share.out) for share in shares}
     return tuple(
-        dataclasses.replace(share, tables=_measured.without_measured(share.tables, known[share.out]))
-        for share in shares
+        dataclasses.replace(share, tables=measured.without_measured(share.tables, known[share.out])) for share in shares
     )
 
 
 def _render(share: _Share, as_json: bool) -> int:
     book, tables, kept, folder = share.book, share.tables, share.runs, share.out
-    _write(book, folder, _measured.entries_of(book.tables, kept), tables, kept)
-    if not (known := _measured.read(folder)):
+    _write(book, folder, measured.entries_of(book.tables, kept), tables, kept)
+    if not (known := measured.read(folder)):
         raise BadInput(
             "--render",
             allowed=f"used where something of {book.name} was measured",
             got=f"nothing in {str(folder)!r}, and no finished run of full size in {str(kept)!r}",
             do="name the folder by --out; runs of --quick or --trials are shown by the same command again",
         )
-    return _tell([(share, known)], {}, 0, as_json, in_queue=False)
+    return _show_results([(share, known)], {}, 0, as_json, in_queue=False)
 
 
-def _run(
-    shares: Sequence[_Share],
-    *,
-    device: str,
-    data_root: Path | None,
-    fresh: bool,
-    on: str | None,
-    gpus_per_task: float | None,
-    budget: Budget | None,
-    as_json: bool,
-    in_queue: bool,
-) -> int:
-    """Every piece in order, then what came out: measured.json and the page of each recipe."""
+def _run(shares: Sequence[_Share], given: ReproduceFlags) -> int:
+    """Run every piece in order, then write measured.json and the page of each recipe."""
     jobs = tuple(dict.fromkeys(job for share in shares for job in share.jobs))
     if not jobs:
         say("leakgauge: nothing to run: --out has all of these cells")
-        _tell([(share, ()) for share in shares], {}, 0, as_json, in_queue)
+        _show_results([(share, ()) for share in shares], {}, 0, given.as_json, given.in_queue)
         return 0
     for share in shares:
         make_folder(share.out)
+    budget = None if given.time_budget is None else Budget(given.time_budget)
+    refused: Counter[str] = Counter()
+    interrupted = False
+    try:
+        places = options.Places(
+            device=given.device, data_root=given.data_root, on=given.on, gpus_per_task=given.gpus_per_task
+        )
+        with executing(places) as executor, watching() as watch:
+            not_run = run_jobs(
+                jobs,
+                device=given.device,
+                data_root=given.data_root,
+                fresh=given.fresh,
+                executor=executor,
+                watch=watch,
+                finished=(lambda _: None) if given.as_json else _tables_shown_when_finished(shares),
+                notice=say,
+                budget=budget,
+            )
+        refused.update(not_run.values())
+    except KeyboardInterrupt:
+        interrupted = True
+    found = _write_all(shares)
+    code = _show_results(found, refused, 0 if budget is None else budget.left, given.as_json, given.in_queue)
+    if interrupted:
+        say("leakgauge: interrupted; finished runs are kept, the same command goes on from there")
+    return 130 if interrupted else code
+
+
+def _tables_shown_when_finished(shares: Sequence[_Share]) -> Callable[[Job], None]:
+    """Prints a table as soon as the last of its pieces is finished."""
     waiting = [
         (share, table, set(_Share(share.book, (table,), share.runs, share.out).jobs))
         for share in shares
         for table in share.tables
     ]
 
-    def tell_finished(job: Job) -> None:
-        """Print the tables that waited for this piece only."""
+    def show_finished(job: Job) -> None:
         for share, table, left in waiting:
             if job in left:
                 left.remove(job)
-                if not left and not as_json:
-                    show_entries(table, _measured.entries_of([table], share.runs))
+                if not left:
+                    show_entries(table, measured.entries_of([table], share.runs))
 
-    refused: dict[str, int] = {}
-    interrupted = False
-    try:
-        places = options.Places(device=device, data_root=data_root, on=on, gpus_per_task=gpus_per_task)
-        with executing(places) as executor, watching() as watch:
-            not_run = run_jobs(
-                jobs,
-                device=device,
-                data_root=data_root,
-                fresh=fresh,
-                executor=executor,
-                watch=watch,
-                finished=tell_finished,
-                notice=say,
-                budget=budget,
-            )
-        for reason in not_run.values():
-            refused[reason] = refused.get(reason, 0) + 1
-    except KeyboardInterrupt:
-        interrupted = True
-    found = [(share, _measured.entries_of(share.tables, share.runs)) for share in shares]
-    for first in {share.out: share for share in reversed(shares)}.values():  # a recipe's page is written once
+    return show_finished
+
+
+def _write_all(shares: Sequence[_Share]) -> list[tuple[_Share, list[measured.Entry]]]:
+    """What was found for each share; measured.json and the page of each recipe are written once."""
+    found = [(share, measured.entries_of(share.tables, share.runs)) for share in shares]
+    for first in {share.out: share for share in reversed(shares)}.values():
         own = [(share, entries) for share, entries in found if share.out == first.out]
-        new = [*_measured.entries_of(first.book.tables, first.runs), *(e for _, entries in own for e in entries)]
+        new = [*measured.entries_of(first.book.tables, first.runs), *(e for _, entries in own for e in entries)]
         _write(first.book, first.out, new, [table for share, _ in own for table in share.tables], first.runs)
-    code = _tell(found, refused, 0 if budget is None else budget.left, as_json, in_queue)
-    if interrupted:
-        say("leakgauge: interrupted; finished runs are kept, the same command goes on from there")
-    return 130 if interrupted else code
+    return found
 
 
-def show_entries(table: Table, entries: Sequence[_measured.Entry]) -> None:
-    """One line per figure on stdout; nothing for a table none of whose cells could run."""
+def show_entries(table: Table, entries: Sequence[measured.Entry]) -> None:
+    """Print one line per figure; nothing for a table without finished cells."""
     if not entries:
         return
     show(f"{table.heading}: {table.title}")
@@ -241,7 +216,7 @@ def show_entries(table: Table, entries: Sequence[_measured.Entry]) -> None:
             e.column,
             heading(e.statistic),
             written(e.statistic, e.reported),
-            written(e.statistic, e.value) + _rendering.bounds(e),
+            written(e.statistic, e.value) + rendering.bounds(e),
             str(e.trials),
         ]
         for e in entries
@@ -250,39 +225,39 @@ def show_entries(table: Table, entries: Sequence[_measured.Entry]) -> None:
     show("")
 
 
-def _write(book: Recipe, folder: Path, new: Sequence[_measured.Entry], asked: Sequence[Table], runs: Path) -> None:
-    """Read again just before writing, one process at a time, so that the cells of others are kept."""
+def _write(book: Recipe, folder: Path, new: Sequence[measured.Entry], asked: Sequence[Table], runs: Path) -> None:
+    """Write the page; the file is read again under a lock, so that cells of other processes are kept."""
     if not new and not folder.is_dir():
         return
     make_folder(folder)
-    with claimed(folder / _measured.FILE, wait=True, notice=say):
-        entries = _measured.merged(_measured.read(folder), new, book)
+    with claimed(folder / measured.FILE, wait=True, notice=say):
+        entries = measured.merged(measured.read(folder), new, book)
         if entries:
-            _measured.write(folder, book, entries)
-            _rendering.write(folder, book, entries)
-            _distribution.write(folder, book, entries)
-            _exposed.write(folder, book, asked, entries, runs)
+            measured.write(folder, book, entries)
+            rendering.write(folder, book, entries)
+            distribution.write(folder, book, entries)
+            exposed.write(folder, book, asked, entries, runs)
 
 
-def _tell(
-    found: Sequence[tuple[_Share, Sequence[_measured.Entry]]],
-    refused: dict[str, int],
-    late: int,
+def _show_results(
+    found: Sequence[tuple[_Share, Sequence[measured.Entry]]],
+    refused: Mapping[str, int],
+    not_started: int,
     as_json: bool,
     in_queue: bool,
 ) -> int:
-    """What came out, what could not be run and what was not begun; 2 if nothing came out though time was left."""
+    """Print the results, what could not run and what was not started; 2 if there is no result though time was left."""
     for reason, count in refused.items():
         say(f"leakgauge: {_runs(count)} left out: {' '.join(reason.split())}")
-    if late:
-        say(f"leakgauge: {_runs(late)} left for want of time; the same command goes on from there")
+    if not_started:
+        say(f"leakgauge: {_runs(not_started)} left for lack of time; the same command goes on from there")
     some = any(entries for _, entries in found)
-    if not some and not refused and not late and any(share.tables for share, _ in found):
+    if not some and not refused and not not_started and any(share.tables for share, _ in found):
         say("leakgauge: no finished run could be read back; check the disk, and give the same command again")
     if as_json:
         rest = {
             "left_out": [{"reason": reason, "runs": count} for reason, count in refused.items()],
-            "left_for_want_of_time": late,
+            "left_for_want_of_time": not_started,
         }
         parts = [
             {"recipe": share.book.name, "cells": [dataclasses.asdict(entry) for entry in entries]}
@@ -291,8 +266,8 @@ def _tell(
         show_json({"recipes": parts, **rest} if in_queue else {**parts[0], **rest})
     else:
         for folder in dict.fromkeys(share.out for share, entries in found if entries):
-            show(f"Written: {folder / _measured.FILE} and {folder / _rendering.FILE}")
-    return 0 if some or late else 2
+            show(f"Written: {folder / measured.FILE} and {folder / rendering.FILE}")
+    return 0 if some or not_started else 2
 
 
 def _runs(count: int) -> str:

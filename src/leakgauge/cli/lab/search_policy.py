@@ -1,17 +1,16 @@
-"""`leakgauge lab search-policy`: transformation policies that promise privacy and accuracy, for the defense `ats`."""
+"""`leakgauge lab search-policy`: search transformation policies for the defense `ats`, by privacy and accuracy."""
 
 from __future__ import annotations
 
 import dataclasses
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
-
-import typer
 
 from leakgauge.cli import options
 from leakgauge.cli.console import say, show, show_json, show_table, watching
+from leakgauge.cli.options import Common, flag, flags_from, required
 from leakgauge.cli.running import RUNS
 from leakgauge.defenses.ats.operations import OPERATIONS, parse
 from leakgauge.errors import BadInput
@@ -20,90 +19,68 @@ from leakgauge.reading.keys import key_of
 from leakgauge.types import Training
 
 
-def search_policy(
-    model: Annotated[str, typer.Option("--model", help="NAME[:field=value,...], FILE.py:FACTORY ...")],
-    data: Annotated[str, typer.Option("--data", help="NAME, FOLDER, FILE.npz or FILE.py:FACTORY; pictures.")],
-    candidates: Annotated[int, typer.Option("--candidates", help="Random policies to score.")] = Search.candidates,
-    pictures: Annotated[int, typer.Option("--pictures", help="Pictures behind a privacy score.")] = Search.pictures,
-    batches: Annotated[int, typer.Option("--batches", help="Batches behind an accuracy score.")] = Search.batches,
-    batch_size: Annotated[int, typer.Option("--batch-size", help="Pictures in such a batch.")] = Search.batch_size,
-    least_accuracy: Annotated[
-        float | None,
-        typer.Option(
-            "--least-accuracy", help="Accuracy score to reach. Default: 85/63 that of untransformed pictures."
-        ),
-    ] = None,
-    training: options.TRAINING = None,
-    top: Annotated[int, typer.Option("--top", min=1, help="Policies to show.")] = 10,
-    as_released: Annotated[
-        bool, typer.Option("--as-released", help="Crop and mirror pictures first, as the released code does.")
-    ] = False,
-    precision: Annotated[
-        str, typer.Option("--precision", help="Products behind privacy scores on a GPU: tf32 or float32.")
-    ] = "tf32",
-    single: Annotated[
-        bool, typer.Option("--single", help="Score each of the different operations alone, by privacy.")
-    ] = False,
-    seed: options.SEED = None,
-    out: Annotated[
-        Path | None, typer.Option("--out", help="Folder for scores. Default leakgauge-runs/policies-KEY.")
-    ] = None,
-    device: options.DEVICE = "auto",
-    data_root: options.DATA_ROOT = None,
-    as_json: options.JSON = False,
-) -> int:
+@dataclass(frozen=True, kw_only=True)
+class SearchFlags(Common):
+    """The options of `leakgauge lab search-policy`."""
+
+    model: str = required("NAME[:field=value,...], FILE.py:FACTORY ...")
+    data: str = required("NAME, FOLDER, FILE.npz or FILE.py:FACTORY; pictures.")
+    candidates: int = flag("Random policies to score.", default=Search.candidates)
+    pictures: int = flag("Pictures behind a privacy score.", default=Search.pictures)
+    batches: int = flag("Batches behind an accuracy score.", default=Search.batches)
+    batch_size: int = flag("Pictures in such a batch.", default=Search.batch_size)
+    least_accuracy: float | None = flag("Accuracy score to reach. Default: 85/63 that of untransformed pictures.")
+    training: options.TRAINING = None
+    top: int = flag("Policies to show.", default=10, min=1)
+    as_released: bool = flag("Crop and mirror pictures first, as the released code does.", default=False)
+    precision: str = flag("Products behind privacy scores on a GPU: tf32 or float32.", default="tf32")
+    single: bool = flag("Score each of the different operations alone, by privacy.", default=False)
+    out: Path | None = flag("Folder for scores. Default leakgauge-runs/policies-KEY.")
+
+    @property
+    def search(self) -> Search:
+        own = {f.name: getattr(self, f.name) for f in dataclasses.fields(Search)}
+        training = Training.from_text(self.training) if self.training else TRAINING
+        return Search(**own | {"training": training, "seed": self.seed or 0})
+
+
+@flags_from(SearchFlags)
+def search_policy(given: SearchFlags) -> int:
     """Search for transformation policies: random triples, scored on a model; the most private that promise accuracy.
 
     Example: `leakgauge lab search-policy --model lenet-dlg --data digits --candidates 20 --pictures 10 --batches 2`
     """
-    if single and candidates != Search.candidates:
-        raise BadInput(
-            "--candidates",
-            allowed="left out with --single",
-            got=candidates,
-            do="there are as many as different operations",
-        )
-    search = Search(
-        model,
-        data,
-        candidates,
-        pictures,
-        batches,
-        batch_size,
-        least_accuracy,
-        Training.from_text(training) if training else TRAINING,
-        as_released,
-        seed or 0,
-        precision,
-        single,
-    )
-    folder = out or RUNS / f"policies-{key_of(search=search.as_dict())[:10]}"
-    began = time.perf_counter()
+    if given.single and given.candidates != Search.candidates:
+        do = "there are as many as different operations"
+        raise BadInput("--candidates", allowed="left out with --single", got=given.candidates, do=do)
+    search, began = given.search, time.perf_counter()
+    folder = given.out or RUNS / f"policies-{key_of(search=search.as_dict())[:10]}"
     try:
         with watching() as watch:
             scored = search_policies(
                 search,
                 folder,
-                device=device,
-                data_root=data_root,
+                device=given.device,
+                data_root=given.data_root,
                 watch=lambda done, of: watch(done - 1, of, "candidates scored", 1.0),
             )
     except KeyboardInterrupt:
         say(f"leakgauge: interrupted; finished scores are kept in {folder}, the same command goes on from there")
         return 130
     least, best = best_of(search, scored)
+    shown = best[: given.top]
     result = {
         "search": search.as_dict(),
         "untransformed": dataclasses.asdict(scored[0]),
         "least_accuracy": least,
         "kept": len(best),
-        "best": [dataclasses.asdict(row) for row in best[:top]],
+        "best": [dataclasses.asdict(row) for row in shown],
         "folder": str(folder),
     }
-    if as_json:
+    if given.as_json:
         show_json(result)
     else:
-        _show_table(scored[0], best[:top])
+        _show_table(scored[0], shown)
         spent = time.perf_counter() - began
         show(f"{len(best)} of {search.count} reach an accuracy score of {least:.1f}; {spent:.0f} s")
         show(f"Scores: {folder}")

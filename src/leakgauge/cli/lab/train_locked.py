@@ -5,16 +5,17 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from statistics import fmean
-from typing import Annotated, Any
-
-import typer
+from typing import Any
 
 import leakgauge
 from leakgauge.cli import options
 from leakgauge.cli.console import say, show, show_json, show_table, watching
+from leakgauge.cli.options import Common, flag, flags_from
+from leakgauge.client.chain import prepared
 from leakgauge.client.partition import iid
 from leakgauge.data import load
 from leakgauge.defenses.batchnorm_only import BatchNormOnly
@@ -30,69 +31,57 @@ from leakgauge.setup.plan import parse_chain
 from leakgauge.setup.setup import environment, pick_device
 from leakgauge.types import UNDEFENDED
 
-_USUAL = LockedTraining()
+_DEFAULTS = LockedTraining()
 
 
-def train_with_locks(
-    lock: Annotated[
-        list[str] | None, typer.Option("--lock", help="key-lock[:field=value,...]; repeat to compare.")
-    ] = None,
-    model: options.MODEL = None,
-    data: options.DATA = None,
-    clients: Annotated[int, typer.Option("--clients", min=1, help="Clients, with equal shares of the data.")] = 3,
-    rounds: Annotated[int, typer.Option("--rounds", min=1, help="Rounds of training.")] = _USUAL.rounds,
-    epochs: Annotated[int, typer.Option("--epochs", min=1, help="Passes of a client in a round.")] = _USUAL.epochs,
-    batch_size: Annotated[int, typer.Option("--batch-size", min=2, help="Samples in a step.")] = _USUAL.batch_size,
-    lr: Annotated[float, typer.Option("--lr", help="The clients' rate.")] = _USUAL.lr,
-    lr_drops: Annotated[
-        str, typer.Option("--lr-drops", help="Rounds after which the rate falls to a fifth; none for never.")
-    ] = ",".join(map(str, _USUAL.lr_drops)),
-    weight_decay: Annotated[
-        float, typer.Option("--weight-decay", min=0, help="The clients' weight decay.")
-    ] = _USUAL.weight_decay,
-    random_keys: Annotated[
-        int, typer.Option("--random-keys", min=1, help="Keys that the server tries.")
-    ] = _USUAL.random_keys,
-    seed: options.SEED = None,
-    device: options.DEVICE = "auto",
-    data_root: options.DATA_ROOT = None,
-    out: Annotated[
-        Path | None, typer.Option("--out", help="Folder that keeps what is finished, and train-locked.json.")
-    ] = None,
-    as_json: options.JSON = False,
-) -> None:
+@dataclass(frozen=True, kw_only=True)
+class LockFlags(Common):
+    """The options of `leakgauge lab train-locked`."""
+
+    lock: list[str] | None = flag("key-lock[:field=value,...]; repeat to compare.")
+    model: options.MODEL = None
+    data: options.DATA = None
+    clients: int = flag("Clients, with equal shares of the data.", default=3, min=1)
+    rounds: int = flag("Rounds of training.", default=_DEFAULTS.rounds, min=1)
+    epochs: int = flag("Passes of a client in a round.", default=_DEFAULTS.epochs, min=1)
+    batch_size: int = flag("Samples in a step.", default=_DEFAULTS.batch_size, min=2)
+    lr: float = flag("The clients' rate.", default=_DEFAULTS.lr)
+    lr_drops: str = flag(
+        "Rounds after which the rate falls to a fifth; none for never.", default=",".join(map(str, _DEFAULTS.lr_drops))
+    )
+    weight_decay: float = flag("The clients' weight decay.", default=_DEFAULTS.weight_decay, min=0)
+    random_keys: int = flag("Keys that the server tries.", default=_DEFAULTS.random_keys, min=1)
+    out: Path | None = flag("Folder that keeps what is finished, and train-locked.json.")
+
+    @property
+    def how(self) -> LockedTraining:
+        if not self.lr > 0:
+            raise BadInput("--lr", allowed="above 0", got=self.lr, do=f"for example --lr {_DEFAULTS.lr:g}")
+        names = ("rounds", "epochs", "batch_size", "lr", "weight_decay", "random_keys")
+        return LockedTraining(**{n: getattr(self, n) for n in names}, lr_drops=_drops(self.lr_drops))
+
+
+@flags_from(LockFlags)
+def train_with_locks(given: LockFlags) -> int:
     """Train with locks (FedKL), with BatchNorm alone and without either: accuracy with the own key and with others.
 
     Example: `leakgauge lab train-locked --data digits --lock key-lock:activation=sigmoid --rounds 5 --lr 0.05`
     """
-    if not lr > 0:
-        raise BadInput("--lr", allowed="above 0", got=lr, do=f"for example --lr {_USUAL.lr:g}")
-    how = dataclasses.replace(
-        _USUAL,
-        rounds=rounds,
-        epochs=epochs,
-        batch_size=batch_size,
-        lr=lr,
-        lr_drops=_drops(lr_drops),
-        weight_decay=weight_decay,
-        random_keys=random_keys,
-    )
-    net, samples = model or "lenet-dlg:activation=relu,init=default", data or "digits"
-    asked = {"model": net, "data": samples, "clients": clients}
-    configurations = [UNDEFENDED, BatchNormOnly.name, *dict.fromkeys(_checked(lock or [KeyLock.name]))]
-    where, number = pick_device(device), seed or 0
+    how, number, out = given.how, given.seed or 0, given.out
+    net, samples = given.model or "lenet-dlg:activation=relu,init=default", given.data or "digits"
+    asked = {"model": net, "data": samples, "clients": given.clients}
+    configurations = [UNDEFENDED, BatchNormOnly.name, *dict.fromkeys(_checked(given.lock or [KeyLock.name]))]
+    where = pick_device(given.device)
     set_precision("float32")
-    train, test = load(samples, "train", data_root), load(samples, "test", data_root)
+    train, test = (load(samples, part, given.data_root) for part in ("train", "test"))
     start = load_model(net, train.spec, number).to(where)
-    shares = iid(train.labels, clients, number)
+    shares = iid(train.labels, given.clients, number)
     if out is not None:
         make_folder(out)
 
     def trained(name: str) -> dict[str, Any]:
-        locked = start
-        for defense in parse_chain(name):
-            locked = defense.prepare(locked)
-        found = train_locked(locked, train, test, shares, _beginning(how, name), number)
+        locked = prepared(start, *parse_chain(name))
+        found = train_locked(locked, train, test, shares, _with_first_values(how, name), number)
         return {"configuration": name, **dataclasses.asdict(found)}
 
     rows = []
@@ -101,22 +90,17 @@ def train_with_locks(
             watch(place, len(configurations), name, 0.0)
             key = key_of(asked=asked, how=dataclasses.asdict(how), lock=name, seed=number, v=leakgauge.__version__)
             rows.append(_kept(None if out is None else out / f"{key[:12]}.json", key, partial(trained, name)))
-    result = {
-        **asked,
-        **dataclasses.asdict(how),
-        "seed": number,
-        "tested": len(test),
-        "configurations": rows,
-        "environment": environment(where),
-    }
+    measured = {"seed": number, "tested": len(test), "configurations": rows, "environment": environment(where)}
+    result = {**asked, **dataclasses.asdict(how), **measured}
     if out is not None:
         write_whole(out / "train-locked.json", json.dumps(result, indent=1, allow_nan=False).encode())
-    if as_json:
+    if given.as_json:
         show_json(result)
     else:
         _show(result)
     if out is not None:
         say(f"written: {out / 'train-locked.json'}")
+    return 0
 
 
 def _drops(text: str) -> tuple[int, ...]:
@@ -138,19 +122,19 @@ def _checked(locks: list[str]) -> list[str]:
             raise BadInput(
                 "--lock", allowed="key-lock[:field=value,...]", got=repr(spec), do="other defenses: leakgauge train"
             )
-        if chain[0].rounds > 1 or chain[0].told != "nothing":  # what an attacker has; in a training there is none
+        if chain[0].rounds > 1 or chain[0].told != "nothing":  # they describe an attacker, and a training has none
             raise BadInput("--lock", allowed="without rounds and told", got=repr(spec), do="they are for attacks")
     return locks
 
 
-def _beginning(how: LockedTraining, name: str) -> LockedTraining:
-    """With the lock's own first values."""
+def _with_first_values(how: LockedTraining, name: str) -> LockedTraining:
+    """The training with the first values of this lock."""
     found = [d.init for d in parse_chain(name) if isinstance(d, KeyLock)]
     return dataclasses.replace(how, init=found[0]) if found else how
 
 
 def _kept(file: Path | None, key: str, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    """What an earlier call has left in that file, or made now and left there."""
+    """The row of an earlier call, or a new one, which is kept in that file."""
     row = _finished(file, key)
     if row is None:
         row = make()
@@ -160,7 +144,7 @@ def _kept(file: Path | None, key: str, make: Callable[[], dict[str, Any]]) -> di
 
 
 def _finished(kept: Path | None, key: str) -> dict[str, Any] | None:
-    """What an earlier call has left, if it can be read."""
+    """The row of an earlier call; None if there is none, or if its file is damaged."""
     if kept is None or not kept.exists():
         return None
     try:

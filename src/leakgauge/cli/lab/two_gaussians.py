@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
-
-import typer
 
 from leakgauge.cli import options
 from leakgauge.cli.console import say, show, show_json, show_table, watching
+from leakgauge.cli.options import flag, flags_from
 from leakgauge.errors import BadInput
 from leakgauge.lab.two_gaussians.cases import CASES
 from leakgauge.lab.two_gaussians.comparing import AGGREGATORS, Study, compare
@@ -19,56 +18,58 @@ from leakgauge.reading.files import make_folder, write_whole
 from leakgauge.types import Interval
 
 
-def two_gaussians(
-    case: Annotated[list[str] | None, typer.Option("--case", help=f"{', '.join(CASES)}; repeat. Default: all.")] = None,
-    aggregator: Annotated[
-        list[str] | None,
-        typer.Option("--aggregator", help="NAME[:field=value,...] or centralised; repeat, the yardstick first."),
-    ] = None,
-    seeds: Annotated[int, typer.Option("--seeds", help="Federations of each kind.")] = 20,
-    rounds: Annotated[int, typer.Option("--rounds", help="Rounds of training.")] = 10,
-    samples: Annotated[int, typer.Option("--samples", help="Samples of each client.")] = 500,
-    local: Annotated[
-        str, typer.Option("--local", help="The clients' training: optimizer=adam,lr=0.003,batch_size=8,epochs=1.")
-    ] = "",
-    seed: options.SEED = None,
-    device: Annotated[
-        str, typer.Option("--device", help="auto or cpu: these networks are too small for a GPU.")
-    ] = "auto",
-    out: Annotated[Path | None, typer.Option("--out", help="Folder for the numbers and the boundaries drawn.")] = None,
-    as_json: options.JSON = False,
-) -> None:
+@dataclass(frozen=True, kw_only=True)
+class GaussiansFlags:
+    """The options of `leakgauge lab two-gaussians`."""
+
+    case: list[str] | None = flag(f"{', '.join(CASES)}; repeat. Default: all.")
+    aggregator: list[str] | None = flag(
+        "NAME[:field=value,...] or centralised; repeat, first the one to compare the others with."
+    )
+    seeds: int = flag("Federations of each kind.", default=20)
+    rounds: int = flag("Rounds of training.", default=10)
+    samples: int = flag("Samples of each client.", default=500)
+    local: str = flag("The clients' training: optimizer=adam,lr=0.003,batch_size=8,epochs=1.", default="")
+    seed: options.SEED = None
+    device: str = flag("auto or cpu: these networks are too small for a GPU.", default="auto")
+    out: Path | None = flag("Folder for the numbers and the boundaries drawn.")
+    as_json: options.JSON = False
+
+
+@flags_from(GaussiansFlags)
+def two_gaussians(given: GaussiansFlags) -> int:
     """Compare aggregators where clients differ or one is poisoned, on two Gaussians, and draw decision boundaries.
 
     Example: `leakgauge lab two-gaussians --case narrow --seeds 5 --out toy`
     """
-    cases, specs, first = case or list(CASES), aggregator or list(AGGREGATORS), 0 if seed is None else seed
-    how = Local.from_text(local)
-    if device not in ("auto", "cpu"):
-        raise BadInput("--device", allowed="auto or cpu", got=repr(device), do="leave it out: this takes seconds")
+    cases, specs, out = given.case or list(CASES), given.aggregator or list(AGGREGATORS), given.out
+    how, seed = Local.from_text(given.local), given.seed or 0
+    if given.device not in ("auto", "cpu"):
+        raise BadInput("--device", allowed="auto or cpu", got=repr(given.device), do="leave it out: this takes seconds")
     if out is not None:
         make_folder(out)
-    with watching() as told:
+    with watching() as watch:
         study = compare(
             cases,
             specs,
-            seeds=seeds,
-            seed=first,
-            rounds=rounds,
-            samples=samples,
+            seeds=given.seeds,
+            seed=seed,
+            rounds=given.rounds,
+            samples=given.samples,
             local=how,
-            watch=lambda n, of: told(n, of, "training federations", 0.0),
+            watch=lambda n, of: watch(n, of, "training federations", 0.0),
         )
     if out is not None:
         write_whole(out / "two-gaussians.json", (json.dumps(study.as_dict(), indent=1) + "\n").encode())
-        write_whole(out / "boundaries.svg", boundaries(cases, specs, first, rounds, samples, how))
-    if as_json:
+        write_whole(out / "boundaries.svg", boundaries(cases, specs, seed, given.rounds, given.samples, how))
+    if given.as_json:
         show_json(study.as_dict())
     else:
         _show(study)
     if out is not None:
         for name in ("two-gaussians.json", "boundaries.svg"):
             say(f"written: {out / name}")
+    return 0
 
 
 def _show(study: Study) -> None:

@@ -1,1 +1,1 @@
-"""How often `leakgauge inspect` finds a tampering server, and how often it cries wolf: a study on models of our own."""
+"""How often `leakgauge inspect` finds a tampering server, and how often it raises a false alarm, on our own models."""

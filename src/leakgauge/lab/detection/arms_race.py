@@ -1,4 +1,4 @@
-"""Noise hides MKOR's parameters and spoils its pictures: which comes first?
+"""Noise hides the parameters of MKOR and damages its pictures: which happens first?
 
 The server adds noise to its convolutions and weakens the links of its dense layers; the client looks at the result.
 """
@@ -28,7 +28,7 @@ _MODEL = "vgg16-mkor:hidden=256"
 
 @dataclass(frozen=True)
 class Point:
-    """One strength of the server: how plain it is to see, and what it still recovers."""
+    """One strength of the server: how clearly it is detected, and what it still recovers."""
 
     noise: float
     link: float
@@ -58,7 +58,7 @@ def race(
 
 
 def margin_of(server: MKOR, data_root: Path | None) -> tuple[float, str]:
-    """How far beyond its threshold the clearest grave check is, from the weights alone."""
+    """How far the clearest severe check lies beyond its threshold, and its name; from the weights alone."""
     data = load(_DATA, "train", data_root).spec
     sent = server.prepare(load_model(_MODEL, data, server.secret), data)
     usual, best = Thresholds(), (0.0, "none")

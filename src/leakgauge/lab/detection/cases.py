@@ -1,4 +1,4 @@
-"""The models of the study: clean ones as clients really meet them, and what each server sends instead."""
+"""The models of the study: clean ones as clients receive them, and what each server sends instead."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _T = TypeVar("_T")
 DIGITS, PHOTOS = "digits", "photos32"
 _PROBE = 16  # samples of the client's own
 _ROUNDS = (0, 1, 5, 20)
-_CHANGES = ("", "", "pruned:0.5", "pruned:0.9", "quantised:8", "quantised:4")  # half as often as it is
+_CHANGES = ("", "", "pruned:0.5", "pruned:0.9", "quantised:8", "quantised:4")  # a third of the models is not changed
 
 _CLEAN = (  # (model, data); every kind of layer, initialisation and size that the zoo has
     ("lenet-dlg", DIGITS),
@@ -44,7 +44,7 @@ _CLEAN = (  # (model, data); every kind of layer, initialisation and size that t
     ("mlp:hidden=400", PHOTOS),
     ("mlp:activation=relu", PHOTOS),
 )
-_CHAINS = (  # what MKOR can hide in
+_CHAINS = (  # networks in which MKOR can hide its parameters
     ("lenet5-mkor", "digits:size=28"),
     ("vgg16-mkor:width=16,hidden=128", "digits:size=32"),
     ("vgg16-mkor:width=8,hidden=64", PHOTOS),
@@ -125,7 +125,7 @@ class Case:
     model: str
     data: str
     rounds: int
-    change: str  # what happened to it afterwards: "pruned:0.9", "quantised:4" or nothing
+    change: str  # what was changed afterwards: "pruned:0.9", "quantised:4" or nothing
     server: str  # spec; empty for a clean model
     seed: int
 
@@ -136,7 +136,7 @@ def clean_cases(count: int, seed: int) -> list[Case]:
     for number in range(count):
         g = generator(seed, f"clean/{number}")
         model, data = _CLEAN[number % len(_CLEAN)]
-        rounds, change = _one(_ROUNDS, g), _one(_CHANGES, g)
+        rounds, change = _pick(_ROUNDS, g), _pick(_CHANGES, g)
         state = "untrained" if rounds == 0 else f"after {rounds} round{'s' if rounds > 1 else ''}"
         family = f"clean, {change.partition(':')[0] or state}"
         cases.append(Case(family, False, model, data, rounds, change, "", 1000 * seed + number))
@@ -151,7 +151,7 @@ def tampered_cases(per_server: int, seed: int) -> list[Case]:
             g = generator(seed, f"{family}/{number}")
             model, data = hosts[number % len(hosts)]
             spec = specs[number // len(hosts) % len(specs)]
-            cases.append(Case(family, True, model, data, _one(_ROUNDS, g), "", spec, 1000 * seed + number))
+            cases.append(Case(family, True, model, data, _pick(_ROUNDS, g), "", spec, 1000 * seed + number))
     return cases
 
 
@@ -192,5 +192,5 @@ def _changed(model: nn.Module, change: str) -> nn.Module:
     return changed
 
 
-def _one(options: Sequence[_T], g: torch.Generator) -> _T:
+def _pick(options: Sequence[_T], g: torch.Generator) -> _T:
     return options[int(torch.randint(len(options), (), generator=g))]

@@ -19,13 +19,13 @@ from leakgauge.lab.detection.cases import Case, built
 from leakgauge.metrics.intervals import clopper_pearson
 from leakgauge.types import Interval
 
-_MOST = 1e6  # a score beyond this says no more
+_MOST = 1e6  # larger scores count as this
 Measures = Mapping[str, Mapping[str, Any]]
 
 
 @dataclass(frozen=True)
 class Scored:
-    """One model and what every check says of it, before any threshold."""
+    """One model and the score of every check, before any threshold."""
 
     case: Case
     weights: Measures  # of the checkpoint alone
@@ -46,7 +46,7 @@ class Row:
 
 @dataclass(frozen=True)
 class CheckRow:
-    """In how many models of a family each check speaks, cautions too: by check the share with its exact interval."""
+    """For each check the share of a family's models in which it reports something, with its exact interval."""
 
     family: str
     models: int
@@ -71,7 +71,7 @@ def score_all(
 
 
 def halves(scored: Sequence[Scored]) -> tuple[list[Scored], list[Scored]]:
-    """For choosing and for reporting: every second model of each family."""
+    """Two halves with every second model of each family: to choose thresholds, and to report rates."""
     groups: dict[str, list[Scored]] = {}
     for one in scored:
         groups.setdefault(one.case.family, []).append(one)
@@ -82,9 +82,9 @@ def halves(scored: Sequence[Scored]) -> tuple[list[Scored], list[Scored]]:
 
 
 def chosen_thresholds(scored: Sequence[Scored]) -> Thresholds:
-    """Each check speaks halfway between the highest clean score and the median of the tampered ones above it.
+    """Each threshold lies halfway between the highest clean score and the median of the tampered scores above it.
 
-    A check that no tampered model sets off beyond the clean ones keeps its usual threshold, raised above them.
+    If no tampered score lies above the clean ones, a check keeps its usual threshold, or one just above them.
     """
     usual = Thresholds()
     fields: dict[str, float] = {}
@@ -115,13 +115,13 @@ def rates(scored: Sequence[Scored], thresholds: Thresholds) -> list[Row]:
 
 
 def by_check(scored: Sequence[Scored], thresholds: Thresholds) -> list[CheckRow]:
-    """One row per family, with samples: which checks would speak, whatever the others say."""
+    """One row per family, with samples: which checks report something, each by itself."""
     families: dict[str, list[set[str]]] = {}
     for one in scored:
-        spoke = {s.id for s in judge(one.probed, thresholds)}
-        families.setdefault(one.case.family, []).append(spoke)
+        reported = {s.id for s in judge(one.probed, thresholds)}
+        families.setdefault(one.case.family, []).append(reported)
     return [
-        CheckRow(family, len(group), {name: _rate([name in spoke for spoke in group]) for name in checks()})
+        CheckRow(family, len(group), {name: _rate([name in reported for reported in group]) for name in checks()})
         for family, group in families.items()
     ]
 

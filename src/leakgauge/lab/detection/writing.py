@@ -1,4 +1,4 @@
-"""The study on paper: a table, a plot, and the numbers behind both."""
+"""The pages of the study: a table, a plot, and the numbers behind both."""
 
 from __future__ import annotations
 
@@ -58,11 +58,11 @@ def markdown(study: Study) -> str:
         "# How often `leakgauge inspect` finds a tampering server",
         "",
         f"{study.models} models, seed {study.seed}, on {where['device']}, leakgauge {where['leakgauge']} (commit "
-        f"{where['commit']}). Each family's models are dealt into two halves. The thresholds of the left columns were "
-        "chosen on one half and the rates are those of the other; the right columns use the thresholds that the tool "
-        "comes with, on the same half. Shares of models called tampered, with exact 95 % intervals: for clean models "
-        "these are false alarms. *Weights* looks at the checkpoint alone, *with samples* also at the gradients of 16 "
-        "samples of the client's own.",
+        f"{where['commit']}). The models of each family are split into two halves. The thresholds of the left columns "
+        "were chosen on one half and the rates are those of the other; the right columns use the thresholds that the "
+        "tool comes with, on the same half. Shares of models called tampered, with exact 95 % intervals: for clean "
+        "models these are false alarms. *Weights* looks at the checkpoint alone, *with samples* also at the gradients "
+        "of 16 samples of the client's own.",
         "",
         "| family | models | weights | with samples | weights, as shipped | with samples, as shipped |",
         "| --- | --- | --- | --- | --- | --- |",
@@ -98,7 +98,7 @@ def markdown(study: Study) -> str:
 
 
 def _check_table(rows: Sequence[CheckRow]) -> list[str]:
-    """Server by check: the three of the paper, then those of ours that speak of any model."""
+    """A row for each server, a column for each check: the three of the paper, then our checks that report a model."""
     if not rows:
         return []
     ours = [name for name in rows[0].shares if name not in PAPERS and any(row.shares[name].value for row in rows)]
@@ -106,9 +106,9 @@ def _check_table(rows: Sequence[CheckRow]) -> list[str]:
         "",
         "## Which check sees which server",
         "",
-        "Shares of all models in which a check speaks, with samples, at the thresholds that the tool comes with. The "
-        "first three checks are those that Wang et al. 2023 name for a client, with exact 95 % intervals; they are "
-        "cautions here. A dash is none.",
+        "Shares of all models in which a check reports something, with samples, at the thresholds that the tool comes "
+        "with. The first three checks are those that Wang et al. 2023 name for a client, with exact 95 % intervals; "
+        "they are cautions here. A dash is none.",
         "",
         f"| family | models | {' | '.join([*(f'*{name}*' for name in PAPERS), *ours])} |",
         "| --- | --- |" + " --- |" * (len(PAPERS) + len(ours)),

@@ -1,6 +1,6 @@
-"""One folder per paper: `recipe.py` builds its tables, `measured.json` holds what we measured, `README.md` shows both.
+"""One folder per paper: its `recipe.py` builds the tables. `results/` has what we measured and a page of both.
 
-Each recipe is found by walking this folder; there is no list to edit.
+Each recipe is found by walking this folder; there is no list to edit. `leakgauge.lab.reproduce` runs them.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import importlib
 import pkgutil
 from functools import cache
 
-from leakgauge.lab.recipes._recipe import Recipe
+from leakgauge.lab.reproduce.recipe import Recipe
 from leakgauge.settings import unknown_name
 
 

@@ -1,4 +1,4 @@
-"""Who holds what: clients whose two classes are Gaussians in the unit square, alike or not.
+"""The cases: clients whose two classes are Gaussians in the unit square, alike or different.
 
 The toy of FedBoosting (Ren et al. 2022) has two clients with samples from different Gaussians. Its parameters were not
 published with it, so these are ours.
@@ -23,7 +23,7 @@ SPEC = DataSpec("two-gaussians", (2,), 2, "tabular")
 
 @dataclass(frozen=True)
 class Holding:
-    """One client's samples: both classes are as wide, class 1 lies in direction `angle` from class 0."""
+    """The samples of one client: two classes of the same width, class 1 in direction `angle` from class 0."""
 
     angle: float  # degrees
     gap: float  # from the middle to either class
@@ -32,9 +32,9 @@ class Holding:
 
     def draw(self, samples: int, seed: int, role: str) -> tuple[Tensor, Tensor]:
         labels = torch.arange(samples) % 2
-        way = self.gap * torch.tensor([math.cos(math.radians(self.angle)), math.sin(math.radians(self.angle))])
+        offset = self.gap * torch.tensor([math.cos(math.radians(self.angle)), math.sin(math.radians(self.angle))])
         noise = self.std * torch.randn(samples, 2, generator=generator(seed, role))
-        inputs = torch.tensor(self.middle) + (2 * labels[:, None] - 1) * way + noise
+        inputs = torch.tensor(self.middle) + (2 * labels[:, None] - 1) * offset + noise
         return inputs.clamp(0, 1), labels
 
 
@@ -45,7 +45,7 @@ class Case:
     poison: Poison | None = None
 
     def draw(self, split: str, samples: int, seed: int) -> tuple[Dataset, list[Tensor]]:
-        """So many samples of each client, and which are whose."""
+        """`samples` samples of each client as one data set, and the indices of each client."""
         parts = [c.draw(samples, seed, f"two-gaussians/{split}/{i}") for i, c in enumerate(self.clients)]
         data = Dataset(SPEC, torch.cat([x for x, _ in parts]), torch.cat([y for _, y in parts]))
         return data, list(torch.arange(len(data)).split(samples))  # type: ignore[no-untyped-call]

@@ -24,7 +24,7 @@ from leakgauge.setup.setup import environment, pick_device
 from leakgauge.types import Federation, Interval
 
 MODEL = "mlp:hidden=8,activation=sigmoid"
-AGGREGATORS = (  # all keep back the same samples
+AGGREGATORS = (  # all hold back the same samples
     "fedavg:validation=0.1",
     "fedboosting",
     "fedboosting:over=median",
@@ -89,7 +89,7 @@ def compare(
     local: Local | None = None,
     watch: Callable[[int, int], None] = lambda *_: None,
 ) -> Study:
-    """Every aggregator on every case and seed, on the CPU. The first aggregator is what the others are held against.
+    """Every aggregator on every case and seed, on the CPU. The others are compared with the first aggregator.
 
     `centralised` stands for one model that trains on all clients' samples, none of them poisoned.
     """
@@ -110,12 +110,12 @@ def compare(
 
 
 def one_run(case: str, aggregator: str, seed: int, rounds: int, samples: int, local: Local | None = None) -> Run:
-    """A federation trained to its end and tested on samples that nobody trained on."""
+    """Train a federation and test it on samples that nobody trained on."""
     return run_of(trained(case, aggregator, seed, rounds, samples, local), case, aggregator, seed)
 
 
 def run_of(federated: Federated, case: str, aggregator: str, seed: int) -> Run:
-    """What is told of a federation after its last round."""
+    """The test accuracy and the weights of a federation after its last round."""
     sums, counts = federated.ledger.T
     test, _ = CASES[case].draw("test", _TEST, seed)
     return Run(case, aggregator, seed, accuracy(federated.model, test), tuple((sums / counts).tolist()))
@@ -123,17 +123,17 @@ def run_of(federated: Federated, case: str, aggregator: str, seed: int) -> Run:
 
 @torch.no_grad()
 def agreement(one: nn.Module, other: nn.Module) -> float:
-    """The share of a grid over the square that both models decide alike."""
+    """The share of the grid points on which both models decide alike."""
     line = torch.linspace(0, 1, GRID)
     points = torch.cartesian_prod(line, line)
     return float((one(points).argmax(1) == other(points).argmax(1)).double().mean())
 
 
 def trained(case: str, aggregator: str, seed: int, rounds: int, samples: int, local: Local | None = None) -> Federated:
-    """A federation of this case after its last round."""
+    """Train a federation of this case to its last round."""
     local, poison = local or Local(), CASES[case].poison
     data, clients = CASES[case].draw("train", samples, seed)
-    if aggregator == CENTRALISED:  # a single client with everything; as much is kept back as FedBoosting does
+    if aggregator == CENTRALISED:  # one client with all samples, which holds back as many as FedBoosting does
         clients, poison, aggregator = [torch.cat(clients)], None, AGGREGATORS[0]
     settings = Federation(rounds=rounds, per_round=len(clients), aggregator=aggregator)
     kind = AdamFederated if local.optimizer == "adam" else Federated

@@ -25,7 +25,7 @@ def boundaries(
     local: Local | None = None,
     form: str = "svg",
 ) -> bytes:
-    """An SVG or PNG: where each trained model changes its mind, over the samples that clients train on."""
+    """An SVG or PNG: the decision boundary of each trained model, over the samples that clients train on."""
     import matplotlib
 
     matplotlib.use("svg")
@@ -38,23 +38,23 @@ def boundaries(
     figure, axes = pyplot.subplots(len(cases), len(aggregators), figsize=size, squeeze=False, layout="constrained")
     for row, case in enumerate(cases):
         for column, aggregator in enumerate(aggregators):
-            federated, place = trained(case, aggregator, seed, rounds, samples, local), axes[row][column]
+            federated, plot = trained(case, aggregator, seed, rounds, samples, local), axes[row][column]
             with torch.no_grad():
                 logits = federated.model(torch.stack([x.flatten(), y.flatten()], 1))
             chance = torch.softmax(logits, 1)[:, 1].reshape(GRID, GRID)
-            place.contourf(x, y, chance, levels=[0, 0.5, 1], colors=_COLOURS, alpha=0.15)
-            place.contour(x, y, chance, levels=[0.5], colors="black", linewidths=1)
+            plot.contourf(x, y, chance, levels=[0, 0.5, 1], colors=_COLOURS, alpha=0.15)
+            plot.contour(x, y, chance, levels=[0.5], colors="black", linewidths=1)
             for client, indices in enumerate(federated.trained_on):
                 held = federated._samples(indices[None, :_SHOWN], [client])  # with the labels it trains on
                 for label, colour in enumerate(_COLOURS):
                     points = held.inputs[0][held.labels[0] == label]
-                    place.scatter(
+                    plot.scatter(
                         points[:, 0], points[:, 1], s=5, c=colour, marker=_MARKS[client % len(_MARKS)], linewidths=0
                     )
-            place.set(xlim=(0, 1), ylim=(0, 1), xticks=[], yticks=[], title=aggregator.replace(":", "\n", 1))
-            place.title.set_fontsize(7)
+            plot.set(xlim=(0, 1), ylim=(0, 1), xticks=[], yticks=[], title=aggregator.replace(":", "\n", 1))
+            plot.title.set_fontsize(7)
             if column == 0:
-                place.set_ylabel(f"{case}\n{len(CASES[case].clients)} clients", fontsize=8)
+                plot.set_ylabel(f"{case}\n{len(CASES[case].clients)} clients", fontsize=8)
     out = io.BytesIO()
     figure.savefig(out, format=form, dpi=72, metadata={"Date": None} if form == "svg" else {"Software": None})
     pyplot.close(figure)

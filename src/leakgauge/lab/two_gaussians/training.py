@@ -1,4 +1,4 @@
-"""How the clients of the toy train: plain SGD as in any federation, or Adam, as the thesis has it.
+"""How the clients of the toy train: plain SGD as in any federation, or Adam, as in the thesis.
 
 Adam is written for this network alone: both layers of all clients side by side, one step for all of them.
 """
@@ -48,15 +48,15 @@ class AdamFederated(Federated):
     _EPS: ClassVar[float] = 1e-8
 
     def _updates(self, chosen: Sequence[int], number: int) -> SharedUpdate:
-        everybody = range(len(self.clients))  # their moments lie in this order, whatever order they were drawn in
-        if sorted(chosen) != list(everybody) or len({len(held) for held in self.trained_on}) > 1:
-            raise NotApplicable("Adam here wants all clients in every round, each with as many samples")
-        batch = self._samples(torch.stack(self.trained_on), everybody)
+        all_clients = range(len(self.clients))  # moments are stored in this order, not in the order of the draw
+        if sorted(chosen) != list(all_clients) or len({len(held) for held in self.trained_on}) > 1:
+            raise NotApplicable("Adam here needs all clients in every round, each with the same number of samples")
+        batch = self._samples(torch.stack(self.trained_on), all_clients)
         before = {n: p.detach() for n, p in self.model.named_parameters()}
-        now = {n: p.expand(len(everybody), *p.shape).clone().requires_grad_() for n, p in before.items()}
-        rows = torch.arange(len(everybody))[:, None]
+        now = {n: p.expand(len(all_clients), *p.shape).clone().requires_grad_() for n, p in before.items()}
+        rows = torch.arange(len(all_clients))[:, None]
         for epoch in range(self.local.epochs):
-            sources = [generator(self.seed, f"order/{number}/{epoch}/{c}") for c in everybody]
+            sources = [generator(self.seed, f"order/{number}/{epoch}/{c}") for c in all_clients]
             order = torch.stack([torch.randperm(batch.labels.shape[1], generator=g) for g in sources])
             for some in order.split(self.local.batch_size, 1):  # type: ignore[no-untyped-call]
                 loss = _losses(now, batch.inputs[rows, some], batch.labels[rows, some]).sum()
@@ -68,12 +68,12 @@ class AdamFederated(Federated):
         b1, b2 = self._BETAS
         count = self.moments.setdefault("steps", torch.zeros(()))
         count += 1
-        grown = 1 - b1**count, 1 - b2**count
+        corrections = 1 - b1**count, 1 - b2**count
         with torch.no_grad():
             for (name, tensor), g in zip(now.items(), gradients, strict=True):
                 m = self.moments.setdefault(f"m/{name}", torch.zeros_like(g)).lerp_(g, 1 - b1)
                 v = self.moments.setdefault(f"v/{name}", torch.zeros_like(g)).mul_(b2).addcmul_(g, g, value=1 - b2)
-                tensor -= self.local.lr * (m / grown[0]) / ((v / grown[1]).sqrt() + self._EPS)
+                tensor -= self.local.lr * (m / corrections[0]) / ((v / corrections[1]).sqrt() + self._EPS)
 
 
 def _losses(weights: dict[str, Tensor], inputs: Tensor, labels: Tensor) -> Tensor:

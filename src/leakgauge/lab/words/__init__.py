@@ -1,1 +1,1 @@
-"""Words that are read from pictures: two clients with different renderers train one recogniser."""
+"""Reading words from pictures: two clients with different renderers train one recogniser."""

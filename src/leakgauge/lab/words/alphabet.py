@@ -1,4 +1,4 @@
-"""Words as numbers and back: 36 letters and digits whatever their case, and the blank of CTC behind them."""
+"""Words as indices and back: 36 letters and digits without case, and the blank of CTC as the last index."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def encoded(words: Sequence[str], longest: int) -> tuple[Tensor, Tensor]:
 def greedy(logits: Tensor, longest: int) -> Tensor:
     """(N, steps, 37) -> (N, longest) indices: the best of each step, repeats and blanks taken out; cut at `longest`.
 
-    A reading that is longer keeps its first characters, and its last column is marked, so that it equals no word.
+    A longer reading keeps its first characters, and a mark in its last column makes it unequal to every word.
     """
     best = logits.argmax(2)  # (N, steps)
     before = torch.nn.functional.pad(best[:, :-1], (1, 0), value=BLANK)
@@ -39,7 +39,9 @@ def greedy(logits: Tensor, longest: int) -> Tensor:
     place = kept.cumsum(1) - 1  # where each kept character goes
     fits = kept & (place < longest)
     out = torch.full((len(best), longest + 1), BLANK, device=best.device)
-    out.scatter_(1, torch.where(fits, place, longest), torch.where(fits, best, BLANK))  # the rest lands behind the end
+    out.scatter_(
+        1, torch.where(fits, place, longest), torch.where(fits, best, BLANK)
+    )  # characters that do not fit go to the extra column
     out = out[:, :longest].contiguous()
     out[:, -1] = torch.where(kept.sum(1) > longest, BLANK + 1, out[:, -1])
     return out

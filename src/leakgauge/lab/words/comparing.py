@@ -39,7 +39,7 @@ class Run:
     encryption: str
     seed: int
     read: Mapping[str, float]  # share of words read without a mistake: by renderer, of all rendered, and iiit5k
-    words: Mapping[str, int]  # that stand behind each
+    words: Mapping[str, int]  # the number of words behind each share
     weights: tuple[float, ...]  # of each client, mean over rounds
     round_seconds: tuple[float, ...]
     curve: tuple[float, ...]  # share of rendered words read, after each round that was tested
@@ -75,14 +75,14 @@ def compare(
     folders: Sequence[Path] = (),
     watch: Watch = lambda *_: None,
 ) -> Study:
-    """Every aggregator from the same start on the same words. `watch` is told of rounds done and to do.
+    """Every aggregator from the same start on the same words. `watch` gets the rounds done and all rounds.
 
     `folders` hold further pictures of words to be tested on, see `word_folder`.
     """
     how = how or Reading()
     runs = []
     for spec in aggregators:
-        _rule(spec, encryption)  # a mistake is found before anything is trained
+        _rule(spec, encryption)  # a mistake is reported before anything is trained
     left_out = real_sets(how, torch.device("cpu"), data_root, folders)[1]
     for number, spec in enumerate(aggregators):
         before, of = number * how.rounds, how.rounds * len(aggregators)
@@ -116,25 +116,25 @@ def trained(
     test_every: int = 0,
     watch: Watch = lambda *_: None,
 ) -> Run:
-    """One federation from its start to its last round; tested after it, and after every so many rounds if asked."""
+    """Train one federation; test it after the last round, and with `test_every` after every so many rounds."""
     where = pick_device(device)
     rule = _rule(aggregator, encryption)
     scheme: Encryption | None = None if encryption == "none" else catalog.build("encryptions", encryption)
 
-    def held(renderer: str, count: int, *, held_out: bool) -> Samples:
+    def words_of(renderer: str, count: int, *, held_out: bool) -> Samples:
         pictures = rendered(
             renderer, count, how.image_width, how.longest, seed, held_out=held_out, root=data_root, folder=fonts
         )
         return samples_of(pictures, how.longest, where)
 
-    clients = [held(name, how.words, held_out=False) for name in RENDERERS]
+    clients = [words_of(name, how.words, held_out=False) for name in RENDERERS]
     if aggregator == CENTRALISED:
         clients = [joined(clients)]
-    tests = {name: held(name, how.tested, held_out=True) for name in RENDERERS}
+    tests = {name: words_of(name, how.tested, held_out=True) for name in RENDERERS}
     real, _ = real_sets(how, where, data_root, folders)
     readers = Readers(build(how.width, seed).to(where), clients, how, rule, scheme, seed)
     seconds, curve = [], []
-    set_precision("tf32")  # letters do not need more, and a GPU is faster by it
+    set_precision("tf32")  # precise enough for letters, and faster on a GPU
     try:
         for number in range(1, how.rounds + 1):
             watch(number - 1, how.rounds)
@@ -163,7 +163,7 @@ def trained(
 
 
 def _rule(aggregator: str, encryption: str) -> Aggregator:
-    """`centralised` is a single client with all words, who keeps back as many as FedBoosting does."""
+    """`centralised` is a single client with all words, which holds back as many as FedBoosting does."""
     if aggregator != CENTRALISED:
         rule: Aggregator = catalog.build("aggregators", aggregator)
         return rule

@@ -1,7 +1,7 @@
-"""A federation of readers: clients train one after another, their updates travel and are weighed as in any federation.
+"""A federation that learns to read: clients train in turn, and their updates are sent and weighted as in any other.
 
-Exchange, encryption, mixing and aggregators are those of `leakgauge train`. Clients keep the state of their optimisers;
-it never leaves them.
+Exchange, encryption, mixing and aggregators are those of `leakgauge train`. Each client keeps the
+state of its optimiser and does not share it.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from leakgauge.federation.exchange import EncryptedExchange, PlainExchange
 from leakgauge.lab.words.training import Reading, Samples, optimizer_of, results, train_locally
 from leakgauge.types import SharedUpdate
 
-_FALLS = 0.9  # of the clients' learning rate, evenly over the rounds
+_LR_DROP = 0.9  # share of the clients' learning rate that is lost, evenly over the rounds
 
 
 @dataclass
 class Readers:
-    """A federation in the middle of its training. `run_round` moves it on."""
+    """A federation during its training; `run_round` runs the next round."""
 
     model: nn.Module
     clients: Sequence[Samples]
@@ -49,7 +49,7 @@ class Readers:
         self._optimizers = [optimizer_of(worker, self.how) for worker in self._workers]
 
     def run_round(self, number: int) -> float:
-        """One round; gives its wall-clock seconds without any evaluation of the global model."""
+        """Run one round; returns its wall-clock seconds, without any evaluation of the global model."""
         began = time.perf_counter()
         updates = self._updates(number)
         exchange = self._exchange(updates, number)
@@ -68,7 +68,7 @@ class Readers:
         for client, worker in enumerate(self._workers):
             worker.load_state_dict(self.model.state_dict())
             for group in self._optimizers[client].param_groups:
-                group["lr"] = self.how.lr * (1 - _FALLS * (number - 1) / self.how.rounds)
+                group["lr"] = self.how.lr * (1 - _LR_DROP * (number - 1) / self.how.rounds)
             g = generator(self.seed, f"reader/{number}/{client}")
             train_locally(worker, self._optimizers[client], self._train[client], self.how, g)
         moved = [dict(worker.named_parameters()) for worker in self._workers]
@@ -86,7 +86,7 @@ class Readers:
         return EncryptedExchange(updates, self._keys, self.encryption.pieces, range(len(self.clients)), number)
 
     def _reported(self, exchange: PlainExchange | EncryptedExchange, updates: SharedUpdate, number: int) -> Reported:
-        """Clients try all models, or mixtures of them, where the aggregator asks for that."""
+        """What clients report: their sizes, and with cross-validation the results of all models or mixtures."""
         sizes = torch.tensor([len(samples) for samples in self._train], dtype=torch.float64)
         reported = Reported(sizes, "equal", clients=torch.arange(len(sizes)))
         if not self.aggregator.cross_validates or (number - 1) % self.aggregator.every:
@@ -94,7 +94,7 @@ class Readers:
         own = local_models(self.model, updates, lr=1.0)
         fusing = self.aggregator.mixing_weights(reported, self.server, generator(self.seed, f"fusing/{number}"))
         tried = local_models(self.model, exchange.mixtures(fusing), lr=1.0)
-        # A model on what it was trained on: as many samples as are kept back will do.
+        # Training results are taken from as many training samples as are held back.
         seen = [train.take(torch.arange(len(kept))) for train, kept in zip(self._train, self._kept, strict=True)]
         training = [self._result(own, client, samples) for client, samples in enumerate(seen)]
         validation = [[self._result(tried, i, samples) for samples in self._kept] for i in range(len(self.clients))]

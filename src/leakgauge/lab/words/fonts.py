@@ -1,7 +1,7 @@
-"""Which fonts words are drawn with: those that come with matplotlib, so that every machine has the same, or a folder.
+"""The fonts that words are drawn with: those of matplotlib, which are the same on every machine, or those of a folder.
 
-Each renderer has fonts of its own. The named ones are looked for in the data folder, in matplotlib and in the system's
-folders, in this order.
+Each renderer has its own fonts. They are searched for in the data folder, in matplotlib and in the system's folders,
+in this order.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from leakgauge.errors import BadInput
 from leakgauge.lab.words.alphabet import ALPHABET
 from leakgauge.reading.files import data_root
 
-FONTS: Mapping[str, tuple[str, ...]] = {  # by renderer; without serifs or upright, and books
+FONTS: Mapping[str, tuple[str, ...]] = {  # by renderer: DejaVu for one, fonts of printed books for the other
     "flat": (
         "DejaVuSans.ttf",
         "DejaVuSans-Bold.ttf",
@@ -43,9 +43,9 @@ _SUFFIXES = (".ttf", ".otf")
 
 
 def fonts_of(renderer: str, root: Path | None = None, folder: Path | None = None) -> tuple[Path, ...]:
-    """The renderer's font files; from `folder`, if given, every second family, so that renderers share none."""
+    """The font files of a renderer; from `folder`, if given, every second family, so that renderers share none."""
     if folder is not None:
-        return _dealt(folder)[renderer]
+        return _split_families(folder)[renderer]
     return _named(renderer, tuple(_places(root)))
 
 
@@ -74,7 +74,7 @@ def _named(renderer: str, places: tuple[Path, ...]) -> tuple[Path, ...]:
     return tuple(found[name] for name in FONTS[renderer])
 
 
-def _dealt(folder: Path) -> dict[str, tuple[Path, ...]]:
+def _split_families(folder: Path) -> dict[str, tuple[Path, ...]]:
     families: dict[str, list[Path]] = {}
     for path in sorted(p for p in folder.rglob("*") if p.suffix.lower() in _SUFFIXES):
         name = _family(path)

@@ -1,6 +1,6 @@
-"""Which real words a trained reader is tested on: the data folder's sets, and folders that were named.
+"""The real words that a trained reader is tested on: sets in the data folder, and folders that the user names.
 
-Each set is read twice: stretched to the size that was trained on, as in the thesis's Figures 4.4 to 4.6, and in
+Each set is read twice: stretched to the size of the training, as in the thesis's Figures 4.4 to 4.6, and in
 proportion, from three characters on, as in its Tables 4.1 and 4.3.
 """
 
@@ -15,7 +15,7 @@ from torch import nn
 from leakgauge.errors import BadInput
 from leakgauge.lab.words import iiit5k
 from leakgauge.lab.words.training import Reading, Samples, results, samples_of
-from leakgauge.lab.words.word_folder import SHORTEST, Entry, proportional, spelled, stretched, words_in
+from leakgauge.lab.words.word_folder import SHORTEST, Entry, proportional, readable, stretched, words_in
 from leakgauge.reading.files import data_root
 
 REAL = iiit5k.FOLDER
@@ -28,7 +28,7 @@ Sets = dict[str, list[Samples]]  # by name; the samples of each width
 def real_sets(
     how: Reading, where: torch.device, root: Path | None = None, folders: Sequence[Path] = ()
 ) -> tuple[Sets, str]:
-    """The sets that are there, and why IIIT5K is not; empty if it is. A named folder that cannot be read is refused."""
+    """The sets that were found, and why IIIT5K is missing, if it is. A named folder that cannot be read is refused."""
     found: dict[str, list[Entry]] = {}
     left_out = ""
     try:
@@ -44,8 +44,8 @@ def real_sets(
         found[folder.name] = words_in(folder)
     sets: Sets = {}
     for name, entries in found.items():
-        kept = spelled(entries, how.longest)
-        longer = spelled(entries, how.longest, SHORTEST)
+        kept = readable(entries, how.longest)
+        longer = readable(entries, how.longest, SHORTEST)
         if not kept:
             raise BadInput(
                 f"words of {name!r}",

@@ -1,7 +1,7 @@
 """From words to pictures: letters are drawn one word at a time, then warped, coloured, blurred and noised in batches.
 
-Two renderers that differ in fonts (see `fonts`) and in everything below: `flat` prints on plain colours, `scene` bends
-words over uneven ground. Draws are made on the CPU, so that every device trains on the same pictures.
+The two renderers differ in fonts (see `fonts`) and in the settings below: `flat` prints on plain colours, `scene` bends
+words over an uneven background. Draws are made on the CPU, so that every device trains on the same pictures.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from torch.nn import functional
 
 from leakgauge.engine.randomness import generator
 from leakgauge.lab.words.fonts import fonts_of
-from leakgauge.lab.words.words import spelled
+from leakgauge.lab.words.words import made_up
 from leakgauge.settings import unknown_name
 
 HEIGHT = 32  # the network's; widths may differ
@@ -30,7 +30,7 @@ _CHUNK = 1024
 
 @dataclass(frozen=True)
 class Renderer:
-    """How far pictures stray from black on white. Lengths are shares of half the height."""
+    """How far pictures may differ from black on white. Lengths are shares of half the height."""
 
     tilt: float  # most that the baseline rises or falls from end to end
     slant: float  # most that the top moves against the bottom
@@ -68,11 +68,11 @@ def rendered(
     root: Path | None = None,
     folder: Path | None = None,
 ) -> Pictures:
-    """So many words by one renderer. Held-out words are never among the others."""
+    """`count` words by one renderer. Held-out words never occur in a training."""
     if renderer not in RENDERERS:
         raise unknown_name("renderer", renderer, RENDERERS)
     role = f"{renderer}/{'held-out' if held_out else 'train'}"
-    words = spelled(count, longest, seed, role, held_out=held_out)
+    words = made_up(count, longest, seed, role, held_out=held_out)
     masks = _drawn(words, fonts_of(renderer, root, folder), width, seed, role)
     g = generator(seed, f"pictures/{role}")
     parts = [_painted(some, RENDERERS[renderer], g) for some in torch.split(masks, _CHUNK)]
@@ -136,11 +136,11 @@ def _colours(count: int, contrast: float, g: torch.Generator) -> tuple[Tensor, T
 
 
 def _blurred(letters: Tensor, most: float, g: torch.Generator) -> Tensor:
-    """Each word with its own width of blur: five taps down, then across."""
+    """Blur each word by its own width: five taps vertically, then horizontally."""
     count = len(letters)
     taps = torch.exp(-((torch.arange(-2.0, 3.0) / _between(0.05, most, (count, 1), g)) ** 2) / 2)
     taps = taps / taps.sum(1, keepdim=True)  # (N, 5)
-    side_by_side = letters.transpose(0, 1)  # (1, N, H, W): a channel each
+    side_by_side = letters.transpose(0, 1)  # (1, N, H, W): one channel for each word
     down = functional.conv2d(side_by_side, taps[:, None, :, None], padding=(2, 0), groups=count)
     return functional.conv2d(down, taps[:, None, None, :], padding=(0, 2), groups=count).transpose(0, 1)
 

@@ -1,4 +1,4 @@
-"""One client's part: passes over its own words with the CTC loss, and how well a model reads."""
+"""The local training of a client with the CTC loss, and the test of a model."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from leakgauge.lab.words.alphabet import BLANK, encoded, greedy
 from leakgauge.lab.words.rendering import Pictures
 from leakgauge.settings import Settings, setting
 
-_AT_ONCE = 512  # pictures that are read together
-_STEEPEST = 5.0  # norm that gradients are cut to; CTC's are steep at first
+_CHUNK = 512  # pictures in one pass
+_MAX_NORM = 5.0  # gradients are clipped to this norm: those of CTC are steep at first
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ def samples_of(pictures: Pictures, longest: int, device: torch.device) -> Sample
 
 
 def joined(several: Sequence[Samples]) -> Samples:
-    """The samples of all in one place."""
+    """The samples of all clients as one set."""
     images, codes = torch.cat([s.images for s in several]), torch.cat([s.codes for s in several])
     return Samples(images, codes, torch.cat([s.lengths for s in several]))
 
@@ -89,7 +89,7 @@ def optimizer_of(model: nn.Module, how: Reading) -> torch.optim.Optimizer:
 def train_locally(
     model: nn.Module, optimizer: torch.optim.Optimizer, samples: Samples, how: Reading, g: torch.Generator
 ) -> None:
-    """The passes of one round, in place; BatchNorm moves its running statistics."""
+    """The passes of one round, in place; BatchNorm updates its running statistics."""
     _packed(model).train()
     for _ in range(how.epochs):
         order = torch.randperm(len(samples), generator=g)
@@ -99,7 +99,7 @@ def train_locally(
             batch = samples.take(indices)
             optimizer.zero_grad(set_to_none=True)
             torch.autograd.backward(ctc(model(_floats(batch.images)), batch).mean())
-            nn.utils.clip_grad_norm_(model.parameters(), _STEEPEST)
+            nn.utils.clip_grad_norm_(model.parameters(), _MAX_NORM)
             optimizer.step()
 
 
@@ -117,7 +117,7 @@ def results(model: nn.Module, samples: Samples) -> tuple[float, float]:
     """Mean loss of a word, and the share of words that are read without a mistake."""
     _packed(model).eval()
     losses, right = [], []
-    for indices in torch.split(torch.arange(len(samples)), _AT_ONCE):
+    for indices in torch.split(torch.arange(len(samples)), _CHUNK):
         batch = samples.take(indices)
         logits = model(_floats(batch.images))
         losses.append(ctc(logits, batch))
@@ -126,7 +126,7 @@ def results(model: nn.Module, samples: Samples) -> tuple[float, float]:
 
 
 def _packed(model: nn.Module) -> nn.Module:
-    """A GPU wants the weights of an LSTM in one piece, which those of a copied model are not."""
+    """Put the weights of each LSTM into one block of memory, as GPUs need it; copies of a model have them apart."""
     for module in model.modules():
         if isinstance(module, nn.LSTM):
             module.flatten_parameters()

@@ -1,4 +1,4 @@
-"""Any folder of word pictures with a list of what they say, such as the test sets of scene text.
+"""Any folder of word pictures with a list of their words, such as the test sets of scene text.
 
 A list is a file *.tags, *.txt, *.csv or *.tsv beside or above the pictures: on each line a picture and its word, with
 blanks, a tab, a comma or a semicolon between them and quotes around the word or not. ICDAR's `word_1.png, "Tiredness"`
@@ -62,8 +62,8 @@ def inside(path: Path, name: str) -> str:
     return name
 
 
-def spelled(entries: Sequence[Entry], longest: int, shortest: int = 1) -> list[Entry]:
-    """Those whose word has so many letters and digits, and nothing else."""
+def readable(entries: Sequence[Entry], longest: int, shortest: int = 1) -> list[Entry]:
+    """The entries whose word has `shortest` to `longest` letters and digits, and nothing else."""
     return [(p, w) for p, w in entries if shortest <= len(w) <= longest and not set(w.upper()) - set(ALPHABET)]
 
 

@@ -1,7 +1,7 @@
-"""Words to draw: syllables put together, numbers, and a few mixtures of both; and which of them are for testing.
+"""Made-up words to draw: syllables, numbers, and a few mixtures of both; some are held out for tests.
 
-A list of English words would let a network guess; these teach it letters. Our own syllables, so that nothing has to be
-fetched and words never run out.
+From a list of English words a network could guess; these words teach it letters. The syllables are our own, so nothing
+has to be downloaded, and there are always more words.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ _ENDS = ("", "", "", *"dgklmnrstx", "ck", "ll", "nd", "ng", "nt", "rs", "ss", "t
 _TESTED = 5  # every fifth word by its hash is never trained on
 
 
-def spelled(count: int, longest: int, seed: int, role: str, *, held_out: bool) -> list[str]:
-    """So many words of 1 to `longest` characters, in their case; words held out are never among the others."""
+def made_up(count: int, longest: int, seed: int, role: str, *, held_out: bool) -> list[str]:
+    """`count` words of 1 to `longest` characters, in mixed case; held-out words never occur among the others."""
     g = generator(seed, f"words/{role}")
     words: list[str] = []
     while len(words) < count:
@@ -57,7 +57,7 @@ def _word(draw: Sequence[float]) -> str:
         return "".join(_pick("0123456789", r) for r in rest[: 1 + int(4 * length)])
     if kind < 0.2:
         return "".join(_pick(ALPHABET, r) for r in rest[: 1 + int(6 * length)])
-    count = (1, 1, 2, 2, 2, 3)[int(6 * length)]  # signs have short words
+    count = (1, 1, 2, 2, 2, 3)[int(6 * length)]  # words on signs are short
     parts = [_pick(some, r) for r, some in zip(rest[: 3 * count], (_BEGINS, _MIDDLES, _ENDS) * count, strict=True)]
     word = "".join(parts)
     return word.upper() if case < 0.5 else word.capitalize() if case < 0.75 else word

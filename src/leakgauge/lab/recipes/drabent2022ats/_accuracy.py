@@ -1,11 +1,11 @@
-"""What policies cost: a short training with each, tested on pictures as they are."""
+"""What policies cost: a short training with each, tested on untransformed pictures."""
 
 from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -15,8 +15,6 @@ from leakgauge.data import Dataset, load
 from leakgauge.engine.precision import set_precision
 from leakgauge.engine.randomness import generator
 from leakgauge.federation.rounds import accuracy, train
-from leakgauge.lab.recipes._measurement import Figures, Measurement
-from leakgauge.lab.recipes._recipe import Cell, Study, Table
 from leakgauge.lab.recipes.drabent2022ats._set_up import (
     CONVNET,
     EIGHT,
@@ -30,12 +28,15 @@ from leakgauge.lab.recipes.drabent2022ats._set_up import (
     TRAINED,
     training,
 )
+from leakgauge.lab.reproduce.recipe import Cell, Figures, Measurement, Study, Table
 from leakgauge.models import load_model
 from leakgauge.setup.setup import pick_device
 
 MARKS = (10, 25, 50, 75, 100)  # percent of the rounds
 _TESTED = 2000  # test pictures behind a point of a curve
-_LENET = "lenet-dlg:activation=relu,init=default"  # the sigmoid network as it is attacked does not learn in time
+_LENET = (
+    "lenet-dlg:activation=relu,init=default"  # the attacked network, with sigmoids, does not learn in so few rounds
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,14 +50,7 @@ class PolicyTraining(Measurement):
     policy: str = ""
     lr: float = 0.1
     rounds: int = ROUNDS
-    curve: bool = False  # the loss and the accuracy on the way as well
-
-    @property
-    def size(self) -> int:
-        return self.rounds
-
-    def resized(self, size: int) -> Self:
-        return dataclasses.replace(self, rounds=size)
+    curve: bool = False  # also the loss and the accuracy during the training
 
     @property
     def title(self) -> str:
@@ -68,7 +62,7 @@ class PolicyTraining(Measurement):
         return "128 pictures in each"
 
     def as_dict(self) -> dict[str, Any]:
-        """A training without a curve has the key it had before there were any."""
+        """Without a curve the field is left out, so that keys of earlier versions still fit."""
         return {k: v for k, v in super().as_dict().items() if k != "curve" or v}
 
     def figures(self, device: str, data_root: Path | None, watch: Watch) -> Figures:
@@ -95,7 +89,7 @@ class PolicyTraining(Measurement):
 
 
 def _tested(worker: nn.Module, test: Dataset, some: Tensor) -> float:
-    """In eval mode for a moment; its BatchNorm goes on learning afterwards."""
+    """Test in eval mode, then restore the mode of every module: BatchNorm keeps learning."""
     modes = {module: module.training for module in worker.modules()}
     right = accuracy(worker.eval(), test, some)
     for module, mode in modes.items():
@@ -104,7 +98,7 @@ def _tested(worker: nn.Module, test: Dataset, some: Tensor) -> float:
 
 
 def _longer(policy: str) -> PolicyTraining:
-    """LeNet is small enough for more rounds; its rate was lowered before anything was measured."""
+    """LeNet is small enough for more rounds. Its rate was lowered before anything was measured."""
     return PolicyTraining(model=_LENET, policy=policy, lr=0.05, rounds=2000)
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from leakgauge.lab.recipes._recipe import Cell, Run, Study, Table
-from leakgauge.lab.recipes._training import FederatedTraining
 from leakgauge.lab.recipes.drabent2022ats._policies import CONVENTION
 from leakgauge.lab.recipes.drabent2022ats._set_up import (
     ADAM,
@@ -29,6 +27,8 @@ from leakgauge.lab.recipes.drabent2022ats._set_up import (
     variant,
     with_training,
 )
+from leakgauge.lab.reproduce.recipe import Cell, Run, Study, Table
+from leakgauge.lab.reproduce.training import FederatedTraining
 from leakgauge.types import Client, Federation, Partition, Scenario
 
 _SETTINGS: dict[str, tuple[str, str, Printed, Printed]] = {  # row -> attack on LeNet, on ResNet, without, with
@@ -44,7 +44,7 @@ _SETTINGS: dict[str, tuple[str, str, Printed, Printed]] = {  # row -> attack on 
     "Adam, L2": (f"{ADAM},distance=l2", f"{SHORTER},distance=l2", (9.28, 0.69), (6.46, 0.21)),
     "SGD, cosine": (f"{ADAM},optimizer=sgd,lr=0.01", f"{SHORTER},optimizer=sgd,lr=0.01", (12.60, 2.07), (8.03, 1.47)),
 }
-_STARTS = {  # the published number of random starts: the one of the least distance is kept
+_STARTS = {  # with the published number of random starts, of which the one with the least distance is kept
     "L-BFGS, L2, 2 starts from noise": (
         "cpl:steps=50,restarts=2,schedule=halving,init=random,tv=0.001,line_search=fixed",
         (8.61, 1.22),

@@ -1,11 +1,10 @@
-"""Does the privacy score foresee what an attack recovers? Claim 7, over many random policies."""
+"""Does the privacy score predict what an attack recovers? Claim 7, over many random policies."""
 
 from __future__ import annotations
 
-import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, Self
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -21,22 +20,20 @@ from leakgauge.engine.precision import set_precision
 from leakgauge.engine.randomness import generator, uniform
 from leakgauge.execution.batching import reconstruct
 from leakgauge.lab.policy_search import BLOCK, candidate
-from leakgauge.lab.recipes._measurement import Figures, Measurement
-from leakgauge.lab.recipes._recipe import Cell, Study, Table
-from leakgauge.lab.recipes.drabent2022ats._semi_trained import SEMI_TRAINED, semi_trained
-from leakgauge.lab.recipes.drabent2022ats._set_up import CONVNET, LENET, RESNET
+from leakgauge.lab.recipes.drabent2022ats._set_up import CONVNET, LENET, RESNET, SEMI_TRAINED, semi_trained
+from leakgauge.lab.reproduce.recipe import Cell, Figures, Measurement, Study, Table
 from leakgauge.metrics.psnr import PSNR
 from leakgauge.setup.setup import pick_device
 from leakgauge.types import Batch, Client, DataSpec, threat_model
 
-_TOLD = threat_model("honest-but-curious+labels")
+_THREAT = threat_model("honest-but-curious+labels")
 
 
 @dataclass(frozen=True, kw_only=True)
 class ScoreAndLeak(Measurement):
     """The score of each policy beside the PSNR that an attack reaches on other pictures under it.
 
-    Every policy and every picture is a trial of one attack. PSNR is against the transformed picture, as published.
+    Each policy with each picture is one trial of the attack. PSNR is against the transformed picture, as published.
     """
 
     unit: ClassVar[str] = "policies"
@@ -49,13 +46,6 @@ class ScoreAndLeak(Measurement):
     scored: int = 100  # other pictures behind a score
     rounds: int = 0  # of training, on a tenth of the data; the published score has a network trained on that
     rule: str = "search"  # of that training: see `semi_trained`
-
-    @property
-    def size(self) -> int:
-        return self.policies
-
-    def resized(self, size: int) -> Self:
-        return dataclasses.replace(self, policies=size)
 
     @property
     def title(self) -> str:
@@ -102,7 +92,7 @@ class ScoreAndLeak(Measurement):
         }
 
     def _seen(self, triples: list[Triple], pictures: Tensor) -> Tensor:
-        """(P, K, C, H, W): the pictures as each policy shows them."""
+        """(P, K, C, H, W): the pictures after each policy."""
         drawn = (draw([triple], [self.seed], len(pictures)).to(pictures.device) for triple in triples)
         return torch.stack([applied(pictures, each) for each in drawn])
 
@@ -115,14 +105,14 @@ class ScoreAndLeak(Measurement):
         return found
 
     def _recovered(self, model: nn.Module, data: DataSpec, seen: Tensor, labels: Tensor, watch: Watch) -> Tensor:
-        """As `seen`: what the attack makes of the updates."""
+        """The pictures that the attack recovers from the updates; shape as `seen`."""
         batch = Batch(seen.flatten(0, 1)[:, None], labels.repeat(len(seen))[:, None])
         seeds = [self.seed + trial for trial in range(batch.trials)]
         update = fedsgd()(model, batch, seeds)
-        facts = facts_about(model, batch, data, Client(), None, _TOLD.facts)
+        facts = facts_about(model, batch, data, Client(), None, _THREAT.facts)
         attack = catalog.build("attacks", self.attack)
         found = reconstruct(
-            attack, observe(model, update, _TOLD, facts), seeds, lambda share: watch(0, 1, "", share)
+            attack, observe(model, update, _THREAT, facts), seeds, lambda share: watch(0, 1, "", share)
         ).inputs
         assert found is not None
         return found.detach().nan_to_num().clamp(0, 1).to(seen).view_as(seen)
@@ -135,7 +125,7 @@ def _psnr(seen: Tensor, claimed: Tensor, data: DataSpec) -> list[float]:
 
 
 def _paired(first: list[float], second: list[float]) -> tuple[float, ...]:
-    """x, y, x, y, ... as correlations are read."""
+    """x, y, x, y, ..., as correlations expect it."""
     return tuple(value for pair in zip(first, second, strict=True) for value in pair)
 
 

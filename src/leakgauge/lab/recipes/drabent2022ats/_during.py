@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, Self
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -23,24 +22,31 @@ from leakgauge.engine.gradients import trial_gradients
 from leakgauge.engine.precision import set_precision
 from leakgauge.engine.randomness import generator, normal
 from leakgauge.errors import BadInput
-from leakgauge.lab.recipes._measurement import Figures, Measurement
-from leakgauge.lab.recipes._recipe import Cell, Study, Table
-from leakgauge.lab.recipes.drabent2022ats._semi_trained import SEMI_TRAINED, semi_trained
-from leakgauge.lab.recipes.drabent2022ats._set_up import HYBRID, LENET, NAMES, NARROW, RANDOM, RESNET
+from leakgauge.lab.recipes.drabent2022ats._set_up import (
+    HYBRID,
+    LENET,
+    NAMES,
+    NARROW,
+    RANDOM,
+    RESNET,
+    SEMI_TRAINED,
+    semi_trained,
+)
+from leakgauge.lab.reproduce.recipe import Cell, Figures, Measurement, Study, Table
 from leakgauge.matching.problem import Matching
 from leakgauge.setup.setup import pick_device
 from leakgauge.types import Batch, Client, Observation, threat_model
 
 MARKS = (0, 10, 25, 50, 100)  # percent of the steps
 DEPTHS = ("shallow", "middle", "deep")  # thirds of the layers with weights
-_TOLD = threat_model("honest-but-curious+labels")
+_THREAT = threat_model("honest-but-curious+labels")
 
 
 @dataclass(frozen=True, kw_only=True)
 class DuringAttack(Measurement):
     """Cosines between the gradient of the attacker's picture and the observed one, at some of the steps of an attack.
 
-    The attack is `inverting-gradients` in one attempt, step for step; with its picture at each mark, not its best one.
+    The attack is `inverting-gradients` with one attempt. The picture at each mark is the current one, not the best.
     """
 
     unit: ClassVar[str] = "pictures"
@@ -61,13 +67,6 @@ class DuringAttack(Measurement):
                 got=self.attack,
                 do="leave restarts and layers out",
             )
-
-    @property
-    def size(self) -> int:
-        return self.pictures
-
-    def resized(self, size: int) -> Self:
-        return dataclasses.replace(self, pictures=size)
 
     @property
     def title(self) -> str:
@@ -103,8 +102,8 @@ class DuringAttack(Measurement):
         batch = Batch(inputs[:, None], labels[:, None])
         seeds = [self.seed + trial for trial in range(len(inputs))]
         update = fedsgd()(model, batch, seeds)
-        facts = facts_about(model, batch, samples.spec, Client(), None, _TOLD.facts)
-        iterates = at_marks(self._attack(), observe(model, update, _TOLD, facts), seeds, watch)
+        facts = facts_about(model, batch, samples.spec, Client(), None, _THREAT.facts)
+        iterates = at_marks(self._attack(), observe(model, update, _THREAT, facts), seeds, watch)
         found: dict[str, tuple[float, ...]] = {}
         for mark, pictures in iterates.items():
             gradients = trial_gradients(model, pictures, labels[:, None], differentiable=False)

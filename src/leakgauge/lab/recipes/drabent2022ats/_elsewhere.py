@@ -1,8 +1,7 @@
-"""Policies where they were not searched: on other data (claim 3), and before the training has begun to matter."""
+"""Policies outside the setting of their search: on other data (claim 3), and in the first rounds of a training."""
 
 from __future__ import annotations
 
-from leakgauge.lab.recipes._recipe import Cell, Table
 from leakgauge.lab.recipes.drabent2022ats._policies import CONVENTION
 from leakgauge.lab.recipes.drabent2022ats._set_up import (
     AFTERWARDS,
@@ -29,6 +28,7 @@ from leakgauge.lab.recipes.drabent2022ats._set_up import (
     plain_figures,
     variant,
 )
+from leakgauge.lab.reproduce.recipe import Cell, Table
 from leakgauge.types import Training
 
 _PRINTED: dict[tuple[str, str], dict[str, Printed]] = {  # network, data -> policy -> PSNR, std

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, Self
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -19,23 +18,22 @@ from leakgauge.defenses.ats import ATS
 from leakgauge.engine.precision import set_precision
 from leakgauge.engine.randomness import generator
 from leakgauge.execution.batching import reconstruct
-from leakgauge.lab.recipes._measurement import Figures, Measurement
-from leakgauge.lab.recipes._recipe import Cell, Study, Table
 from leakgauge.lab.recipes.drabent2022ats._set_up import AFTERWARDS, HYBRID, LENET, PLAIN, WAYS
+from leakgauge.lab.reproduce.recipe import Cell, Figures, Measurement, Study, Table
 from leakgauge.metrics.psnr import PSNR
 from leakgauge.models import load_model
 from leakgauge.setup.setup import pick_device
 from leakgauge.types import Batch, Client, Known, threat_model
 
-_DEALS = 999  # ways to deal the classes out at random
-_TOLD = threat_model("honest-but-curious+labels")
+_SHUFFLES = 999  # random assignments of the classes to compare with
+_THREAT = threat_model("honest-but-curious+labels")
 
 
 @dataclass(frozen=True, kw_only=True)
 class ExposedPictures(Measurement):
-    """PSNR against the client's own pictures, beside what can be seen on them without any attack.
+    """PSNR against the client's own pictures, beside properties of those pictures.
 
-    A guess that is grey all over is scored as well: what it explains belongs to the score and not to the leak.
+    A grey guess is scored as well: what it explains comes from the score and not from the leak.
     """
 
     unit: ClassVar[str] = "pictures"
@@ -46,13 +44,6 @@ class ExposedPictures(Measurement):
     attacker: str = PLAIN
     data: str = "cifar10"
     pictures: int = 50
-
-    @property
-    def size(self) -> int:
-        return self.pictures
-
-    def resized(self, size: int) -> Self:
-        return dataclasses.replace(self, pictures=size)
 
     @property
     def title(self) -> str:
@@ -72,16 +63,16 @@ class ExposedPictures(Measurement):
         own, labels = (t.to(where) for t in samples.take(order))
         batch, seeds = Batch(own[:, None], labels[:, None]), [self.seed + trial for trial in range(len(own))]
         step = ATS(policy=self.policy).wrap(fedsgd()) if self.policy else fedsgd()
-        facts = facts_about(model, batch, samples.spec, Client(), None, _TOLD.facts)
+        facts = facts_about(model, batch, samples.spec, Client(), None, _THREAT.facts)
         known = (Known(ATS(policy=self.policy), WAYS[self.attacker]),) if self.attacker in WAYS else ()
         attack = catalog.build("attacks", self.attack)
-        seen = observe(model, step(model, batch, seeds), _TOLD, facts)
+        seen = observe(model, step(model, batch, seeds), _THREAT, facts)
         claimed = reconstruct(attack, seen, seeds, lambda share: watch(0, 1, "", share), known).inputs
         assert claimed is not None
         recovered = PSNR(own, claimed[:, 0].nan_to_num().clamp(0, 1), samples.spec)
         grey = PSNR(own, torch.full_like(own, 0.5), samples.spec)
         random = generator(self.seed, "dealt")
-        dealt = [labels[torch.randperm(len(labels), generator=random).to(where)] for _ in range(_DEALS)]
+        shuffled = [labels[torch.randperm(len(labels), generator=random).to(where)] for _ in range(_SHUFFLES)]
         return {
             "psnr_of_pictures": tuple(recovered.tolist()),
             "by_edges": _pairs(edges(own), recovered),
@@ -89,7 +80,7 @@ class ExposedPictures(Measurement):
             "by_contrast": _pairs(contrast(own), recovered),
             "by_contrast_blind": _pairs(contrast(own), grey),
             "between_classes": (between_classes(recovered, labels),),
-            "between_classes_by_chance": tuple(between_classes(recovered, each) for each in dealt),
+            "between_classes_by_chance": tuple(between_classes(recovered, each) for each in shuffled),
         }
 
 
@@ -114,7 +105,7 @@ def between_classes(values: Tensor, labels: Tensor) -> float:
 
 
 def _pairs(first: Tensor, second: Tensor) -> tuple[float, ...]:
-    """x, y, x, y, ... as correlations are read."""
+    """x, y, x, y, ..., as correlations expect it."""
     return tuple(torch.stack((first.to(second), second), 1).flatten().tolist())
 
 

@@ -1,8 +1,7 @@
-"""Tables 1 and 4: what the policies keep from the attackers (claims 1 and 2), and the same picture by picture."""
+"""Tables 1 and 4: what the policies hide from attackers (claims 1 and 2), and the same picture by picture."""
 
 from __future__ import annotations
 
-from leakgauge.lab.recipes._recipe import Cell, Table
 from leakgauge.lab.recipes.drabent2022ats._set_up import (
     ADAM,
     AFTERWARDS,
@@ -36,6 +35,7 @@ from leakgauge.lab.recipes.drabent2022ats._set_up import (
     variant,
     with_training,
 )
+from leakgauge.lab.reproduce.recipe import Cell, Table
 
 CONVENTION = (
     "mean over pictures of the PSNR in [0, 1] after clamping; the studies do not clamp. They score against the "
@@ -80,7 +80,7 @@ def _on_lenet(column: str, attack: str, quick: str, policies: tuple[str, ...]) -
     for policy in policies:
         for attacker in (PLAIN, THROUGH, AFTERWARDS) if policy else (PLAIN,):
             if (policy, attacker) == (TRIO, THROUGH):
-                continue  # 24 ways that chance can have gone, an attempt for each
+                continue  # 24 possible draws, and an attempt for each
             fast = policy in ("", HYBRID) and attacker != THROUGH
             figures = plain_figures() if policy and attacker == PLAIN else dict(KNOWN)
             cells.append(

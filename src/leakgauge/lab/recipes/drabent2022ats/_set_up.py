@@ -1,17 +1,27 @@
-"""What the tables share: the published policies, the attacks, who knows the policy, and how networks are trained."""
+"""What the tables share: published policies, attacks, who knows the policy, and how networks are trained."""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
+import torch
+from torch import nn
+
+from leakgauge.data import Dataset, load
 from leakgauge.defenses.ats import undoing
-from leakgauge.lab.recipes._recipe import Cell, Run
-from leakgauge.types import Scenario, Training
+from leakgauge.engine.randomness import generator
+from leakgauge.federation.rounds import train
+from leakgauge.lab.policy_search import TRAINING
+from leakgauge.lab.reproduce.recipe import Cell, Run
+from leakgauge.models import load_model
+from leakgauge.types import DataSpec, Scenario, Training
 
 VICTIMS = 100  # the replication: 6
 LENET, CONVNET, RESNET = "lenet-dlg", "convnet9", "resnet20-4"  # the last two have the document's 3.7 M and 4.4 M
-EIGHT = "convnet"  # one convolution fewer, as the code that the first study started from; what was measured before
+EIGHT = "convnet"  # one convolution fewer, as in the code behind the first study; used by earlier measurements
 NARROW = "convnet:width=8"  # small enough to be trained and attacked on a CPU
 NAMES = {
     LENET: "LeNet",
@@ -40,7 +50,7 @@ LBFGS = "cpl:steps=75"  # squared distance, 1,500 iterations at most, started fr
 QUICK_LBFGS = "cpl:steps=6"
 
 EPOCH = 391  # rounds of 128 pictures: CIFAR-100 once
-ROUNDS = 3 * EPOCH  # of what was measured for the accuracy; the replication: 60 epochs
+ROUNDS = 3 * EPOCH  # of the trainings that measure accuracy; the replication: 60 epochs
 TRAINED = 10 * EPOCH  # behind the attacks on trained networks
 NARROW_ROUNDS, NARROW_VICTIMS = 400, 20
 PLAIN, THROUGH, AFTERWARDS, BETTER = ATTACKERS = (
@@ -49,14 +59,14 @@ PLAIN, THROUGH, AFTERWARDS, BETTER = ATTACKERS = (
     "undone afterwards",
     "the better informed one",
 )
-WAYS = {THROUGH: undoing.THROUGH, AFTERWARDS: undoing.AFTERWARDS}  # how those who know the policy use that
+WAYS = {THROUGH: undoing.THROUGH, AFTERWARDS: undoing.AFTERWARDS}  # how an attacker uses that it knows the policy
 
 Printed = tuple[float, float] | None  # PSNR and standard deviation over six pictures; None: not in the document
 KNOWN: Mapping[str, float | None] = {"psnr": None, "ssim": None, "recognised": None, "psnr_largest": None}
 
 
 def plain_figures() -> dict[str, float | None]:
-    """Of an attacker who does not know of the policy."""
+    """The figures of an attacker who does not know the policy."""
     return {"psnr_trained_on": None, "psnr_undone": None, **KNOWN}
 
 
@@ -76,12 +86,12 @@ def named(policy: str, attacker: str) -> str:
 
 
 def training(policy: str, rounds: int = ROUNDS) -> Training:
-    """The published rule, cut short; without a policy pictures are cropped and mirrored all the same."""
+    """The published rule with fewer rounds; pictures are cropped and mirrored with and without a policy."""
     return Training(rounds=rounds, clients=1, batch_size=128, optimizer="nesterov", lr=0.1, policy=policy, augment=True)
 
 
 def variant(attacker: str) -> str:
-    """Does this attacker know the policy?"""
+    """`adaptive` if this attacker knows the policy."""
     return "adaptive" if attacker in WAYS else "plain"
 
 
@@ -104,15 +114,43 @@ def attacked(
 
 
 def with_training(policy: str, attack: str, *, model: str, data: str = "cifar100") -> Run:
-    """The network was trained with the policy; it meets all attackers in one run, so that it is trained once."""
+    """The network is trained with the policy. All attackers are in one run, so that it is trained once."""
     variants = "both" if policy else "plain"
     return attacked(policy, attack, model=model, data=data, training=training(policy, TRAINED), variants=variants)
 
 
 def on_trained(column: str, policy: str, figures: Printed, *, model: str, data: str) -> list[Cell]:
-    """What the plain attacker and the better informed one have of a network that was trained with the policy."""
+    """The cells of the plain and of the better informed attacker, on a network that was trained with the policy."""
     run = with_training(policy, SHORTER, model=model, data=data)
     cells = [Cell(named(policy, PLAIN), column, run, printed(policy, figures))]
     if policy:
         cells.append(Cell(named(policy, BETTER), column, run, dict(KNOWN), "adaptive"))
     return cells
+
+
+_LEARNED = 0.1  # of the data
+RULES = ("search", "published")
+SEMI_TRAINED = 50 * 39  # rounds of 128 pictures: 50 epochs of a tenth of CIFAR-100, as the document trains
+
+
+def semi_trained(
+    model: str,
+    data: str,
+    spec: DataSpec,
+    rounds: int,
+    *,
+    rule: str,
+    policy: str = "",
+    seed: int,
+    device: torch.device,
+    data_root: Path | None,
+) -> nn.Module:
+    """The network in eval mode, untrained without rounds. `rule`: that of our search (Adam), or the document's."""
+    net = load_model(model, spec, seed, None).to(device)
+    if not rounds:
+        return net.eval()
+    public = load(data, "train", data_root)
+    plan = training(policy, rounds) if rule == "published" else dataclasses.replace(TRAINING, rounds=rounds)
+    learned = max(int(_LEARNED * len(public)), plan.clients * plan.batch_size)
+    some = torch.randperm(len(public), generator=generator(seed, "search"))[:learned]
+    return train(net, Dataset(public.spec, *public.take(some)), plan, seed).eval()

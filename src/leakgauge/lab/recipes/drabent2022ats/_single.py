@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, Self
+from typing import ClassVar
 
 import torch
 
@@ -16,21 +15,19 @@ from leakgauge.defenses.ats.scores import privacy_scores
 from leakgauge.engine.precision import set_precision
 from leakgauge.engine.randomness import generator, uniform
 from leakgauge.lab.policy_search import BLOCK, SINGLES
-from leakgauge.lab.recipes._measurement import Figures, Measurement
-from leakgauge.lab.recipes._recipe import Cell, Study, Table
-from leakgauge.lab.recipes.drabent2022ats._semi_trained import SEMI_TRAINED, semi_trained
-from leakgauge.lab.recipes.drabent2022ats._set_up import DATA, LENET, NAMES, NARROW, RESNET
+from leakgauge.lab.recipes.drabent2022ats._set_up import DATA, LENET, NAMES, NARROW, RESNET, SEMI_TRAINED, semi_trained
+from leakgauge.lab.reproduce.recipe import Cell, Figures, Measurement, Study, Table
 from leakgauge.setup.setup import pick_device
 
 CLAIMED = (3, 15, 26, 18, 1)  # claim 6: shift across 9, brightness 9 and 6, contrast 7 and 6
-_SCORED = ((), *((n,) for n in SINGLES))  # pictures as they are come first
+_SCORED = ((), *((n,) for n in SINGLES))  # untransformed pictures come first
 
 
 @dataclass(frozen=True, kw_only=True)
 class OperationScores(Measurement):
     """S_pri of each different operation over the same pictures, and how many of the five lowest are the claimed ones.
 
-    Two that change nothing are among the 29 and cannot be told from pictures as they are.
+    Two of the 29 operations change nothing: their scores equal those of untransformed pictures.
     """
 
     unit: ClassVar[str] = "pictures"
@@ -40,13 +37,6 @@ class OperationScores(Measurement):
     pictures: int = 100
     rounds: int = 0  # of training, on a tenth of the data
     rule: str = "search"
-
-    @property
-    def size(self) -> int:
-        return self.pictures
-
-    def resized(self, size: int) -> Self:
-        return dataclasses.replace(self, pictures=size)
 
     @property
     def title(self) -> str:

@@ -1,12 +1,11 @@
 """Drabent et al., "[Re] Replication study of Privacy-preserving Collaborative Learning", ReScience C 2022.
 
-Automatic transformation search (Gao et al. 2021), replicated: what policies keep from an attacker, from one who knows
-them, on other data and early in training; what they cost; whether the score that finds them foresees what leaks.
+Automatic transformation search (Gao et al. 2021), replicated: what policies hide from an attacker, also from one who
+knows them, on other data and early in training; what they cost; and whether their score predicts what leaks.
 """
 
 from __future__ import annotations
 
-from leakgauge.lab.recipes._recipe import Recipe
 from leakgauge.lab.recipes.drabent2022ats._accuracy import FIGURE_4, TABLE_ACCURACY
 from leakgauge.lab.recipes.drabent2022ats._attacks import TABLE_2, TABLE_3
 from leakgauge.lab.recipes.drabent2022ats._correlation import FIGURE_2
@@ -15,6 +14,7 @@ from leakgauge.lab.recipes.drabent2022ats._elsewhere import TABLE_5, TABLE_6, TA
 from leakgauge.lab.recipes.drabent2022ats._pictures import TABLE_PICTURES
 from leakgauge.lab.recipes.drabent2022ats._policies import TABLE_1, TABLE_4, TABLE_DISTRIBUTION
 from leakgauge.lab.recipes.drabent2022ats._single import FIGURE_6
+from leakgauge.lab.reproduce.recipe import Recipe
 
 RECIPE = Recipe(
     name="drabent2022ats",

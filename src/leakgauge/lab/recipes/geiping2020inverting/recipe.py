@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from leakgauge.lab.recipes._recipe import Cell, Recipe, Run, Table
+from leakgauge.lab.reproduce.recipe import Cell, Recipe, Run, Table
 from leakgauge.types import Scenario, Training
 
 _TRIALS = {"LeNet": 100, "ResNet20-4": 50}
@@ -11,7 +11,7 @@ _SMOOTH = "inverting-gradients:sign=hard,decay=steps,tv=1e-2"
 _EUCLIDEAN = "idlg:restarts=1"  # squared distance, L-BFGS, random start; the labels are given
 _SHORT = "idlg:restarts=1,steps=100"  # on the larger network: 2,000 evaluations
 _NETWORKS = {"LeNet": "lenet-dlg", "ResNet20-4": "resnet20-4"}
-_INPUTS = {"normalised": "data", "raw pixels": "none"}  # what the network reads; see the note
+_INPUTS = {"normalised": "data", "raw pixels": "none"}  # the input of the network; see the note
 _TRAINING = {  # rounds of ten clients x 32 samples
     "LeNet": Training(rounds=3000, optimizer="adam", lr=0.003),
     "ResNet20-4": Training(rounds=2000, optimizer="adam", lr=0.001),
@@ -26,7 +26,9 @@ _REPORTED = {  # network, state -> (cosine PSNR, std), (Euclidean PSNR)
 
 def _attacked(network: str, state: str, inputs: str, attack: str) -> Run:
     training = _TRAINING[network] if state == "trained" else Training()
-    rounded = network == "ResNet20-4" and attack == _COSINE  # only signs are used: enough for them, and twice as fast
+    rounded = (
+        network == "ResNet20-4" and attack == _COSINE
+    )  # only signs are used, so this is precise enough and twice as fast
     return Run(
         Scenario(
             model=f"{_NETWORKS[network]}:normalize={_INPUTS[inputs]}",

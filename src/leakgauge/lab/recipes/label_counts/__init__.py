@@ -1,1 +1,1 @@
-"""How many labels of a batch each counting rule reads: a table of our own, no paper's."""
+"""How many labels of a batch each counting rule recovers: our own tables, of no paper."""

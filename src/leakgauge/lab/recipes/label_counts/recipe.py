@@ -1,8 +1,8 @@
-"""Labels read off a batch's gradient, rule by rule, against batch size, the model's state and noise."""
+"""Labels recovered from the gradient of a batch: rules, by batch size, state of the model and noise."""
 
 from __future__ import annotations
 
-from leakgauge.lab.recipes._recipe import Cell, Recipe, Run, Table
+from leakgauge.lab.reproduce.recipe import Cell, Recipe, Run, Table
 from leakgauge.matching.label_counts import RULES
 from leakgauge.types import Scenario, Training
 
@@ -10,7 +10,7 @@ _DATA = {"mnist": "MNIST", "cifar10": "CIFAR-10", "cifar100": "CIFAR-100"}
 _SIZES = {1: (100, 1), 8: (100, 1), 64: (100, 1), 256: (25, 2), 1024: (9, 6), 4096: (2, 25)}  # victims, base seeds
 _RELU = "lenet-dlg:activation=relu,init=default"
 _TRAINED = Training(rounds=200, optimizer="adam", lr=0.003)
-_STATES = {  # how the network stands -> its name, what it went through
+_STATES = {  # state of the network -> its name, its training
     "untrained": (_RELU, Training()),
     "trained": (_RELU, _TRAINED),
     "untrained, U(-0.5, 0.5)": ("lenet-dlg", Training()),
@@ -39,7 +39,7 @@ def _attacked(data: str, state: str, rule: str, size: int, noise: float = 0.0) -
 
 
 def _cells(data: str) -> tuple[Cell, ...]:
-    """The uniform start is DLG's own; it is measured on one data set."""
+    """The uniform first weights are DLG's; they are measured on one data set."""
     states = list(_STATES) if data == "mnist" else list(_STATES)[:2]
     return tuple(
         Cell(

@@ -1,6 +1,6 @@
-"""From measured cells to standings: the strongest attacker of each row, its price, and what another row does better.
+"""From measured cells to standings: the strongest attacker of each row, its price, and rows that are better.
 
-A row counts only when every attacker of its scenario was measured, those who know the defense among them. It is ranked
+A row counts only when every attacker of its scenario was measured, including those who know the defense. It is ranked
 by the share of records that its strongest attacker recovers, then by accuracy. What it costs may be measured later.
 """
 
@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from leakgauge.lab.recipes._measured import Entry
-from leakgauge.lab.recipes._recipe import Recipe, Table
+from leakgauge.lab.reproduce.measured import Entry
+from leakgauge.lab.reproduce.recipe import Recipe, Table
 from leakgauge.types import UNDEFENDED
 
 INFORMED = ", knowing the defense"  # how the column of an adaptive attacker ends
 TRAINING, BLIND = "training", "without the update"  # the other columns
-BEATEN = 0.5  # share of records from which a defense counts as beaten
+BEATEN = 0.5  # a defense is beaten from this share of recovered records
 _GUESS = "mean-image"
 
 
@@ -30,7 +30,7 @@ class Attacker:
     records: int
     picture: bool
     closeness: float  # mean SSIM of pictures, or minus the mean MSE of a table's records
-    surely: float  # the end of its 95 % interval where less is recovered
+    surely: float  # the lower end of its 95 % interval
     worst: float | None  # of the most exposed record, in the same units
     labels: float | None = None
 
@@ -98,7 +98,7 @@ def _row(name: str, cells: dict[str, dict[str, Entry]], price_missing: bool = Fa
 
 
 def _attacker(column: str, found: dict[str, Entry]) -> Attacker:
-    """A figure of a floor is named as an attacker's, with `_blind` behind it."""
+    """The figures of a floor have the names of an attacker's, with `_blind` appended."""
     value = {statistic.removesuffix("_blind"): entry.value for statistic, entry in found.items()}
     share = found.get("recognised") or found["recognised_blind"]
     picture = "ssim" in value
@@ -121,7 +121,7 @@ def _attacker(column: str, found: dict[str, Entry]) -> Attacker:
 
 
 def standing(row: Row, guess: Attacker) -> str:
-    """`beaten`, `leaks`, `near` or `holds`; nobody is blamed for what a guess recovers as well."""
+    """`beaten`, `leaks`, `near` or `holds`; what a guess recovers as well is not counted against a defense."""
     found = row.strongest
     if found.recovered > guess.recovered:
         return "beaten" if found.recovered >= BEATEN else "leaks"
@@ -131,7 +131,7 @@ def standing(row: Row, guess: Attacker) -> str:
 def dominated_by(row: Row, rows: Sequence[Row], guess: Attacker) -> Row | None:
     """The first other row that is no worse in leak, accuracy and promise and better in one, to the digits shown.
 
-    What comes no closer than a guess shows nothing, so all of that counts as equal.
+    Results that are no closer than a guess count as equal to the guess.
     """
     if row.accuracy is None:
         return None
@@ -243,6 +243,6 @@ def _accuracy(row: Row) -> str:
 
 
 def _promise(row: Row) -> str:
-    if row.is_floor or row.price_missing:  # a promise is accounted over the training
+    if row.is_floor or row.price_missing:  # epsilon is computed over the training
         return ""
     return "none" if row.epsilon is None else f"epsilon {row.epsilon:.3g}"

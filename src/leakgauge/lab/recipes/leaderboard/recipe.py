@@ -1,20 +1,66 @@
 """Which defense holds, and at what price? Every defense at two strengths, on one fixed scenario per data set.
 
-A row is a defense as it is set, a column one attacker or the training. Each cell runs by itself and is kept by itself,
-so a row can be measured alone, and another attack is another column. `_board` makes the ranking of it.
+A row is a defense with its settings, a column is one attacker or the training. Each cell runs by itself and is kept by
+itself, so a row can be measured alone, and another attack is another column. `_board` ranks the rows.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import ClassVar
 
 from leakgauge import catalog
-from leakgauge.lab.recipes._recipe import Cell, Recipe, Run, Study, Table
-from leakgauge.lab.recipes._training import FederatedTraining
+from leakgauge.audit.run import Watch, run_audit
 from leakgauge.lab.recipes.leaderboard import _board
-from leakgauge.lab.recipes.leaderboard._floor import Floor
+from leakgauge.lab.reproduce.recipe import Cell, Figures, Measurement, Recipe, Run, Study, Table
+from leakgauge.lab.reproduce.statistics import recognised
+from leakgauge.lab.reproduce.training import FederatedTraining
 from leakgauge.setup.plan import informed_by, parse_chain
 from leakgauge.types import UNDEFENDED, Client, Federation, Partition, Scenario
+
+
+@dataclass(frozen=True, kw_only=True)
+class Floor(Measurement):
+    """One floor on the victims of a scenario: the same records that the attacks are scored on."""
+
+    unit: ClassVar[str] = "victims"
+    counted: ClassVar[str] = "trials"
+
+    floor: str  # mean-image or random-guess
+    model: str
+    data: str
+    trials: int
+    batch_size: int = 1
+    local: Client = field(default_factory=Client)
+
+    @property
+    def title(self) -> str:
+        return f"{self.floor} on {self.data}: {self.trials} victims, seed {self.seed}"
+
+    @property
+    def setting(self) -> str:
+        return "the update is not looked at"
+
+    def figures(self, device: str, data_root: Path | None, watch: Watch) -> Figures:
+        scenario = Scenario(
+            model=self.model,
+            data=self.data,
+            batch_size=self.batch_size,
+            trials=self.trials,
+            local=self.local,
+            attacks=(self.floor,),
+            seed=self.seed,
+        )
+        report, _ = run_audit(scenario, device=device, data_root=data_root, watch=watch)
+        records = [dict(r) for f in report.findings if f.attack == self.floor for r in f.records]
+        found = {"recognised_blind": tuple(float(recognised(r)) for r in records)}
+        for metric, name in (("ssim", "ssim_blind"), ("psnr", "psnr_blind"), ("mse", "mse_blind")):
+            values = tuple(v for r in records if (v := r.get(metric)) is not None)
+            if values:
+                found[name] = values
+        return found
+
 
 FLOORS = ("mean-image", "random-guess")
 DELTA = 1e-5  # of every promise here
@@ -34,11 +80,11 @@ class Fixed:
     rounds: int
     server_lr: float
     sigmas: tuple[float, float]  # the least noise, to three digits, that promises _PROMISES; a test holds them to it
-    most: int = 0  # samples of each label that a client holds at most; 0 for its whole share
+    most: int = 0  # at most so many samples of each label per client; 0 for its whole share
     per_round: int = 10
     pictures: bool = True
     left_out: tuple[str, ...] = ()  # defenses that do not fit this data
-    remark: str = ""  # what a reader of the board has to know besides
+    remark: str = ""  # added to the note of the table
 
     @property
     def q(self) -> float:
@@ -69,7 +115,7 @@ FIXED = (
         remark=" Whoever always answers 'below 50K' is right for 76.4 %: a row at that accuracy has learnt nothing.",
     ),
 )
-_LOCAL = Client(batchnorm="train")  # nobody but key-lock has a BatchNorm, and its paper trains it so
+_LOCAL = Client(batchnorm="train")  # only key-lock has a BatchNorm, and its paper uses train mode
 
 
 @dataclass(frozen=True)
@@ -123,7 +169,7 @@ LEFT_OUT = {
 
 
 def defenses(fixed: Fixed) -> tuple[str, ...]:
-    """Every row of a board but the floors: no defense, each that fits at two strengths, new ones at their defaults."""
+    """All rows but the floors: no defense, each fitting defense at two strengths, new ones with their defaults."""
     rows = [UNDEFENDED]
     for name, strengths in STRENGTHS.items():
         if name in fixed.left_out:
@@ -134,12 +180,12 @@ def defenses(fixed: Fixed) -> tuple[str, ...]:
 
 
 def _as_measured(defense: str) -> str:
-    """A lock that each client drew for itself: the boards were measured with it."""
+    """The boards were measured with a lock that each client draws itself."""
     return f"{defense},first_lock=client" if defense.startswith("key-lock:") else defense
 
 
 def _attacked(fixed: Fixed, defense: str) -> list[Cell]:
-    """Each attacker, and its versions who know the defense, where knowing changes anything."""
+    """Each attacker, and with the knowledge of the defense if that changes anything."""
     chain = () if defense == UNDEFENDED else (_as_measured(defense),)
     scores = ("ssim", "ssim_largest", "psnr") if fixed.pictures else ("mse", "mse_smallest")
     figures = dict.fromkeys(("recognised", *scores, "label_accuracy"))

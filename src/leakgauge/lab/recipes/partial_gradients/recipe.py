@@ -2,13 +2,99 @@
 
 The thesis of Ren (Swansea 2023) names partial gradients as future work and has no figures. Its Claim 4 says that the
 gradient of a BatchNorm layer contains the input and the label.
+
+The last table asks how much of the unseen layers follows from the seen ones. The attack finds samples that explain the
+seen layers. The gradient of those samples is the guess of the whole update; it is compared with the true update on the
+unseen layers alone.
 """
 
 from __future__ import annotations
 
-from leakgauge.lab.recipes._recipe import Cell, Recipe, Run, Study, Table
-from leakgauge.lab.recipes.partial_gradients._inferred import InferredGradient
-from leakgauge.types import Client, Scenario
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from leakgauge import catalog
+from leakgauge.audit.run import Watch
+from leakgauge.client.chain import client_step, prepared
+from leakgauge.client.observe import facts_about, observe
+from leakgauge.engine.randomness import uniform
+from leakgauge.lab.reproduce.recipe import Cell, Figures, Measurement, Recipe, Run, Study, Table
+from leakgauge.metrics.distances import gradient_similarity
+from leakgauge.setup.plan import parse_chain
+from leakgauge.setup.setup import load_setup
+from leakgauge.types import UNDEFENDED, Batch, Client, Scenario
+
+Tensors = dict[str, Tensor]
+
+
+@dataclass(frozen=True, kw_only=True)
+class InferredGradient(Measurement):
+    """One sample per update. Cosine and relative error of the unseen layers, and the cosine of a gradient of noise."""
+
+    unit: ClassVar[str] = "victims"
+
+    model: str
+    data: str
+    attack: str
+    shared_layers: str
+    defense: str = UNDEFENDED
+    batchnorm: str = "eval"
+    victims: int = 50
+
+    @property
+    def title(self) -> str:
+        return (
+            f"the gradient of {self.model} inferred from {self.shared_layers}, {self.defense}, {self.data}: "
+            f"{self.size} victims, seed {self.seed}"
+        )
+
+    def figures(self, device: str, data_root: Path | None, watch: Watch) -> Figures:
+        watch(0, 1, "", 0.0)
+        chain = () if self.defense == UNDEFENDED else (self.defense,)
+        scenario = Scenario(
+            model=self.model,
+            data=self.data,
+            attacks=(self.attack,),
+            shared_layers=self.shared_layers,
+            trials=self.victims,
+            local=Client(batchnorm=self.batchnorm),
+            defenses=chain,
+            seed=self.seed,
+        )
+        setup, defenses = load_setup(scenario, data_root, device), parse_chain(self.defense)
+        sent, whole = prepared(setup.model, *defenses), setup.update(defenses, setup.model)
+        threat = setup.threat_model
+        facts = facts_about(sent, setup.batch, setup.data, scenario.local, setup.public, threat.facts)
+        seen = observe(sent, whole, threat, facts, scenario.shared_layers)
+        found = catalog.build("attacks", self.attack)(seen, scenario.seeds)
+        assert found.inputs is not None
+        assert found.labels is not None
+        noise = uniform(scenario.seeds, "inferred/noise", found.inputs.shape[1:]).to(found.inputs)
+        true = {name: tensor for name, tensor in whole.tensors.items() if name not in seen.update.tensors}
+        inferred, blind = (
+            client_step(scenario.local)(sent, Batch(inputs, found.labels), scenario.seeds).tensors
+            for inputs in (found.inputs, noise)
+        )
+        return inferred_figures(true, dict(inferred), dict(blind))
+
+
+def inferred_figures(true: Tensors, inferred: Tensors, blind: Tensors) -> Figures:
+    """Three figures with one number per victim, over the tensors of `true`, which are the unseen ones."""
+    mine, noise = ({name: tensors[name] for name in true} for tensors in (inferred, blind))
+    difference, size = (
+        torch.stack([(t[n] - o[n] if o else t[n]).double().flatten(1).square().sum(1) for n in true]).sum(0).sqrt()
+        for t, o in ((true, mine), (true, None))
+    )
+    return {
+        "inferred_cosine": tuple(gradient_similarity(true, mine).tolist()),
+        "inferred_error": tuple((difference / size.clamp_min(1e-300)).tolist()),
+        "inferred_cosine_blind": tuple(gradient_similarity(true, noise).tolist()),
+    }
+
 
 _LAYERS = {"lenet-dlg": ("conv1", "conv2", "conv3", "fc"), "lenet-cpl": ("conv1", "conv2", "conv3", "conv4", "fc")}
 _DATA = {"cifar10": "CIFAR-10", "mnist": "MNIST"}
@@ -20,7 +106,9 @@ def _subsets(layers: tuple[str, ...]) -> list[str]:
     """All, then one alone, growing from either end, and all but one."""
     count = len(layers)
     ends = [f"{end}:{n}" for end in ("first", "last") for n in range(2, count)]
-    all_but_one = ["+".join(kept for kept in layers if kept != left) for left in layers[1:-1]]  # the ends are above
+    all_but_one = [
+        "+".join(kept for kept in layers if kept != left) for left in layers[1:-1]
+    ]  # the first and the last are in `ends`
     return ["all", *layers, *ends, *all_but_one]
 
 
@@ -99,7 +187,7 @@ TABLE_BATCHNORM = Table(
                     trials=50,
                     local=Client(batchnorm="train"),
                     metrics=("psnr_aligned",),
-                    variants="adaptive",  # who knows of the BatchNorm stretches what is found
+                    variants="adaptive",  # an attacker who knows the BatchNorm stretches the result
                 )
             ),
             {"psnr_aligned": None, "psnr_aligned_above(20)": None, "label_accuracy": None},

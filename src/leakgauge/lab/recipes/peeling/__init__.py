@@ -1,1 +1,1 @@
-"""How far peeling carries."""
+"""How large the batches are that peeling recovers."""

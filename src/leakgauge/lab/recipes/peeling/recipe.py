@@ -1,9 +1,104 @@
-"""How far exact, certified recovery of batches carries: by batch size, data, training and defense. Our own tables."""
+"""Exact, certified recovery of batches: how much of them, by batch size, data, training and defense. Our own tables."""
 
 from __future__ import annotations
 
-from leakgauge.lab.recipes._recipe import Cell, Recipe, Study, Table
-from leakgauge.lab.recipes.peeling._batches import PeeledBatches
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from leakgauge.attacks.peeling import Peeling
+from leakgauge.audit.run import Watch
+from leakgauge.errors import LeakgaugeError
+from leakgauge.execution.table_cell import TrialRun
+from leakgauge.lab.reproduce.recipe import Cell, Figures, Measurement, Recipe, Study, Table
+from leakgauge.setup.plan import informed_by, parse_chain
+from leakgauge.setup.setup import load_setup
+from leakgauge.types import UNDEFENDED, Scenario, Training
+
+_SAME = 0.03  # a certified sample with at most this error in every entry is a private one
+
+
+@dataclass(frozen=True, kw_only=True)
+class PeeledBatches(Measurement):
+    """Batches of one client each, on one model of one hidden layer."""
+
+    unit: ClassVar[str] = "batches"
+
+    data: str
+    batch_size: int
+    batches: int = 20
+    hidden: int = 1000
+    training: str = ""  # of the model, such as "rounds=20,optimizer=sgd"
+    defense: str = UNDEFENDED
+    informed: bool = False  # does the attacker know the defense?
+
+    @property
+    def title(self) -> str:
+        knows = " (known)" if self.informed else ""
+        trained = f" after {self.training}" if self.training else ""
+        return (
+            f"{self.batches} batches of {self.batch_size}, {self.data}, {self.hidden} units{trained}, "
+            f"{self.defense}{knows}, seed {self.seed}"
+        )
+
+    @property
+    def setting(self) -> str:
+        return self.training
+
+    def figures(self, device: str, data_root: Path | None, watch: Watch) -> Figures:
+        scenario = Scenario(
+            model=f"mlp:activation=relu,hidden={self.hidden}",
+            data=self.data,
+            batch_size=self.batch_size,
+            trials=self.batches,
+            seed=self.seed,
+            training=Training.from_text(self.training),
+            defenses=() if self.defense == UNDEFENDED else (self.defense,),
+        )
+        setup, defenses = load_setup(scenario, data_root, device), parse_chain(self.defense)
+        attack, ways = Peeling(), informed_by(Peeling(), defenses) if self.informed else ((),)
+        if not ways:
+            raise LeakgaugeError(f"peeling gains nothing by knowing {self.defense}")
+        truth = setup.behind(defenses)
+        trial_run = TrialRun(setup, attack, defenses, setup.threat_model, truth, self.informed, ways[0])
+        shares, whole, not_private, counts, seconds, cpu = [], [], [], [], [], []
+        for trial in range(self.batches):
+            began = time.process_time()
+            result = trial_run.of([trial], lambda _: None)
+            cpu.append(time.process_time() - began)
+            assert result.inputs is not None
+            assert result.certified is not None
+            certified = int(result.certified[0])
+            known = _private(result.inputs[0, :certified], truth.inputs[trial])
+            samples = truth.inputs.shape[1]
+            shares.append(certified / samples)
+            whole.append(float(known == samples))
+            not_private.append(float(certified - known))
+            counts.append(float(certified))
+            seconds.append(result.seconds)
+            watch(trial, self.batches, "", 1.0)
+        return {
+            "certified": tuple(shares),
+            "whole_batches": tuple(whole),
+            "not_private": tuple(not_private),
+            "certificates": tuple(counts),
+            "batch_seconds": tuple(seconds),
+            "batch_cpu_seconds": tuple(cpu),
+        }
+
+
+def _private(certified: Tensor, truth: Tensor) -> int:
+    """How many distinct private samples (N, *shape) are among the certified ones (K, *shape)."""
+    if not len(certified):
+        return 0
+    errors = torch.cdist(certified.flatten(1).double(), truth.flatten(1).double(), p=float("inf"))
+    near, who = errors.min(1)
+    return len(set(who[near <= _SAME].tolist()))
+
 
 _SIZES = (8, 32, 64, 128, 256, 512)
 _FIGURES = dict.fromkeys(
@@ -16,7 +111,7 @@ _ROWS = {  # row -> data, training of the model
     "CIFAR-10, 50 rounds of SGD": ("cifar10", "rounds=50,optimizer=sgd,lr=0.05"),
     "CIFAR-10, 20 rounds of Adam": ("cifar10", "rounds=20,optimizer=adam,lr=0.01"),
 }
-_PROMISED = ("CIFAR-10", (64, 128))  # the cells with 100 batches: no false certificate among 200
+_PROMISED = ("CIFAR-10", (64, 128))  # the cells with 100 batches: there was no false certificate among 200
 
 
 def _sizes() -> tuple[Cell, ...]:
@@ -74,7 +169,7 @@ _DEFENSES = (
     "sensitivity:gamma=0.2,root=10,probes=1",
 )
 _KNOWN = ("clip:norm=0.1", "dropout:p=0.5", "mixup", "precode")
-_OWN_LOCK = "key-lock:first_lock=client"  # what the row of key-lock was measured with
+_OWN_LOCK = "key-lock:first_lock=client"  # the row of key-lock was measured with this
 _BATCH = 16
 
 

@@ -1,8 +1,8 @@
-"""Section 4.2.3: does mixing protect a client from a fellow client?"""
+"""Section 4.2.3: does mixing protect a client from another client?"""
 
 from __future__ import annotations
 
-from leakgauge.lab.recipes._recipe import Cell, Run, Table
+from leakgauge.lab.reproduce.recipe import Cell, Run, Table
 from leakgauge.types import UNDEFENDED, Scenario
 
 _VICTIMS = 50

@@ -1,17 +1,15 @@
-"""Figure 4.2, the two-Gaussians toy, as a table: every aggregator on every case, over many seeds."""
+"""Figure 4.2, the toy of two Gaussians, as a table: every aggregator on every case, over many seeds."""
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, Self
+from typing import ClassVar
 
 from leakgauge.audit.run import Watch
 from leakgauge.federation.centralised import NAME as CENTRALISED
-from leakgauge.lab.recipes._measurement import Figures, Measurement
-from leakgauge.lab.recipes._recipe import Cell, Study, Table
+from leakgauge.lab.reproduce.recipe import Cell, Figures, Measurement, Study, Table
 from leakgauge.lab.two_gaussians.cases import CASES
 from leakgauge.lab.two_gaussians.comparing import Run, agreement, one_run, run_of, trained
 from leakgauge.lab.two_gaussians.training import PUBLISHED, Local
@@ -28,8 +26,8 @@ AGGREGATORS = (
     f"{LEARNED}:every=5",
 )
 _SEEDS = 20
-_trained_once = functools.cache(one_run)  # FedAvg stands beside all the others
-_kept = functools.cache(trained)  # and so does the centralised model
+_trained_once = functools.cache(one_run)  # every aggregator is compared with FedAvg
+_kept = functools.cache(trained)  # and with the centralised model
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,13 +41,6 @@ class ToyFederations(Measurement):
     federations: int = _SEEDS
     rounds: int = 10
     samples: int = 500
-
-    @property
-    def size(self) -> int:
-        return self.federations
-
-    def resized(self, size: int) -> Self:
-        return dataclasses.replace(self, federations=size)
 
     @property
     def title(self) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from leakgauge.lab.recipes._recipe import Run
+from leakgauge.lab.reproduce.recipe import Run
 from leakgauge.metrics.psnr import psnr_from_fedkl
 from leakgauge.types import Client, Scenario
 
@@ -14,7 +14,7 @@ NONE, PLAIN_NORM = "none", "batchnorm-only"
 ACTIVATIONS = ("identity", "sigmoid", "relu")
 LOCKS = {act: f"key-lock:activation={act},first_lock=client" for act in ACTIVATIONS}
 SERVERS_LOCKS = {act: f"key-lock:activation={act}" for act in ACTIVATIONS}  # as the text has it
-GRNN = "grnn:scale=mixed,variation=squared"  # the loss with which the figures were recorded, not the text's
+GRNN = "grnn:scale=mixed,variation=squared"  # the loss of the recorded figures, not that of the text
 MATCHING = "idlg:restarts=1"
 
 
@@ -27,7 +27,7 @@ def attacked(
     metrics: tuple[str, ...] = METRICS,
     way: str | None = None,
 ) -> Run:
-    """One attack, one configuration; an attacker who knows it uses that in this way ("" has no name, None: plain)."""
+    """One attack, one configuration; `way` is how the attacker uses that it knows it ("": the one way, None: plain)."""
     return Run(
         Scenario(
             model=model,
@@ -66,5 +66,5 @@ CONVENTION = (
     "48.13 dB. Raw scores are clamped to [0, 1]. Aligned ones fit one scale and one offset per image to the truth "
     "first: train-mode BatchNorm hides both for a single image."
 )
-TILED = f"{MATCHING},init=patterned-4"  # as an attacker begins behind a normalisation
-SEARCH = "joint, not stretched"  # how who knows the lock searches for it
+TILED = f"{MATCHING},init=patterned-4"  # the start of an attacker behind a normalisation
+SEARCH = "joint, not stretched"  # how an informed attacker searches for the lock

@@ -1,15 +1,13 @@
 """Ren, "Gradient Leakage and Protection for Federated Learning", thesis, Swansea 2023, chapter 5 (FedKL).
 
-Beside every locked network stands the same one with a plain BatchNorm, and beside every attack the one that knows.
+Every locked network is measured beside the same one with a plain BatchNorm, and every attack beside an informed one.
 """
 
 from __future__ import annotations
 
-from leakgauge.lab.recipes._recipe import Recipe
 from leakgauge.lab.recipes.ren2022fedkl._accuracy import TABLE_1, TABLE_1_CONSTANT, TABLE_3, TABLE_3_OWN
-from leakgauge.lab.recipes.ren2022fedkl._leaks import TABLE_4, TABLE_4_GRNN, TABLE_5
-from leakgauge.lab.recipes.ren2022fedkl._printed import TABLE_6
-from leakgauge.lab.recipes.ren2022fedkl._sharing import TABLE_7, TABLE_7_OWN
+from leakgauge.lab.recipes.ren2022fedkl._leaks import TABLE_4, TABLE_4_GRNN, TABLE_5, TABLE_6, TABLE_7, TABLE_7_OWN
+from leakgauge.lab.reproduce.recipe import Recipe
 
 RECIPE = Recipe(
     name="ren2022fedkl",

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from leakgauge.lab.recipes._recipe import Cell, Table
 from leakgauge.lab.recipes.ren2022grnn._cells import BESIDE, DATA, IG, LARGE, LOSS, SIZES, SMALL, attacked, victims
+from leakgauge.lab.reproduce.recipe import Cell, Table
 
 _Figures = dict[str, tuple[tuple[float, float], ...]]  # data -> by batch size: label accuracy, its standard deviation
 _LABELS: _Figures = {  # GRNN on LeNet

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from leakgauge.lab.recipes._recipe import Run
+from leakgauge.lab.reproduce.recipe import Run
 from leakgauge.metrics.psnr import psnr_from_fedkl
 from leakgauge.types import Client, Scenario
 
@@ -14,10 +14,10 @@ LOSS = "scale=mixed,variation=squared"  # a sum of squares beside a mean: what a
 GRNN = {SMALL: f"grnn:{LOSS}", LARGE: f"grnn:tv=1e-06,{LOSS}"}  # the paper's weights of total variation
 DLG = "dlg:restarts=1"  # one attempt, as GRNN has
 IG = "inverting-gradients:sign=hard,decay=steps"  # as released
-BESIDE = {"DLG": DLG, "Inverting Gradients": IG}  # the others who are shown the same updates
+BESIDE = {"DLG": DLG, "Inverting Gradients": IG}  # the other attacks on the same updates
 SIZES = (1, 4, 8, 16, 32, 64, 128, 256)  # images in an update
 _VICTIMS = {1: 50, 4: 20, 8: 10, 16: 8, 32: 4, 64: 2, 128: 2, 256: 1}
-_FACES = 250  # that victims are drawn from, each once
+_FACES = 250  # faces to draw victims from, each once
 _BATCH_STATISTICS = Client(batchnorm="train")  # as GRNN runs its ResNet
 
 
@@ -30,7 +30,7 @@ def attacked(model: str, data: str, *, trials: int, attack: str | None = None, s
 
 
 def victims(data: str, size: int) -> int:
-    """Updates of so many images; none where the faces do not suffice."""
+    """The number of updates with so many images; 0 if there are not enough faces."""
     return min(_VICTIMS[size], _FACES // size) if data == "lfw" else _VICTIMS[size]
 
 

@@ -1,1 +1,1 @@
-"""PRECODE, plain and by attackers who know it."""
+"""PRECODE, against plain attackers and attackers who know it."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from leakgauge.lab.recipes._recipe import Cell, Recipe, Run, Table
+from leakgauge.lab.reproduce.recipe import Cell, Recipe, Run, Table
 from leakgauge.types import Scenario
 
 _DATA = {"cifar10": "CIFAR-10", "mnist": "MNIST"}

@@ -1,1 +1,1 @@
-"""Soteria, plain and muted."""
+"""Soteria, against plain attackers and attackers who leave the defended layer out."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from leakgauge.lab.recipes._recipe import Cell, Recipe, Run, Table
+from leakgauge.lab.reproduce.recipe import Cell, Recipe, Run, Table
 from leakgauge.types import Scenario
 
 _TRIALS = 50

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from leakgauge.lab.recipes._recipe import Cell, Recipe, Run, Table
+from leakgauge.lab.reproduce.recipe import Cell, Recipe, Run, Table
 from leakgauge.types import Scenario
 
 _DEFENSES = (
@@ -28,7 +28,7 @@ _DATA, _BATCH, _TRIALS = "cifar100", 16, 4
 
 def _cells() -> tuple[Cell, ...]:
     cells = []
-    for row, attack, model, told, has_louder in _SERVERS:
+    for row, attack, model, threat, has_louder in _SERVERS:
         for defense in _DEFENSES:
             scenario = Scenario(
                 model=model,
@@ -36,7 +36,7 @@ def _cells() -> tuple[Cell, ...]:
                 batch_size=_BATCH,
                 trials=_TRIALS,
                 attacks=(attack,),
-                threat_model=told,
+                threat_model=threat,
                 defenses=() if defense == "none" else (defense,),
             )
             variants = ("plain", "adaptive") if has_louder and defense in _LOUDER else ("plain",)

@@ -1,14 +1,14 @@
-"""Table II's leaks, A and B: what two attacks recover of six configurations. And our first look at what these cost."""
+"""Table II's leaks, A and B: what two attacks recover of six configurations. And a first look at the costs."""
 
 from __future__ import annotations
 
-from leakgauge.lab.recipes._recipe import Cell, Run, Table
 from leakgauge.lab.recipes.wang2022protect._set_up import DATA, averaged, by_dga, by_gia, trained
+from leakgauge.lab.reproduce.recipe import Cell, Run, Table
 from leakgauge.types import UNDEFENDED
 
 _GAUSSIAN, _LAPLACE = "gaussian:std=0.1", "laplace:scale=0.07071"  # both of variance 0.01
 _OURS_DGA, _OURS_GIA = "sensitivity:gamma=0.2,std=0.1", "sensitivity:gamma=0.3,std=0.1"
-_FIRST = ",keep=above,recut=true,root=10,probes=1"  # as it was when the table of costs was measured
+_FIRST = ",keep=above,recut=true,root=10,probes=1"  # the settings with which the table of costs was measured
 
 # Row, defense, attacker -> PSNR and SSIM on the three data sets.
 _Leak = tuple[tuple[float | None, float | None], ...]

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from leakgauge.audit.federated_training import Trained
-from leakgauge.lab.recipes._recipe import Cell, Study, Table
-from leakgauge.lab.recipes._training import FederatedTraining
 from leakgauge.lab.recipes.wang2022protect._set_up import DATA, OF_CIFAR, OF_MNIST, TRAINED
+from leakgauge.lab.reproduce.recipe import Cell, Study, Table
+from leakgauge.lab.reproduce.training import FederatedTraining
 from leakgauge.types import UNDEFENDED, Client, Federation
 
 _SEEDS = 3
@@ -15,20 +15,20 @@ _PAPER = Client(kind="fedavg", epochs=2, lr=0.01, batch_size=1)  # "local batch 
 _FAST = Client(kind="fedavg", epochs=2, lr=0.1)  # whole shares: as accurate undefended, a tenth of the steps
 _CONVNET = "convnet"
 _MNIST_ROUNDS, _CIFAR_ROUNDS = 200, 2000
-_TIMED = 22  # the first sets everything up
+_TIMED = 22  # the first prepares everything
 _LAPLACE = "laplace:scale=0.07071"  # of variance 0.01
 _COMPENSATED = {"LeNet": "sensitivity:gamma=0.2,std=0.1", "ConvNet": "sensitivity:gamma=0.3,std=0.1"}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Curve(FederatedTraining):
-    """A federated training that is also looked at after a quarter and a half of its rounds."""
+    """A federated training that is also tested after a quarter and after half of its rounds."""
 
     @property
-    def _looked_at_every(self) -> int:
+    def _test_every(self) -> int:
         return max(1, self.federation.rounds // 4)
 
-    def _on_the_way(self, own: Trained) -> dict[str, tuple[float, ...]]:
+    def _earlier_figures(self, own: Trained) -> dict[str, tuple[float, ...]]:
         seen = [r.accuracy for r in own.rounds if r.accuracy is not None]
         return {"accuracy_quarter": (seen[0],), "accuracy_half": (seen[min(1, len(seen) - 1)],)}
 
@@ -132,8 +132,8 @@ def _training() -> tuple[Cell, ...]:
 
 
 _LENET = _COMPENSATED["LeNet"]
-# Noise that a client adds to its weight difference has one scale, noise on the gradients behind it another: times the
-# rate. The paper says the former adds up to sharing gradients, and does not give its scale.
+# Noise on a client's weight difference has another scale than noise on its gradients: the rate is the factor between
+# them. The paper says the former adds up to sharing gradients, and does not give its scale.
 _WAYS = (
     ("no defense", UNDEFENDED),
     ("compensated", _LENET),
@@ -168,7 +168,7 @@ def _figure_2() -> tuple[Cell, ...]:
 
 
 def _weighted(study: Study) -> Study:
-    """The same federation with clients that count by their samples."""
+    """The same federation with clients weighted by their samples."""
     own = study.measurement
     assert isinstance(own, Curve)
     federation = Federation(**{**own.federation.as_dict(), "weighting": "samples"})

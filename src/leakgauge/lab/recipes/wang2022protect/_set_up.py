@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from leakgauge.lab.recipes._recipe import Run, Study
-from leakgauge.lab.recipes._training import FederatedTraining
+from leakgauge.lab.reproduce.recipe import Run, Study
+from leakgauge.lab.reproduce.training import FederatedTraining
 from leakgauge.types import UNDEFENDED, Client, Federation, Partition, Scenario
 
 DATA = {"mnist": "MNIST", "fashion-mnist": "Fashion-MNIST", "cifar10": "CIFAR-10"}
@@ -13,7 +13,9 @@ VICTIMS = 50
 DGA = "cpl:steps=75"  # L-BFGS, 1,500 iterations at most; the paper: 500
 GIA = "inverting-gradients:steps=500"  # the paper: 1,000
 LENET, CONVNET = "lenet-cpl", "convnet"  # untrained, as attacked
-TRAINED = "lenet-cpl:activation=relu,init=default"  # the sigmoid network as it is attacked does not learn in time
+TRAINED = (
+    "lenet-cpl:activation=relu,init=default"  # the attacked network, with sigmoids, does not learn in so few rounds
+)
 _LABELS_KNOWN = "honest-but-curious+labels"
 OF_MNIST = Partition(kind="classes", clients=100, classes=2)
 OF_CIFAR = Partition(kind="classes", clients=1000, classes=2)
@@ -27,7 +29,7 @@ def by_dga(data: str, defense: str = UNDEFENDED, **more: Any) -> Run:
 def by_gia(data: str, variant: str, defense: str = UNDEFENDED, **more: Any) -> Run:
     """The gradient inversion attack: cosine distance and Adam, on the convolutional network.
 
-    Each kind of attacker is a run of its own, so that none takes long. TF32 is enough for a direction.
+    Each kind of attacker is a separate run, so that none takes long. TF32 is precise enough for a direction.
     """
     given = {"model": CONVNET, "data": data, "attacks": (GIA,), "precision": "tf32"} | more
     return _attacked(**given, variants=variant if defense != UNDEFENDED else "both", defense=defense)

@@ -6,14 +6,14 @@ time every defense of ours takes.
 
 from __future__ import annotations
 
-from leakgauge.lab.recipes._recipe import Cell, Recipe, Table
 from leakgauge.lab.recipes.wang2022protect._attacks_and_costs import TABLE_2A, TABLE_2B, TABLE_COST
 from leakgauge.lab.recipes.wang2022protect._federation import TABLE_FIGURE_2, TABLE_TRAINING
 from leakgauge.lab.recipes.wang2022protect._set_up import trained
 from leakgauge.lab.recipes.wang2022protect._studies import TABLE_COMPENSATION, TABLE_Q, TABLE_SLICES
 from leakgauge.lab.recipes.wang2022protect._table_3 import TABLE_3A, TABLE_3B, TABLE_3C, TABLE_3D, TABLE_3E
+from leakgauge.lab.reproduce.recipe import Cell, Recipe, Table
 
-_ROUNDS = 22  # the first sets everything up
+_ROUNDS = 22  # the first prepares everything
 _DEFENSES = (
     "gaussian:std=0.1",
     "laplace:scale=0.1",

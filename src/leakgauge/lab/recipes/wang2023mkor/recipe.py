@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from leakgauge.lab.recipes._recipe import Cell, Recipe, Run, Table
+from leakgauge.lab.reproduce.recipe import Cell, Recipe, Run, Table
 from leakgauge.types import CROSS_ENTROPY, NLL_ON_LOGITS, Client, Scenario
 
 _LOSSES = {NLL_ON_LOGITS: "NLL on logits", CROSS_ENTROPY: "cross-entropy"}

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from leakgauge.lab.recipes._recipe import Cell, Run, Table
 from leakgauge.lab.recipes.wei2020cpl._set_up import CPL, DATA, DLG, INVERTING, attacked, cpl, started
+from leakgauge.lab.reproduce.recipe import Cell, Run, Table
 from leakgauge.types import Training
 
 _PRINTED = ("iterations", "asr", "label_accuracy", "ssim_of_successes", "mse_of_successes")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from leakgauge.lab.recipes._recipe import Cell, Table
 from leakgauge.lab.recipes.wei2020cpl._set_up import DATA, FEWER, INVERTING, attacked, cpl
+from leakgauge.lab.reproduce.recipe import Cell, Table
 from leakgauge.types import Client
 
 _BATCHES = {  # size -> iterations, ASR, SSIM, MSE, then victims per base seed, base seeds (one in four LFW pictures)

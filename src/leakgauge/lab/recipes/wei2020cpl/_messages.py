@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from leakgauge.lab.recipes._recipe import Cell, Table
 from leakgauge.lab.recipes.wei2020cpl._set_up import DATA, FEWER, SCORES, attacked, cpl, started, trained
+from leakgauge.lab.reproduce.recipe import Cell, Table
 from leakgauge.types import UNDEFENDED
 
 _PERCENT = (0, 1, 10, 20, 30, 40, 50, 70, 80, 90)  # 0: the paper's "original"

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from leakgauge.lab.recipes._recipe import Cell, Table
 from leakgauge.lab.recipes.wei2020cpl._set_up import DATA, FEWER, attacked
+from leakgauge.lab.reproduce.recipe import Cell, Table
 
 _MEASURED: dict[str, float | None] = dict.fromkeys(("asr", "iterations", "recognised", "ssim", "mse"))
 _OPTIMISERS = {

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from leakgauge.lab.recipes._recipe import Run, Study
-from leakgauge.lab.recipes._training import FederatedTraining
+from leakgauge.lab.reproduce.recipe import Run, Study
+from leakgauge.lab.reproduce.training import FederatedTraining
 from leakgauge.types import UNDEFENDED, Client, Federation, Partition, Scenario
 
 DATA = {"mnist": "MNIST", "cifar10": "CIFAR-10", "cifar100": "CIFAR-100", "lfw": "LFW"}
 TRIALS = 100  # the paper: 100 images x 10 seeds
-FEWER = 50  # where a defense makes every victim use up its steps
+FEWER = 50  # where a defense makes the attack use all its steps
 CPL = "cpl:absolute_threshold=0.0001"  # one reading: of the squared distance, whatever the gradient's size
 DLG = "dlg:restarts=1,absolute_threshold=0.0001"
 INVERTING = "inverting-gradients:sign=hard,decay=steps"  # as published

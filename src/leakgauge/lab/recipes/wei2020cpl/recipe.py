@@ -6,13 +6,12 @@ ours: `docs/papers/wei2020.md`.
 
 from __future__ import annotations
 
-from leakgauge.lab.recipes._recipe import Recipe
 from leakgauge.lab.recipes.wei2020cpl._comparison import TABLE_2, TABLE_3
 from leakgauge.lab.recipes.wei2020cpl._local_training import TABLE_6A, TABLE_6B, TABLE_9
 from leakgauge.lab.recipes.wei2020cpl._messages import TABLE_7A, TABLE_7B, TABLE_8
 from leakgauge.lab.recipes.wei2020cpl._networks import FIGURE_4, FIGURE_6, FIGURE_8
-from leakgauge.lab.recipes.wei2020cpl._starting import TABLE_4
-from leakgauge.lab.recipes.wei2020cpl._termination import TABLE_1, TABLE_5
+from leakgauge.lab.recipes.wei2020cpl._starting import TABLE_1, TABLE_4, TABLE_5
+from leakgauge.lab.reproduce.recipe import Recipe
 
 RECIPE = Recipe(
     name="wei2020cpl",

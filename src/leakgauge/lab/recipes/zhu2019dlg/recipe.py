@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from leakgauge.lab.recipes._recipe import Cell, Recipe, Run, Table
+from leakgauge.lab.reproduce.recipe import Cell, Recipe, Run, Table
 from leakgauge.metrics.psnr import psnr_from_fedkl
 from leakgauge.types import Scenario, Training
 

@@ -1,0 +1,1 @@
+"""What runs a recipe and writes its page: cells, measurements, statistics, finished runs, tables and pictures."""
