@@ -207,13 +207,8 @@ def _said(found: dict[str, Any] | None) -> str:
         return "-"
     if "error" in found:
         return f"refused: {found['error'][-160:]}"
-    rate, labels = found.get("rate") or {}, found.get("labels") or {}
-    text = "LEAK" if found["leaks"] else "no record recovered"
-    if rate:
-        text += f", {rate['recovered']} of {rate['records']} ({found['attack']})"
-    if labels:
-        text += f"; labels {labels['read']} of {labels['records']} ({labels['attack']})"
-    return text
+    attack = f" (strongest: {found['attack']})" if found["attack"] else ""
+    return f"{found['verdict'].removeprefix('Verdict: ')}{attack}"
 
 
 if __name__ == "__main__":
