@@ -18,6 +18,7 @@ class App:
     model: str  # as --model
     local: str  # as --local, without kind
     lines: str = ""  # truth.py
+    blind: str = ""  # --data of an audit without the truth: samples that training changes at random cannot be given
     samples: int = 0  # of each client, where the app says another number than it trains on
     framework: str = "flower"
     nodes: int = 3
@@ -36,10 +37,7 @@ def truth(module: str, call: str, each: str = "range(3)", rest: str = "") -> str
 
 CIFAR10 = "CIFAR-10 by 120 of its pictures from disk"
 MNIST = "Fashion-MNIST by MNIST, 120 pictures"
-FLARE = """from data.cifar10_data_utils import create_datasets
-def samples():
-    return [create_datasets("site-1", {!r})[0]]
-"""
+FLARE = "data.cifar10_data_utils:create_datasets:site_name=site-1,train_idx_root=/tmp/cifar10_splits/cifar10_{}_{}"
 
 
 def flare(name: str, optimizer: str, local: str, note: str) -> App:
@@ -50,11 +48,12 @@ def flare(name: str, optimizer: str, local: str, note: str) -> App:
         "CIFAR-10 by 32 of its pictures",
         "model.py:ModerateCNN",
         f"lr=0.05,momentum=0.9,batch_size=64,epochs=4,schedule=cosine,order=shuffled{local}",
-        FLARE.format(f"/tmp/cifar10_splits/cifar10_{name}_1sites_alpha1.00_seed0"),
+        blind=FLARE.format(name, "1sites_alpha1.00_seed0"),
         framework="nvflare",
         nodes=1,
         total=32,
         config={"n_clients": 1, "num_rounds": 1, "num_workers": 0, "alpha": 1.0},
+        attacks="labels inverting-gradients:steps=10",
         note=note,
     )
 
@@ -74,15 +73,15 @@ APPS = (
     App(
         "advanced-pytorch",
         "advanced-pytorch",
-        "SGD, momentum 0.9, lr 0.01",
+        "SGD, momentum 0.9, lr 0.1",
         f"{MNIST}; wandb by nothing; a type name that Flower 1.41 moved",
         "pytorch_example.task:Net",
-        "lr=0.01,momentum=0.9,batch_size=32,order=shuffled",
-        truth("pytorch_example.task", "i, 3"),
+        "lr=0.1,momentum=0.9,batch_size=32,order=shuffled",
+        blind="pytorch_example.task:load_data:partition_id=0,num_partitions=3",
         config={"fraction-train": 1.0},
         simulated="pytorch_example.task:load_data:partition_id=0,num_partitions=1 "
-        "pytorch_example.task:train,lr=0.01,momentum=0.9",
-        note="crops and mirrors at random: recoveries are compared with pictures that were cropped otherwise",
+        "pytorch_example.task:train,lr=0.1,momentum=0.9",
+        note="crops and mirrors at random",
     ),
     App(
         "quickstart-huggingface",
@@ -183,7 +182,7 @@ APPS = (
         "MedNIST by 60 digits of 64 pixels in its folders",
         "monaiexample.task:load_model",
         "lr=1e-5,optimizer=adam,batch_size=8,order=shuffled,batchnorm=train",
-        truth("monaiexample.task", "3, i, 8"),
+        blind="monaiexample.task:load_data:num_partitions=3,partition_id=0,batch_size=8",
         samples=16,
         total=60,
         config={"batch-size": 8, "fraction-train": 1.0},

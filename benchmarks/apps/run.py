@@ -42,6 +42,7 @@ def main() -> None:
     parser.add_argument("examples", type=Path)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--only", nargs="*", default=[])
+    parser.add_argument("--parts", nargs="*", default=["round", "one"], help="of each app's audits")
     parser.add_argument("--record", default="", help=argparse.SUPPRESS)  # inside an app's own process
     given = parser.parse_args()
     if given.record:
@@ -54,12 +55,13 @@ def main() -> None:
     for app in APPS:
         if given.only and app.name not in given.only:
             continue
-        results[app.name] = played(app, given.examples.resolve(), (given.out / app.name.replace(" ", "-")).resolve())
+        out = (given.out / app.name.replace(" ", "-")).resolve()
+        results[app.name] = results.get(app.name, {}) | played(app, given.examples.resolve(), out, given.parts)
         kept.write_text(json.dumps(results, indent=1))
     (given.out / "table.md").write_text(table(results))
 
 
-def played(app: App, examples: Path, out: Path) -> dict[str, Any]:
+def played(app: App, examples: Path, out: Path, parts: list[str]) -> dict[str, Any]:
     """Records one round of the app, audits it, and audits one simulated sample with the app's own training."""
     shutil.rmtree(out, ignore_errors=True)
     out.mkdir(parents=True)
@@ -88,11 +90,12 @@ def played(app: App, examples: Path, out: Path) -> dict[str, Any]:
     beside = next((path for path in map(Path, paths[2:]) if (path / "model.py").is_file()), source)
     words = ["audit", "--model", app.model.replace("model.py:", f"{beside}/model.py:")]
     recorded = [*words, *app.flags, "--recorded", "recorded", "--local", f"kind=fedavg,{app.local}"]
-    recorded += ["--data", "truth.py:samples"]
+    recorded += ["--data", app.blind, "--blind"] if app.blind else ["--data", "truth.py:samples"]
     recorded += ["--batch-size", str(app.samples)] if app.samples else []
     recorded += ["--attacks", app.attacks] if app.attacks else []
-    found["round"] = audited(out, "round", environment, recorded)
-    if app.simulated:
+    if "round" in parts:
+        found["round"] = audited(out, "round", environment, recorded)
+    if app.simulated and "one" in parts:
         data, client = app.simulated.split(" ")
         one = [*words, "--data", data, "--client", client, "--trials", "3", "--defenses", "none"]
         found["one"] = audited(out, "one", environment, one)
@@ -108,11 +111,14 @@ def audited(out: Path, name: str, environment: dict[str, str], words: list[str])
         lines = (out / f"{name}.log").read_text().splitlines()
         return {"code": code, "error": " ".join(lines[-2:])[-600:], "seconds": seconds}
     plain = json.loads(report.read_text())
-    verdict = plain["verdict"]["configurations"][0] if plain["verdict"]["configurations"] else {}
+    whole = plain["verdict"] or {}
+    verdict = next(iter(whole.get("configurations") or []), {})
+    said = [line for line in (out / f"{name}.log").read_text().splitlines() if line.startswith("Verdict:")]
     return {
         "code": code,
-        "sentence": plain["verdict"]["sentence"],
-        "leaks": plain["verdict"]["leaks"],
+        "verdict": " ".join(said),
+        "sentence": whole.get("sentence", ""),
+        "leaks": whole.get("leaks"),
         "attack": verdict.get("attack"),
         "labels": verdict.get("labels"),
         "rate": verdict.get("rate"),
@@ -201,13 +207,8 @@ def _said(found: dict[str, Any] | None) -> str:
         return "-"
     if "error" in found:
         return f"refused: {found['error'][-160:]}"
-    rate, labels = found.get("rate") or {}, found.get("labels") or {}
-    text = "LEAK" if found["leaks"] else "no record recovered"
-    if rate:
-        text += f", {rate['recovered']} of {rate['records']} ({found['attack']})"
-    if labels:
-        text += f"; labels {labels['read']} of {labels['records']} ({labels['attack']})"
-    return text
+    attack = f" (strongest: {found['attack']})" if found["attack"] else ""
+    return f"{found['verdict'].removeprefix('Verdict: ')}{attack}"
 
 
 if __name__ == "__main__":

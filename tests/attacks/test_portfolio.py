@@ -10,6 +10,7 @@ from leakgauge.attacks.portfolio import MEMBERS, Portfolio
 from leakgauge.client.chain import client_step
 from leakgauge.client.observe import facts_about, observe
 from leakgauge.data import draw_victims, load
+from leakgauge.data._samples import from_samples
 from leakgauge.models import load_model
 from leakgauge.types import Batch, Client, threat_model
 
@@ -84,3 +85,17 @@ def test_settings_that_cannot_be_are_refused():
     with pytest.raises(BadInput, match="members"):
         Portfolio(members=len(MEMBERS) + 1)
     assert dataclasses.replace(Portfolio(), members=2).rows_per_trial == 2
+
+
+def test_targets_that_are_no_labels_are_not_told_as_labels():
+    g = torch.Generator().manual_seed(0)
+    rows, wanted = torch.rand(4, 3, generator=g), torch.rand(4, 1, generator=g)
+    data = from_samples("rows", {"": rows.numpy()}, wanted.numpy())
+    local = Client(loss="mse")
+    net = torch.nn.Sequential(torch.nn.Linear(3, 5), torch.nn.Sigmoid(), torch.nn.Linear(5, 1))
+    batch = Batch(data.inputs[:2, None], data.labels[:2, None])
+    update = client_step(local)(net, batch, (0, 1))
+    seen = observe(net, update, threat_model("honest-but-curious"), facts_about(net, batch, data.spec, local, None))
+    found = Portfolio(steps=3, members=2)(seen, (0, 1))
+    assert found.labels is None
+    assert found.inputs.shape == (2, 1, 3)

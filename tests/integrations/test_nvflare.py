@@ -32,6 +32,13 @@ def test_whole_weights_become_a_difference_and_statistics_stay_as_they_are():
     torch.testing.assert_close(update.buffers["bn.running_mean"], torch.ones(1, 3))
 
 
+def test_half_precision_is_not_rounded_once_more():
+    sent, after = torch.tensor([1.0], dtype=torch.bfloat16), torch.tensor([3.015625], dtype=torch.bfloat16)
+    update = ours.update_of("WEIGHTS", {"w": after}, {"w": sent})
+    assert update.tensors["w"].dtype == torch.float32
+    assert update.tensors["w"].item() == after.double().item() - 1
+
+
 def test_a_difference_stays_one_and_its_statistics_become_whole():
     moved = {"fc.weight": torch.full((2, 3), 0.5), "bn.running_mean": torch.full((3,), 0.25)}
     update = ours.update_of("WEIGHT_DIFF", moved, SENT | {"bn.running_mean": torch.ones(3)})

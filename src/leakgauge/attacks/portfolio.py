@@ -114,7 +114,7 @@ class Portfolio(InputSearch):
         answers = torch.stack(inputs, 1)
         return Reconstruction(
             answers[at, own],
-            torch.stack(labels, 1)[at, own],
+            None if labels[0] is None else torch.stack(labels, 1)[at, own],  # targets may be no labels
             kept.value,
             kept.steps,
             kept.evaluations,

@@ -87,7 +87,7 @@ def _wrong_gradient(
     except _LayerFailed as error:
         return f"{_named(worker, error.path)} cannot run side by side: {error}"
     for name, slow in expected.items():
-        if float((found[name] - slow).abs().max()) > _ALIKE * float(slow.abs().max()) + 1e-6:
+        if float((found[name] - slow).detach().abs().max()) > _ALIKE * float(slow.detach().abs().max()) + 1e-6:
             return f"the gradient of {name!r} would mix the samples of different clients"
     return None
 

@@ -73,8 +73,13 @@ def difference(after: Mapping[str, Tensor], before: Mapping[str, Tensor]) -> Sha
             got=f"a difference in {odd[0]!r}",
             do="let the client send back the model it received",
         )
-    moved = {n: (t - before[n])[None] for n, t in after.items() if not is_statistic(n, t)}
+    moved = {n: (_wide(t) - _wide(before[n]))[None] for n, t in after.items() if not is_statistic(n, t)}
     return SharedUpdate("weight_delta", moved, {n: t[None] for n, t in after.items() if is_statistic(n, t)})
+
+
+def _wide(tensor: Tensor) -> Tensor:
+    """Half-precision weights in float32: their difference would be rounded once more."""
+    return tensor.float() if tensor.dtype in (torch.float16, torch.bfloat16) else tensor
 
 
 def moved(before: Mapping[str, Tensor], update: SharedUpdate) -> dict[str, Tensor]:
