@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib
 import json
+import re
+import shlex
 import sys
 from pathlib import Path
 
@@ -122,6 +124,16 @@ def test_an_update_without_its_batch_is_audited(name, tmp_path, capsys, monkeypa
     assert report["verdict"]["leaks"] is False
     page = (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
     assert ("<figure>" if name == "MultiLabel" else 'class="record"') in page
+
+
+def test_the_model_and_the_samples_that_the_page_shows_are_audited(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    page = (EXAMPLES.parent / "docs" / "how-to" / "audit-any-kind.md").read_text(encoding="utf-8")
+    (block,), (command,) = (re.findall(rf"^```{kind}\n(.*?)^```", page, re.M | re.S) for kind in ("python", "sh"))
+    (tmp_path / "clinic.py").write_text(block)
+    more = ["--attacks=cpl:steps=12", "--defenses=none", "--trials=2", "--out=run"]
+    assert main([*shlex.split(command)[1:], *more]) == 0
+    assert "cpl" in capsys.readouterr().out
 
 
 BAD = """

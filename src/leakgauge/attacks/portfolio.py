@@ -111,10 +111,10 @@ class Portfolio(InputSearch):
                 names.append(f"{member}, mean of {attempts}")
         kept = one_row_each(found, at * rows + own * attempts + chosen[at, own], rows)
         inputs, labels = zip(*(reported(problem, point) for point in every), strict=True)
-        answers = torch.stack(inputs, 1)
+        answers, named_labels = torch.stack(inputs, 1), [one for one in labels if one is not None]
         return Reconstruction(
             answers[at, own],
-            None if labels[0] is None else torch.stack(labels, 1)[at, own],  # targets may be no labels
+            torch.stack(named_labels, 1)[at, own] if named_labels else None,
             kept.value,
             kept.steps,
             kept.evaluations,

@@ -241,7 +241,8 @@ def in_order(point: Tensor, like: Tensor, problem: Matching) -> Tensor:
     named = point[:, problem.pixels : problem.visible].reshape(len(point), samples, -1)  # labels that are searched for
     apart = torch.cdist(theirs, mine)  # (T, N, N)
     if problem.labels is not None:  # a sample's label is fixed to its place
-        apart = apart.masked_fill(problem.labels[:, :, None] != problem.labels[:, None], 1e9)
+        differ = problem.labels[:, :, None] != problem.labels[:, None]  # (T, N, N), or more where targets have a shape
+        apart = apart.masked_fill(differ.reshape(*apart.shape, -1).any(-1), 1e9)
     order = torch.stack([torch.as_tensor(linear_sum_assignment(a.cpu().numpy())[1]) for a in apart]).to(point.device)
     moved = [part.gather(1, order[:, :, None].expand_as(part)).flatten(1) for part in (mine, named)]
     return torch.cat((*moved, point[:, problem.visible :]), 1)
