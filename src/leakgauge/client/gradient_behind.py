@@ -42,7 +42,7 @@ def gradient_behind(
     if local.adaptive:
         return _behind_signs(moved, start, local, samples, steps)
     scale = float(_moved(torch.zeros(()), torch.ones(()), local, samples))
-    tensors = {n: (t - _pulled(start[n].to(t), local, samples).to(t)) / scale for n, t in moved.items()}
+    tensors = {n: (t - pulled_by_decay(start[n].to(t), local, samples).to(t)) / scale for n, t in moved.items()}
     return GradientBehind(tensors, EXACT if steps == 1 and not local.clip else AVERAGE)
 
 
@@ -51,14 +51,17 @@ def _behind_signs(
 ) -> GradientBehind:
     """In units of the rate, from about -1 to 1; in those of the gradient where one step's eps lets them be read."""
     largest = -float(_moved(torch.zeros(()), torch.full((), 1e30), local, samples))  # of any entry
-    tensors = {n: -(t - _pulled(start[n].to(t), local, samples).to(t)) / largest for n, t in moved.items()}
+    tensors = {n: -(t - pulled_by_decay(start[n].to(t), local, samples).to(t)) / largest for n, t in moved.items()}
     if steps > 1:
         return GradientBehind(tensors, DIRECTIONS)
     some = torch.cat([t.flatten() for t in tensors.values()])
+    some = some[some != 0]  # behind dead units there is nothing to read
     coarse = max(float(p.abs().max()) for p in start.values()) * torch.finfo(some.dtype).eps / largest
     left = 1 - some.abs()
-    if float((left > _RESOLVED * coarse).double().mean()) < _MOSTLY or (
-        local.weight_decay and local.optimizer != "adamw"
+    if (
+        not len(left)
+        or float((left > _RESOLVED * coarse).double().mean()) < _MOSTLY
+        or (local.weight_decay and local.optimizer != "adamw")
     ):
         return GradientBehind(tensors, SIGNS)
     eps = Optimizer(local).eps
@@ -67,7 +70,7 @@ def _behind_signs(
     return GradientBehind({n: t / shrunk for n, t in sizes.items()}, EXACT)
 
 
-def _pulled(start: Tensor, local: Client, samples: int) -> Tensor:
+def pulled_by_decay(start: Tensor, local: Client, samples: int) -> Tensor:
     """How decay alone moves the weights (*parameter)."""
     if not local.weight_decay or (local.adaptive and local.optimizer != "adamw"):
         return torch.zeros_like(start)
