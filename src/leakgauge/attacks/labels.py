@@ -26,7 +26,7 @@ from leakgauge.errors import NotApplicable
 from leakgauge.matching.label_counts import RULES, misfit
 from leakgauge.matching.labels import counted
 from leakgauge.matching.last_layer import clues_of, proven_labels
-from leakgauge.matching.updates import without_search
+from leakgauge.matching.updates import observed_gradient, without_search
 from leakgauge.matching.whole_counts import sorted_labels
 from leakgauge.settings import setting
 from leakgauge.types import Attack, Fact, Observation, Progress, Reconstruction
@@ -49,6 +49,10 @@ class Labels(Attack):
     needs: ClassVar[frozenset[Fact]] = frozenset({Fact.INPUT_SPEC, Fact.NUM_SAMPLES, Fact.LOCAL_TRAINING})
 
     rule: str = setting("auto", "how labels are counted; auto: as works best on public data", choices=("auto", *RULES))
+
+    def check(self, observation: Observation) -> None:
+        if observation.fact(Fact.LOCAL_TRAINING).adaptive:  # refused where only signs are left
+            observed_gradient(observation)
 
     def solve(self, observation: Observation, seeds: tuple[int, ...], progress: Progress) -> Reconstruction:  # noqa: ARG002
         began = time.perf_counter()
