@@ -46,6 +46,23 @@ def test_a_model_with_batchnorm_gets_its_statistics_given():
     assert Fact.BATCHNORM_STATISTICS in by_fact(made, Linear())["batchnorm-statistics"].setup.threat_model.facts
 
 
+def test_what_is_known_of_a_client_is_assumed_wrongly_one_thing_at_a_time():
+    local = Client(kind="fedavg", lr=0.1, momentum=0.9, epochs=2, batch_size=2)
+    found = by_fact(load_setup(dataclasses.replace(TINY, local=local, batch_size=4), None, "cpu"), Linear())
+    wrong = {"learning-rate": {"lr": 0.2}, "momentum": {"momentum": 0.0}, "epochs": {"epochs": 3}}
+    wrong |= {"order": {"order": "shuffled"}, "optimizer": {"optimizer": "adam", "momentum": 0.0}}
+    for fact, changed in wrong.items():
+        assert found[fact].setup.assumed == {Fact.LOCAL_TRAINING: dataclasses.replace(local, **changed)}
+    adam = dataclasses.replace(local, optimizer="adam", momentum=0.0, batch_size=0, epochs=1)
+    found = by_fact(load_setup(dataclasses.replace(TINY, local=adam, batch_size=4), None, "cpu"), Linear())
+    assert found["optimizer"].instead == "assumed to be sgd"
+    assert found["momentum"].why_not == "adam has none"
+    assert found["order"].why_not == "a sample has no place in it"
+    one = dataclasses.replace(local, batch_size=0, epochs=1)
+    found = by_fact(load_setup(dataclasses.replace(TINY, local=one, batch_size=4), None, "cpu"), Linear())
+    assert "single step" in found["momentum"].why_not
+
+
 @pytest.fixture(scope="module")
 def report():
     local = Client(kind="fedavg", lr=0.1)

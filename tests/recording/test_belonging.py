@@ -105,20 +105,20 @@ def squared(logits, labels):
 @pytest.mark.parametrize(
     ("loss", "optimiser", "said"),
     [
-        (F.cross_entropy, lambda p: torch.optim.SGD(p, 0.1, momentum=0.9), r"fits SGD with momentum 0\.9, which"),
+        (F.cross_entropy, lambda p: torch.optim.SGD(p, 0.1, momentum=0.9), "momentum=0.9: say so"),
         (
             F.cross_entropy,
             lambda p: torch.optim.SGD(p, 0.1, 0.9, weight_decay=5e-4),
-            r"0\.9 and a weight decay of 0\.0005",
+            "momentum=0.9,weight_decay=0.0005: say so",
         ),
-        (F.cross_entropy, lambda p: torch.optim.SGD(p, 0.1, weight_decay=1e-2), r"fits a weight decay of 0\.01"),
-        (F.cross_entropy, lambda p: torch.optim.Adam(p, 0.1), "fits Adam"),
-        (squared, lambda p: torch.optim.SGD(p, 0.1), "fits the squared error against one-hot labels"),
-        (nn.CrossEntropyLoss(label_smoothing=0.1), lambda p: torch.optim.SGD(p, 0.1), "labels smoothed by 0.1"),
+        (F.cross_entropy, lambda p: torch.optim.SGD(p, 0.1, weight_decay=1e-2), "weight_decay=0.01: say so"),
+        (F.cross_entropy, lambda p: torch.optim.Adam(p, 0.1), "optimizer=adam: say so"),
+        (squared, lambda p: torch.optim.SGD(p, 0.1), "loss=mse and targets of 0 and 1 for each class in --data"),
+        (nn.CrossEntropyLoss(label_smoothing=0.1), lambda p: torch.optim.SGD(p, 0.1), "label_smoothing=0.1: say so"),
     ],
     ids=["momentum", "momentum and decay", "decay", "adam", "squared", "smoothed"],
 )
-def test_a_training_that_cannot_be_claimed_is_named_as_the_cause(digits, loss, optimiser, said):
+def test_the_claim_that_fits_is_named(digits, loss, optimiser, said):
     inputs, labels, _ = drawn(digits, 4)
     model = load_model(NETWORKS[1], digits.spec, 1)
     before = {n: p.detach().clone() for n, p in model.named_parameters()}
@@ -129,7 +129,7 @@ def test_a_training_that_cannot_be_claimed_is_named_as_the_cause(digits, loss, o
         moving.step()
     update = {n: p.detach() - before[n] for n, p in model.named_parameters()}
     model.load_state_dict(before)
-    with pytest.raises(BadInput, match=said):
+    with pytest.raises(BadInput, match=f"it fits --local kind=fedavg,lr=0.1,epochs=3,{said}"):
         belonging(model, update, inputs, labels, local=Client(kind="fedavg", lr=0.1, epochs=3))
 
 
@@ -138,8 +138,102 @@ def test_a_gradient_of_another_loss_is_named_too(digits):
     model = load_model(NETWORKS[1], digits.spec, 1)
     named = dict(model.named_parameters())
     update = dict(zip(named, torch.autograd.grad(squared(model(inputs), labels), list(named.values())), strict=True))
-    with pytest.raises(BadInput, match="fits the squared error against one-hot labels, which cannot be claimed yet"):
+    with pytest.raises(BadInput, match="it fits --local loss=mse and targets of 0 and 1 for each class"):
         belonging(model, update, inputs, labels)
+
+
+# --- optimisers that people ship ---------------------------------------------------------------------
+
+ADAM = Client(kind="fedavg", lr=1e-3, optimizer="adam", epochs=5)
+CLIENTS = (
+    ADAM,
+    Client(kind="fedavg", lr=1e-3, optimizer="adamw", weight_decay=0.01, epochs=3, batch_size=2),
+    Client(kind="fedavg", lr=1e-3, optimizer="rmsprop", schedule="cosine", epochs=4),
+    Client(kind="fedavg", lr=1e-2, optimizer="adagrad", clip=0.1, epochs=2),
+    Client(kind="fedavg", lr=0.05, momentum=0.9, nesterov=True, proximal=0.5, epochs=3),
+    Client(kind="fedavg", lr=0.05, momentum=0.9, batch_size=1, accumulate=2, epochs=2),
+    Client(kind="fedavg", lr=1e-3, optimizer="adam", precision="bfloat16", shared_as="bfloat16", epochs=2),
+    Client(kind="fedavg", lr=1e-3, optimizer="adam", shared_as="float16"),
+)
+
+
+@pytest.mark.parametrize("local", CLIENTS, ids=lambda local: f"{local.optimizer}-{local.epochs}-{local.shared_as}")
+def test_every_declared_client_is_taken_and_another_batch_is_not(digits, local, monkeypatch):
+    monkeypatch.setattr("leakgauge.recording.belonging._NAMING", 0.0)  # no claim fits another batch
+    inputs, labels, others = drawn(digits, 4)
+    model = load_model(NETWORKS[1], digits.spec, 1)
+    update = gradient(model, inputs, labels, local=local)
+    assert belonging(model, update, inputs, labels, local=local).sure
+    assert not accepted(model, update, others, labels, local=local)
+
+
+def test_a_control_variate_is_part_of_the_claim(digits, tmp_path):
+    inputs, labels, _ = drawn(digits, 4)
+    model = load_model(NETWORKS[1], digits.spec, 1)
+    torch.save({n: 0.01 * torch.randn_like(p) for n, p in model.named_parameters()}, tmp_path / "control.pt")
+    plain = Client(kind="fedavg", lr=0.1, epochs=2)
+    corrected = dataclasses.replace(plain, control=str(tmp_path / "control.pt"))
+    update = gradient(model, inputs, labels, local=corrected)
+    assert belonging(model, update, inputs, labels, local=corrected).sure
+    assert not accepted(model, update, inputs, labels, local=plain)
+
+
+@pytest.mark.parametrize(
+    ("claimed", "said"),
+    [
+        ({"optimizer": "sgd"}, "kind=fedavg,lr=0.001,epochs=5,optimizer=adam: say so"),
+        ({"optimizer": "adagrad"}, "kind=fedavg,lr=0.001,epochs=5,optimizer=adam: say so"),
+        ({"optimizer": "rmsprop"}, "kind=fedavg,lr=0.001,epochs=5,optimizer=adam: say so"),
+        ({"weight_decay": 0.02}, "kind=fedavg,lr=0.001,epochs=5,optimizer=adam: say so"),
+        ({"lr": 1.3e-3}, "kind=fedavg,lr=0.001,epochs=5,optimizer=adam: say so"),
+        ({"epochs": 4}, "kind=fedavg,lr=0.001,epochs=5,optimizer=adam: say so"),
+        ({"beta1": 0.8}, "kind=fedavg,lr=0.001,epochs=5,optimizer=adam: say so"),
+    ],
+    ids=lambda value: str(value)[:24],
+)
+def test_adam_that_claims_something_else_is_refused_with_what_fits(digits, claimed, said):
+    inputs, labels, _ = drawn(digits, 4)
+    model = load_model(NETWORKS[1], digits.spec, 1)
+    update = gradient(model, inputs, labels, local=ADAM)
+    with pytest.raises(BadInput, match=said):
+        belonging(model, update, inputs, labels, local=dataclasses.replace(ADAM, **claimed))
+
+
+def test_a_small_decay_that_is_not_claimed_does_not_pass_for_coarse_arithmetic(digits):
+    inputs, labels, _ = drawn(digits, 4)
+    model = load_model(NETWORKS[1], digits.spec, 1)
+    decayed = Client(kind="fedavg", lr=0.05, momentum=0.9, weight_decay=3e-4, epochs=3)
+    update = gradient(model, inputs, labels, local=decayed)
+    with pytest.raises(BadInput, match=r"momentum=0\.9,weight_decay=0\.0003: say so"):
+        belonging(model, update, inputs, labels, local=dataclasses.replace(decayed, weight_decay=0.0))
+
+
+OWN = """
+import torch
+
+def fit(model, loader, config):
+    rule = torch.optim.NAdam(model.parameters(), lr=config["lr"])
+    for _ in range(config["epochs"]):
+        for x, y in loader:
+            rule.zero_grad()
+            torch.nn.functional.cross_entropy(model(x), y).backward()
+            rule.step()
+"""
+
+
+@pytest.mark.parametrize("order", ["given", "shuffled"])
+def test_an_own_training_is_run_with_its_own_draws(digits, tmp_path, order):
+    (tmp_path / "my.py").write_text(OWN)
+    local = Client(kind="fedavg", lr=1e-3, epochs=2, batch_size=4, order=order, fit=f"{tmp_path / 'my.py'}:fit")
+    inputs, labels, others = drawn(digits, 12)
+    model = load_model(NETWORKS[1], digits.spec, 1)
+    update = gradient(model, inputs, labels, local=local, seed=5)
+    found = belonging(model, update, inputs, labels, local=local)
+    assert found.sure
+    assert found.flag == ("batch-only-alike" if order == "shuffled" else "")
+    assert not accepted(model, update, others, labels, local=local)
+    wrong = dataclasses.replace(local, lr=3e-3)
+    assert not accepted(model, update, inputs, labels, local=wrong)
 
 
 # --- something is drawn -----------------------------------------------------------------------------

@@ -15,7 +15,10 @@ from leakgauge.errors import BadInput
 from leakgauge.models import load_model
 from leakgauge.recording.own_update import blind_setup, holds_batch, scored_setup, setup_for
 from leakgauge.recording.triage import first_observation
+from leakgauge.report import from_json, to_json
+from leakgauge.report.officer import to_officer
 from leakgauge.types import Batch, Client, Fact, Scenario
+from leakgauge.verdict.summary import headline
 
 MINE = """
 import torch
@@ -260,6 +263,24 @@ def test_what_needs_the_truth_or_the_client_is_refused_blind(client, changes, sa
     saved(client[1])
     with pytest.raises(BadInput, match=said):
         blind_setup(scenario(blind=True, **changes), None, "cpu")
+
+
+def test_adam_that_claims_sgd_is_never_called_safe(client, mine):
+    model, (inputs, labels) = client[0], mine["batch"]()
+    local = Client(kind="fedavg", lr=1e-3, optimizer="adam", epochs=3)
+    update = client_step(local)(model, Batch(inputs[None], labels[None]), [0])
+    saved({n: t[0] for n, t in update.tensors.items()})
+    claim = Client(kind="fedavg", lr=0.1, epochs=3)
+    with pytest.raises(BadInput, match=r"it fits --local kind=fedavg,lr=0\.001,epochs=3,optimizer=adam"):
+        run_audit(scenario(local=claim))
+    report, _ = run_audit(scenario(local=claim, blind=True, batch_size=4))
+    assert "the update is not what was claimed" in report.verdict.doubt
+    assert headline(report.verdict).startswith("Cannot tell: the update is not what was claimed")
+    assert "not-as-claimed" in {flag.id for flag in report.flags}
+    assert from_json(to_json(report)).verdict == report.verdict
+    assert "cannot be told whether records can be rebuilt" in to_officer(report)
+    honest, _ = run_audit(scenario(local=local, blind=True, batch_size=4))
+    assert honest.verdict.doubt == ""
 
 
 def test_another_number_of_samples_is_another_blind_audit(client):

@@ -4,7 +4,6 @@ import dataclasses
 
 import pytest
 import torch
-import torch.nn.functional as F
 from torch import nn
 
 from leakgauge.client.chain import client_step
@@ -12,7 +11,7 @@ from leakgauge.data import draw_victims, load
 from leakgauge.defenses.clip import Clip
 from leakgauge.defenses.gaussian import Gaussian
 from leakgauge.models import load_model
-from leakgauge.recording.replays import SINGLE, ReplayedClient, other_trainings, rounded
+from leakgauge.recording.replays import SINGLE, ReplayedClient, rounded
 from leakgauge.types import Client
 
 SEEDS = (3, 4)
@@ -79,32 +78,27 @@ def test_dropout_is_drawn_from_the_seed_and_the_model_stays_as_it_was(batch):
     assert isinstance(model[2], nn.Dropout)
 
 
-def test_the_claimed_training_replayed_as_another_one_is_the_same(batch):
-    for local in (Client(), EPOCHS):
-        own = client(local)
-        plain = dataclasses.replace(next(other_trainings(own, 4)), loss=None)
-        assert largest_gap(plain.replay(own, batch), own.replay(batch, SEEDS)) < 1e-9
+def test_shaken_replays_round_in_other_ways_and_stay_near(batch):
+    own = client(EPOCHS)
+    exact, plain = own.replay(batch, SEEDS), own.replay(batch, SEEDS, bits=SINGLE)
+    one, again, other = (own.replay(batch, SEEDS, bits=SINGLE, shaken=k) for k in (0, 0, 1))
+    assert largest_gap(one, again) == 0
+    assert largest_gap(one, other) > 0
+    assert 0 < largest_gap(one, exact) < 30 * largest_gap(plain, exact)
 
 
-def test_a_momentum_by_hand(batch):
-    own = client(Client(kind="fedavg", lr=0.1, epochs=3))
-    found = next(t for t in other_trainings(own, 4) if t.words == "SGD with momentum 0.9").replay(own, batch)
-    model = load_model("mlp:hidden=16", load("digits").spec, 0).double()
-    before, speed = [p.detach().clone() for p in model.parameters()], [torch.zeros_like(p) for p in model.parameters()]
-    for _ in range(3):
-        loss = F.cross_entropy(model(batch.inputs[0].double()), batch.labels[0])
-        with torch.no_grad():
-            for p, v, g in zip(
-                model.parameters(), speed, torch.autograd.grad(loss, list(model.parameters())), strict=True
-            ):
-                p -= 0.1 * v.mul_(0.9).add_(g)
-    for (name, p), start in zip(model.named_parameters(), before, strict=True):
-        assert torch.allclose(found[name][0], (p - start).flatten(), atol=1e-10)
+def test_what_was_sent_as_16_bits_is_replayed_without(batch):
+    local = dataclasses.replace(EPOCHS, shared_as="bfloat16")
+    assert largest_gap(client(local).replay(batch, SEEDS), client(EPOCHS).replay(batch, SEEDS)) == 0
 
 
-def test_what_would_make_no_difference_is_not_tried():
-    words = [t.words for t in other_trainings(client(), 4)]
-    assert not any("momentum" in w or "Adam" in w for w in words)
-    one_step = [t.words for t in other_trainings(client(Client(kind="fedavg")), 4)]
-    assert "Adam" in one_step
-    assert not any("momentum" in w for w in one_step)
+def test_an_own_training_draws_by_itself_and_hides_no_defense(batch, tmp_path):
+    (tmp_path / "my.py").write_text(
+        "import torch\n\ndef fit(model, loader, config):\n"
+        "    for p in model.parameters():\n        p.data += config['lr'] * torch.randn_like(p)\n"
+    )
+    own = client(Client(kind="fedavg", fit=f"{tmp_path / 'my.py'}:fit"), defenses=(Clip(norm=1.0),))
+    assert own.draws_itself(batch, SEEDS)
+    assert own.drawing(batch, SEEDS) == ()
+    assert not client(EPOCHS).draws_itself(batch, SEEDS)
+    assert not own.shuffles(4)

@@ -12,7 +12,7 @@ from leakgauge.data import draw_victims, load, public_batch
 from leakgauge.defenses.gaussian import Gaussian
 from leakgauge.errors import BadInput
 from leakgauge.models import load_model
-from leakgauge.recording.sanity import refuse_unmarked, sanity
+from leakgauge.recording.sanity import doubt_in, refuse_unmarked, sanity
 from leakgauge.setup.plan import parse_chain
 from leakgauge.types import Batch, Client, Fact, threat_model
 from leakgauge.types.triage import CAUTION, INFO, WRONG
@@ -85,6 +85,46 @@ def test_says_that_it_cannot_tell_where_it_cannot():
     partial = dataclasses.replace(observation, update=dataclasses.replace(observation.update, tensors=only_first))
     assert clue(partial, "claims").value == "not tested"
     assert observation.fact(Fact.NUM_SAMPLES) == 40
+
+
+# --- the claimed optimiser -----------------------------------------------------------------------------
+
+RULES = {
+    "sgd": Client(kind="fedavg", lr=0.05, momentum=0.9),
+    "adam": Client(kind="fedavg", lr=1e-3, optimizer="adam"),
+    "adamw": Client(kind="fedavg", lr=1e-3, optimizer="adamw", weight_decay=0.01),
+    "rmsprop": Client(kind="fedavg", lr=1e-3, optimizer="rmsprop"),
+    "adagrad": Client(kind="fedavg", lr=1e-2, optimizer="adagrad"),
+}
+
+
+def doubt(true, claimed, epochs=1, model="mlp:hidden=32", samples=4):
+    true, claimed = (dataclasses.replace(local, epochs=epochs) for local in (true, claimed))
+    return doubt_in(sanity(seen(samples, true, model=model, claimed=claimed), claimed=True))
+
+
+@pytest.mark.parametrize("epochs", [1, 5])
+@pytest.mark.parametrize("model", ["mlp:hidden=32", "lenet-dlg:init=default"])
+@pytest.mark.parametrize("rule", list(RULES))
+def test_a_right_claim_raises_no_doubt(rule, model, epochs):
+    assert doubt(RULES[rule], RULES[rule], epochs, model) == ""
+
+
+@pytest.mark.parametrize("epochs", [1, 5])
+@pytest.mark.parametrize("rule", ["adam", "adamw", "rmsprop", "adagrad"])
+def test_an_adaptive_client_that_claims_sgd_is_doubted_and_the_other_way_round(rule, epochs):
+    claim = RULES["sgd"]
+    assert "the update is not what was claimed: the client divides gradients" in doubt(RULES[rule], claim, epochs)
+    assert "the update is not what was claimed" in doubt(claim, RULES[rule], epochs)
+
+
+def test_a_size_that_the_rate_does_not_give_is_doubted():
+    assert "check the optimiser, its rate" in doubt(RULES["rmsprop"], RULES["adam"])
+    assert "check the optimiser, its rate" in doubt(RULES["adam"], dataclasses.replace(RULES["adam"], lr=0.1))
+
+
+def test_without_a_claim_to_hold_it_against_nothing_is_said_of_the_optimiser():
+    assert "optimiser" not in {c.id for c in sanity(seen(4, RULES["adam"]))}
 
 
 # --- the marks of a declared defense ------------------------------------------------------------------

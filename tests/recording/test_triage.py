@@ -4,10 +4,12 @@ import time
 
 import pytest
 
+from leakgauge import catalog
+from leakgauge.audit.applicability import why_not
 from leakgauge.audit.run import run_audit
 from leakgauge.client.chain import prepared
 from leakgauge.client.observe import facts_about, observe
-from leakgauge.recording.triage import triage, triage_of
+from leakgauge.recording.triage import first_observation, triage, triage_of
 from leakgauge.report.html import to_html
 from leakgauge.report.markdown import to_markdown
 from leakgauge.setup.plan import parse_chain
@@ -42,6 +44,38 @@ def test_other_first_layers_and_activations_are_told_as_such():
     several = clues_of(batch_size=4, local=Client(kind="fedavg", epochs=3))
     assert "several local steps" in several["first-layer"].meaning
     assert "no ratio" in clues_of(shared_layers="last:1", batch_size=4)["first-layer"].meaning
+
+
+@pytest.mark.parametrize(
+    ("local", "value", "meaning"),
+    [
+        (Client(kind="fedavg", lr=0.1), "1 SGD step", "follows exactly"),
+        (Client(kind="fedavg", lr=0.1, momentum=0.9, epochs=3), "3 SGD steps with momentum 0.9", "average gradient"),
+        (Client(kind="fedavg", lr=1e-3, optimizer="adam"), "1 Adam step", "signs of the first layer's gradient remain"),
+        (
+            Client(kind="fedavg", lr=1e-3, optimizer="adamw", weight_decay=0.01, epochs=10),
+            "10 AdamW steps",
+            "signs of the first layer's gradient remain, averaged over the steps, sizes do not",
+        ),
+    ],
+    ids=["one SGD step", "momentum", "one Adam step", "AdamW"],
+)
+def test_what_the_clients_optimiser_leaves_is_said(local, value, meaning):
+    found = clues_of(batch_size=4, local=local)
+    assert found["client"].value == value
+    assert meaning in found["client"].meaning
+    assert ("sizes do not" in found["client"].meaning) == local.adaptive
+    assert "client" not in clues_of(batch_size=4)
+
+
+def test_attacks_that_need_sizes_are_not_applicable_to_adamw():
+    local = Client(kind="fedavg", lr=1e-3, optimizer="adamw", epochs=10)
+    scenario = Scenario(data="digits", model="mlp:hidden=32", trials=1, batch_size=1, local=local, attacks=())
+    seen = first_observation(load_setup(scenario, None, "cpu"))
+    for name in ("linear", "labels"):
+        assert "signs of gradients and not their sizes" in why_not(catalog.build("attacks", name), seen)
+    for name in ("dlg", "inverting-gradients"):
+        assert why_not(catalog.build("attacks", name), seen) == ""
 
 
 def test_ranks_are_those_of_rgap_and_only_for_one_sample():

@@ -32,7 +32,7 @@ from leakgauge.matching.label_counts import RULES, misfit
 from leakgauge.matching.labels import counted, refuse_uncountable
 from leakgauge.matching.last_layer import CANNOT, clues_of, proven_labels
 from leakgauge.matching.targets import read_targets
-from leakgauge.matching.updates import without_search
+from leakgauge.matching.updates import observed_gradient, without_search
 from leakgauge.matching.whole_counts import sorted_labels
 from leakgauge.settings import setting
 from leakgauge.types import CROSS_ENTROPY, ONE_CLASS, Attack, Fact, Observation, Progress, Reconstruction
@@ -66,6 +66,8 @@ class Labels(Attack):
             read_targets(observation)
         elif local.kind_of_loss != CROSS_ENTROPY:
             raise NotApplicable(f"{CANNOT}: counts rest on {CROSS_ENTROPY}, and the clients' loss is {local.loss}")
+        if local.adaptive:  # refused where only signs are left
+            observed_gradient(observation)
 
     def solve(self, observation: Observation, seeds: tuple[int, ...], progress: Progress) -> Reconstruction:  # noqa: ARG002
         began = time.perf_counter()

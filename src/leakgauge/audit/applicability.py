@@ -103,6 +103,8 @@ def why_not(attack: Attack, observation: Observation) -> str:
     try:
         attack.check_loss(observation)
         attack.check(observation)
+        if observation.fact(Fact.LOCAL_TRAINING).adaptive:  # what reads sizes of gradients finds that there are none
+            attack.problem(observation, tuple(range(observation.trials)))
     except (NotApplicable, HiddenFact) as error:
         return str(error)
     return ""

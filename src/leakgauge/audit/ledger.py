@@ -1,8 +1,9 @@
 """The assumption ledger: what each fact that the attacker was given was worth, one fact changed at a time.
 
 The strongest attack of every configuration is run once more per fact, on the same victims and seeds: with the labels
-where it inferred them and the other way round, with BatchNorm statistics, without public samples, with a learning rate
-wrong by a factor of two, with a batch size wrong by one. What cannot be changed is listed with the reason. One change
+where it inferred them and the other way round, with BatchNorm statistics, without public samples, with a batch size
+wrong by one; and of a client that takes local steps with a learning rate wrong by a factor of two, with another
+optimiser, momentum, number of epochs or order of samples. What cannot be changed is listed with the reason. One change
 at a time says nothing of two together, and another attack may miss a fact less.
 """
 
@@ -11,18 +12,21 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from leakgauge.client.fedavg import local_steps
 from leakgauge.metrics.criterion import criterion_of
 from leakgauge.recording.triage import first_observation
 from leakgauge.setup.plan import Cell
 from leakgauge.setup.setup import Setup
-from leakgauge.types import Ablation, Attack, Fact, Finding, Summary, Verdict, cell_name
+from leakgauge.types import Ablation, Attack, Client, Fact, Finding, Summary, Verdict, cell_name
 from leakgauge.verdict.roles import cell_of, floors_in
 from leakgauge.verdict.summary import summarise
 
+_MOMENTUM = 0.9  # that is assumed of a client without
 CHANGEABLE = ("threat_model", "assumed")  # fields of a setup that a change may give another value
 Rerun = Callable[[str, Setup, Cell], Sequence[Finding]]  # what is changed, the setup with it, the cell
 
@@ -68,14 +72,39 @@ def changes(setup: Setup, attack: Attack) -> Iterator[Change]:
         yield _switched(setup, attack, Fact.PUBLIC_DATA, "none")
     else:
         yield Change(Fact.PUBLIC_DATA.value, "none", why_not="there are no public samples to take away")
+    samples = setup.scenario.batch_size
     if local.kind == "fedavg":
-        wrong = dataclasses.replace(local, lr=2 * local.lr)
-        yield _assumed(setup, Fact.LOCAL_TRAINING, wrong, "learning-rate", f"{local.lr:g}", f"{wrong.lr:g}")
+        yield from _of_the_client(setup, local, samples)
     else:
         yield Change("learning-rate", "none", why_not="one gradient is shared, and no rate is in it")
-    samples = setup.scenario.batch_size
     size = samples - 1 if samples > 1 else 2
     yield _assumed(setup, Fact.NUM_SAMPLES, size, Fact.NUM_SAMPLES.value, f"{samples}", f"{size}")
+
+
+def _of_the_client(setup: Setup, local: Client, samples: int) -> Iterator[Change]:
+    """What the attacker knows of the client's training, each setting taken wrongly."""
+    steps, parts = local_steps(samples, local), 0 < local.batch_size < samples
+    assumed = partial(_assumed, setup, Fact.LOCAL_TRAINING)
+    rate = dataclasses.replace(local, lr=2 * local.lr)
+    yield assumed(rate, "learning-rate", f"{local.lr:g}", f"{rate.lr:g}")
+    plain = dataclasses.replace(local, momentum=0.0, dampening=0.0, nesterov=False)
+    other = dataclasses.replace(plain, optimizer="sgd" if local.adaptive else "adam")
+    yield assumed(other, "optimizer", local.optimizer, other.optimizer)
+    if local.optimizer not in ("sgd", "rmsprop"):
+        yield Change("momentum", "none", why_not=f"{local.optimizer} has none")
+    elif steps == 1:
+        yield Change("momentum", f"{local.momentum:g}", why_not="it does not act in a single step")
+    else:
+        momentum = plain if local.momentum else dataclasses.replace(local, momentum=_MOMENTUM)
+        yield assumed(momentum, "momentum", f"{local.momentum:g}", f"{momentum.momentum:g}")
+    epochs = dataclasses.replace(local, epochs=local.epochs + 1)
+    yield assumed(epochs, "epochs", f"{local.epochs}", f"{epochs.epochs}")
+    if not parts or local.epochs == 1:
+        why = "a sample has no place in it" if not parts else "one epoch visits each sample once, in whatever order"
+        yield Change("order", local.order, why_not=why)
+    else:
+        order = dataclasses.replace(local, order="given" if local.order == "shuffled" else "shuffled")
+        yield assumed(order, "order", local.order, order.order)
 
 
 def _assumed(setup: Setup, fact: Fact, value: Any, name: str, was: str, wrong: str) -> Change:

@@ -29,8 +29,8 @@ from leakgauge.execution.table_cell import compared
 from leakgauge.reading.keys import key_of
 from leakgauge.recording.belonging import origin_of
 from leakgauge.recording.own_update import setup_for
-from leakgauge.recording.sanity import refuse_wrong, sanity
-from leakgauge.recording.triage import believed, first_observation, triage_of
+from leakgauge.recording.sanity import doubt_in, refuse_wrong, sanity
+from leakgauge.recording.triage import believed, first_observation, is_claim, triage_of
 from leakgauge.setup.plan import Cell, configurations, parse_chain, plan
 from leakgauge.setup.setup import Setup, environment
 from leakgauge.setup.suites import SECONDS, in_suite
@@ -40,7 +40,7 @@ from leakgauge.verdict.bounds import contradicted, upper_sides
 from leakgauge.verdict.credible import weighed
 from leakgauge.verdict.exposure import exposures
 from leakgauge.verdict.film import film_in
-from leakgauge.verdict.flags import FLAGS, NO_TRUTH
+from leakgauge.verdict.flags import FLAGS, NO_TRUTH, NOT_AS_CLAIMED
 from leakgauge.verdict.gate import Gate
 from leakgauge.verdict.roles import floors_in, is_floor
 from leakgauge.verdict.summary import conclude, summarise, unscored_verdict
@@ -81,7 +81,7 @@ def run_audit(
     cells = plan(scenario, undefended and scenario.update is None)  # a saved update is what it is
     if setup is None:
         setup = setup_for(scenario, data_root, device)
-    clues = _first_look(setup, triaged, notice)
+    clues, doubt = _first_look(setup, triaged, notice)
     store = Store(out, notice=notice) if out else None
     if store:
         store.save_truth(_true_samples(setup) if keep_private or not setup.scored else None, setup.key)
@@ -90,25 +90,28 @@ def run_audit(
     audit = _Audit(setup, store, Resume(setup, store, scheduler, notice), fresh, watch, skipped)
     with closing(scheduler):
         audit.run(cells)
-        report = audit.report(gate, clues, executor)
+        report = audit.report(gate, clues, executor, doubt)
         if setup.scenario.ledger and not audit.interrupted:
             report = audit.with_ledger(report, len(cells))
     return report, audit.pictures()
 
 
-def _first_look(setup: Setup, triaged: bool, notice: Callable[[str], None]) -> tuple[Clue, ...]:
-    """What can be said before any attack. A saved update that cannot be what it is claimed to be is refused."""
+def _first_look(setup: Setup, triaged: bool, notice: Callable[[str], None]) -> tuple[tuple[Clue, ...], str]:
+    """What can be said before any attack, and what speaks against the claimed optimiser.
+
+    A saved update that cannot be what it is claimed to be is refused.
+    """
     clues = triage_of(setup) if triaged else ()
     refuse_unfit(setup)
     doubts: Sequence[Clue] = clues
     if setup.victims.shared is not None:
         refuse_wrong(clues)
         seen = first_observation(setup, range(setup.victims.trials))
-        doubts = clues if triaged else believed(setup, sanity(seen))
+        doubts = clues if triaged else believed(setup, sanity(seen, claimed=is_claim(setup)))
     for clue in doubts:
-        if clue.severity == WRONG or (clue.severity == EXPOSED and triaged):
+        if clue.severity == WRONG or (clue.severity == EXPOSED and triaged) or doubt_in([clue]):
             notice(f"{clue.what}: {clue.value}: {clue.meaning}")
-    return clues
+    return clues, doubt_in(doubts)
 
 
 def _true_samples(setup: Setup) -> Tensor:
@@ -189,14 +192,15 @@ class _Audit:
         records = {n: shown(kept, self.frames[n], true.shape[1]) for n, kept in self.recovered.items()}
         return Pictures(true, records, film)
 
-    def report(self, gate: Gate | None, clues: tuple[Clue, ...], executor: Transport) -> AuditReport:
+    def report(self, gate: Gate | None, clues: tuple[Clue, ...], executor: Transport, doubt: str) -> AuditReport:
         setup, scored = self.setup, self.setup.scored
         if scored:
-            findings, rows, verdict, flags = self._scored(gate)
+            findings, rows, verdict, flags = self._scored(gate, doubt)
         else:  # nothing can be weighed: only proofs count
             findings, flags = self.findings, {NO_TRUTH}
             rows = summarise(findings, setup.data)
-            verdict = unscored_verdict(findings, setup.victims.trials, setup.victims.samples)
+            verdict = unscored_verdict(findings, setup.victims.trials, setup.victims.samples, doubt)
+            flags |= {NOT_AS_CLAIMED} if doubt else set()
         flags |= {flag for row in rows for flag in row.flags}
         machine = {**environment(setup.device), "model state": setup.state, "engine": setup.engine}
         return AuditReport(
@@ -216,7 +220,7 @@ class _Audit:
             skipped=tuple(self.skipped),
         )
 
-    def _scored(self, gate: Gate | None) -> tuple[list[Finding], tuple[Summary, ...], Verdict, set[str]]:
+    def _scored(self, gate: Gate | None, doubt: str) -> tuple[list[Finding], tuple[Summary, ...], Verdict, set[str]]:
         """Findings, rows, verdict, and the flags of the whole audit."""
         setup = self.setup
         findings, controls = weighed(setup, self.findings, self.recovered)
@@ -225,10 +229,17 @@ class _Audit:
         run = [c for c in configurations(setup.scenario) if c in attacked]
         guarantees = {c: next((g for d in reversed(parse_chain(c)) if (g := d.guarantee())), None) for c in run}
         origin = origin_of(setup, findings)
-        unproven = "" if origin.sure else origin.why
+        doubt = "" if origin.sure else doubt  # the batch speaks for the claim
+        unproven = "" if origin.sure else doubt or origin.why
         verdict = conclude(rows, findings, run, guarantees, gate, setup.data, upper_sides(setup, run), unproven)
+        verdict = dataclasses.replace(verdict, doubt=doubt)
         exceeded = any(contradicted(c.lower, c.upper) for c in verdict.configurations)
-        return findings, rows, verdict, {origin.flag, "bound-exceeded" if exceeded else ""} - {""}
+        return (
+            findings,
+            rows,
+            verdict,
+            {origin.flag, "bound-exceeded" if exceeded else "", NOT_AS_CLAIMED if doubt else ""} - {""},
+        )
 
     def with_ledger(self, report: AuditReport, cells: int) -> AuditReport:
         """The report with what each fact was worth; an interrupt leaves the ledger out."""

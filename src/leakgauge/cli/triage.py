@@ -41,7 +41,7 @@ def triage(given: TriageFlags) -> int:
     chain = "+".join(given.defense or [])
     scenario = given.over(Scenario(trials=1), update=None, defenses=(chain,) if chain else None)
     seen = _simulated(scenario, given) if given.update is None else _saved(scenario, given.update, given)
-    clues = look(seen)
+    clues = look(seen, claimed=given.update is not None)
     result = {"clues": [dataclasses.asdict(clue) for clue in clues], "scenario": scenario.as_dict()}
     deliver(result, given.as_json, lambda: show_clues(clues), given.out and given.out / FILE)
     refuse_wrong(clues)

@@ -53,7 +53,7 @@ def gradient_behind(
     if local.adaptive:
         return _behind_signs(moved, start, known, local, samples, steps)
     scale = gradient_scale(local, samples)
-    tensors = {n: (t - _pulled(start[n].to(t), local, samples).to(t)) / scale for n, t in moved.items()}
+    tensors = {n: (t - pulled_by_decay(start[n].to(t), local, samples).to(t)) / scale for n, t in moved.items()}
     tensors = {n: t - known[n].to(t) if n in known else t for n, t in tensors.items()}
     return GradientBehind(tensors, EXACT if steps == 1 and not local.clip else AVERAGE)
 
@@ -86,7 +86,7 @@ def _behind_signs(
 ) -> GradientBehind:
     """In units of the rate, from about -1 to 1; in those of the gradient where one step's eps lets them be read."""
     largest = -float(_moved(torch.zeros(()), torch.full((), 1e30), local, samples))  # of any entry
-    tensors = {n: -(t - _pulled(start[n].to(t), local, samples).to(t)) / largest for n, t in moved.items()}
+    tensors = {n: -(t - pulled_by_decay(start[n].to(t), local, samples).to(t)) / largest for n, t in moved.items()}
     if steps > 1:
         return GradientBehind(tensors, DIRECTIONS)
     doubt = {n: _doubt(t, start[n].to(t), largest, local) for n, t in tensors.items()}
@@ -109,7 +109,8 @@ def _behind_signs(
         most = (eps * high / (1 - high.abs())).where(entries + off < 1, torch.inf)
         return before_rule(name, least), before_rule(name, most)
 
-    if float((1 - sizes > _RESOLVED * doubts).double().mean()) < _MOSTLY:
+    held = sizes > 0  # behind dead units there is nothing to read
+    if not bool(held.any()) or float((1 - sizes > _RESOLVED * doubts)[held].double().mean()) < _MOSTLY:
         return GradientBehind(tensors, SIGNS, bounds)
     exact = {n: before_rule(n, eps * t / (1 - t.abs()).clamp_min(doubt[n])) for n, t in tensors.items()}
     return GradientBehind(exact, EXACT)
@@ -123,7 +124,7 @@ def _doubt(entries: Tensor, start: Tensor, largest: float, local: Client) -> Ten
     return (_OF_WEIGHTS * of_weights + own * entries.abs() + _OF_RULE * digits).expand_as(entries)
 
 
-def _pulled(start: Tensor, local: Client, samples: int) -> Tensor:
+def pulled_by_decay(start: Tensor, local: Client, samples: int) -> Tensor:
     """How decay alone moves the weights (*parameter)."""
     if not local.weight_decay or (local.adaptive and local.optimizer != "adamw"):
         return torch.zeros_like(start)

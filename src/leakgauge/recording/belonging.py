@@ -16,10 +16,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 from torch import Tensor
-from torch.nn.modules.batchnorm import _BatchNorm
 
 from leakgauge.client.fedavg import local_steps
 from leakgauge.client.summed import behind_one
@@ -27,11 +27,12 @@ from leakgauge.errors import BadInput, LeakgaugeError
 from leakgauge.matching.shared_precision import shared_precision
 from leakgauge.metrics.criterion import criterion_of
 from leakgauge.recording.lookalikes import near_batches, other_batches, unlike_batches
+from leakgauge.recording.other_claims import OtherClaim, as_text, other_claims, rounded_claims, solved_for
 from leakgauge.recording.redrawn import FARTHER, Redrawn
-from leakgauge.recording.replays import SINGLE, ReplayedClient, Rows, flat, other_trainings
+from leakgauge.recording.replays import SINGLE, ReplayedClient, Rows, flat
 from leakgauge.setup.plan import parse_chain
 from leakgauge.setup.setup import Setup
-from leakgauge.types import NLL_ON_LOGITS, Batch, Belonging, Client, Defense, Finding, SharedUpdate
+from leakgauge.types import Batch, Belonging, Client, Defense, Finding, SharedUpdate
 from leakgauge.verdict.roles import is_attack
 
 _SOLVED = 1e-7  # of where a search began: what is left of the objective then is rounding
@@ -43,7 +44,15 @@ _ROUGHLY = 2e-3  # of a tensor's average entry
 _STRAY = 0.02  # share of a tensor's entries that may be further off: a compression's threshold flips some
 _FEW = 2  # and so many entries of a small tensor
 _APART, _SURELY = 3.0, 5  # so many times as many entries are off, and so many more, where another way is no way
+_SHAKEN, _OFTEN = 6, 4.0  # replays whose rounding is shaken, and how much further than them an entry may be off
+_NAMING, _NAMING_FIRST = 30.0, 5.0  # seconds of computing that the search for a claim that fits may take
+_OTHER_RATE = 0.02  # of the rate, from which another one is tried
+_NEAREST = 3  # claims whose rate, decay and momentum are solved for
+_CLOSE = 0.3  # of a tensor's average entry: what is left of half of the entries where a claim is nearly right
 _LEFT_OUT = 0.05  # share of entries that are zero from which some count as left out
+
+
+Again = Callable[..., Rows]  # a replay in other arithmetic: (bits=, shaken=)
 
 
 def belonging(setup: Setup) -> Belonging | None:
@@ -104,6 +113,7 @@ class _Check:
         self.client = ReplayedClient(setup.model, self.local, chain, names)
         self.seen = flat(shared, names)
         self.grids = self._grids()
+        self._shaken: dict[tuple[Client, tuple[Defense, ...], int | None], Rows] = {}
         began = time.perf_counter()
         self.exact = self.client.replay(self.batch, self.seeds)
         self.seconds = (time.perf_counter() - began) / self.batch.trials
@@ -118,24 +128,40 @@ class _Check:
         return {name: torch.stack([half[name] for half in grids]) for name in self.seen}
 
     def result(self) -> Belonging:
-        """In order: is it rounding; can it be what was drawn; else what would fit."""
+        """In order: is it rounding; can it be what was drawn; else what would fit.
+
+        A claim a little beside the one made can pass for coarse arithmetic, so that one is looked for before.
+        """
         drawing = self.client.drawing(self.batch.take([0]), self.seeds[:1])
-        if not drawing and (bits := self._explained(self.exact, self.client)) is not None:
-            return self._compared_with_others(bits)
+        itself = self.client.draws_itself(self.batch.take([0]), self.seeds[:1])
+        if not drawing and not itself:
+            for bits in (SINGLE, _HALF, _BFLOAT16):
+                if bits == _HALF:
+                    self._refuse_if_named(self._claim_nearby())
+                if self._explained(self.exact, self.client, (bits,)) is not None:
+                    return self._compared_with_others(bits)
         self._refuse_defense_that_did_nothing(drawing)
         order, drops = self.client.shuffles(self.batch.labels.shape[1]), self.client.drops()
-        if drawing or order or drops:
-            return self._drawn(drawing, order, drops)
+        if order and not (drawing or drops or itself):  # what the order would hide, if the order was the one given
+            self._refuse_if_named(self._fitting_claim(_NAMING_FIRST))
+        if drawing or order or drops or itself:
+            return self._drawn(drawing, order, drops, itself)
         raise self._refusal()
 
     # --- rounding ------------------------------------------------------------------------------------
 
-    def _explained(self, made: Rows, client: ReplayedClient, unlike: Rows | None = None) -> int | None:
+    def _explained(
+        self,
+        made: Rows,
+        client: ReplayedClient,
+        arithmetic: Sequence[int] = (SINGLE, _HALF, _BFLOAT16),
+        unlike: Rows | None = None,
+    ) -> int | None:
         """Bits of the finest arithmetic of the client whose rounding explains what its replay leaves; None if none.
 
         None counts in which `unlike`, another way to the update, would look much the same.
         """
-        for bits in (SINGLE, _HALF, _BFLOAT16):
+        for bits in arithmetic:
             tolerance = self._tolerance(made, client, bits)
             found = self._match(made, tolerance)
             if found.all_fit:
@@ -143,19 +169,40 @@ class _Check:
                 return bits if other is None or other.is_clearly_further_than(found) else None
         return None
 
-    def _tolerance(self, made: Rows, client: ReplayedClient, bits: int | None) -> Rows:
-        """(T, P) how far off an entry of the client's replay may be in such arithmetic; roughly without `bits`."""
-        coarse = None if bits is None else client.replay(self.batch, self.seeds, bits=bits)
+    def _tolerance(self, made: Rows, client: ReplayedClient, bits: int | None, again: Again | None = None) -> Rows:
+        """(T, P) how far off an entry of the client's replay may be in such arithmetic; roughly without `bits`.
+
+        Where rounding turns the sign of a gradient near zero, an optimiser that divides by sizes takes a whole step the
+        other way. That is tried for every entry by itself: an average over a tensor would let all of them go astray.
+        """
+        again = again or partial(client.replay, self.batch, self.seeds)
+        moved: Rows
+        if bits is None:
+            moved = {name: _ROUGHLY * _average(rows) for name, rows in made.items()}
+        elif client.turns_signs:
+            moved = self._moved_by_rounding(made, client, bits, again)
+        else:
+            coarsely = again(bits=bits)
+            moved = {name: _ROUNDING * _average(coarsely[name] - rows) for name, rows in made.items()}
         before = {n: p.detach().double().flatten() for n, p in client.model.named_parameters()}
         stored = shared_precision(list(client.model.parameters()))  # a difference is of weights, on their own grid
         found = {}
         for name, rows in made.items():
-            average = _average(rows)
-            moved = _ROUGHLY * average if coarse is None else _ROUNDING * _average(coarse[name] - rows)
-            found[name] = 1.01 * self.grids[name] + moved + _LEAST * average
+            found[name] = 1.01 * self.grids[name] + moved[name] + _LEAST * _average(rows)
             if self.shared.kind == "weight_delta" and len(before[name]) == rows.shape[1]:
                 found[name] = found[name] + stored.relative * before[name].abs() + stored.spacing
         return found
+
+    def _moved_by_rounding(self, made: Rows, client: ReplayedClient, bits: int, again: Again) -> Rows:
+        """(T, P) the furthest that an entry was off in replays whose rounding was shaken, and some more."""
+        key = client.local, client.defenses, bits
+        if key not in self._shaken:
+            far = {name: torch.zeros_like(rows) for name, rows in made.items()}
+            for number in range(_SHAKEN):
+                shaken = again(bits=bits, shaken=number)
+                far = {n: torch.maximum(rows, (shaken[n] - made[n]).abs()) for n, rows in far.items()}
+            self._shaken[key] = {n: _OFTEN * rows for n, rows in far.items()}
+        return self._shaken[key]
 
     def _match(self, made: Rows, tolerance: Rows, seen: Rows | None = None) -> _Match:
         """`made` beside what was shared, or beside `seen` in its place."""
@@ -191,8 +238,9 @@ class _Check:
 
     # --- what was drawn ------------------------------------------------------------------------------
 
-    def _drawn(self, drawing: Sequence[Defense], order: bool, drops: bool) -> Belonging:
-        kinds = [w for w, there in (("the order of mini-batches", order), ("dropout", drops)) if there]
+    def _drawn(self, drawing: Sequence[Defense], order: bool, drops: bool, itself: bool) -> Belonging:
+        named = (("the order of mini-batches", order), ("dropout", drops), (f"what {self.local.fit} draws", itself))
+        kinds = [words for words, there in named if there]
         left_out = bool(drawing) and not kinds and self._is_left_out(drawing)
         for trial in range(self.batch.trials):
             redrawn = self._redrawn(trial, order, drops)
@@ -295,52 +343,111 @@ class _Check:
         cosine, factor = min(likenesses, key=lambda likeness: abs(likeness[0]))
         got, do = _scaled(cosine, factor, self.local)
         if not self._fits_scaled(factor if cosine > 0 else -factor):
-            if (cause := next(self._causes(), None)) is not None:
-                got, do = "another one", cause
+            if (fitting := self._fitting_claim(_NAMING)) is not None:
+                got, do = "another one", f"it fits {fitting.words}"
             elif cosine >= -_UNLIKE:
                 angle = f"one with a cosine of {_near_one(cosine)} to that"
                 got = f"{angle} and {factor:.2g} times as long: more than rounding"
                 do = f"check the batch, --weights, --local{self._claimed()}, and batchnorm=train if there is BatchNorm"
                 do += "" if self.declared else "; name a defense that changed it with --defenses"
+        return self._refused(got, do)
+
+    def _refuse_if_named(self, other: OtherClaim | None) -> None:
+        if other is not None:
+            raise self._refused("another one", f"it fits {other.words}")
+
+    def _refused(self, got: str, do: str) -> BadInput:
         return BadInput("update", allowed=self._allowed("the batch in --data"), got=got, do=do)
 
     def _claimed(self) -> str:
         if self.local.kind != "fedavg":
             return ""
-        local, steps = self.local, local_steps(self.batch.labels.shape[1], self.local)
-        claimed = f"claimed: lr={local.lr:g}, epochs={local.epochs}, batch_size={local.batch_size}, no momentum"
-        return f" ({claimed}; {steps} steps)"
+        return f" (claimed: {as_text(self.local)}; {local_steps(self.batch.labels.shape[1], self.local)} steps)"
 
     def _fits_scaled(self, factor: float) -> bool:
         tolerance = self._tolerance(self.exact, self.client, _HALF)
         wider = {name: abs(factor) * rows + self.grids[name] for name, rows in tolerance.items()}
         return factor != 0 and self._match({n: factor * rows for n, rows in self.exact.items()}, wider).all_fit
 
-    def _causes(self) -> Iterator[str]:
-        """Other claims under which the batch would give the update, each as what to do."""
-        tries: list[tuple[Client, str]] = []
-        if any(isinstance(m, _BatchNorm) for m in self.setup.model.modules()):
-            other = "train" if self.local.batchnorm == "eval" else "eval"
-            tries.append((replace(self.local, batchnorm=other), f"batchnorm={other}"))
-        if self.local.loss != NLL_ON_LOGITS:
-            tries.append((replace(self.local, loss=NLL_ON_LOGITS), f"loss={NLL_ON_LOGITS}"))
-        for claim, words in tries:
-            client = replace(self.client, local=claim)
-            try:
-                made = client.replay(self.batch, self.seeds)
-            except (LeakgaugeError, ValueError, RuntimeError):  # BatchNorm of one value, say
+    # --- what would fit ------------------------------------------------------------------------------
+
+    def _claim_nearby(self) -> OtherClaim | None:
+        """The claim with another rate, decay or momentum, to the last digit; None if there is none or it takes long."""
+        if self.local.kind != "fedavg" or self.local.fit or self.client.defenses:
+            return None
+        return self._solved(self.local, time.thread_time() + _NAMING)
+
+    def _solved(self, start: Client, until: float) -> OtherClaim | None:
+        near, steps = self._left(self._replayed(OtherClaim(start))), local_steps(self.batch.labels.shape[1], start)
+        if near is None or near > _CLOSE:
+            return None
+        for claim in solved_for(start, self.seen, lambda local: OtherClaim(local).replay(*self._behind), steps, until):
+            if self._fits(OtherClaim(claim)):
+                return next((o for o in map(OtherClaim, rounded_claims(claim, start)) if self._fits(o)), None)
+        return None
+
+    def _fitting_claim(self, seconds: float) -> OtherClaim | None:
+        """The first other claim under which the batch gives the update, else the nearest of those that nearly do."""
+        if self.local.fit:
+            return None
+        until, left = time.thread_time() + seconds, list[tuple[float, int, OtherClaim]]()
+        for tried in (OtherClaim(self.local), *other_claims(self.client, self.batch.labels.shape[1])):
+            if self.client.defenses and tried.local.optimizer != self.local.optimizer:
                 continue
-            if self._explained(made, client) is not None:
-                yield f"it fits --local {words}: say so"
-        if self.client.defenses:
+            if time.thread_time() > until:
+                break
+            for other, made in self._at_rates(tried):
+                gone = self._left(made)
+                if gone is None or gone > _CLOSE:
+                    continue
+                if self._fits(other):
+                    return other
+                left.append((gone, len(left), other))
+        averaging = self.local.kind == "fedavg" and not self.client.defenses
+        for _, _, other in sorted(left)[: _NEAREST * averaging]:
+            claim = None if other.one_hot or time.thread_time() > until else self._solved(other.local, until)
+            if claim is not None:
+                return claim
+        return next((other for _, _, other in sorted(left) if self._fits(other, roughly=True)), None)
+
+    def _at_rates(self, other: OtherClaim) -> Iterator[tuple[OtherClaim, Rows | None]]:
+        """The claim, and the same at the rate that makes the update as long as it is; with their replays."""
+        made = self._replayed(other)
+        yield other, made
+        if other.local.kind != "fedavg" or made is None or not _same_shapes(made, self.seen):
             return
-        for training in other_trainings(self.client, self.batch.labels.shape[1]):
-            try:
-                made = training.replay(self.client, self.batch)
-            except (ValueError, RuntimeError):
-                continue
-            if self._match(made, self._tolerance(made, self.client, bits=None)).all_fit:
-                yield f"it fits {training.words}, which cannot be claimed yet: train without it, or --blind"
+        cosine, factor = _likeness(made, self.seen, 0)
+        if cosine > _UNLIKE and abs(factor - 1) > _OTHER_RATE:
+            scaled = replace(other, local=replace(other.local, lr=float(f"{factor * other.local.lr:.2g}")))
+            yield scaled, self._replayed(scaled)
+
+    @property
+    def _behind(self) -> tuple[ReplayedClient, Batch, Sequence[int]]:
+        return self.client, self.batch, self.seeds
+
+    def _replayed(self, other: OtherClaim) -> Rows | None:
+        try:
+            return other.replay(*self._behind)
+        except (LeakgaugeError, ValueError, RuntimeError):  # BatchNorm of one value, say
+            return None
+
+    def _left(self, made: Rows | None) -> float | None:
+        """What a replay leaves of half of the entries, in average entries of their tensors; of the worst trial."""
+        if made is None or not _same_shapes(made, self.seen):
+            return None
+        rows = [(self.seen[n] - made[n]).abs() / _average(self.seen[n]).clamp_min(1e-30) for n in made]
+        return float(torch.cat(rows, 1).median(1).values.max())
+
+    def _fits(self, other: OtherClaim, roughly: bool = False) -> bool:
+        """To the last digit, or to a few."""
+        made = self._replayed(other)
+        if made is None or not _same_shapes(made, self.seen):
+            return False
+        client = replace(self.client, local=other.local)
+        bits = None if roughly else SINGLE
+        again = partial(other.replay, *self._behind)
+        tolerance = self._tolerance(made, client, bits, again)
+        return self._match(made, tolerance).all_fit
 
 
 def _average(rows: Tensor) -> Tensor:

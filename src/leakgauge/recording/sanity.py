@@ -1,5 +1,8 @@
 """Is the update what the scenario says it is? What an update shows of that without the batch behind it.
 
+Optimisers that divide every entry by its own size leave entries of about one size, in all tensors; SGD leaves a few
+large ones among many small ones. How even they are under the claim is seen on public or made-up batches.
+
 Sign, scale, learning rate and loss are read off the last layer's bias.
 For cross-entropy the bias gradient is the mean prediction over the batch minus the share of each label. So its entries
 sum to zero; none is larger than a prediction; what is negative adds up to at most 1; and for fewer samples than classes
@@ -22,7 +25,7 @@ import torch
 from torch import Tensor
 
 from leakgauge.client.chain import client_step
-from leakgauge.client.gradient_behind import gradient_scale
+from leakgauge.client.gradient_behind import gradient_scale, pulled_by_decay
 from leakgauge.client.summed import behind_one, seen_step
 from leakgauge.engine.randomness import derived_seed, generator
 from leakgauge.errors import BadInput, LeakgaugeError, NotApplicable
@@ -30,6 +33,8 @@ from leakgauge.matching.last_layer import Clues, clues_of
 from leakgauge.types import (
     CROSS_ENTROPY,
     NLL_ON_LOGITS,
+    QUANTITIES,
+    SEVERAL_CLASSES,
     Batch,
     Client,
     DataSpec,
@@ -38,7 +43,7 @@ from leakgauge.types import (
     Observation,
     SharedUpdate,
 )
-from leakgauge.types.triage import CAUTION, INFO, WRONG, Clue
+from leakgauge.types.triage import CAUTION, INFO, OPTIMISER, WRONG, Clue
 
 _NOISY = 1e-3  # columns of the last layer may miss zero by this share of their entries; rounding is far below it
 _MARGIN, _PLUS = 1.2, 0.02  # a batch may be predicted this much beyond what the probe shows
@@ -49,6 +54,11 @@ _QUIETER = 100.0  # times less noise than the least of them
 _LEAST = 1e-6  # of an entry: rounding
 _FEWER_ZEROS = 0.2  # of all entries
 _MORE_SIZES = 8.0  # times the most of them
+_EVEN, _UNEVEN = 0.55, 0.45  # how even entries are at least under rules that divide by sizes, and at most under SGD
+_APART = 0.15  # and so far from what the claim gives
+_SOME = 64  # entries that are not zero, to say how even they are
+_COUNTS = 2e-3  # of the average entry: smaller ones are rounding, or decay alone
+_SCALE = 6.0  # times as large or small as under the claim, where sizes follow from the rate
 _COUNTED = 20_000  # entries of the largest tensor
 
 
@@ -65,8 +75,20 @@ class _Bounds:
         return bool((bias <= self.highest).all()) and self.least <= negative <= 1 + _PLUS
 
 
-def sanity(observation: Observation) -> list[Clue]:
-    """One clue on the loss, one on sign and scale; no result where the last layer cannot be read."""
+def sanity(observation: Observation, *, claimed: bool = False) -> list[Clue]:
+    """One clue on the loss, one on sign and scale; no result where the last layer cannot be read.
+
+    With `claimed`, for a saved update without a defense, one on the optimiser before.
+    """
+    return [*(_optimiser(observation) if claimed else []), *_last_layer(observation)]
+
+
+def doubt_in(clues: Sequence[Clue]) -> str:
+    """Why the update is not what was claimed, where no batch is at hand to prove it; empty if nothing speaks for it."""
+    return next((f"{c.value}; {c.meaning}" for c in clues if c.id == OPTIMISER and c.severity == CAUTION), "")
+
+
+def _last_layer(observation: Observation) -> list[Clue]:
     local: Client = observation.fact(Fact.LOCAL_TRAINING)
     untested = partial(Clue, "claims", "sign and scale", "not tested", severity=INFO)
     if local.loss not in (CROSS_ENTROPY, NLL_ON_LOGITS):
@@ -169,6 +191,55 @@ def _rate(bounds: _Bounds, bias: Tensor, local: Client) -> str:
     return ""
 
 
+# --- how even the entries are ---------------------------------------------------------------------------
+
+
+def _optimiser(observation: Observation) -> list[Clue]:
+    """Are the entries as even, and where the rate sets their size as large, as the claimed optimiser leaves them?"""
+    local: Client = observation.fact(Fact.LOCAL_TRAINING)
+    clue = partial(Clue, OPTIMISER, "optimiser")
+    try:
+        expected = [_evenness(o, local) for o in _made_up(observation, ())]
+    except (LeakgaugeError, RuntimeError, ValueError) as error:
+        return [clue("not tested", f"the claimed training cannot be simulated here: {error}", INFO)]
+    seen = [_evenness(observation.take([t]), local) for t in range(observation.trials)]
+    if any(entries < _SOME for _, _, entries in (*seen, *expected)):
+        return [clue("not tested", "too few entries are not zero", INFO)]
+    even = min(seen)[0], max(seen)[0]
+    least, most = min(expected)[0], max(expected)[0]
+    value = f"entries are even to {even[1]:.2f} (1: all of one size), {least:.2f} to {most:.2f} under {local.optimizer}"
+    wrong, rule = "the update is not what was claimed", "kind=fedavg,optimizer=adam, adamw, rmsprop or adagrad"
+    if even[1] > max(_EVEN, most + _APART):
+        return [clue(value, f"{wrong}: the client divides gradients by their sizes; say --local {rule}", CAUTION)]
+    if local.adaptive and even[0] < min(_UNEVEN, least - _APART):
+        return [clue(value, f"{wrong}: the client does not divide gradients by their sizes, as sgd does not", CAUTION)]
+    if local.adaptive:
+        sizes, usual = sorted(s for _, s, _ in seen), sorted(s for _, s, _ in expected)
+        if sizes[0] * _SCALE < usual[0] or sizes[-1] > _SCALE * usual[-1]:
+            rule = f"{local.optimizer} at a rate of {local.lr:g}"
+            value = f"entries of {sizes[-1]:.1g} on average, {usual[-1]:.1g} under {rule}"
+            return [clue(value, f"{wrong}: check the optimiser, its rate and the number of steps", CAUTION)]
+    return [clue(value, f"fits {local.optimizer}, as far as it can be seen without the batch", INFO)]
+
+
+def _evenness(observation: Observation, local: Client) -> tuple[float, float, int]:
+    """Squared mean size of entries over their mean square, the root of that one, and how many entries count."""
+    start = {n: p.detach() for n, p in observation.model.named_parameters()}
+    samples: int = observation.fact(Fact.NUM_SAMPLES)
+    moved = observation.update.kind == "weight_delta"
+    sizes = torch.cat(
+        [
+            (t[0].double() - (pulled_by_decay(start[n].to(t), local, samples) if moved else 0)).abs().flatten()
+            for n, t in observation.update.tensors.items()
+        ]
+    )
+    sizes = sizes[sizes > _COUNTS * sizes.square().mean().sqrt()]
+    if not len(sizes):
+        return 0.0, 0.0, 0
+    square = float(sizes.square().mean())
+    return float(sizes.mean()) ** 2 / square, square**0.5, len(sizes)
+
+
 # --- the marks of a declared defense --------------------------------------------------------------------
 
 
@@ -213,13 +284,28 @@ def _made_up(observation: Observation, defenses: Sequence[Defense]) -> list[Obse
     data: DataSpec = observation.fact(Fact.INPUT_SPEC)
     samples: int = observation.fact(Fact.NUM_SAMPLES)
     g, like = generator(0, "made-up batches"), next(observation.model.parameters())
-    inputs = torch.rand((_MADE_UP, samples, *data.shape), generator=g).to(like)
-    labels = data.draw_targets((_MADE_UP, samples), g).to(like.device)
+    if observation.knows(Fact.PUBLIC_DATA):
+        public: Batch = observation.fact(Fact.PUBLIC_DATA)
+        rows = torch.randint(public.labels.shape[1], (_MADE_UP, samples), generator=g).to(like.device)
+        inputs, labels = public.inputs[0, rows].to(like), public.labels[0, rows]
+    else:
+        inputs = torch.rand((_MADE_UP, samples, *data.shape), generator=g).to(like)
+        labels = data.draw_targets((_MADE_UP, samples), g).to(like.device)
     step = seen_step(client_step(observation.fact(Fact.LOCAL_TRAINING)), *defenses)
     shared = step(observation.model, Batch(inputs, labels), [derived_seed(0, f"made up/{k}") for k in range(_MADE_UP)])
     kept = {name: t.detach() for name, t in shared.tensors.items() if name in observation.update.tensors}
     every = SharedUpdate(shared.kind, kept)
     return [dataclasses.replace(observation, update=every.take([k])) for k in range(_MADE_UP)]
+
+
+def _noise(data: DataSpec, samples: int, g: torch.Generator) -> tuple[Tensor, Tensor]:
+    """Inputs of noise, and targets of their kind by chance."""
+    inputs, shape = torch.rand((_MADE_UP, samples, *data.shape), generator=g), (_MADE_UP, samples, *data.target_shape)
+    if data.target == SEVERAL_CLASSES:
+        return inputs, torch.randint(2, shape, generator=g).float()
+    if data.target == QUANTITIES:
+        return inputs, torch.rand(shape, generator=g)
+    return inputs, torch.randint(data.classes, shape, generator=g)
 
 
 def _marks(observation: Observation) -> _Marks:

@@ -21,12 +21,13 @@ from leakgauge.attacks.rank_one import IS_ZERO, found_map
 from leakgauge.attacks.rgap import rank_report
 from leakgauge.client.chain import prepared
 from leakgauge.client.fedavg import local_steps
+from leakgauge.client.gradient_behind import AVERAGE, DIRECTIONS, EXACT, SIGNS
 from leakgauge.client.observe import observe
 from leakgauge.engine.gradients import working_model
 from leakgauge.errors import NotApplicable
 from leakgauge.matching.last_layer import CANNOT, clues_of
 from leakgauge.matching.targets import read_targets
-from leakgauge.matching.updates import example_input, observed_gradient
+from leakgauge.matching.updates import example_input, observed_gradient, read_gradient
 from leakgauge.models.structure import first_linear
 from leakgauge.recording.sanity import sanity
 from leakgauge.setup.plan import parse_chain
@@ -40,12 +41,43 @@ _FEW = 256  # values up to which it counts as quantised
 _UNEXPLAINED = 1e-2  # of a gradient, from which a closed form is not exact
 _MENTIONED = 1e-3  # share of the patches that is left open
 _LOOKED_AT = 50_000  # entries of the largest tensor that are counted
+_RULES = {"sgd": "SGD", "adam": "Adam", "adamw": "AdamW", "rmsprop": "RMSprop", "adagrad": "Adagrad"}
+_LEFT = {  # of the gradient, by how it follows from a weight difference
+    EXACT: ("the gradient follows exactly: every attack can use it", INFO),
+    AVERAGE: (
+        "the average gradient of the steps follows; the weights moved between them, so that closed forms are the less "
+        "exact the further they moved, and attacks that replay the steps (dlg) are not",
+        CAUTION,
+    ),
+    SIGNS: (
+        "signs of the first layer's gradient remain, sizes do not: ratios and label counts are lost, attacks that "
+        "match signs or replay the step (dlg, inverting-gradients) work",
+        CAUTION,
+    ),
+    DIRECTIONS: (
+        "signs of the first layer's gradient remain, averaged over the steps, sizes do not: ratios and label counts "
+        "are lost, attacks that match directions or replay the steps (dlg, inverting-gradients) work",
+        CAUTION,
+    ),
+}
 _SAME = 1e-5  # relative: a norm this near to a round number was put there
 
 
-def triage(observation: Observation, *, ranks: bool = True) -> tuple[Clue, ...]:
-    """All clues, what is wrong first and what is exposed next. Without `ranks` large ones are not counted."""
-    checks = (sanity, _first_layer, _closed_forms, _labels, _batchnorm, partial(_ranks, asked=ranks), _entries)
+def triage(observation: Observation, *, ranks: bool = True, claimed: bool = False) -> tuple[Clue, ...]:
+    """All clues, what is wrong first and what is exposed next. Without `ranks` large ones are not counted.
+
+    `claimed` is for saved updates that no defense changed: was the client's optimiser the one that is claimed?
+    """
+    checks = (
+        partial(sanity, claimed=claimed),
+        _client,
+        _first_layer,
+        _closed_forms,
+        _labels,
+        _batchnorm,
+        partial(_ranks, asked=ranks),
+        _entries,
+    )
     clues = [clue for check in checks for clue in check(observation)]
     return tuple(sorted(clues, key=lambda clue: (WRONG, EXPOSED, CAUTION, INFO).index(clue.severity)))
 
@@ -53,7 +85,7 @@ def triage(observation: Observation, *, ranks: bool = True) -> tuple[Clue, ...]:
 def triage_of(setup: Setup) -> tuple[Clue, ...]:
     """Of the first victim's undefended update, as an attacker of the scenario would see it; of all in a blind audit."""
     seen = first_observation(setup, (0,) if setup.scored else range(setup.victims.trials))
-    return believed(setup, triage(seen, ranks=False))
+    return believed(setup, triage(seen, ranks=False, claimed=is_claim(setup)))
 
 
 def believed(setup: Setup, clues: Sequence[Clue]) -> tuple[Clue, ...]:
@@ -65,6 +97,11 @@ def believed(setup: Setup, clues: Sequence[Clue]) -> tuple[Clue, ...]:
     return tuple(dataclasses.replace(c, severity=INFO, meaning=why) if c.severity == WRONG else c for c in clues)
 
 
+def is_claim(setup: Setup) -> bool:
+    """Is the client's training claimed, and the update a saved one that shows whether it is so?"""
+    return setup.victims.shared is not None and not any(d != UNDEFENDED for d in setup.scenario.defenses)
+
+
 def first_observation(setup: Setup, trials: Sequence[int] = (0,)) -> Observation:
     """What an attacker of the scenario sees of some victims without a defense, or of what was saved."""
     model, threat = setup.model, setup.threat_model
@@ -72,6 +109,19 @@ def first_observation(setup: Setup, trials: Sequence[int] = (0,)) -> Observation
         model = prepared(model, *parse_chain(setup.scenario.defenses[0] if setup.scenario.defenses else UNDEFENDED))
     facts = setup.facts(model, setup.batch.take(trials) if setup.scored else None, threat.facts)
     return observe(model, setup.update((), model, trials=trials), threat, facts, setup.scenario.shared_layers)
+
+
+def _client(observation: Observation) -> list[Clue]:
+    """What the client's optimiser leaves of its gradients."""
+    local: Client = observation.fact(Fact.LOCAL_TRAINING)
+    if local.kind == "fedsgd":
+        return []
+    steps, rule = local_steps(observation.fact(Fact.NUM_SAMPLES), local), _RULES[local.optimizer]
+    momentum = f" with momentum {local.momentum:g}" if local.momentum else ""
+    value = f"{steps:,} {rule} step{'' if steps == 1 else 's'}{momentum}"
+    value += f" of {local.fit}, as it is declared" if local.fit else ""
+    meaning, severity = _LEFT[read_gradient(observation).quality]
+    return [Clue("client", "client's training", value, meaning, severity)]
 
 
 def _first_layer(observation: Observation) -> list[Clue]:

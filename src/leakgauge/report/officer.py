@@ -25,6 +25,8 @@ _ANSWERS = {  # each begins with the configurations that it is about
     "leaks": "private records could be rebuilt from what is shared: whoever reads it may see them.",
     "cannot tell": "some attempts resemble the records, but there are too few other records to compare with: it cannot "
     "be told whether any was rebuilt.",
+    "unproven": "no record was rebuilt, but it cannot be told whether what was shared is what the audit took it "
+    "for: this neither clears nor accuses.",
     "protected": "no record was rebuilt, and the noise that is added carries a mathematical guarantee: if it is "
     "applied as declared, no attacker, however clever, gains much over a blind guess from what was examined.",
     "weak": "none of the attacks that were tried rebuilt a record. A mathematical guarantee holds, but it allows an "
@@ -66,6 +68,8 @@ _PLAIN: Mapping[str, str] = {
     "rebuilt, this clears nothing",
     "explained-by-others": "an attack found other records that explain what was shared: the records at hand may not be "
     "those behind it, so where nothing was rebuilt, this clears nothing",
+    "not-as-claimed": "what was shared does not look as the client's training was described: attacks that rely on the "
+    "description fail on it, so where nothing was rebuilt, this clears nothing",
     "no-ground-truth": "the true records were not at hand, so nothing could be compared with them",
 }
 
@@ -83,6 +87,7 @@ def to_officer(report: AuditReport) -> str:
         "title": title_of(report),
         "tone": "warn" if labels else _TONES[state],
         "proven": verdict.proven,  # only without the true records
+        "doubt": verdict.doubt,
         "answer": answer(report),
         "threat": threat_model(report.scenario.threat_model),
         "tried": [a for a in attacks if a in fitted],
@@ -141,6 +146,8 @@ def answer(report: AuditReport) -> list[str]:
 def _kind(configuration: ConfigurationVerdict) -> str:
     """Which of the answers holds for a configuration."""
     state = state_of(configuration)
+    if state == "cannot tell" and configuration.unproven and not configuration.undecided:
+        return "unproven"
     if state in ("leaks", "cannot tell", "not tested"):
         return state
     if configuration.standing == "protected":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+OPTIMISER = "optimiser"  # of a clue that can say that another one was at work
 INFO, CAUTION, EXPOSED, WRONG = SEVERITIES = ("info", "caution", "exposed", "wrong")
 
 

@@ -119,3 +119,4 @@ class Verdict:
     configurations: tuple[ConfigurationVerdict, ...]  # in the order of the table
     gate: GateResult | None = None  # where one was set
     proven: Proven | None = None  # where nothing could be scored; there are no configurations then
+    doubt: str = ""  # what speaks against the claimed training, where no batch proves it; nothing is cleared then

@@ -12,6 +12,7 @@ from leakgauge.types import Attack, Batch, Fact, Flag, Reconstruction, SharedUpd
 
 NO_BETTER_THAN_CONTROL = "no-better-than-control"
 NO_TRUTH = "no-ground-truth"
+NOT_AS_CLAIMED = "not-as-claimed"
 
 _ALL = (
     Flag(
@@ -102,6 +103,12 @@ _ALL = (
         "an attack found other records that give the update to the last digit: it came from another batch, or "
         "several batches give the same one, so a record that was not recovered shows nothing",
         "check that batch, weights and update belong together",
+    ),
+    Flag(
+        NOT_AS_CLAIMED,
+        "the update does not look like one of the claimed training, so attacks read it wrongly and what they did not "
+        "recover shows nothing",
+        "say with --local what the client runs; the triage says what speaks against the claim",
     ),
     Flag(
         NO_TRUTH,

@@ -35,6 +35,7 @@ LABELS = "label_accuracy_mean_per_trial"
 _LABELS_SURE = 0.8  # that labels were read and not guessed: the lower end errs once in ten; records count for more
 _TRACES = 0.001  # p-value from which poor recoveries are said to point to their records
 _NOTHING_SCORED = "nothing could be scored: no attack of this run fits."
+_NOT_CLAIMED = "the update is not what was claimed"
 _NO_SIDES = LowerSide(), UpperSide()
 _GRAVITY = ("leaks", "cannot tell", "labels read", "not tested", "no leak found", "protected")
 
@@ -327,13 +328,17 @@ def _of_labels(labels: LabelsRead | None) -> str:
 # --- without samples to compare with: nothing is scored, and some things are certain ----------------
 
 
-def unscored_verdict(findings: Sequence[Finding], trials: int, samples: int) -> Verdict:
-    """What attacks and updates prove by themselves; `samples` private records are behind each of `trials` updates."""
+def unscored_verdict(findings: Sequence[Finding], trials: int, samples: int, doubt: str = "") -> Verdict:
+    """What attacks and updates prove by themselves; `samples` private records are behind each of `trials` updates.
+
+    `doubt` is what speaks against the claimed training, if anything does.
+    """
     every = trials * samples
     proven = Proven(_most(findings, "certified", trials), every, _most(findings, "labels_proven", trials), every)
     counts = f"{_counted(proven.records, every)} and {_counted(proven.labels, every, 'label')}"
     sentence = f"Not scored: no samples to compare with; proven: {counts}."
-    return Verdict(leaks=proven.records > 0, sentence=sentence, configurations=(), proven=proven)
+    sentence += f" It cannot be told what else leaks: {doubt}." if doubt else ""
+    return Verdict(leaks=proven.records > 0, sentence=sentence, configurations=(), proven=proven, doubt=doubt)
 
 
 def all_proven(findings: Sequence[Finding], trials: int, samples: int) -> bool:
@@ -357,6 +362,8 @@ def headline(verdict: Verdict) -> str:
     if verdict.proven is not None:
         if verdict.proven.records:
             return "Leaks: the updates alone prove private records"
+        if verdict.doubt:
+            return f"Cannot tell: {_NOT_CLAIMED}" + (", but labels are proven" if verdict.proven.labels else "")
         return "Labels are proven, no record is" if verdict.proven.labels else "Nothing is proven"
     tested = under_test(verdict)
     states = {state_of(c) for c in tested}
@@ -368,7 +375,7 @@ def headline(verdict: Verdict) -> str:
     if "cannot tell" in states:
         why = "too few other samples to compare with"
         if any(c.unproven for c in tested):
-            why = "the update may not belong to these records"
+            why = _NOT_CLAIMED if verdict.doubt else "the update may not belong to these records"
         words = f"Cannot tell{_in_state(tested, 'cannot tell')}: {why}"
         return words + (", but labels read" if any(c.labels for c in tested) else "")
     if "labels read" in states:
