@@ -70,7 +70,7 @@ def test_an_oracle_is_added_by_name_and_shows_in_it():
     assert told.name == "eavesdropper+labels+batchnorm"
     assert told.oracles == ORACLES
     assert told.facts > THREAT_MODELS["eavesdropper"].facts
-    assert "told the true labels" in told.summary
+    assert "given the true labels" in told.summary
     assert told.may_change == "nothing"
     assert not THREAT_MODELS["eavesdropper"].oracles  # the original is untouched
 

@@ -242,7 +242,7 @@ def test_an_own_attack_that_fails_is_bad_input_and_says_how(leakgauge, mess, sma
     done = leakgauge("audit", *small, "--attacks", "attacks.py:Fails", "--defenses", "none", "--out", "out")
     assert done.code == 2
     last = done.err.strip().splitlines()[-1]
-    assert "attack 'mine' must be one that runs, got AttributeError: of mine; mend it; --debug shows where" in last
+    assert "attack 'mine' must be one that runs, got AttributeError: of mine; correct it; --debug shows where" in last
     assert "Traceback" not in done.err
 
 
@@ -293,7 +293,7 @@ def test_reader_that_went_away_is_no_error(leakgauge, monkeypatch):
     [
         (("lab", "two-gaussians"), "nothing was kept"),
         (("train",), "with --out it would be"),
-        (("train", "--out", "here"), "goes on from there"),
+        (("train", "--out", "here"), "give the same command again to resume"),
     ],
 )
 def test_an_interrupt_is_said_with_what_is_kept(leakgauge, monkeypatch, arguments, said):

@@ -57,7 +57,7 @@ def test_shows_a_table_the_verdict_and_what_it_rests_on(leakgauge, files_in, tmp
     outcome = leakgauge("property", *QUICK, "--property", "class:3")
     assert outcome.code == 0, outcome.err
     assert "shuffled labels" in outcome.out
-    assert "none: the update gives the property away" in outcome.out
+    assert "none: the update reveals the property" in outcome.out
     assert "12 victims of 6 samples, of which 6 have 'class:3' in 2 samples" in outcome.out
     assert files_in(tmp_path) == [], "nothing is written unless asked for"
 

@@ -53,6 +53,20 @@ RENAMED: dict[str, str] = {
     "told: not changed": "given: not changed",
     "told, then none": "given, then none",
     "then told:": "then given:",
+    "Told, besides the model and the update": "Given besides the model and the update",  # in reports, as are the next
+    "Not told": "Not given",
+    "What the attacker was told besides": "What the attacker was given besides",
+    "it cannot be told whether any was rebuilt": "it is not clear whether any was rebuilt",
+    "was rebuilt cannot be told": "was rebuilt could not be determined",
+    "too few other samples to tell whether by chance": "too few other samples to exclude chance",
+    "attackers who know of it were played as well": "attackers who know of it were tried as well",
+    "a scenario whose data is at hand": "a scenario whose data is available",
+    "Only attacks without a search were played": "Only attacks without a search were run",
+    "before it starts:": "note:",  # in what commands say, as are the next ones
+    "the update gives the property away": "the update reveals the property",
+    "attacked by a fellow client": "attacked by another client",
+    "that tell most about the input": "that say most about the input",
+    "to tell the two apart": "to compare the two",
     "6 of 131 cells": "6 of 150 cells",  # the recipe has the cells of `learned-proportions`, merged since
 }
 # The first building numbered the ways to use a defense, the second one names them: what is said now -> as then.

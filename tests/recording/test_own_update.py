@@ -256,7 +256,7 @@ def test_blind_there_is_only_what_an_attacker_sees(client):
         ({"gate": "ssim=0.5"}, "gate must be used where the batch"),
         ({"ledger": True}, "ledger must be used where the batch"),
         ({"threat_model": "honest-but-curious+labels"}, "without these facts"),
-        ({"threat_model": "malicious-parameters"}, "tampering servers are played against simulated clients"),
+        ({"threat_model": "malicious-parameters"}, "tampering servers are run against simulated clients"),
     ],
 )
 def test_what_needs_the_truth_or_the_client_is_refused_blind(client, changes, said):

@@ -7,7 +7,7 @@ import pytest
 
 from leakgauge.metrics.intervals import rate
 from leakgauge.report import to_comparison
-from leakgauge.report.comparison import compare, mean_difference, rate_difference, settled
+from leakgauge.report.comparison import compare, excludes_zero, mean_difference, rate_difference
 from leakgauge.types import Interval
 
 
@@ -24,8 +24,8 @@ def test_an_audit_differs_from_itself_in_nothing(made):
     ]
     for d in found.differences:
         assert d.rate.value == d.score.value == 0
-        assert not settled(d.rate)
-        assert not settled(d.score)
+        assert not excludes_zero(d.rate)
+        assert not excludes_zero(d.score)
         assert d.score == Interval(0.0, 0.0, 0.0), "victim by victim there is no doubt about it"
 
 
@@ -40,7 +40,7 @@ def test_none_against_all_keeps_an_interval():
     assert found.value == 1
     assert 0.3 < found.low < 0.7
     assert found.high == 1
-    assert settled(found)
+    assert excludes_zero(found)
     assert rate_difference(rate(0, 0, ""), rate(6, 6, "")) == Interval(None, None, None)
 
 
@@ -61,8 +61,8 @@ def test_pairs_are_sharper_than_two_samples():
     assert pairs.value == pytest.approx(apart.value)
     assert pairs.high - pairs.low < 1e-9
     assert apart.high - apart.low > 0.1
-    assert settled(pairs)
-    assert not settled(apart)
+    assert excludes_zero(pairs)
+    assert not excludes_zero(apart)
 
 
 def test_only_trials_that_both_have_are_paired():

@@ -225,7 +225,7 @@ def test_a_score_that_is_no_evidence_exposes_no_one(made):
     report = with_worst(undefended(made.report), "dlg", "none", ssim=1.0, psnr=99.0)
     assert "by inverting-gradients, plain" in most_exposed(with_credible(report, "dlg", "none", False))
     assert "by inverting-gradients, plain" in most_exposed(with_credible(report, "dlg", "none", None))
-    for worth, why in ((False, "no evidence of a recovery"), (None, "too few other samples to tell whether by chance")):
+    for worth, why in ((False, "no evidence of a recovery"), (None, "too few other samples to exclude chance")):
         doubted = with_credible(with_credible(report, "dlg", "none", worth), "inverting-gradients", "none", worth)
         assert most_exposed(doubted) == (
             f"Nearest to any record: SSIM 1.000, PSNR 99.0, trial 2, record 0, by dlg, plain, without defense: {why}."

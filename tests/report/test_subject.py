@@ -9,12 +9,12 @@ from leakgauge.report import to_html, to_markdown, to_officer, to_summary
 from leakgauge.report.numbers import counted
 from leakgauge.report.subject import (
     attacked,
+    facts_given,
+    facts_not_given,
     kind_of_update,
     labels_sentence,
     local_training,
-    not_told,
     title_of,
-    told,
     update_of,
 )
 from leakgauge.types import ORACLES, Client, Fact, Scenario
@@ -150,10 +150,10 @@ def test_local_training_says_what_is_shared_and_how_it_came_about(local, text):
 @pytest.mark.parametrize("fact", Fact)
 def test_every_fact_is_either_told_or_not_told_and_in_words(made, fact):
     given, bare = with_told(made.report, fact), with_told(made.report)
-    (said,) = told(given)
-    (words,) = set(not_told(bare)) - set(not_told(given))
+    (said,) = facts_given(given)
+    (words,) = set(facts_not_given(bare)) - set(facts_not_given(given))
     assert said.partition(" (")[0] == words
-    assert len(not_told(given)) == len(Fact) - 1
+    assert len(facts_not_given(given)) == len(Fact) - 1
     assert words != fact.value
 
 
@@ -161,27 +161,27 @@ def test_every_fact_is_either_told_or_not_told_and_in_words(made, fact):
 def test_oracles_and_only_they_are_confessed(made, fact):
     word = {Fact.LABELS: "+labels", Fact.BATCHNORM_STATISTICS: "+batchnorm"}.get(fact, "")
     report = with_scenario(made.report, threat_model=f"honest-but-curious{word}")
-    (said,) = told(with_told(report, fact))
+    (said,) = facts_given(with_told(report, fact))
     assert (ORACLE in said) == (fact in ORACLES)
 
 
 def test_statistics_that_nobody_gave_were_read_off_the_shared_averages(made):
-    (said,) = told(with_told(made.report, Fact.BATCHNORM_STATISTICS))
+    (said,) = facts_given(with_told(made.report, Fact.BATCHNORM_STATISTICS))
     assert said.endswith("(read off the running averages that were shared)")
 
 
 def test_facts_are_told_in_the_order_of_the_report(made):
     facts = (Fact.LABELS, Fact.INPUT_SPEC)
-    assert told(with_told(made.report, *facts)) == told(with_told(made.report, *facts[::-1]))[::-1]
+    assert facts_given(with_told(made.report, *facts)) == facts_given(with_told(made.report, *facts[::-1]))[::-1]
 
 
 def test_a_fact_without_words_is_still_told(made):
-    assert told(dataclasses.replace(made.report, facts=("shoe-size",))) == ["shoe-size"]
+    assert facts_given(dataclasses.replace(made.report, facts=("shoe-size",))) == ["shoe-size"]
 
 
 def test_nothing_told_and_everything_told_leave_no_rest(made):
-    assert told(with_told(made.report)) == []
-    assert not_told(with_told(made.report, *Fact)) == []
+    assert facts_given(with_told(made.report)) == []
+    assert facts_not_given(with_told(made.report, *Fact)) == []
 
 
 def test_labels_given_take_the_worth_from_recovered_labels(made):

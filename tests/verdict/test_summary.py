@@ -496,7 +496,7 @@ def test_the_attack_that_recovers_most_credibly_decides():
 def test_scores_that_no_control_can_decide_are_said_to_decide_nothing():
     found = conclusion("prune", [row("dlg", 0, 1, met=1, undecided=1), row("cpl", 0, 1, psnr=30.0)], None, 1)
     assert (found.attack, found.leaks, found.undecided) == ("dlg", False, 1)
-    assert "too few other samples to tell whether by chance" in found.sentence
+    assert "too few other samples to exclude chance" in found.sentence
 
 
 def test_a_failed_search_that_meets_the_criterion_is_said_to_have_recovered_nothing():

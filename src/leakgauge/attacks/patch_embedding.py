@@ -7,7 +7,7 @@ start from the position embedding's gradient too, and solve for the attention's 
 the unknowns, which is one equation less to invert.
 
 One sample: a batch's position embedding holds the sum over its samples, and then it says nothing. As many places as the
-embedding is wide can be told apart; what more there are leaves open is about mid-grey. The pair of tensors is found by
+embedding is wide can be distinguished; the rest is about mid-grey. The pair of tensors is found by
 what their gradients on made-up samples are, not by the layer's type: strided convolution or linear layer, class token
 or not, table, parameter or embedding.
 
@@ -82,7 +82,7 @@ def found_rows(observation: Observation) -> PatchRows:
         what = "a trained position embedding and the weights of the patches in the update"
         raise NotApplicable(f"patch-embedding needs {what}, and no two tensors have such shapes")
     if (samples := observation.fact(Fact.NUM_SAMPLES)) != 1:
-        why = f"the position embedding's gradient is a sum over all {samples:,}, which does not tell them apart"
+        why = f"the position embedding's gradient is a sum over all {samples:,}, which does not separate them"
         raise NotApplicable(f"patch-embedding needs one sample: {why}")
     rows = patch_rows(probing_of(observation))
     if rows is None:

@@ -153,7 +153,7 @@ def first_layer_rows(observation: Observation) -> tuple[BehindFirstLayer, list[R
         raise NotApplicable("peeling needs samples that do not change one another, and BatchNorm is in train mode")
     behind = BehindFirstLayer(net, layer, shape, samples, local.kind_of_loss, linear_behind_relu(net, layer, shape))
     if not behind.rectified():
-        raise NotApplicable(f"peeling needs a ReLU right behind {layer!r}: its zeros tell samples apart; use linear")
+        raise NotApplicable(f"peeling needs a ReLU right behind {layer!r}: its zeros separate samples; use linear")
     gradient = observed_gradient(observation)
     weight, bias = gradient[f"{layer}.weight"], gradient.get(f"{layer}.bias")  # (T, H, D), (T, H)
     if bias is None:

@@ -66,7 +66,7 @@ class PropertyInference(Settings):
     """What is asked, and what the attacker puts into the answer."""
 
     name: ClassVar[str] = "property"
-    summary: ClassVar[str] = "tells whether the batch behind an update has a property"
+    summary: ClassVar[str] = "decides whether the batch behind an update has a property"
     paper: ClassVar[str] = "Melis et al. 2019"
 
     property: str = setting("patch", "what to look for: class:K, bright, patch or patch:PIXELS")
@@ -86,7 +86,7 @@ class PropertyRow:
     defense: str
     attacker: str  # "plain", or "adaptive": its own updates went through the same defense
     auc: Interval
-    control: Interval  # mean AUC of the same attacker, taught with shuffled labels: if not about 0.5, do not believe it
+    control: Interval  # mean AUC of the same attacker, taught with shuffled labels: if not about 0.5, distrust it
     accuracy: Rate  # the batch is said to have the property if its probability is above a half
     probabilities: tuple[float, ...]  # per victim
     features: str  # the way of pooling that the attacker kept

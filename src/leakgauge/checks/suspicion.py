@@ -61,7 +61,7 @@ class Suspicion:
     severity: str  # "high" or "caution"
     do: str  # what the client should do
     score: float
-    threshold: float  # the score from which the check speaks
+    threshold: float  # the score from which the check reports
 
     def as_dict(self) -> dict[str, Any]:
         return dict(vars(self))

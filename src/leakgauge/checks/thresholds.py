@@ -1,4 +1,4 @@
-"""From which score each check speaks, all in one place."""
+"""From which score each check reports, all in one place."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Thresholds(Settings):
     """
 
     name: ClassVar[str] = "thresholds"
-    summary: ClassVar[str] = "scores from which an inspection speaks"
+    summary: ClassVar[str] = "scores from which an inspection reports"
 
     identical_rows: float = setting(3.5, "digits to which two rows of a linear layer are multiples of each other")
     parallel_rows: float = setting(0.9, "how far row pairs stick out as parallel from the rest of their layer, 0 to 1")

@@ -34,7 +34,7 @@ class AuditFlags(Run, Places):
     scenario: Annotated[
         Path | None, typer.Argument(help="SCENARIO.toml; flags override what it says.", show_default=False)
     ] = None
-    attacks: str | None = flag("Comma-free list: 'dlg idlg:steps=50'. Default: the suite.")
+    attacks: str | None = flag("Names with blanks between them: 'dlg idlg:steps=50'. Default: the suite.")
     defenses: str | None = flag(
         "Configurations to compare: 'gaussian:std=0.1 prune'; a+b chains; none for none, all for every one."
     )
@@ -70,7 +70,7 @@ def audit(given: AuditFlags) -> int:
     if given.all_rounds:
         return audit_rounds(scenario, given.round, given)
     if is_recording(scenario.update) and (aside := left_aside(scenario, Path(str(scenario.update)))):
-        say(f"before it starts: {aside}")
+        say(f"note: {aside}")
     federation = None if given.cost is None else Federation.from_text(given.cost)
     with executing(given) as executor:
         return run(scenario, given, undefended=True, executor=executor, federation=federation)
@@ -159,8 +159,8 @@ class RecordedFlags(Victim):
     """The options of `leakgauge recorded`."""
 
     folder: Annotated[Path, typer.Argument(help="What a Recorder, a callback or a Flower app wrote.")]
-    attacks: str = flag("Comma-free list, as for audit: 'linear dlg:steps=50'.", default=" ".join(CHEAP))
-    defense: str | None = flag("What the clients do, a+b chains: attackers who know it are played too.")
+    attacks: str = flag("Names with blanks between them, as for audit: 'linear dlg:steps=50'.", default=" ".join(CHEAP))
+    defense: str | None = flag("What the clients do, a+b chains: attackers who know it are run too.")
     round: int | None = flag("Only updates of this round. Default: all.")
     batch_size: int | None = flag("Private samples behind one update, if not as recorded.", min=1)
     out: Path | None = flag("Folder for report and pictures. Default leakgauge-runs/KEY.")

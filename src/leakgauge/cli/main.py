@@ -106,7 +106,7 @@ def _free() -> float:
 
 
 def _show_traceback(wanted: bool) -> None:
-    """Of the error at hand, with nothing in it that a terminal would obey."""
+    """Of the current error, with nothing in it that a terminal would obey."""
     if wanted:
         say_lines(traceback.format_exc().rstrip())
 
@@ -115,7 +115,7 @@ def _what_is_kept(given: Sequence[str]) -> str:
     """For commands that do not say it themselves."""
     keeps = getattr(meant(given), "keeps", "")
     if keeps == KEPT or (keeps == KEPT_IN_OUT and any(a.partition("=")[0] == "--out" for a in given)):
-        return "what was finished is kept, the same command goes on from there"
+        return "what was finished is kept: give the same command again to resume"
     return "nothing was kept" + ("; with --out it would be" if keeps == KEPT_IN_OUT else "")
 
 

@@ -171,7 +171,7 @@ class Run(Update):
         "Only attackers who know the defense, or only those who do not. Default: both.", "--adaptive/--plain"
     )
     assume: str | None = flag(
-        "What informed attackers take for the defense, true or not: NAME[:field=value,...][@WAY]; a+b chains."
+        "The defense that informed attackers assume, right or wrong: NAME[:field=value,...][@WAY]; a+b chains."
     )
     out: Path | None = flag("Folder for report and pictures. Default leakgauge-runs/KEY.")
     keep_private: bool = flag(
@@ -186,7 +186,7 @@ class Run(Update):
 
     @property
     def variants(self) -> str | None:
-        """Which attackers are played, as a scenario says it."""
+        """Which attackers run, as a scenario says it."""
         return {None: None, True: "adaptive", False: "plain"}[self.adaptive]
 
 

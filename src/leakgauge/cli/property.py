@@ -1,4 +1,4 @@
-"""`leakgauge property`: can a server tell from an update whether its batch has a property?"""
+"""`leakgauge property`: can a server see from an update whether its batch has a property?"""
 
 from __future__ import annotations
 
@@ -82,6 +82,6 @@ def _show(report: PropertyReport) -> None:
 def _sentence(report: PropertyReport, configuration: str) -> str:
     """A configuration is as good as the better attacker leaves it."""
     worst = max((r for r in report.rows if r.defense == configuration), key=lambda r: r.auc.value or 0.0)
-    tells = worst.auc.low is not None and worst.auc.low > 0.5
-    verdict = "the update gives the property away" if tells else "no better than guessing could be shown"
+    shown = worst.auc.low is not None and worst.auc.low > 0.5
+    verdict = "the update reveals the property" if shown else "no better than guessing could be shown"
     return f"{configuration}: {verdict} (AUC {interval(worst.auc, 3)}, {worst.attacker} attacker)."

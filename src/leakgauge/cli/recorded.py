@@ -21,7 +21,7 @@ from leakgauge.types import SCHEMA, Scenario
 
 CHEAP = ("linear", "labels")  # attacks without a search: seconds for a hundred clients
 CHEAP_ONLY = (
-    "Only attacks without a search were played: what they miss, a search may find (--attacks inverting-gradients)."
+    "Only attacks without a search were run: what they miss, a search may find (--attacks inverting-gradients)."
 )
 _COLUMNS = ("name", "round", "client", "kind", "samples", "lr", "steps", "private")
 
@@ -53,7 +53,7 @@ def audit_rounds(scenario: Scenario, number: int | None, given: Run) -> int:
             refusals.append(error)
             done.append(AuditedRound(name, refused=str(error)))
         if (report := done[-1].report) is not None and (code := max(code, code_of(report))) == 130:
-            say("leakgauge: interrupted; the same command goes on from there")
+            say("leakgauge: interrupted; give the same command again to resume")
             break
     read = any(one.report for one in done)
     if refusals and not read:
@@ -66,7 +66,7 @@ def audit_rounds(scenario: Scenario, number: int | None, given: Run) -> int:
             say(f"leakgauge: {one.name} is not audited: {one.refused}")
     if not read:
         code = 2
-        say("leakgauge: no update could be read; what stands against each is in the result")
+        say("leakgauge: no update could be read; the result says why for each")
     if given.as_json:
         rounds = [one.as_dict() for one in done]
         show_json({"schema": SCHEMA, "recorded": str(folder), "left_out": missing, "rounds": rounds})

@@ -62,7 +62,7 @@ def run(
     else:
         show_report(report, files)
     if report.interrupted:
-        say("leakgauge: interrupted; the report holds what was finished, the same command goes on from there")
+        say("leakgauge: interrupted; the report holds what was finished: give the same command again to resume")
     return code_of(report)
 
 
@@ -97,7 +97,7 @@ def audited(
             fresh=given.fresh,
             keep_private=given.keep_private,
             watch=watch,
-            notice=lambda line: say(f"before it starts: {line}"),
+            notice=lambda line: say(f"note: {line}"),
             **place,
             **loaded,
         )

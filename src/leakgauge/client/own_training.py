@@ -103,7 +103,7 @@ def _fitted(function: Callable[..., Any], model: nn.Module, one: Batch, local: C
         except Exception as error:
             got = f"{type(error).__name__}: {error}"
             raise BadInput(
-                f"client {local.fit!r}", allowed="a training that runs", got=got, do="mend it, or see --debug"
+                f"client {local.fit!r}", allowed="a training that runs", got=got, do="correct it, or see --debug"
             ) from error
     if isinstance(made, Mapping) and all(isinstance(value, Tensor) for value in made.values()):
         made = _loaded(local.fit, worker, made)

@@ -74,7 +74,7 @@ def _batches(name: str, loaders: Sequence[Any]) -> Iterator[tuple[int, Any]]:
             except BadInput:
                 raise
             except Exception as error:
-                got, do = f"{type(error).__name__}: {error}", "mend it, or see --debug"
+                got, do = f"{type(error).__name__}: {error}", "correct it, or see --debug"
                 raise BadInput(f"loader of {name!r}", allowed="one that can be read", got=got, do=do) from error
 
 

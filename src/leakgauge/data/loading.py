@@ -187,7 +187,7 @@ def _from_factory(spec: str, split: str | None) -> Dataset:
         splits_itself = "split" in inspect.signature(factory).parameters
         made = factory(**arguments, **({"split": split} if splits_itself else {}))
     except Exception as error:
-        got, do = f"{type(error).__name__}: {error}", "mend it, or see --debug"
+        got, do = f"{type(error).__name__}: {error}", "correct it, or see --debug"
         raise BadInput(f"data {spec!r}", allowed="a function that can be called", got=got, do=do) from error
     split = None if splits_itself else split
     if isinstance(made, Dataset):

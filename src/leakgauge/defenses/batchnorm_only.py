@@ -30,7 +30,7 @@ class BatchNormOnly(FitsRows):
     """Example: `--defense batchnorm-only --local batchnorm=train`"""
 
     name: ClassVar[str] = "batchnorm-only"
-    summary: ClassVar[str] = "put a plain BatchNorm where key-lock has its locked one, to tell the two apart"
+    summary: ClassVar[str] = "put a plain BatchNorm where key-lock has its locked one, to compare the two"
     paper: ClassVar[str] = "ablation of Ren 2023 (FedKL); Ioffe and Szegedy 2015"
 
     layer: str = setting(FIRST, "the layer that gets a BatchNorm behind it, by name; or the first")

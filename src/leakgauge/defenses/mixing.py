@@ -59,7 +59,7 @@ class Mixing(FitsRows):
     """Example: `--defense mixing:clients=4,known=true`"""
 
     name: ClassVar[str] = "mixing"
-    summary: ClassVar[str] = "show other clients mixtures of updates; attacked by a fellow client"
+    summary: ClassVar[str] = "show other clients mixtures of updates; attacked by another client"
     paper: ClassVar[str] = "Ren et al. 2022, FedBoosting; Ren 2022, section 4.2.3"
 
     clients: int = setting(3, "clients of a round, the victim and the attacker among them", low=2)

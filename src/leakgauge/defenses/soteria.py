@@ -1,4 +1,4 @@
-"""Soteria: the columns of one linear layer's weight gradient that tell most about the input are not sent.
+"""Soteria: the columns of one linear layer's weight gradient that say most about the input are not sent.
 
 Sun et al., "Soteria: Provable Defense against Privacy Leakage in Federated Learning from Representation Perspective",
 CVPR 2021. With r the input of the defended layer and X the private sample, feature i scores |d r_i/dX|_2 / (r_i + eps),
@@ -44,7 +44,7 @@ class Soteria(FitsRows):
     """Example: `--defense soteria:share=0.6`"""
 
     name: ClassVar[str] = "soteria"
-    summary: ClassVar[str] = "mute the columns of the last layer's gradient that tell most about the input"
+    summary: ClassVar[str] = "mute the columns of the last layer's gradient that say most about the input"
     paper: ClassVar[str] = "Sun et al. 2021 (Soteria)"
     strength: ClassVar[str] = "share"
     leaves_zeros: ClassVar[bool] = True

@@ -66,7 +66,7 @@ class Resume:
         self._noticed: set[str] = set()
 
     def finish(self, works: Sequence[Work], watch: Watch) -> None:
-        """Run what is missing of these; `watch` hears how far all of them are."""
+        """Run what is missing of these; `watch` receives how far all of them are."""
         bar = _Bar(works, watch)
         elsewhere, _ = self._run(self._missing(works, bar), bar)
         while elsewhere:

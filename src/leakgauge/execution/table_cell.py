@@ -93,7 +93,7 @@ def run_cell(
             if not catalog.is_users(attack):
                 raise
             got = f"{type(error).__name__}: {error}"  # a mistake in the user's own attack takes one line
-            do = "mend it; --debug shows where"
+            do = "correct it; --debug shows where"
             raise BadInput(f"attack {attack.name!r}", allowed="one that runs", got=got, do=do) from error
         kind = NOT_APPLICABLE if isinstance(error, NotApplicable) else ""  # this cell failed; it stays in the table
         text = f"{kind}{str(error) or type(error).__name__}"

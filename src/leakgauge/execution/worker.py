@@ -86,7 +86,7 @@ class Finished:
 
 @dataclass(frozen=True)
 class Refused:
-    """An error that another worker would meet as well."""
+    """An error that another worker would raise as well."""
 
     text: str
     expected: bool  # ours, raised on purpose: one line is enough

@@ -20,8 +20,7 @@ from leakgauge.client.fedavg import local_steps
 from leakgauge.errors import NotApplicable
 from leakgauge.types import Client, Fact, Observation
 
-REPLAYS = ("auto", "unrolled", "surrogate", "average")
-AUTO, UNROLLED, SURROGATE, AVERAGE = REPLAYS
+AUTO, UNROLLED, SURROGATE, AVERAGE = REPLAYS = ("auto", "unrolled", "surrogate", "average")
 HELP = "several local steps are replayed, matched at a searched point of their way, or at its start"
 
 

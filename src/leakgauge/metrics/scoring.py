@@ -1,4 +1,4 @@
-"""The one place where a reconstruction meets the truth: clamp, match, score.
+"""The one place where a reconstruction is compared with the truth: clamp, match, score.
 
 In this order: values that are not finite become blank and flag their trial as failed, everything is clamped to [0, 1],
 each trial's records are matched by least MSE, and only then is anything scored. Aligned scores fit their scale before

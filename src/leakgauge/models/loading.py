@@ -110,7 +110,7 @@ def _own_model(spec: str, data: DataSpec, seed: int) -> nn.Module:
         raise
     except Exception as error:
         allowed, got = f"a factory that works with {arguments}", f"{type(error).__name__}: {error}"
-        raise BadInput(what, allowed=allowed, got=got, do="mend the factory or its arguments") from error
+        raise BadInput(what, allowed=allowed, got=got, do="correct the factory or its arguments") from error
     if not isinstance(model, nn.Module):
         allowed = "a factory that returns a torch.nn.Module"
         raise BadInput(what, allowed=allowed, got=type(model).__name__, do="return the model itself")
@@ -245,7 +245,7 @@ def _check_loss(model: nn.Module, data: DataSpec, local: Client, labels: Tensor)
             raise
         except Exception as error:
             allowed, got = f"takes output {shape} and targets {wanted}", f"{type(error).__name__}: {error}"
-            raise BadInput(f"loss {local.loss!r}", allowed=allowed, got=got, do="mend the function") from error
+            raise BadInput(f"loss {local.loss!r}", allowed=allowed, got=got, do="correct the function") from error
 
 
 def refuse_output(of: str, logits: Any, samples: int, classes: int | None = None) -> None:

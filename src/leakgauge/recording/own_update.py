@@ -382,12 +382,12 @@ def refuse_what_a_file_fixes(scenario: Scenario) -> None:
     model = threat_model(scenario.threat_model)
     if model.may_change != "nothing":
         allowed = "one that changes nothing, for a saved update"
-        do = "use honest-but-curious; tampering servers are played against simulated clients"
+        do = "use honest-but-curious; tampering servers are run against simulated clients"
         raise BadInput("threat_model", allowed=allowed, got=repr(model), do=do)
 
 
 def _adapted_to(model: nn.Module, spec: DataSpec) -> tuple[nn.Module, DataSpec]:
-    """The model, which takes samples as attacks search them; a batch need not hold every class that it tells apart."""
+    """The model, which takes samples as attacks search them; a batch need not hold every class of the model."""
     model = adapted(model, spec)
     classes = outputs_on(model, spec)
     if spec.target in (ONE_CLASS, SEQUENCE) and classes < spec.classes:

@@ -47,7 +47,9 @@ class Origin:
         for name, low in {"samples": 1, "epochs": 1, "batch_size": 0, "round": 0}.items():
             value = getattr(self, name)
             if value is not None and (type(value) is not int or not low <= value < _MOST):
-                raise BadInput(f"recorded {name}", allowed=f"a whole number from {low}", got=repr(value), do="mend it")
+                raise BadInput(
+                    f"recorded {name}", allowed=f"a whole number from {low}", got=repr(value), do="correct it"
+                )
         if self.lr is not None and not 0 < self.lr < math.inf:
             raise BadInput("recorded lr", allowed="a number above 0", got=repr(self.lr), do="give the client's rate")
 

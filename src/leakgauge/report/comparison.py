@@ -74,7 +74,7 @@ def compare(first: AuditReport, second: AuditReport) -> Comparison:
     return Comparison(settings, score, paired, doubts, tuple(differences))
 
 
-def settled(difference: Interval) -> bool:
+def excludes_zero(difference: Interval) -> bool:
     """Does the interval leave zero out?"""
     low, high = difference.low, difference.high
     return low is not None and high is not None and (low > 0 or high < 0)
@@ -173,5 +173,5 @@ def _gap(found: Interval, write: Callable[[float], str]) -> dict[str, Any]:
         "value": NOTHING if found.value is None else write(found.value),
         "small": "" if low is None or high is None else f"[{write(low)}, {write(high)}]",
         "key": found.value,
-        "settled": settled(found),
+        "settled": excludes_zero(found),
     }

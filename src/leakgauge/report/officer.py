@@ -13,7 +13,7 @@ from leakgauge.report.cells import by_defense, criterion, flags, plain_lines
 from leakgauge.report.html import rendered
 from leakgauge.report.numbers import counted, number, percent
 from leakgauge.report.rows import most_exposed_of
-from leakgauge.report.subject import in_python, kind_of_update, title_of, told, was
+from leakgauge.report.subject import facts_given, in_python, kind_of_update, title_of, was
 from leakgauge.types import ONE_CLASS, UNDEFENDED, AuditReport, ConfigurationVerdict, Flag, threat_model
 from leakgauge.types.triage import INFO
 from leakgauge.verdict.flags import NO_BETTER_THAN_CONTROL
@@ -23,9 +23,9 @@ from leakgauge.verdict.summary import in_a_row, state_of, under_test
 _TONES = {"leaks": "bad", "protected": "good", "unknown": "warn"}
 _ANSWERS = {  # each begins with the configurations that it is about
     "leaks": "private records could be rebuilt from what is shared: whoever reads it may see them.",
-    "cannot tell": "some attempts resemble the records, but there are too few other records to compare with: it cannot "
-    "be told whether any was rebuilt.",
-    "unproven": "no record was rebuilt, but it cannot be told whether what was shared is what the audit took it "
+    "cannot tell": "some attempts resemble the records, but there are too few other records to compare with: it is "
+    "not clear whether any was rebuilt.",
+    "unproven": "no record was rebuilt, but it is not clear whether what was shared is what the audit took it "
     "for: this neither clears nor accuses.",
     "protected": "no record was rebuilt, and the noise that is added carries a mathematical guarantee: if it is "
     "applied as declared, no attacker, however clever, gains much over a blind guess from what was examined.",
@@ -64,13 +64,13 @@ _PLAIN: Mapping[str, str] = {
     "time-budget-spent": "the attack was stopped when its time was up: more time may rebuild more",
     "batch-only-alike": "the attacks did not know in which order the client used its records, or what it left out: "
     "where nothing was rebuilt, this may be why",
-    "batch-unproven": "whether what was shared came from the records at hand could not be told: where nothing was "
+    "batch-unproven": "whether what was shared came from the given records could not be determined: where nothing was "
     "rebuilt, this clears nothing",
-    "explained-by-others": "an attack found other records that explain what was shared: the records at hand may not be "
+    "explained-by-others": "an attack found other records that explain what was shared: the given records may not be "
     "those behind it, so where nothing was rebuilt, this clears nothing",
     "not-as-claimed": "what was shared does not look as the client's training was described: attacks that rely on the "
     "description fail on it, so where nothing was rebuilt, this clears nothing",
-    "no-ground-truth": "the true records were not at hand, so nothing could be compared with them",
+    "no-ground-truth": "the true records were not available, so nothing could be compared with them",
 }
 
 
@@ -100,7 +100,7 @@ def to_officer(report: AuditReport) -> str:
         "rule": rule,
         "configurations": [(name_of(c, several), _defense(c.defense), c) for c in verdict.configurations],
         "most_exposed": best.cell.row if best and best.credible and best.cell.row.success_rate.recovered else None,
-        "knew": told(report),
+        "knew": facts_given(report),
         "scenario": report.scenario,
         "state": _state(report),
         "guaranteed": any(c.upper.guaranteed for c in verdict.configurations),
@@ -165,8 +165,8 @@ def _defense(chain: str) -> list[str]:
         return []
     known = catalog.find("defenses")
     names = [part.partition(":")[0] for part in chain.split("+")]
-    told = [known[name].summary for name in names if name in known]
-    return [f"This defense: {', then '.join(told)}."] if len(told) == len(names) else []
+    summaries = [known[name].summary for name in names if name in known]
+    return [f"This defense: {', then '.join(summaries)}."] if len(summaries) == len(names) else []
 
 
 def next_steps(report: AuditReport, state: str) -> list[str]:
@@ -179,7 +179,7 @@ def next_steps(report: AuditReport, state: str) -> list[str]:
     if state == "leaks":
         return lines
     if not report.scored:
-        return ["Ask for an audit with the true records at hand: only then can it be said what was rebuilt."]
+        return ["Ask for an audit with the true records: only then can it be said what was rebuilt."]
     counts = [c.lower.records for c in tested]
     enough = needed(_ENOUGH)
     if counts and min(counts) < enough:

@@ -77,7 +77,7 @@ class Exposed:
     """The record that came out best over all attacks and configurations, the bare update included."""
 
     cell: Cell
-    credible: bool | None  # as the verdict counts it; None: too few others to tell
+    credible: bool | None  # as the verdict counts it; None: too few others to decide
     scores: tuple[str, ...]  # "SSIM 1.000", "PSNR 42.0"
     place: str  # "trial 2, record 0"
 
@@ -107,7 +107,7 @@ def most_exposed(report: AuditReport) -> str:
     said = f"{', '.join((*found.scores, found.place))}, by {row.attack}, {found.cell.style}, {where}"
     if found.credible:
         return f"Most exposed record: {said}."
-    why = "too few other samples to tell whether by chance" if found.credible is None else "no evidence of a recovery"
+    why = "too few other samples to exclude chance" if found.credible is None else "no evidence of a recovery"
     return f"Nearest to any record: {said}: {why}."
 
 

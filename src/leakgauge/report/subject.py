@@ -150,7 +150,7 @@ def local_training(scenario: Scenario) -> str:
     return f"{local.kind}: {passes}, {batch}, learning rate {local.lr:g}; {norm}"
 
 
-def told(report: AuditReport) -> list[str]:
+def facts_given(report: AuditReport) -> list[str]:
     """What the attacker had besides the model and the update; oracles are named as such."""
     given = {fact.value for fact in threat_model(report.scenario.threat_model).oracles}
     read = {Fact.BATCHNORM_STATISTICS.value} - given
@@ -163,7 +163,7 @@ def told(report: AuditReport) -> list[str]:
     ]
 
 
-def not_told(report: AuditReport) -> list[str]:
+def facts_not_given(report: AuditReport) -> list[str]:
     return [words for fact, words in _FACTS.items() if fact not in report.facts]
 
 

@@ -192,7 +192,7 @@ class FeatureFishing(Fishing):
             feature = self.feature if self.feature >= 0 else _widest(features, layer, lowest)
             direction, chosen = (torch.arange(size).to(direction.device) == feature).to(direction), f"feature {feature}"
         if float((features @ direction).std()) == 0:
-            raise NotApplicable(f"{chosen} before {layer!r} is the same for all samples at hand: nothing to cut along")
+            raise NotApplicable(f"{chosen} before {layer!r} is the same for all given samples: nothing to cut along")
         return direction
 
 
@@ -257,7 +257,7 @@ def _widest(features: Tensor, layer: str, lowest: bool) -> int:
     spread = features.std(0).where(~tied, features.new_tensor(-1.0))
     if float(spread.max()) <= 0:
         raise NotApplicable(
-            f"every feature before {layer!r} is tied between samples at hand where the cut would isolate one (a ReLU's "
+            f"every feature before {layer!r} is tied between given samples where the cut would isolate one (a ReLU's "
             "zeros, for one): use along=sum"
         )
     return int(spread.argmax())

@@ -1,4 +1,4 @@
-"""Which attacks meet which configurations."""
+"""Which attacks run against which configurations."""
 
 from __future__ import annotations
 

@@ -117,7 +117,7 @@ class Setup:
         trials: Sequence[int] = (),
         informed: bool = False,
     ) -> SharedUpdate:
-        """What is seen of the clients, or would be if they had another `batch`; of some trials if told which."""
+        """What is seen of the clients, or would be if they had another `batch`; of `trials` alone if given."""
         return self._update(defenses, model, batch, trials, 0, informed)
 
     def combined_update(
@@ -181,8 +181,8 @@ def refuse_raw_logits(model: nn.Module, data: DataSpec, local: Client) -> None:
         raise BadInput("local: loss", allowed=allowed, got="a model that does not", do=do)
 
 
-def _told_apart(scenario: Scenario, spec: DataSpec) -> DataSpec:
-    """Own samples need not hold every class that an own model tells apart."""
+def _with_model_classes(scenario: Scenario, spec: DataSpec) -> DataSpec:
+    """Own samples need not hold every class that an own model distinguishes."""
     if spec.target not in (ONE_CLASS, SEQUENCE) or not (
         catalog.is_own(scenario.model) and (catalog.is_own(scenario.data) or scenario.data.endswith(".npz"))
     ):
@@ -199,9 +199,9 @@ def load_setup(
     """
     where, dtype = pick_device(device), dtype_of(scenario.precision)
     set_precision("float32")
-    told = threat_model(scenario.threat_model)
+    threat = threat_model(scenario.threat_model)
     victims = load(scenario.data, "test", data_root)
-    data = _told_apart(scenario, victims.spec)
+    data = _with_model_classes(scenario, victims.spec)
     model = load_model(scenario.model, data, scenario.seed, scenario.weights)
     check_samples(model, data, scenario.local, victims.take(range(min(len(victims), TRIED))))
     model = model.to(where)
@@ -243,7 +243,7 @@ def load_setup(
     key = key_of(scenario=depends, contents=contents, version=leakgauge.__version__, device=where.type)
     others = None if others is None else to_device(others, where, dtype)
     return Setup(
-        scenario, data, model, Victims(scenario.batch_size, crowd), public, told, metrics, key, state, engine, others
+        scenario, data, model, Victims(scenario.batch_size, crowd), public, threat, metrics, key, state, engine, others
     )
 
 
@@ -256,7 +256,7 @@ def _unrelated_left_out(scenario: Scenario) -> dict[str, Any]:
 def decoys_for(batch: Batch, public: Batch | None, seeds: Sequence[int]) -> Batch:
     """For every private sample a public one of the same label, drawn by the trial's own seed."""
     if public is None:
-        raise NotApplicable("a decoy is made of public samples, and this data has none to spare; add samples")
+        raise NotApplicable("a decoy is made of public samples, and this data has too few; add samples")
     pool = public.classes[0].cpu()
     rows = []
     for trial, seed in enumerate(seeds):

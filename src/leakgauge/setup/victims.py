@@ -77,5 +77,5 @@ class Victims:
     def everyone(self) -> Batch:
         """(T, m x N): the truth, and the samples of the other clients behind it; an error in a blind audit."""
         if self.crowd is None:
-            raise LeakgaugeError("the samples behind these updates are not known: nothing can be held against them")
+            raise LeakgaugeError("the samples behind these updates are not known: nothing can be compared with them")
         return self.crowd

@@ -63,7 +63,7 @@ def _check_answers(name: str, result: Reconstruction) -> None:
     if one is None or (shape[0], *shape[2:]) != one or shape[1] != len(result.answer_names):
         raise LeakgaugeError(
             f"attack {name!r} returned answers of shape {shape} under {len(result.answer_names)} names beside inputs "
-            f"of shape {one}: (trials, answers, records, sample) and a name for each answer are wanted"
+            f"of shape {one}: must be (trials, answers, records, sample) with a name for each answer"
         )
 
 
@@ -74,7 +74,7 @@ def _check_film(name: str, result: Reconstruction) -> None:
     if one is None or (shape[0], *shape[2:]) != one or shape[1] != len(result.film_steps) or result.answers is not None:
         raise LeakgaugeError(
             f"attack {name!r} returned a film of shape {shape} at {len(result.film_steps)} steps beside inputs of "
-            f"shape {one}: (trials, frames, records, sample), a step for each frame and no further answers are wanted"
+            f"shape {one}: must be (trials, frames, records, sample) with a step for each frame and no further answers"
         )
 
 
@@ -86,7 +86,7 @@ def _check_claims(name: str, result: Reconstruction) -> None:
     if result.inputs is None or result.claimed.shape != result.inputs.shape[:2] or result.claimed.dtype != torch.bool:
         raise LeakgaugeError(
             f"attack {name!r} returned claimed of shape {tuple(result.claimed.shape)} and {result.claimed.dtype}: "
-            "one truth value is wanted for each record of inputs"
+            "one bool for each record of inputs is needed"
         )
 
 
@@ -127,7 +127,7 @@ class Attack(Settings):
     """One published attack. Fields are its hyper-parameters; model and update arrive at the call.
 
     A subclass sets `name`, `summary`, `paper` and `needs`, and writes `solve`. One that poses a problem of a
-    `kind` that defenses know (see `leakgauge.matching`) writes `problem` too, and is played against every defense by an
+    `kind` that defenses know (see `leakgauge.matching`) writes `problem` too, and is run against every defense by an
     attacker who knows it, without a line about any of them.
     """
 
@@ -138,13 +138,11 @@ class Attack(Settings):
     losses: ClassVar[tuple[str, ...]] = (CROSS_ENTROPY,)  # the client's under which it holds; none for all
     weighed: ClassVar[bool] = False  # True where it holds under label smoothing and class weights as well
     decoy: ClassVar[bool] = False  # True where a picture may come from the prior alone: a decoy is attacked beside it
-    # How an audit that names no attacks plays it; see `leakgauge.setup.suites`.
-    tier: ClassVar[str] = ""  # the shortest suite that plays it, and with it the longer ones; none unless given
+    # How an audit that names no attacks runs it; see `leakgauge.setup.suites`.
+    tier: ClassVar[str] = ""  # the shortest suite that runs it, and with it the longer ones; none unless given
     cost: ClassVar[float] = 5.0  # its place among the others: below 1 it reads, below 5 it solves, then it searches
-    in_suites: ClassVar[
-        Mapping[str, str | None]
-    ] = {}  # suite -> its fields there; None: another one plays in its place
-    unlabelled_in: ClassVar[tuple[str, ...]] = ()  # suites that play it only where no rule can read the labels
+    in_suites: ClassVar[Mapping[str, str | None]] = {}  # suite -> its fields there; None: another one replaces it
+    unlabelled_in: ClassVar[tuple[str, ...]] = ()  # suites that run it only where no rule can read the labels
     undefended_only: ClassVar[bool] = False  # True where it rests on equations that any defense breaks
 
     @property

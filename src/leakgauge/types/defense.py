@@ -87,9 +87,9 @@ class Defense(Settings):
         return self.aggregate(scaled)
 
     def received(self, updates: SharedUpdate, seeds: Sequence[int], informed: bool) -> SharedUpdate:  # noqa: ARG002
-        """What a fellow client has of the victims: (T x (1 + fellows), ...) -> (T, ...), groups in a row, victim first.
+        """What another client has of the victims: (T x (1 + fellows), ...) -> (T, ...), groups in a row, victim first.
 
-        `informed` is the fellow client that knows this defense and puts together all that it received.
+        `informed` is the other client that knows this defense and puts together all that it received.
         """
         return updates
 
@@ -148,7 +148,7 @@ class Defense(Settings):
 
     def combined(self, updates: Sequence[SharedUpdate]) -> SharedUpdate:
         """What an attacker who knows this defense makes of the updates of several rounds, on the same samples at the
-        same weights. The first one alone unless overridden: right where one update tells as much as many.
+        same weights. The first one alone unless overridden: right where one update says as much as many.
         """
         return updates[0]
 

@@ -25,7 +25,7 @@ class Flag:
 class Finding:
     """One (configuration, attack, trial): scores, flags, or the error that stopped it."""
 
-    attack: str  # its row in the table; a number, or "on a decoy", tells rows of one attack apart
+    attack: str  # its row in the table; a number, or "on a decoy", distinguishes rows of one attack
     defense: str  # "none" or the chain as written
     adaptive: bool  # does the attack know the defense?
     trial: int  # from 0
@@ -44,7 +44,7 @@ class Finding:
     ranks: tuple[float, ...] = ()  # per record: the true sample's place among the candidates of `Control`, 1 is nearest
     certified: int | None = None  # records that the attack proved right without the truth; null where it proves nothing
     labels_proven: int | None = None  # labels that the update itself proves to be there; null where nothing is proven
-    credible: tuple[bool | None, ...] = ()  # per record: is its score evidence? null: too few others to tell
+    credible: tuple[bool | None, ...] = ()  # per record: is its score evidence? null: too few others to decide
     solved: bool | None = None  # did the objective meet the attack's own threshold? null where it has none
     film: tuple[int, ...] = ()  # steps whose pictures are kept for a film strip
     trace: tuple[float, ...] = ()  # own objective along the kept attempt: a few values, its first and last among them
@@ -146,7 +146,7 @@ class Summary:
     control: Control | None = None  # null where no record is claimed or there is nothing to compare with
     labels_proven: int = 0  # labels that the updates themselves prove to be there, over all trials
     met: int | None = None  # records that meet the criterion, credible or not
-    undecided: int = 0  # those that may be recovered or chance: there are too few others to tell
+    undecided: int = 0  # those that may be recovered or chance: there are too few others to decide
 
 
 def cell_name(attack: str, defense: str, adaptive: bool) -> str:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:  # what only names things, such as `leakgauge list`, does not 
 
 
 class Fact(enum.Enum):
-    """One thing an attacker may be told besides the model and the update."""
+    """One thing an attacker may be given besides the model and the update."""
 
     INPUT_SPEC = "input-spec"  # DataSpec: shape, range, number of classes
     NUM_SAMPLES = "num-samples"  # int: N
@@ -95,7 +95,7 @@ def threat_model(name: str) -> ThreatModel:
         found = dataclasses.replace(
             found,
             name=f"{found.name}+{word}",
-            summary=f"{found.summary}; told the true {word}" + (" statistics" if word == "batchnorm" else ""),
+            summary=f"{found.summary}; given the true {word}" + (" statistics" if word == "batchnorm" else ""),
             facts=found.facts | {_ORACLE_WORDS[word]},
         )
     return found

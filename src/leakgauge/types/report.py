@@ -58,7 +58,7 @@ class AuditReport:
     environment: Mapping[str, str]  # versions, commit, device, threads, platform, state of the model
     interrupted: bool = False  # was the run cut short? Then it holds finished cells only
     costs: Costs | None = None  # where training was asked for
-    exposure: tuple[Exposure, ...] = ()  # one per configuration where it could be told
+    exposure: tuple[Exposure, ...] = ()  # one per configuration if it could be determined
     triage: tuple[Clue, ...] = ()  # what could be said before any attack, where it was asked for
     skipped: tuple[Skipped, ...] = ()  # attacks of the suite that were not run, and why
     ledger: tuple[Ablation, ...] = ()  # what each fact was worth, where it was asked for

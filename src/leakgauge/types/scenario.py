@@ -53,7 +53,7 @@ class Scenario:
     update: str | None = None  # a saved update, or a recorder's folder, instead of a simulated client; see `own_update`
     round: int | None = None  # with a recorder's folder: of which round; None for the earliest
     blind: bool = False  # with `update`: `data` says what kind of samples it is, and holds none that are behind it
-    precision: str = "float32"  # of updates and attacks; "tf32" rounds products on a GPU, "float64" is the yardstick
+    precision: str = "float32"  # of updates and attacks; "tf32" rounds products on a GPU, "float64" is the reference
 
     def __post_init__(self) -> None:
         counts = (("batch_size", 1), ("trials", 1), ("seed", 0), *((("round", 0),) if self.round is not None else ()))

@@ -15,7 +15,7 @@ class LabelsRead:
     attack: str  # that named most of them
     share: float  # of the labels
     guess: float  # the share that guessing names
-    records: int | None  # whose labels were looked for; null where the attack is told in records already
+    records: int | None  # whose labels were looked for; null where the attack is already described in records
     read: int | None  # of these records
     proven: int  # labels that the updates themselves prove to be there
 
@@ -69,7 +69,7 @@ class ConfigurationVerdict:
     defense: str  # "none" or the chain as written
     leaks: bool  # was any record recovered?
     sentence: str  # the same in words
-    undecided: int = 0  # records that may be recovered or chance: there are too few others to tell
+    undecided: int = 0  # records that may be recovered or chance: there are too few others to decide
     traces: Traces | None = None  # of records that were not recovered
     attack: str | None = None  # the strongest one; null where none claims records
     adaptive: bool = False  # does the strongest attack know the defense?
@@ -80,7 +80,7 @@ class ConfigurationVerdict:
     lower: LowerSide = LowerSide()  # what was certainly recovered
     upper: UpperSide = UpperSide()  # what nobody can exceed
     sides: str = ""  # lower and upper side in words
-    unproven: str = ""  # why it cannot be told that the update came from these records, if so
+    unproven: str = ""  # why it is not clear that the update came from these records, if so
     standing: str = "unknown"  # "leaks", "protected" or "unknown"
 
 
@@ -90,7 +90,7 @@ class GateResult:
 
     metric: str  # that records must not reach the threshold in
     threshold: float  # that makes a record count
-    passed: bool  # false also where nothing was scored, or what was cannot be told apart from chance
+    passed: bool  # false also where nothing was scored, or where chance could not be excluded
     sentence: str  # why, in one line
     confidence: float | None = None  # of the interval; null: no attacked record may reach it
     share: float | None = None  # of all records that may reach it, where a confidence is asked for

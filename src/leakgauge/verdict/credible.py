@@ -86,12 +86,12 @@ def judged(
 
 
 def is_recovered(data: DataSpec, finding: Finding, record: int) -> bool:
-    """Does the record meet the criterion, with a score that can be believed?"""
+    """Does the record meet the criterion, with a credible score?"""
     return criterion_of(data).met(finding.records[record]) and is_credible(finding, record) is True
 
 
 def is_undecided(data: DataSpec, finding: Finding, record: int) -> bool:
-    """Does it meet the criterion, and are there too few others to tell whether by chance?"""
+    """Does it meet the criterion, and are there too few others to exclude chance?"""
     return criterion_of(data).met(finding.records[record]) and is_credible(finding, record) is None
 
 

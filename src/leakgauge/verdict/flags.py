@@ -113,7 +113,7 @@ _ALL = (
     Flag(
         NO_TRUTH,
         "the update came from a file, so nothing could be scored against the private data",
-        "judge the pictures by eye, or audit a scenario whose data is at hand",
+        "judge the pictures by eye, or audit a scenario whose data is available",
     ),
 )
 FLAGS: Mapping[str, Flag] = {flag.id: flag for flag in _ALL}

@@ -6,7 +6,7 @@ share of records that any attack, plain or adaptive, brought there, under the wo
 confidence also fails where too few records were attacked to show it, and says how many it takes.
 
 As in the verdict, a record counts only where its score is credible (`leakgauge.verdict.credible`): a flat picture, or
-one of nobody, reaches many thresholds and recovers nothing. Where too few others tell whether a record is chance, the
+one of nobody, reaches many thresholds and recovers nothing. Where there are too few others to exclude chance, the
 gate is not shown.
 """
 
@@ -74,7 +74,7 @@ class _Counted:
     defense: str
     reached: int  # records that some attack brought to the threshold
     records: int
-    undecided: int  # records that reach it, credibly or by chance: there are too few others to tell
+    undecided: int  # records that reach it, credibly or by chance: there are too few others to decide
     best: str  # where the most exposed record is, and its score
 
 
@@ -105,7 +105,7 @@ def gate_result(gate: Gate, findings: Sequence[Finding], tested: Sequence[str], 
     unsure = next((c for c in counted if c.undecided), None)
     if passed and unsure is not None:
         why = (
-            f"{_reach(unsure.undecided, unsure.records)}, and there are too few other samples to tell whether by "
+            f"{_reach(unsure.undecided, unsure.records)}, and there are too few other samples to exclude "
             f"chance; attack more records (--trials). The nearest is {unsure.best}"
         )
         return not_shown(why, unsure)

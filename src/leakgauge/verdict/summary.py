@@ -254,7 +254,7 @@ def _why_not(row: Summary) -> str:
     """Why scores that meet the criterion count for nothing, or for nothing yet."""
     control = row.control
     if row.undecided:
-        return "and there are too few other samples to tell whether by chance: nothing is decided"
+        return "and there are too few other samples to exclude chance: nothing is decided"
     if FAILING & set(row.flags):
         return "but by a search that failed: no recovery is shown"
     if control is not None and control.convincing is False:

@@ -58,7 +58,7 @@ def train_model(given: ModelFlags) -> int:
 
             net = train(net, public, chosen, seed, kept=kept, watch=step)
     except KeyboardInterrupt:
-        say("leakgauge: interrupted; the same command goes on from what was last kept beside the file to be written")
+        say("leakgauge: interrupted; give the same command again to resume")
         return 130
     right = accuracy(net, test)
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in net.state_dict().items()}

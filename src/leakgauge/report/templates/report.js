@@ -47,7 +47,7 @@ function makeSortable(table) {
 
 function makeFilter(form, table) {
   const rows = [...table.querySelectorAll("tr[data-attack]")];
-  const told = form.querySelector("output");
+  const count = form.querySelector("output");
   function apply() {
     const wanted = Object.entries(Object.fromEntries(new FormData(form))).filter(([, value]) => value);
     for (const row of rows) {
@@ -58,7 +58,7 @@ function makeFilter(form, table) {
     for (const group of table.querySelectorAll("tr.group")) {
       group.hidden = ![...group.parentNode.rows].some((row) => row !== group && !row.hidden);
     }
-    told.textContent = `${rows.filter((row) => !row.hidden).length} of ${rows.length} rows`;
+    count.textContent = `${rows.filter((row) => !row.hidden).length} of ${rows.length} rows`;
   }
   form.addEventListener("input", apply);
   form.addEventListener("reset", () => setTimeout(apply));
