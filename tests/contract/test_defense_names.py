@@ -42,6 +42,8 @@ ELSEWHERE = {  # (defense, file): why the file says it
     ("clip", "defenses/_clipping.py"): "asks GGL for its operation of that name",
     ("clip", "defenses/dp_sgd.py"): "refers the reader to it",
     ("clip", "defenses/sensitivity/__init__.py"): "its own field, a bound on each sample's gradient, has that name",
+    ("clip", "defenses/local_steps.py"): "the client's own bound of that name",
+    ("clip", "recording/other_claims.py"): "the client's own bound of that name",
     ("clip", "report/report.schema.json"): "the client's own bound on the gradient of a step has that name",
     ("clip", "integrations/flower.py"): "an example of use",
     ("dp-sgd", "integrations/opacus.py"): "recognises this defense in an optimizer of Opacus",

@@ -33,7 +33,9 @@ __all__ = ["LeakgaugeError", "Outcome", "Row", "audit", "command", "names_of", "
 
 # --- names of the first building -> names of the second -------------------------------------------------------------
 # Whole words in texts, row names, flags and JSON keys, translated before they are compared: {"stage": "setup"}.
+NEW_CLUES = ("client", "optimiser")  # ids of what the triage says of the client's training since
 RENAMED: dict[str, str] = {
+    "which does not tell them apart": "which does not separate them",
     "defence": "defense",
     "defences": "defenses",
     "Defence": "Defense",
@@ -116,9 +118,21 @@ KNOWN_THEN: dict[str, dict[str, str]] = {
 # What comes or goes on purpose: shell patterns for the paths that a failing test prints, such as
 # "grnn-dense / rows / grnn | mixup:*"; for a line of a page, its path and its words. Each wants a comment that says
 # why. A page whose sentences change on purpose is made again instead (`make.py --only`), in the commit that does it.
+# Words of the triage and the ledger on the client's training.
+_OF_THE_CLIENT = (
+    "client's training",
+    "entries are even to",
+    "fits sgd, as far",
+    "optimiser",
+    "SGD step",
+    "the average gradient of the steps follows",
+    "the gradient follows exactly",
+)
+NEW_FACTS = ("optimizer", "momentum", "epochs", "order")  # that the ledger changes since
 ADDED: tuple[str, ...] = (
     *(f"{attack}-* / rows / {attack}* | {defense} | adaptive" for attack, defense in _NOW),
     "lists / * / fields",  # `list --json` has the fields of what has some
+    *(f"* / {where} / *{said}*" for where in ("files / *", "out") for said in _OF_THE_CLIENT),
     "* / data / parts",  # a sample may have several parts, and a target may be more than a label
     "* / data / target",
     "* / data / target_shape",
@@ -165,6 +179,11 @@ CHANGED: tuple[str, ...] = (
     "gate / command [123] / files / */report.html*",
     "recorded / command 1 / files / run/report.html*",
     "saved-update / command [12] / files / */report.html*",
+    # The ledger's rows on the client's training.
+    "local-training / command 1 / err, line 1[37]",
+    "local-training / command 1 / files / run/report.html, line 388",
+    "local-training / command 1 / files / run/report.html, line 405",
+    "local-training / command 1 / files / run/report.md, line 6[39]",
     "gate / command 1 / out, line 2[01]",  # lines are grouped by an error in the last digit of float64
     "* / files / */pairs.png",  # one function draws both sheets now, and leaves less room for names
     "* / files / */attacks.png",

@@ -183,10 +183,14 @@ def test_a_single_shuffled_epoch_is_replayed_in_some_order_of_the_guess(scene):
     assert (torch.stack(values).amin(0) < 1e-12).all()
 
 
-@pytest.mark.parametrize("attack", [InvertingGradients, Portfolio, DLG])
+@pytest.mark.parametrize(
+    "attack",
+    [InvertingGradients(replay="surrogate", steps=3), Portfolio(replay="surrogate", steps=3), DLG(steps=3)],
+    ids=lambda attack: attack.name,
+)
 def test_the_search_runs_at_a_point_on_the_way(scene, attack):
     seen = scene(samples=2, local=Client.from_text(f"{STEPS},optimizer=adam")).seen
-    found = attack(replay="surrogate", steps=3)(seen, (0, 1))
+    found = attack(seen, (0, 1))
     assert found.inputs.shape == (2, 2, 1, 8, 8)
     assert torch.isfinite(found.objective).all()
 

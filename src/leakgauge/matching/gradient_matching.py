@@ -20,8 +20,7 @@ from leakgauge.matching.labels import SOURCES, searched_labels
 from leakgauge.matching.noise import noise_in_gradient
 from leakgauge.matching.priors import total_variation
 from leakgauge.matching.problem import Likely, Matching, Start, matching_of
-from leakgauge.matching.replays import AVERAGE, SURROGATE, chosen_replay
-from leakgauge.matching.replays import HELP as REPLAY_HELP
+from leakgauge.matching.replays import AUTO, SURROGATE, chosen_replay
 from leakgauge.matching.starts import STARTS, start_inputs
 from leakgauge.settings import setting
 from leakgauge.types import Fact, Observation, Progress, Reconstruction
@@ -59,7 +58,6 @@ class GradientMatching(SearchAttack):
     labels: str = setting("infer", "where hidden labels come from: the last layer or the search", choices=SOURCES)
     distance: str = setting("l2", "how gradients are compared", choices=DISTANCES)
     tv: float = setting(0.0, "weight of total variation beside the distance, for pictures", low=0)
-    replay: str = setting("auto", REPLAY_HELP, choices=("auto", SURROGATE, AVERAGE))
     film: int = setting(0, "pictures of the search on its way, for the report's film strip", low=0, high=_FRAMES)
 
     def labels_of(self, observation: Observation) -> Tensor | None:
@@ -79,7 +77,7 @@ class GradientMatching(SearchAttack):
             searches_labels=True,
             distances=self.distances,
             label_unit=_LABEL_STRETCH,
-            surrogate=chosen_replay(self.replay, observation, unrolls=False) == SURROGATE,
+            surrogate=chosen_replay(AUTO, observation, unrolls=False) == SURROGATE,
         )
 
     def solve(self, problem: Matching, seeds: tuple[int, ...], progress: Progress) -> Reconstruction:
