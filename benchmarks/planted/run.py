@@ -28,8 +28,7 @@ from leakgauge.defenses.accounting import sigma_for
 from leakgauge.federation.rounds import train
 from leakgauge.models import load_model
 from leakgauge.servers.class_fishing import ClassFishing
-from leakgauge.setup.suites import SUITES
-from leakgauge.types import DataSpec, Training
+from leakgauge.types import SUITE_NAMES, DataSpec, Training
 
 HERE = Path(__file__).parent
 TRIALS = 6
@@ -159,7 +158,7 @@ class Outcome:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--suite", choices=sorted(SUITES), default="quick")
+    parser.add_argument("--suite", choices=SUITE_NAMES, default="quick")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--runs", type=Path, default=Path("leakgauge-runs/planted"))
     parser.add_argument("--only", nargs="*", default=None, help="names of cases")
