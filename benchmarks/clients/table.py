@@ -108,11 +108,11 @@ def main() -> int:
 
 
 def work(asked: argparse.Namespace, part: int, parts: int) -> None:
-    """Every `parts`-th cell that is not there yet, the longest first."""
+    """Every `parts`-th cell that is not there yet, the shortest first."""
     set_precision("float32")
     until = time.monotonic() + asked.seconds
     chosen = [c for c in CELLS if c.model in asked.models and c.client in asked.clients and c.steps in asked.steps]
-    chosen.sort(key=lambda cell: (-list(MODELS).index(cell.model), -cell.steps))
+    chosen.sort(key=lambda cell: (cell.steps, list(MODELS).index(cell.model)))
     for cell in chosen[part::parts]:
         file = asked.out / "cells" / cell.file
         if file.is_file() or time.monotonic() > until:
