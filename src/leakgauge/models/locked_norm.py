@@ -84,6 +84,9 @@ class LockedNorm(nn.Module):
         return out
 
 
+_CLOSED = (nn.TransformerEncoderLayer, nn.TransformerDecoderLayer, nn.MultiheadAttention)  # they read inner weights
+
+
 def draw_locks(seeds: Sequence[int], lock: LockedNorm, init: str) -> dict[str, Tensor]:
     """A key U(0, 1) and a lock for each seed: part -> (T, ...), as `lock` has them.
 
@@ -102,6 +105,8 @@ def place_for_norm(model: nn.Module, layer: str) -> str:
     """The layer that is locked: the named one, or the first; see `FIRST`."""
     kinds = ((_BatchNorm, nn.GroupNorm), nn.Conv2d, nn.Linear)
     known = [name for kind in kinds for name, module in model.named_modules() if isinstance(module, kind)]
+    closed = [f"{name}." for name, module in model.named_modules() if isinstance(module, _CLOSED)]
+    known = [name for name in known if not name.startswith(tuple(closed))]
     if not known:
         raise NotApplicable("a lock needs a BatchNorm, GroupNorm, Conv2d or Linear layer, and there is none")
     if layer not in (FIRST, *known):

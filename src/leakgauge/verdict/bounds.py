@@ -151,9 +151,9 @@ def blind_success(
     pictures, labels = _pictures(public)
     if not by_label:
         labels = torch.full_like(labels, -1)
-    hits = _hits(rule, pictures, labels, Batch(public.inputs[:, :_TRIED_ON], public.labels[:, :_TRIED_ON]), data)
+    hits = _hits(rule, pictures, labels, Batch(public.inputs[:, :_TRIED_ON], public.classes[:, :_TRIED_ON]), data)
     chosen = _greedy(hits, labels, guesses)
-    held = Batch(private.inputs[:, :_MEASURED_ON], private.labels[:, :_MEASURED_ON])
+    held = Batch(private.inputs[:, :_MEASURED_ON], private.classes[:, :_MEASURED_ON])
     found = _hits(rule, pictures[chosen], labels[chosen], held, data)
     k, n = int(found.any(0).sum()), found.shape[1]
     return Rate(k / n, 0.0, at_most(k, n), k, n, str(rule))
@@ -161,7 +161,7 @@ def blind_success(
 
 def _pictures(public: Batch) -> tuple[Tensor, Tensor]:
     """Guesses (G, *shape) and the label each is for; -1 stands for any."""
-    inputs, labels = public.inputs[0], public.labels[0]
+    inputs, labels = public.inputs[0], public.classes[0]
     mean, present = inputs.mean(0), torch.unique(labels)
     classes = torch.stack([inputs[labels == label].mean(0) for label in present])
     nearest = (inputs - mean).flatten(1).square().sum(1).argsort()

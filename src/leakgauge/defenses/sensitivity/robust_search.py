@@ -72,7 +72,8 @@ def _twice(fit: _SliceFit, search: Search, start: Start, seeds: Sequence[int], p
     The result is the second one's with the work of both; its objective is traced from where the first one began.
     """
     first = search(fit.first, start, part_of(progress, 0, 2))
-    if first.finished is not None or first.inputs is None:  # interrupted
+    targets_unknown = fit.problem.labels is None and first.labels is None  # searched targets that are no labels
+    if first.finished is not None or first.inputs is None or targets_unknown:  # or interrupted
         return first
     worst = fit.worst(first)
     rest = fit.weighted(worst)
