@@ -205,13 +205,13 @@ SEARCH = policy_search.Search("mlp", "digits", candidates=1)
 
 
 def make_search(folder: Path) -> None:
-    policy_search._belongs(SEARCH, folder)
+    policy_search._check_folder(SEARCH, folder)
     rows = [policy_search.Scored("", 0.5, 0.5), policy_search.Scored("1-2", 0.4, 0.6)]
     policy_search._write(folder, SEARCH.blocks[0], rows)
 
 
 def read_search(folder: Path) -> object:
-    policy_search._belongs(SEARCH, folder)
+    policy_search._check_folder(SEARCH, folder)
     rows = policy_search._read(folder, SEARCH.blocks[0])
     return None if rows is None else policy_search.ranked(rows, None)
 

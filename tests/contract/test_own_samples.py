@@ -72,6 +72,12 @@ def test_every_kind_is_audited_under_a_defense_and_has_a_page(name, tmp_path, ca
         assert (tmp_path / file).stat().st_size
 
 
+@pytest.mark.parametrize(("name", "defense"), [("Regressor", "sensitivity"), ("GPT", "dp-sgd"), ("GPT", "clip:norm=1")])
+def test_defenses_that_ask_for_labels_pass_targets_that_are_none(name, defense, tmp_path, capsys):
+    report = audited(capsys, tmp_path, name, "--attacks=dlg:steps=1,restarts=1", f"--defenses={defense}", "--trials=2")
+    assert not [f["error"] for f in report["findings"] if f["error"] and f["attack"].startswith("dlg")]
+
+
 @pytest.mark.parametrize("name", FOUND)
 def test_the_leak_of_one_sample_is_found(name, tmp_path, capsys):
     attack, least = FOUND[name]

@@ -131,17 +131,14 @@ def saved(path, inputs, labels):
 @pytest.mark.parametrize(
     ("inputs", "labels"),
     [
-        (np.full((4, 3), 61803.5), np.zeros(4, int)),
-        (np.full((4, 3), -61803.5), np.zeros(4, int)),
         (np.array([[np.nan, 0.61803]] * 4), np.zeros(4, int)),
         (np.full((4, 3), 0.5), np.array([0, 0, 61803, 61803]) * 100),
         (np.full((4, 3), 0.5), np.array([0, 0, -61803, -61803])),
-        (np.full((4, 3), 61803), np.zeros(4, int)),
-        (np.full((4, 3), 0.5), np.full((4, 2), 61803)),
         (np.full((4, 3), "61803"), np.zeros(4, int)),
-        (np.full((4, 3), 0.5), np.full(4, 61803.5)),
+        (np.full((4, 3), -61803), np.zeros(4, int)),
+        (np.full((4, 3), 0.5), np.array([np.nan, 61803.5, 1, 2])),
     ],
-    ids=["large", "negative", "nan", "label", "negative label", "whole", "two labels", "text", "broken label"],
+    ids=["nan", "label", "negative label", "text", "whole", "broken label"],
 )
 def test_a_refusal_does_not_repeat_private_values(tmp_path, inputs, labels):
     path = tmp_path / "mine.npz"

@@ -65,6 +65,7 @@ NOT_RUN = {
     "fuzz": "feeds our own readers random files, in tests only; it is not installed by default",
     "test": "tools for those who work on this program, and the other extras once more",
     "docs": "tools that build these pages",
+    "nvflare": "our part of it is a filter that writes to a recorder's folder; tested where it is installed",
 }
 # What a machine's own configuration says of names and networks is covered up; the last lines run the command traced.
 NOWHERE = f"""

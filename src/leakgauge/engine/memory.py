@@ -22,6 +22,7 @@ _MESSAGES = (
     "can't allocate memory",
     "Cannot allocate memory",
     "bad_alloc",
+    "could not create a primitive",  # of a CPU's convolutions, which ask for memory of their own
     "can't start new thread",
 )
 _SHARE = 0.4  # of the free memory; the rest is for what an estimate misses
