@@ -217,7 +217,7 @@ def read_search(folder: Path) -> object:
 
 
 def scores_traps(folder: Path) -> Traps:
-    of = policy_search._block_of(folder, SEARCH.blocks[0])
+    of = policy_search._key_of_block(folder, SEARCH.blocks[0])
     wrong = ([{"policy": 1, "privacy": "x", "accuracy": []}], [{"policy": "", "privacy": 1}], {}, None, [3])
     return (*(sealed(of, rows * 2 if isinstance(rows, list) else rows) for rows in wrong), *json_traps(folder))
 
