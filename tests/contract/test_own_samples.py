@@ -38,7 +38,7 @@ FOUND = {  # what must be recovered from one sample's update: attack, at least s
     "Regressor": ("linear", 2),
     "TwoInputs": ("dlg:steps=150", 2),
     "ReturnsObject": ("linear", 2),
-    "Conv1d": ("dlg:steps=60", 2),
+    "Conv1d": ("dlg:steps=200", 2),
     "ViT": ("patch-embedding", 2),
 }
 

@@ -69,10 +69,20 @@ def _part(name: str, key: str, array: Array) -> Part:
         raise BadInput(what, allowed="numbers", got=str(array.dtype), do=do)
     if not np.isfinite(array).all():
         raise BadInput(what, allowed="finite", got="nan or inf", do="remove or fill those samples")
-    low, high = float(array.min()), float(array.max())
-    if low >= 0 and high <= 1:
-        low, high = 0.0, 1.0
+    low, high = _outwards(min(0.0, float(array.min()))), _outwards(max(0.0, float(array.max())))
     return Part(key, shape, NUMBERS, low=low, high=high if high > low else low + 1)
+
+
+def _outwards(value: float) -> float:
+    """1, 2 or 5 times a power of ten, not nearer to zero than `value`: a report names ranges and no private number.
+
+    Of small numbers 1: that range needs no words.
+    """
+    if abs(value) <= 1:
+        return math.copysign(1.0, value) if value else 0.0
+    power = 10.0 ** math.floor(math.log10(abs(value)))
+    step = next(s for s in (1, 2, 5, 10) if s * power >= abs(value) * (1 - 1e-12))
+    return math.copysign(step * power, value)
 
 
 def _kind(parts: tuple[Part, ...]) -> str:
